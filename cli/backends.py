@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Annotated
 
 import typer
@@ -44,23 +44,7 @@ ELSEWHERE = "the same command goes on from there, without --backend here"
 
 @contextmanager
 def workers_of(backend: Backend, address: str | None, jobs: int | None, kept: Callable[[], str]) -> Iterator[int]:
-    """Have all parallel work done by the workers that are asked for; yields their number.
-
-    Parameters
-    ----------
-    backend, address, jobs
-        The options of these names.
-    kept
-        Gives what is said of the work that is done if the cluster is lost.
-
-    Raises
-    ------
-    UsageError
-        If there is no address for a cluster or one without a cluster, the engine is not installed, or nothing is found
-        there.
-    ClusterError
-        If the cluster is lost before the end, or a worker has another version.
-    """
+    """Have all parallel work done by the workers that are asked for; yields their number."""
     if backend is Backend.loky:
         if address is not None:
             raise _misused("--address is of a cluster; give --backend dask or --backend ray with it")
@@ -68,12 +52,12 @@ def workers_of(backend: Backend, address: str | None, jobs: int | None, kept: Ca
         return
     from ..core.base.errors import ClusterError, WorkerRefusedError
     from ..core.base.parallel import using
-    from ..core.experiments.clusters.cluster import EXAMPLES, Cluster
+    from ..core.experiments.clusters import EXAMPLES, Cluster
 
     if address is None:
         examples = " or ".join(f"--address {example}" for example in EXAMPLES[backend.value])
         raise _misused(f"--backend {backend.value} needs the address of a cluster; give {examples}")
-    with Cluster(backend.value, address, jobs) as cluster, using(cluster):
+    with closing(Cluster(backend.value, address, jobs)) as cluster, using(cluster):
         try:
             yield cluster.size
         except WorkerRefusedError:

@@ -11,17 +11,7 @@ HELP = "(default: standard output; on a terminal, a new file)"
 
 
 def output_of(given: str | None, name: str, suffix: str) -> str:
-    """Return what is given, `-` for standard output, or on a terminal the name of a file that is not there yet.
-
-    Parameters
-    ----------
-    given
-        The output as the command line names it; None if it does not.
-    name
-        What the new file is called, without its ending.
-    suffix
-        Its ending.
-    """
+    """Return what is given, `-` for standard output, or on a terminal the name of a file that is not there yet."""
     if given is not None:
         return given
     if not sys.stdout.isatty():

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.main import get_group
 
-from ..core.search.parameters import written_range
+from ..core.base.options import written_range
 
 _VALUES = {
     "<str>": "TEXT",
@@ -47,10 +47,7 @@ class FlowingGroup(TyperGroup):
 
 
 def _say_what_it_takes(param: Any, ctx: Any) -> None:
-    """Write what an option takes as the pages do, so that its help has room; limits go into the help.
-
-    An argument takes what its help says.
-    """
+    """Write what an option takes as the pages do, so that its help has room; limits go into the help."""
     if isinstance(param, TyperArgument):
         param.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
     if isinstance(param, TyperOption):
@@ -68,18 +65,7 @@ def lazy_group(
     more: Callable[[], Iterable[str]] = tuple,
     make: Callable[[str], Any] | None = None,
 ) -> typer.Typer:
-    """Return a group without subcommands yet.
-
-    Parameters
-    ----------
-    help
-        Of the group.
-    load
-        Makes its subcommands; called once, when they are listed or one is run.
-    more, make
-        Names other subcommands, when they are listed or a name is not one of the above, and makes one; by default there
-        are none.
-    """
+    """Return a group without subcommands yet."""
 
     class LazyGroup(FlowingGroup):
         def __init__(self, **attributes: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ..core.base.errors import SchedoptError, UnwrittenError
+from ..core.base.options import spelled_for_shells
 from ..version import VERSION
 from .commands.apply import apply
 from .commands.check import check
@@ -52,7 +53,8 @@ class ErrorBoundary(FlowingGroup):
 @contextmanager
 def _boundary() -> Iterator[None]:
     try:
-        yield
+        with spelled_for_shells():
+            yield
     except SchedoptError as error:
         kept = f"; a copy is in {copy}" if (copy := _copy_of(error)) else ""
         complain(f"error: {error}{kept}")

@@ -47,13 +47,7 @@ RepeatsOption = Annotated[int, typer.Option("--repeats", min=1, help="Rounds; in
 
 
 def given_options(training: str | None, shapes: list[str] | None, device: str | None) -> dict[str, Any]:
-    """Return the options that are given, by fields of `ImportOptions`.
-
-    Raises
-    ------
-    UsageError
-        If a shape is not NAME=VALUE, or there is no such device.
-    """
+    """Return the options that are given, by fields of `ImportOptions`."""
     from ..core.base.errors import UsageError
 
     given: dict[str, Any] = {} if training is None else {"training": training}

@@ -25,7 +25,9 @@ _REDRAW_SECONDS = 0.1
 _SPINNER_WIDTH, _BAR_WIDTH = 3, 20
 
 
-def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: Any) -> Result:
+def run_with_progress(
+    talk: Talk, problem: Problem, spec: MethodSpec, alignment: int | None = None, **budget: Any
+) -> Result:
     """Compile the kernels, saying so if that takes long, then solve; with an alignment, find addresses, too.
 
     The first Ctrl-C stops the search with its best schedule, a second one, or one while kernels are compiled, ends the
@@ -40,13 +42,13 @@ def run_with_progress(talk: Talk, problem: Problem, spec: MethodSpec, **budget: 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
     with compiling(talk):
         warm_up(problem, spec, budget.get("evaluations"), budget.get("jobs", 1))
-        if budget.get("alignment") is not None:
+        if alignment is not None:
             warm_up_addresses()
     with interruptible(talk, "the best so far") as interrupt:
         if not talk.shows_progress:
-            return solve(problem, spec, watcher=Watcher(interrupt), **budget)
+            return solve(problem, spec, alignment, watcher=Watcher(interrupt), **budget)
         with LiveLine(talk, f"{spec.name}: starting") as line:
-            return solve(problem, spec, watcher=Watcher(interrupt, _Searching(line)), **budget)
+            return solve(problem, spec, alignment, watcher=Watcher(interrupt, _Searching(line)), **budget)
 
 
 class Bar(Protocol):
@@ -58,21 +60,10 @@ class Bar(Protocol):
 
 
 @contextmanager
-def progress_bar(talk: Talk, what: str, total: float, done: float = 0) -> Iterator[Bar]:
+def progress_bar(talk: Talk, what: str, total: float) -> Iterator[Bar]:
     """Show on a terminal how much is done, the time that remains, and a text; yields what to call as it goes on.
 
     A share has no time beside it: whoever knows it says in the text how long the rest takes.
-
-    Parameters
-    ----------
-    talk
-        Where it is drawn, if progress is.
-    what
-        The text at first; it is cut where the terminal is narrow.
-    total
-        A number of pieces, which are drawn as a bar; or 1.0 for a share, in percent, which leaves room for the text.
-    done
-        How much is done before; by default nothing.
     """
 
     def update(by: float = 1, *, done: float | None = None, what: str | None = None) -> None:
@@ -95,7 +86,6 @@ def progress_bar(talk: Talk, what: str, total: float, done: float = 0) -> Iterat
     columns = (*amount, text)
     with Progress(*columns, console=talk.console, transient=True, expand=True, speed_estimate_period=600) as bars:
         bar = bars.add_task(what, total=total)
-        update(done=done)
         yield update
 
 
@@ -145,15 +135,7 @@ def compiling(talk: Talk) -> Iterator[None]:
 
 
 class LiveLine:
-    """A line that changes in its place on a terminal; it never takes a second one.
-
-    Parameters
-    ----------
-    talk
-        Where it is drawn; not, where no progress is.
-    text
-        What it says at first.
-    """
+    """A line that changes in its place on a terminal; it never takes a second one."""
 
     def __init__(self, talk: Talk, text: str) -> None:
         self.console = talk.console
@@ -207,17 +189,7 @@ class _Searching:
 
 
 class Stages:
-    """Draws the stages of a job on a terminal, each in place of the one before: its number, what is done, the runs.
-
-    Parameters
-    ----------
-    talk
-        Where it is drawn, if progress is.
-    what
-        What the job is about.
-    searching
-        The stage that draws itself, as `run_with_progress` does.
-    """
+    """Draws the stages of a job on a terminal, each in place of the one before: its number, what is done, the runs."""
 
     def __init__(self, talk: Talk, what: str, searching: str = "") -> None:
         self.talk, self.what, self.searching = talk, what, searching

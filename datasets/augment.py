@@ -18,23 +18,7 @@ LOW, HIGH = 0.5, 1.5
 
 
 def noisy_copy(graph: CostGraph, rng: np.random.Generator) -> CostGraph:
-    """Multiply every tensor size and every op runtime by its own sample of U(0.5, 1.5), rounded.
-
-    A view has its own sample, as any tensor. Workspace and persistent bytes stay: the paper scales tensor
-    sizes and op runtimes only.
-
-    Parameters
-    ----------
-    graph
-        The graph to copy.
-    rng
-        Source of the samples: first of all sizes, then of all runtimes.
-
-    Raises
-    ------
-    GraphError
-        If the copy's sizes would no longer fit int64.
-    """
+    """Multiply every tensor size and op runtime by its own sample of U(0.5, 1.5), rounded: first all sizes."""
     sizes = np.rint(graph.tensor_size * rng.uniform(LOW, HIGH, graph.num_tensors))
     runtime = np.rint(graph.runtime * rng.uniform(LOW, HIGH, graph.num_ops))
     others = int(graph.workspace.sum()) + int(graph.persistent.sum())
@@ -45,17 +29,7 @@ def noisy_copy(graph: CostGraph, rng: np.random.Generator) -> CostGraph:
 
 @dataclass(frozen=True)
 class NoisyCopies:
-    """Copies of one graph, to be made by any worker.
-
-    Parameters
-    ----------
-    graph
-        The graph to copy.
-    topology
-        Its topology hash. The copies depend on it, their number and the seed, not on what other graphs there are.
-    numbers
-        Numbers of the copies, counted from 1.
-    """
+    """Copies of one graph by their numbers, from 1; they depend on its topology hash and the seed alone."""
 
     graph: CostGraph
     topology: str
@@ -83,21 +57,7 @@ def _encode_copies(seed: int, suffix: str, copies: NoisyCopies) -> list[tuple[st
 def encoded_copies(
     graphs: Sequence[tuple[CostGraph, str]], copies: int, seed: int, suffix: str, jobs: int = 1
 ) -> Iterator[tuple[str, int, bytes]]:
-    """Yield `(topology, number, bytes of the file)` of every copy, in order on any number of jobs.
-
-    Parameters
-    ----------
-    graphs
-        Originals with their topology hashes.
-    copies
-        Number of copies of each.
-    seed
-        Seed of all copies.
-    suffix
-        File format, a key of `SUFFIXES`.
-    jobs
-        Number of worker processes, on which the result does not depend; the default of 1 works in this one.
-    """
+    """Yield `(topology, number, bytes of the file)` of every copy, in order on any number of jobs."""
     items = (
         NoisyCopies(graph, topology, range(part.start + 1, part.stop + 1))
         for graph, topology in graphs

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.base.names import unknown
+from ..core.base.names import one_of
 from ..core.graph.graph import CostGraph
 
 Dedup = Literal["topology", "in-degrees"]
@@ -58,11 +58,6 @@ def topology_hash(graph: CostGraph) -> str:
     of labels before and after it, data and control edges apart, one edge per distinct tensor an op reads,
     until the number of distinct labels no longer grows. Names, ids, order of ops, sizes and runtimes do not
     count. Isomorphic graphs have equal hashes; different ones nearly always have different hashes.
-
-    Parameters
-    ----------
-    graph
-        The graph, of any size.
     """
     pointers, tensors = graph.inputs
     count = graph.num_ops
@@ -88,13 +83,7 @@ def topology_hash(graph: CostGraph) -> str:
 
 
 def in_degree_sequence(graph: CostGraph) -> tuple[int, ...]:
-    """Return the number of distinct ops that each op waits for, largest first (REGAL A.1.2).
-
-    Parameters
-    ----------
-    graph
-        The graph, of any size.
-    """
+    """Return the number of distinct ops that each op waits for, largest first (REGAL A.1.2)."""
     pointers, _ = graph.predecessors
     return tuple(np.sort(np.diff(pointers))[::-1].tolist())
 
@@ -105,14 +94,5 @@ def dedup_key(graph: CostGraph, dedup: Dedup, topology: str) -> Hashable:
 
 
 def parse_dedup(name: str) -> Dedup:
-    """Return `name` as the kind of de-duplication that it is.
-
-    Raises
-    ------
-    UsageError
-        If there is no such kind.
-    """
-    for kind in DEDUPS:
-        if name == kind:
-            return kind
-    raise unknown("way to find duplicates", name, DEDUPS)
+    """Return `name` as the kind of de-duplication that it is, or raise UsageError."""
+    return one_of("way to find duplicates", name, DEDUPS)

@@ -21,15 +21,7 @@ from .split import PARTS, Ratio, split_by_size
 
 @dataclass(frozen=True)
 class Original:
-    """A given graph.
-
-    Parameters
-    ----------
-    graph
-        The graph itself.
-    topology
-        Its topology hash.
-    """
+    """A given graph and its topology hash."""
 
     graph: CostGraph
     topology: str
@@ -57,26 +49,7 @@ def write_generated(
     jobs: int = 1,
     advance: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Generate graphs into a folder and return their counts.
-
-    Parameters
-    ----------
-    folder
-        Where the graphs go, made for the `generated_names`; its description is not written yet.
-    recipe, count
-        What to draw, and how many.
-    ratio
-        Shares of train, valid and test; by default there is no split.
-    jobs
-        Number of worker processes, on which the result does not depend; the default of 1 works in this one.
-    advance
-        Called once per graph; does nothing by default.
-
-    Raises
-    ------
-    UsageError
-        If there are not that many distinct graphs to be found.
-    """
+    """Generate graphs into a folder made for the `generated_names`, and return their counts."""
     graphs: list[tuple[int, str]] = []
     discarded = 0
     for drawn, name in zip(generate(recipe, count, jobs), folder.names, strict=True):
@@ -133,25 +106,7 @@ def write_augmented(
     jobs: int = 1,
     advance: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Write given graphs, and into the same part noisy copies of each, and return their counts (REGAL A.1.2).
-
-    Parameters
-    ----------
-    folder
-        Where the graphs go, made for the `augmented_names`; its description is not written yet.
-    originals
-        The graphs, of distinct topologies.
-    copies
-        Number of copies of each.
-    seed
-        Seed of split and copies; 0 by default.
-    ratio
-        Shares of train, valid and test among the originals; by default there is no split.
-    jobs
-        Number of worker processes, on which the result does not depend; the default of 1 works in this one.
-    advance
-        Called once per graph, original or copy; does nothing by default.
-    """
+    """Write given graphs, and noisy copies of each into the same part, and return their counts (REGAL A.1.2)."""
     ops = [original.graph.num_ops for original in originals]
     sizes = [(number, original.topology) for number, original in zip(ops, originals, strict=True)]
     parts = split_by_size(sizes, ratio, seed) if ratio else [""] * len(originals)

@@ -13,21 +13,7 @@ FEW_EVALUATIONS, MANY_EVALUATIONS = 1_000, 10_000
 
 
 def has_room(task: Task, devices: int, graph: CostGraph) -> bool:
-    """Whether a schedule could be better than running all ops on device 0 in the file's order (A.1.2).
-
-    That order's cost is compared with the lower bound that needs no search. So a single op, a graph whose
-    costs are all 0, a chain and a graph that stands in an order as good as the bound have no room; nor has,
-    on one device, any graph with a single order.
-
-    Parameters
-    ----------
-    task
-        What is minimised, `memory` or `runtime`.
-    devices
-        Number of devices.
-    graph
-        The graph, of any size.
-    """
+    """Whether the file's order on device 0 does not meet the lower bound that needs no search (A.1.2)."""
     from ..core.bounds.bounds import is_met, lower_bound
     from ..core.report.reference import reference_value
 
@@ -52,13 +38,6 @@ class KeepWithRoom:
 
     Filters are dataclasses and not functions, so that two of the same values are equal and print alike in every
     process: `repr` of a recipe tells its graphs from those of another.
-
-    Parameters
-    ----------
-    task
-        What is minimised, `memory` or `runtime`.
-    devices
-        Number of devices.
     """
 
     task: Task
@@ -71,15 +50,7 @@ class KeepWithRoom:
 
 @dataclass(frozen=True)
 class KeepImproving:
-    """Filter of generated graphs: keeps those on which BRKGA with 10,000 evaluations is faster than with 1,000 (A.1.4).
-
-    Both minimise the runtime on two devices, from the same seed.
-
-    Parameters
-    ----------
-    fraction
-        Least share by which it is faster, from 0 to 1; 0.18 in the paper.
-    """
+    """Keeps graphs whose makespan BRKGA improves by this fraction from 1,000 to 10,000 evaluations (A.1.4)."""
 
     fraction: float
 

@@ -25,25 +25,6 @@ class DatasetFolder:
     """Writes graphs, each file whole or not at all, and last of all their description.
 
     A folder without `dataset.json` thus holds a data set that was not finished.
-
-    Parameters
-    ----------
-    path
-        The folder, which is made if there is none.
-    suffix
-        File format of the graphs, a key of `SUFFIXES`.
-    names
-        What all its graphs are going to be called, each once.
-    overwrite
-        Whether to remove the data set that is there, and nothing else; by default it is left alone.
-
-    Raises
-    ------
-    UsageError
-        If the folder holds a data set already and is not to be overwritten, or files of such names that are of no data
-        set; or if it is a file.
-    FormatError
-        If it cannot be made, or the description of the data set that is there cannot be read.
     """
 
     def __init__(self, path: str | Path, suffix: str, names: Sequence[str], overwrite: bool = False) -> None:
@@ -93,19 +74,7 @@ class DatasetFolder:
         return self.path / self._parts[name] / f"{name}{self.suffix}"
 
     def add(self, name: str, topology: str, data: bytes, part: str = "") -> None:
-        """Write one graph's file, into a part (`train`, `valid`, `test`) or beside them.
-
-        Parameters
-        ----------
-        name
-            One of the names that the folder was made for.
-        topology
-            The hash of its topology.
-        data
-            Contents of the file.
-        part
-            By default the graph is beside the parts.
-        """
+        """Write one graph's file, into a part (`train`, `valid`, `test`) or beside them."""
         self._parts[name], self._topologies[name] = part, topology
         if part:
             make_folder(self.path / part)
@@ -145,13 +114,7 @@ def _not_a_description(file: Path, error: Exception) -> FormatError:
 
 
 def made_by(paths: Iterable[str | Path]) -> list[str]:
-    """Return the commands that made those of some paths which are data set folders.
-
-    Raises
-    ------
-    FormatError
-        If a folder's description cannot be read.
-    """
+    """Return the commands that made those of some paths which are data set folders."""
     commands = []
     for path in paths:
         file = Path(path) / DESCRIPTION

@@ -24,11 +24,6 @@ class LayeredParameters(Parameters):
 
     The width factor W of a graph is drawn from U(width_low, width_high): near 0 gives a long chain, near 1
     few wide layers (eq. 11). Costs are drawn from a mixture of Gaussians in units (eq. 16).
-
-    Raises
-    ------
-    UsageError
-        If a value is out of range.
     """
 
     nodes: int = parameter(500, "ops per graph, |V|", low=1)
@@ -79,15 +74,6 @@ def layered_graph(parameters: LayeredParameters, rng: np.random.Generator, name:
 
     Each op has one output of its layer's output cost, and its layer's parameter cost as workspace, in bytes;
     runtimes are 0. Ops are in layer order. An edge drawn twice is one, since an op reads a tensor once.
-
-    Parameters
-    ----------
-    parameters
-        Parameters of the family.
-    rng
-        Source of every random choice.
-    name
-        Name of the graph; `layered` by default.
     """
     layers = assign_nodes(parameters, rng)
     edges = assign_edges(layers, parameters.edge_density, rng)
@@ -111,15 +97,7 @@ def layered_graph(parameters: LayeredParameters, rng: np.random.Generator, name:
 
 
 def assign_nodes(parameters: LayeredParameters, rng: np.random.Generator) -> list[range]:
-    """Algorithm 1: the ops of each layer; the last layer takes what is left.
-
-    Parameters
-    ----------
-    parameters
-        Gives |V|, the range of the width factor, and sigma_N.
-    rng
-        Source of the width factor and of the sizes of the layers.
-    """
+    """Algorithm 1: the ops of each layer; the last layer takes what is left."""
     nodes, variability = parameters.nodes, parameters.node_variability
     width = rng.uniform(parameters.width_low, parameters.width_high)
     target_layers = max(1, math.ceil(math.sqrt(nodes * (1 / width - 1))))  # eq. 11
@@ -145,15 +123,6 @@ def assign_edges(layers: list[range], density: float, rng: np.random.Generator) 
 
     Giving each edge to an op with the fewest so far, ties at random, gives every op of the larger layer the
     same number and a random subset of them one more.
-
-    Parameters
-    ----------
-    layers
-        Ops of each layer.
-    density
-        Share of the possible edges between layers, rho_E.
-    rng
-        Breaks the ties.
     """
     edges: Edges = []
     for first, second in pairwise(layers):
@@ -172,19 +141,7 @@ def assign_edges(layers: list[range], density: float, rng: np.random.Generator) 
 
 
 def assign_skip_connections(layers: list[range], edges: int, density: float, rng: np.random.Generator) -> Edges:
-    """Algorithm 3: edges that skip at least one layer, as `(producer, consumer)`; repeats are possible.
-
-    Parameters
-    ----------
-    layers
-        Ops of each layer.
-    edges
-        Number of edges so far, |E|.
-    density
-        Share of skip connections among the edges, rho_S.
-    rng
-        Source of layers and places.
-    """
+    """Algorithm 3: edges that skip at least one layer, as `(producer, consumer)`; repeats are possible."""
     if len(layers) < 3:
         return []
     count = math.ceil(round(edges * density / (1 - density), 9))  # eq. 14
@@ -201,17 +158,7 @@ def assign_skip_connections(layers: list[range], edges: int, density: float, rng
 
 
 def draw_costs(parameters: LayeredParameters, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw `count` costs in bytes from the mixture (eq. 16), each again until it is positive; at least 1.
-
-    Parameters
-    ----------
-    parameters
-        Gives the mixture and the unit.
-    count
-        Number of costs, one per layer.
-    rng
-        Source of components and values.
-    """
+    """Draw `count` costs in bytes from the mixture (eq. 16), each again until it is positive; at least 1."""
     weights = normalized(parameters.cost_weights)
     means, stds = np.array(parameters.cost_means), np.array(parameters.cost_stds)
     costs = np.zeros(count)

@@ -12,13 +12,7 @@ from ..core.base.errors import UsageError
 
 
 def check_weights(name: str, weights: Sequence[float]) -> None:
-    """Check that weights are finite, none negative, and not all 0.
-
-    Raises
-    ------
-    UsageError
-        Naming them.
-    """
+    """Raise UsageError unless weights are finite, none is negative, and not all are 0."""
     if not (all(0 <= weight < math.inf for weight in weights) and sum(weights) > 0):
         raise UsageError(f"{name} must be at least 0 and not all 0, not {tuple(weights)}")
 

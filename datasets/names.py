@@ -10,33 +10,12 @@ _LONGEST = 100
 
 
 def numbered(family: str, index: int, count: int = 1) -> str:
-    """Return the name of a generated graph, such as `layered-500-0001`: numbers begin with 1.
-
-    Parameters
-    ----------
-    family
-        What the graphs are called.
-    index
-        Which graph it is, from 0 on.
-    count
-        How many there are: from 10,000 on numbers have more digits, so that names sort as numbers do; 1 by default.
-    """
+    """Return the name of a generated graph, such as `layered-500-0001`; from 10,000 graphs on with more digits."""
     return f"{family}-{index + 1:0{max(_DIGITS, len(str(count)))}d}"
 
 
 def names_of_copies(originals: Sequence[str], copies: int) -> list[list[str]]:
-    """Return per original what it and then its copies are called: `unet`, `unet-copy-001`, and so on.
-
-    No two names are the same, even where capital letters count as small ones, and each is that of a file: other
-    characters than letters, digits, `.`, `_`, `+` and `-` are replaced.
-
-    Parameters
-    ----------
-    originals
-        Names of the originals.
-    copies
-        Number of copies of each.
-    """
+    """Return per original a file name that is its own, then those of its copies: `unet`, `unet-copy-001`, ..."""
     taken: set[str] = set()
     owns = [_untaken(_as_file_name(name), taken) for name in originals]
     digits = max(_COPY_DIGITS, len(str(copies)))

@@ -118,20 +118,6 @@ def generate(recipe: Recipe, count: int, jobs: int = 1) -> Iterator[Drawn]:
     """Yield `count` graphs of distinct keys in order, the same on any number of jobs.
 
     A graph that repeats the key of an earlier one is drawn again.
-
-    Parameters
-    ----------
-    recipe
-        What to draw.
-    count
-        Number of graphs.
-    jobs
-        Number of worker processes, on which the result does not depend; the default of 1 works in this one.
-
-    Raises
-    ------
-    UsageError
-        If 100 draws of one graph were all rejected or duplicates.
     """
     size = 1 if recipe.keep else max(1, min(50, count // (4 * jobs)))
     seen: set[Hashable] = set()

@@ -14,13 +14,7 @@ Ratio = tuple[int, int, int]
 
 
 def parse_ratio(text: str) -> Ratio:
-    """Parse `3-1-1` as the shares of train, valid and test.
-
-    Raises
-    ------
-    UsageError
-        If it is not three numbers, the first above 0.
-    """
+    """Parse `3-1-1` as the shares of train, valid and test; UsageError unless the first is above 0."""
     if not re.fullmatch(r"[1-9]\d{0,3}-\d{1,4}-\d{1,4}", text):
         raise UsageError(f"the split '{text}' is not understood; write train-valid-test like 3-1-1")
     train, valid, test = map(int, text.split("-"))
@@ -42,15 +36,6 @@ def split_by_size(graphs: Sequence[tuple[int, str]], ratio: Ratio, seed: int) ->
 
     Sorted by number of ops, the graphs are taken in groups of as many as the ratio adds up to, and each group
     is split at random. A last group that is not full is shared out as close to the ratio as can be.
-
-    Parameters
-    ----------
-    graphs
-        `(number of ops, topology hash)` of each, all topologies distinct; their order does not matter.
-    ratio
-        Shares of the three sets in each group.
-    seed
-        Seed of the random choices.
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
     order = sorted(range(len(graphs)), key=lambda i: graphs[i])

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.base.errors import UsageError
-from ..core.base.names import unknown
+from ..core.base.names import one_of
 from ..core.graph.builder import GraphBuilder
 from ..core.graph.graph import CostGraph
 from ..core.search.parameters import Parameters, parameter
@@ -26,32 +26,13 @@ _COSTS_HELP = "runtimes from the sizes of inputs-outputs (A.1.4), or of outputs 
 
 
 def parse_models(text: str) -> tuple[Model, ...]:
-    """Parse names of models, separated by commas.
-
-    Raises
-    ------
-    UsageError
-        If there is no such model.
-    """
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in MODELS:
-            raise unknown("model", name, MODELS)
-    return tuple(model for name in names for model in MODELS if model == name)
+    """Parse names of models, separated by commas, or raise UsageError."""
+    return tuple(one_of("model", name.strip(), MODELS) for name in text.split(","))
 
 
 def parse_costs(name: str) -> Costs:
-    """Return `name` as the kind of costs that it is.
-
-    Raises
-    ------
-    UsageError
-        If there is no such kind.
-    """
-    for costs in COSTS:
-        if costs == name:
-            return costs
-    raise unknown("costs", name, COSTS)
+    """Return `name` as the kind of costs that it is, or raise UsageError."""
+    return one_of("costs", name, COSTS)
 
 
 @dataclass(frozen=True)
@@ -61,11 +42,6 @@ class SyntheticParameters(Parameters):
     Graph i comes from model i modulo their number, so that they are mixed evenly. The runtime of an op in
     microseconds is the bytes it touches times 1 + r, r ~ N(0, noise_std): its inputs and outputs as A.1.4
     says, or its outputs as in the authors' example file.
-
-    Raises
-    ------
-    UsageError
-        If a value is out of range.
     """
 
     nodes_low: int = parameter(50, "fewest ops, source and sink not counted", low=1)
@@ -120,17 +96,6 @@ def synthetic_graph(
 
     Control edges lead from the source, which has no outputs; the edges to the sink follow the rule of the
     others. Ops are in the random ordering that gave the edges their direction.
-
-    Parameters
-    ----------
-    parameters
-        Parameters of the family.
-    model
-        The random graph model.
-    rng
-        Source of every random choice.
-    name
-        Name of the graph; `synthetic` by default.
     """
     nodes = int(rng.integers(parameters.nodes_low, parameters.nodes_high + 1))
     producers = _directed_edges(parameters, model, nodes, rng)

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import schedopt
 import typer
 from schedopt.cli.main import app
-from schedopt.core.search.parameters import written_range
+from schedopt.core.base.options import written_range
 from schedopt.core.search.registry import METHODS, parameter_fields
 from typer.models import ArgumentInfo
 

@@ -26,10 +26,10 @@ def check(
     from ...core.base.units import format_bytes, format_microseconds
     from ...core.files.schedule_json import read_schedule
     from ...core.programs.reading import read_any
-    from ...core.search.problem_settings import OnMachine
+    from ...core.search.options import machine_of
     from ..console import Talk, tell, write
 
-    talk, on = Talk(quiet), OnMachine(machine, op_times).read()
+    talk, on = Talk(quiet), machine_of(machine, op_times)
     checked = read_any(graph, talk.note)
     loaded = read_schedule(schedule, checked, force=force, machine=on)
     if on is not None:

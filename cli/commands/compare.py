@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ...core.experiments.options import CompareOptions
 from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, method_names
 from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
-from ..options import (
-    BandwidthOption,
-    DevicesOption,
-    EvaluationsOption,
-    GraphsArgument,
-    JsonFlag,
-    LatencyOption,
-    MachineOption,
-    MaxOverheadOption,
-    MemoryLimitOption,
-    OpTimesOption,
-    PinsOption,
-    QuietFlag,
-    RecomputeFlag,
-    ReplicateFlag,
-    SeedOption,
-    TaskOption,
-    TimeLimitOption,
-    remark_bare_bytes,
-)
+from ..made_options import options_of, with_options
+from ..options import GraphsArgument, JsonFlag, QuietFlag, remark_bare_bytes
 
 if TYPE_CHECKING:
     from ...core.experiments.comparison import Comparison
@@ -58,21 +41,6 @@ def compare(
     reference: Annotated[
         str | None, typer.Option("--reference", help="The method to compare with. (default: the first)")
     ] = None,
-    task: TaskOption = "memory",
-    devices: DevicesOption = None,
-    memory_limit: MemoryLimitOption = None,
-    recompute: RecomputeFlag = False,
-    max_overhead: MaxOverheadOption = None,
-    bandwidth: BandwidthOption = None,
-    latency: LatencyOption = "0",
-    machine: MachineOption = None,
-    op_times: OpTimesOption = None,
-    pins: PinsOption = None,
-    replicate: ReplicateFlag = False,
-    evaluations: EvaluationsOption = None,
-    time_limit: TimeLimitOption = None,
-    seed: SeedOption = 0,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs per method and graph, from --seed on.")] = 1,
     jobs: ClusterJobsOption = None,
     backend: BackendOption = Backend.loky,
     address: AddressOption = None,
@@ -97,6 +65,7 @@ def compare(
     ] = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
+    **given: Any,
 ) -> None:
     """Compare methods on graphs: improvement over a reference, gaps to the best known and the lower bound, time.
 
@@ -107,34 +76,21 @@ def compare(
     from contextlib import closing, nullcontext
     from pathlib import Path
 
-    from ...core.api.graphs import graphs_of
+    from ...core.api.compare import experiment_of
     from ...core.base.parallel import is_here
-    from ...core.base.units import parse_seconds
     from ...core.experiments.comparison import SUFFIXES
-    from ...core.experiments.experiment import Experiment, parse_spec
     from ...core.experiments.resume import ResumeFile
-    from ...core.experiments.settings import Settings
     from ...core.files.atomic import write_atomically
     from ...core.report.plots.draw import check_target
-    from ...core.search.problem_settings import OnMachine, Recompute, problem_settings
     from ..console import Talk, show, write
     from ..progress import compiling, interruptible, progress_bar
 
     talk = Talk(quiet)
-    remark_bare_bytes(talk, memory_limit)
+    remark_bare_bytes(talk, given["memory_limit"])
     for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)
-    specs = [parse_spec(text) for text in methods.split(",") if text.strip()]
-    again, on = Recompute(recompute, max_overhead), OnMachine(machine, op_times, pins is not None, replicate)
-    settings = Settings(
-        **problem_settings(task, devices, memory_limit, bandwidth, latency, [s.name for s in specs], again, on),
-        evaluations=evaluations,
-        time_limit=None if time_limit is None else parse_seconds(time_limit),
-        seed=seed,
-        seeds=seeds,
-    )
-    experiment = Experiment(graphs_of(graphs, talk.note), specs, settings, reference)
+    experiment = experiment_of(graphs, methods, CompareOptions(**given), reference, talk.note)
     with nullcontext() if resume is None else closing(ResumeFile(resume)) as file:
         if file is not None:
             experiment.resume_from(file)
@@ -163,6 +119,9 @@ def compare(
         write_atomically(plot, render(comparison.plot(), Path(plot).suffix))
         talk.note(f"wrote {plot}")
     _leave(comparison, resume)
+
+
+with_options(compare, {"reference": options_of(CompareOptions, without=["jobs"])})
 
 
 def _leave(comparison: Comparison, resume: str | None) -> None:

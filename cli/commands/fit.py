@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ..options import JobsOption, JsonFlag, QuietFlag, SearchTimeOption, SeedOption
+from ...core.api.options import FitOptions
+from ..made_options import options_of, with_options
+from ..options import JsonFlag, QuietFlag
 from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
 
 
@@ -23,26 +25,12 @@ def fit(
         str | None,
         typer.Option("--sram", help="The same as data sheets of microcontrollers write it: 256K is 256 KiB."),
     ] = None,
-    devices: Annotated[int, typer.Option("--devices", "-d", min=1, max=64, help="The most devices to try.")] = 1,
-    batch: Annotated[
-        str | None,
-        typer.Option(
-            "--batch",
-            metavar="NAME",
-            help="Find the largest that fits: a symbolic dimension, or a keyword argument of the function.",
-        ),
-    ] = None,
-    confirm: Annotated[
-        bool, typer.Option("--confirm", help="Run what fits on one device in a new process, and measure its peak.")
-    ] = False,
     training: TrainingOption = None,
     shape: ShapeOption = None,
     device: ProgramDeviceOption = None,
-    time_limit: SearchTimeOption = None,
-    seed: SeedOption = 0,
-    jobs: JobsOption = 1,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
+    **given: Any,
 ) -> None:
     """Say whether a model fits into a memory: as it is, in another order, on several devices; or its largest batch.
 
@@ -58,13 +46,8 @@ def fit(
         answer = fit_model(
             model,
             _memory(memory, sram),
-            devices=devices,
-            batch=batch,
             **options,
-            confirm=confirm,
-            time_limit=time_limit,
-            seed=seed,
-            jobs=jobs,
+            **given,
             note=talk.note,
             progress=lambda text: line(f"{model}: {text}", text),
         )
@@ -75,6 +58,9 @@ def fit(
         tell(answer.sentence())
     if not answer.fits:
         raise typer.Exit(1)
+
+
+with_options(fit, {"sram": options_of(FitOptions)})
 
 
 def _memory(memory: str | None, sram: str | None) -> str:

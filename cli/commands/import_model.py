@@ -12,7 +12,6 @@ from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, 
 
 if TYPE_CHECKING:
     from ...core.graph.graph import CostGraph
-    from ...core.programs.options import ImportOptions
 
 
 def import_model(
@@ -66,29 +65,23 @@ def import_model(
     quiet: QuietFlag = False,
 ) -> None:
     """Import a model as a graph: ONNX, TFLite, PyTorch, its traces, Inductor's buffers, DOT, networkx."""
-    import dataclasses
     from json import dumps
     from pathlib import Path
 
+    from ...core.api.import_ import import_model as import_graph
     from ...core.base.errors import UsageError
-    from ...core.base.units import parse_bytes
     from ...core.programs.graphs.writing import check_target, write_graph_file
-    from ...core.programs.importers import kind_of, read_model
-    from ...core.programs.options import ImportOptions
+    from ...core.programs.importers import kind_of
     from ..console import Talk, write
 
     output = output_of(output, Path(model.rpartition(":")[2].removesuffix(".gz")).stem, ".pb.gz")
     if json and output == "-":
         raise UsageError("--json prints to standard output, where the graph goes; name an output file by --output")
     check_target(output)
-    options = dataclasses.replace(
-        _with_rates(ImportOptions(**given_options(training, shape, device)), flops, memory_bandwidth),
-        costs=costs,
-        default_size=None if default_size is None else parse_bytes(default_size, "default size"),
-        graph=graph,
-    )
     talk = Talk(quiet)
-    imported = read_model(model, options, talk.note)
+    rates = {"flops": flops, "memory_bandwidth": memory_bandwidth}
+    given = {name: rate for name, rate in rates.items() if rate is not None} | given_options(training, shape, device)
+    imported = import_graph(model, costs=costs, default_size=default_size, graph=graph, note=talk.note, **given)
     summary = {"graph": imported.name, "kind": kind_of(model), **_summary(imported), "output": output}
     talk.note(_described(imported, summary))
     write_graph_file(imported, output)
@@ -96,23 +89,6 @@ def import_model(
         write(dumps(summary))
     elif output != "-":
         talk.note(f"wrote {output}")
-
-
-def _with_rates(options: ImportOptions, flops: str | None, memory_bandwidth: str | None) -> ImportOptions:
-    """Return the options with the rates of the roofline that are given."""
-    import dataclasses
-
-    from ...core.base.errors import UsageError
-    from ...core.base.units import parse_bandwidth, parse_flops
-
-    if flops is not None:
-        options = dataclasses.replace(options, flops=parse_flops(flops))
-    if memory_bandwidth is not None:
-        options = dataclasses.replace(options, memory_bandwidth=parse_bandwidth(memory_bandwidth))
-    for flag, rate in (("--flops", options.flops), ("--memory-bandwidth", options.memory_bandwidth)):
-        if rate <= 0:
-            raise UsageError(f"{flag} must be more than 0")
-    return options
 
 
 def _summary(graph: CostGraph) -> dict[str, Any]:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ...core.programs.options import OptimizeOptions
 from ...core.search.registry import DEFAULT_METHOD
-from ..options import (
-    EvaluationsOption,
-    JsonFlag,
-    MaxOverheadOption,
-    MethodOption,
-    QuietFlag,
-    RecomputeFlag,
-    SeedOption,
-    TimeLimitOption,
-    remark_bare_bytes,
-)
+from ..made_options import options_of, with_options
+from ..options import JsonFlag, MethodOption, QuietFlag, remark_bare_bytes
 from ..program_options import (
     ModelArgument,
     OverwriteModelFlag,
@@ -44,16 +36,6 @@ def optimize(
         typer.Option("--output", "-o", help="The file to write: .onnx or .tflite, as the model is, or .pt2."),
     ],
     training: TrainingOption = None,
-    memory_limit: Annotated[
-        str | None,
-        typer.Option(
-            "--memory-limit",
-            help="Bytes, e.g. 16GiB, or a share of program order's peak, e.g. 60%; exit code 1 if it is not kept. "
-            "(default: none)",
-        ),
-    ] = None,
-    recompute: RecomputeFlag = False,
-    max_overhead: MaxOverheadOption = None,
     shape: ShapeOption = None,
     device: ProgramDeviceOption = None,
     costs: Annotated[
@@ -61,9 +43,6 @@ def optimize(
         typer.Option("--costs", help="measured: run each op here, for its workspace; roofline: no workspace."),
     ] = "measured",
     method: MethodOption = DEFAULT_METHOD,
-    evaluations: EvaluationsOption = None,
-    time_limit: TimeLimitOption = None,
-    seed: SeedOption = 0,
     no_measure: Annotated[bool, typer.Option("--no-measure", help="Do not run both orders.")] = False,
     repeats: RepeatsOption = 5,
     schedule: Annotated[
@@ -77,6 +56,7 @@ def optimize(
     ] = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
+    **given: Any,
 ) -> None:
     """Write a model in an order of less peak memory: import, solve, run both orders, compare their results, write.
 
@@ -85,7 +65,6 @@ def optimize(
     from json import dumps
 
     from ...core.base.errors import UsageError
-    from ...core.base.units import parse_seconds
     from ...core.graph.builder import GraphBuilder
     from ...core.problem.problem import Problem
     from ...core.programs import pipeline
@@ -94,29 +73,26 @@ def optimize(
     from ...core.programs.range_pipeline import range_in
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import check_supported, parse_method
-    from ...core.search.problem_settings import ProblemSettings, Recompute, problem_settings
     from ..console import Talk, complain, write
     from ..progress import Stages, run_with_progress
     from ..reports.optimize import document, print_report
     from ..reports.solve import draw_result
 
     talk = Talk(quiet)
-    remark_bare_bytes(talk, memory_limit)
+    remark_bare_bytes(talk, given["memory_limit"])
     spec = parse_method(method)
-    budget = {"evaluations": evaluations, "time_limit": None if time_limit is None else parse_seconds(time_limit)}
+    asked = OptimizeOptions(**given)
     smallest = GraphBuilder(model)
     smallest.add_op("op")
-    check_supported(spec, Problem(smallest.build(), recompute=recompute), spec.evaluations or evaluations)
+    check_supported(spec, Problem(smallest.build(), recompute=asked.recompute), spec.evaluations or asked.evaluations)
     options = ImportOptions(**given_options(training, shape, device), costs=costs)
-    again = Recompute(recompute, max_overhead)
-    settings = ProblemSettings(**problem_settings("memory", 1, memory_limit, None, "0", [spec.name], again))
-    job = pipeline.Job(model, output, options, settings, schedule, 0 if no_measure else repeats, overwrite)
+    job = pipeline.Job(model, output, options, asked, schedule, 0 if no_measure else repeats, overwrite)
     check_options(model, options)
     if plot is not None:
         check_target(plot)
 
     def solve(problem: Problem) -> Result:
-        return run_with_progress(talk, problem, spec, **budget, seed=seed, jobs=1, initial=None)
+        return run_with_progress(talk, problem, spec, **asked.budget, initial=None)
 
     if range_in(job):
         if plot is not None:
@@ -138,6 +114,9 @@ def optimize(
     if optimized.is_interrupted:
         complain("interrupted: the best order so far was taken, and what was measured is shown")
         raise typer.Exit(130)
+
+
+with_options(optimize, {"training": options_of(OptimizeOptions)})
 
 
 def _optimize_range(talk: Talk, job: Job, solve: Callable[[Problem], Result], json: bool) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ..options import JsonFlag, QuietFlag, SeedOption
+from ...core.api.options import PackOptions
+from ..made_options import options_of, with_options
+from ..options import JsonFlag, QuietFlag
 
 
 def pack(
@@ -17,14 +19,6 @@ def pack(
             help="CSV with the columns id, lower, upper (exclusive), size, maybe alignment and offset.",
         ),
     ],
-    align: Annotated[
-        str | None,
-        typer.Option(
-            "--align", help="What every offset is a multiple of, e.g. 64. (default: the file's alignment, or 1)"
-        ),
-    ] = None,
-    time_limit: Annotated[str, typer.Option("--time-limit", "-t", help="Wall time, e.g. 2s.")] = "10s",
-    seed: SeedOption = 0,
     check: Annotated[
         bool, typer.Option("--check", help="Only verify the offsets that the file has: exit 0 if they hold, else 1.")
     ] = False,
@@ -34,6 +28,7 @@ def pack(
     ] = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
+    **given: Any,
 ) -> None:
     """Give buffers with lifetimes offsets in an arena that is as small as possible, and verify them."""
     from json import dumps
@@ -48,7 +43,7 @@ def pack(
         return
     if output is not None:
         check_writable(output)
-    packed = pack_buffers(buffers, align=align, time_limit=time_limit, seed=seed)
+    packed = pack_buffers(buffers, **given)
     if output is not None:
         packed.save(output)
     if json:
@@ -59,6 +54,9 @@ def pack(
         talk.note("time steered the search, so the same seed may give other offsets")
     if output is not None:
         talk.note(f"wrote {output}")
+
+
+with_options(pack, {"buffers": options_of(PackOptions)})
 
 
 def _check(path: str, json: bool) -> None:

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ...core.experiments.options import ParetoOptions
 from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, workers_of
-from ..options import (
-    BandwidthOption,
-    GraphArgument,
-    JobsOption,
-    JsonFlag,
-    LatencyOption,
-    MachineOption,
-    OpTimesOption,
-    PinsOption,
-    QuietFlag,
-    ReplicateFlag,
-    SearchEvaluationsOption,
-    SearchTimeOption,
-    SeedOption,
-)
+from ..made_options import options_of, with_options
+from ..options import GraphArgument, JsonFlag, QuietFlag
 
 if TYPE_CHECKING:
     from ...core.experiments.pareto.front import ParetoFront
@@ -31,21 +19,6 @@ _PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture", ".html"
 
 def pareto(
     graph: GraphArgument,
-    points: Annotated[int, typer.Option("--points", "-n", min=2, help="Points to look for, the ends included.")] = 10,
-    devices: Annotated[
-        int,
-        typer.Option("--devices", "-d", min=1, max=64, help="1, where ops may run again, or more, where none does."),
-    ] = 1,
-    bandwidth: BandwidthOption = None,
-    latency: LatencyOption = "0",
-    machine: MachineOption = None,
-    op_times: OpTimesOption = None,
-    pins: PinsOption = None,
-    replicate: ReplicateFlag = False,
-    evaluations: SearchEvaluationsOption = None,
-    time_limit: SearchTimeOption = None,
-    seed: SeedOption = 0,
-    jobs: JobsOption = 1,
     backend: BackendOption = Backend.loky,
     address: AddressOption = None,
     output: Annotated[
@@ -70,6 +43,7 @@ def pareto(
     ] = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
+    **given: Any,
 ) -> None:
     """Find the front of peak memory against time: every point a verified schedule, and the bound below it.
 
@@ -78,13 +52,11 @@ def pareto(
     from contextlib import closing, nullcontext
 
     from ...core.api.graphs import graph_of
-    from ...core.api.pareto import settings_of
     from ...core.experiments.pareto.front import SUFFIXES
     from ...core.experiments.pareto.resume import SweepFile
     from ...core.experiments.pareto.sweep import Sweep
     from ...core.files.atomic import check_writable, make_folder
     from ...core.report.plots.draw import check_target
-    from ...core.search.problem_settings import OnMachine
     from ..console import Talk, complain, show, write
     from ..progress import compiling, interruptible, progress_bar
 
@@ -92,9 +64,8 @@ def pareto(
     for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)
-    on = OnMachine(machine, op_times, pins is not None, replicate)
-    settings = settings_of(points, devices, bandwidth, latency, evaluations, time_limit, seed, on)
-    sweep = Sweep(graph_of(graph, talk.note), settings, jobs)
+    options = ParetoOptions(**given)
+    sweep = Sweep(graph_of(graph, talk.note), options)
     if schedules is not None:
         check_writable(make_folder(schedules) / "1.json")
     if sweep.problem.counts_runs:
@@ -103,7 +74,7 @@ def pareto(
         if file is not None:
             sweep.resume_from(file)
         kept = f"finished searches are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; see --resume"
-        with workers_of(backend, address, jobs, lambda: kept):
+        with workers_of(backend, address, options.jobs, lambda: kept):
             with compiling(talk):
                 sweep.compile()
             with (
@@ -124,6 +95,9 @@ def pareto(
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
         complain(f"interrupted: {front.searches} of {front.planned} searches are done and {kept}")
         raise typer.Exit(130)
+
+
+with_options(pareto, {"graph": options_of(ParetoOptions)})
 
 
 def _written(front: ParetoFront, output: str | None, plot: str | None, schedules: str | None) -> list[str]:

@@ -58,14 +58,14 @@ def plot(
     from ...core.model.timeline import INPUT, beside_weights
     from ...core.programs.reading import read_any
     from ...core.report.plots.draw import check_target, draw
-    from ...core.search.problem_settings import OnMachine
+    from ...core.search.options import machine_of
     from ..console import Talk, tell, write
 
     talk = Talk(quiet)
     target = output or f"{graph_name(graph) or INPUT}.png"
     check_target(target)
     read = read_any(graph, talk.note)
-    on = OnMachine(machine, op_times).read()
+    on = machine_of(machine, op_times)
     labels = _labels(schedules or [INPUT]).items()
     timelines = [_read_timeline(path, label, read, force, on) for path, label in labels]
     if without_weights:

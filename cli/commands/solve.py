@@ -4,36 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ...core.api.options import SolveOptions
 from ...core.search.registry import DEFAULT_METHOD, FLAG_CHOICES, FLAGS
-from ..options import (
-    AddressesFlag,
-    AlignOption,
-    BandwidthOption,
-    DevicesOption,
-    EvaluationsOption,
-    ForceFlag,
-    GraphArgument,
-    JobsOption,
-    JsonFlag,
-    LatencyOption,
-    MachineOption,
-    MaxOverheadOption,
-    MemoryLimitOption,
-    MethodOption,
-    OpTimesOption,
-    PinsOption,
-    QuietFlag,
-    RecomputeFlag,
-    ReplicateFlag,
-    SeedOption,
-    TaskOption,
-    TimeLimitOption,
-    remark_bare_bytes,
-)
+from ..made_options import options_of, with_options
+from ..options import ForceFlag, GraphArgument, JsonFlag, MethodOption, QuietFlag, remark_bare_bytes
 
 if TYPE_CHECKING:
     from ...core.problem.problem import Problem
@@ -74,23 +52,6 @@ def solve(
         str | None,
         typer.Option("--weights", help=FLAGS["weights"], rich_help_panel=_LEARNED),
     ] = None,
-    task: TaskOption = "memory",
-    devices: DevicesOption = None,
-    memory_limit: MemoryLimitOption = None,
-    recompute: RecomputeFlag = False,
-    max_overhead: MaxOverheadOption = None,
-    bandwidth: BandwidthOption = None,
-    latency: LatencyOption = "0",
-    machine: MachineOption = None,
-    op_times: OpTimesOption = None,
-    pins: PinsOption = None,
-    replicate: ReplicateFlag = False,
-    evaluations: EvaluationsOption = None,
-    time_limit: TimeLimitOption = None,
-    addresses: AddressesFlag = False,
-    align: AlignOption = None,
-    seed: SeedOption = 0,
-    jobs: JobsOption = 1,
     initial: Annotated[
         str | None,
         typer.Option("--initial", help="Schedule to start from; the result is never worse. (any method that searches)"),
@@ -111,36 +72,29 @@ def solve(
     ),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
+    **given: Any,
 ) -> None:
     """Schedule a graph for least peak memory or least time, and verify the schedule."""
-    from ...core.addresses.alignment import alignment_of
-    from ...core.base.units import parse_seconds
+    from ...core.api.graphs import graph_of
     from ...core.files.atomic import check_writable, write_atomically
-    from ...core.programs.reading import read_any
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import parse_method
-    from ...core.search.problem_settings import OnMachine, ProblemSettings, Recompute, problem_settings
     from ..console import Talk, show, tell, write
     from ..progress import run_with_progress
     from ..reports.solve import draw_result, remark
 
     talk = Talk(quiet)
-    remark_bare_bytes(talk, memory_limit)
+    remark_bare_bytes(talk, given["memory_limit"])
     flags = {"decoder": decoder, "decode": decode, "width": None if width is None else str(width), "weights": weights}
     spec = parse_method(method, **flags)
-    again = Recompute(recompute, max_overhead)
-    on = OnMachine(machine, op_times, pins is not None, replicate)
-    settings = problem_settings(task, devices, memory_limit, bandwidth, latency, [spec.name], again, on)
-    alignment = alignment_of(addresses, align)
-    seconds = None if time_limit is None else parse_seconds(time_limit)
+    options = SolveOptions(**given).for_methods([spec.name])
     if output is not None:
         check_writable(output)
     if plot is not None:
         check_target(plot)
-    problem = ProblemSettings(**settings).problem(read_any(graph, talk.note))
+    problem = options.problem(graph_of(graph, talk.note))
     start = _read_initial(initial, problem, force)
-    budget = {"evaluations": evaluations, "time_limit": seconds, "alignment": alignment}
-    result = run_with_progress(talk, problem, spec, **budget, seed=seed, jobs=jobs, initial=start)
+    result = run_with_progress(talk, problem, spec, options.alignment, **options.budget, initial=start)
     document = result.json()
     if json or format is OutputFormat.json:
         write(document)
@@ -162,6 +116,9 @@ def solve(
         raise typer.Exit(130)
     if not result.is_feasible:
         raise typer.Exit(1)
+
+
+with_options(solve, {"weights": options_of(SolveOptions)})
 
 
 def _read_initial(path: str | None, problem: Problem, force: bool) -> Schedule | None:

@@ -14,20 +14,7 @@ OVERRUN = 0.85  # of the time given, for it ends late
 
 
 def branch_and_bound(lifetimes: Lifetimes, unit: int, time_limit: float, threads: int) -> tuple[IntArray, bool]:
-    """Return offsets, shape `(pieces,)`, and whether the search came to its end; it may take longer than it should.
-
-    Parameters
-    ----------
-    lifetimes
-        What to pack.
-    unit
-        What all offsets are multiples of; sizes count rounded up to it.
-    time_limit
-        Seconds.
-    threads
-        One repeats exactly if its search comes to its end. With one, or many pieces, times are replaced by `cliques`,
-        of which the search has much fewer to look at; else durations as they are make better orders.
-    """
+    """Return offsets, shape `(pieces,)`, and whether the search came to its end; it may take longer than it should."""
     from omnimalloc import Allocation  # loads matplotlib
     from omnimalloc.allocators.supermalloc import SupermallocAllocator
 
@@ -48,10 +35,7 @@ def branch_and_bound(lifetimes: Lifetimes, unit: int, time_limit: float, threads
 
 
 def cliques(lower: IntArray, upper: IntArray) -> tuple[IntArray, IntArray]:
-    """Return lifetimes that overlap just as these, counted in the largest sets of pieces that live at once.
-
-    Such a set is complete whenever an end follows a start; all moments between two of them ask for no more.
-    """
+    """Return lifetimes that overlap just as these, counted in the largest sets of pieces that live at once."""
     starts, ends = np.sort(lower), np.sort(upper)
     complete = np.unique(ends[np.searchsorted(starts, ends) > np.searchsorted(starts, np.append(-(2**63), ends[:-1]))])
     return np.searchsorted(complete, lower, side="right"), np.searchsorted(complete, upper, side="right")

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ..base.arrays import INT64_MAX, IntArray, frozen
 from ..base.errors import UsageError
+from .alignment import LARGEST_ALIGNMENT
 
-LARGEST_ALIGNMENT = 2**31
 LATEST = 2**62
 
 
@@ -39,14 +39,7 @@ class Lifetimes:
 
     @staticmethod
     def of(lower: Any, upper: Any, size: Any, alignment: Any = 1, names: Sequence[str] = ()) -> Lifetimes:
-        """Build from anything array-like; one alignment may stand for all, and names say what errors call each.
-
-        Raises
-        ------
-        UsageError
-            If a lifetime ends before it starts, a size is negative, an alignment is not positive, or their sum is too
-            large.
-        """
+        """Build from anything array-like; one alignment may stand for all, and names say what errors call each."""
         given = [np.asarray(column) for column in (lower, upper, size)]
         given.append(np.broadcast_to(np.asarray(alignment), given[0].shape))
         if any(column.ndim != 1 or len(column) != len(given[0]) for column in given):

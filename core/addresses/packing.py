@@ -52,20 +52,7 @@ class Packing:
 
 
 def pack_lifetimes(lifetimes: Lifetimes, time_limit: float = DEFAULT_SECONDS, seed: int = 0) -> Packing:
-    """Give every lifetime an offset, at a multiple of its alignment, so that none overlaps another of the same time.
-
-    First fit in a few orders comes first, then branch and bound, first fit in other orders, and branch and bound below
-    several targets at once; the first that meets the bound ends it.
-
-    Parameters
-    ----------
-    lifetimes
-        What is needed when.
-    time_limit
-        Seconds; 3 by default.
-    seed
-        Of the orders tried; 0 by default.
-    """
+    """Give every lifetime an offset, at a multiple of its alignment, so that none overlaps another of the same time."""
     deadline = time.monotonic() + time_limit
     packer = Packer(lifetimes)
     packer.improve(IMPROVED_SHARE * time_limit, np.random.default_rng(seed))

@@ -16,15 +16,7 @@ SQUEAKY_SHARE = 0.5
 
 
 class PlacementOrders:
-    """First fit of lifetimes, with the best offsets found so far.
-
-    Attributes
-    ----------
-    offsets
-        Shape `(pieces,)`: the best.
-    highest
-        Where the highest piece of the best ends, bytes.
-    """
+    """First fit of lifetimes, with the best offsets found so far."""
 
     def __init__(self, lifetimes: Lifetimes) -> None:
         self.lifetimes = lifetimes
@@ -37,11 +29,7 @@ class PlacementOrders:
                 self._place(order, self.highest)
 
     def improve(self, rng: np.random.Generator, deadline: float) -> None:
-        """Try other orders until none is needed or time ends.
-
-        Squeaky-wheel optimisation (Joslin and Clements 1999): all that ends above the bound moves towards the front, by
-        chance; then hill climbing: one of the highest pieces is placed before one that lives beside it.
-        """
+        """Try other orders until none is needed or time ends."""
         now = time.monotonic()
         self._squeak(rng, now + SQUEAKY_SHARE * (deadline - now))
         self._climb(rng, deadline)

@@ -16,8 +16,8 @@ from ..model.unrolled import unrolled
 from ..problem.addresses import Addresses, Arena
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from .alignment import DEFAULT_ALIGNMENT
-from .lifetimes import LARGEST_ALIGNMENT, Lifetimes
+from .alignment import DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT
+from .lifetimes import Lifetimes
 from .packing import DEFAULT_SECONDS, IMPROVED_SHARE, Packer
 
 WORKSPACE = -1
@@ -28,28 +28,10 @@ def place_schedule(
     schedule: Schedule,
     alignment: int = DEFAULT_ALIGNMENT,
     time_limit: float = DEFAULT_SECONDS,
-    seed: int = 0,
 ) -> Addresses:
-    """Give every tensor, copy and workspace of a schedule an offset in the arena of its device.
-
-    Parameters
-    ----------
-    problem, schedule
-        A valid schedule, as `simulate` or `verify` finds it; where ops run several times, each run has its own.
-    alignment
-        What the offsets are multiples of; 64 by default.
-    time_limit
-        Seconds for all devices together; 3 by default. Packing ends before as soon as every arena equals its bound.
-    seed
-        Of the orders in which pieces are placed; 0 by default.
-
-    Raises
-    ------
-    UsageError
-        If the alignment is not from 1 to 2^31.
-    """
+    """Give every tensor, copy and workspace of a schedule an offset in the arena of its device."""
     placer = Placer(problem, schedule, alignment)
-    placer.improve(IMPROVED_SHARE * time_limit, np.random.default_rng(seed))
+    placer.improve(IMPROVED_SHARE * time_limit, np.random.default_rng(0))
     placer.search_targets((1 - IMPROVED_SHARE) * time_limit)
     return placer.addresses()
 

@@ -34,22 +34,6 @@ def largest_batch(need: Callable[[int], Need], memory: int, start: int = 2) -> F
     The peak is nearly linear in the batch, so from two batches a line says where to look; the batch returned was
     tried, and so was the next one. A batch of which there is no model (a size that the program excludes) ends the
     search like one that does not fit.
-
-    Parameters
-    ----------
-    need
-        Imports and schedules a model with a batch.
-    memory
-        Bytes.
-    start
-        The batch to begin with, by default 2, since programs may treat 1 as another case.
-
-    Raises
-    ------
-    ProgramError, UsageError
-        If there is no model with the batch to begin with.
-    UsageError
-        If the peak does not grow.
     """
     needs = {start: need(start)}
     low, high = (start, LARGEST + 1) if needs[start].peak <= memory else (SMALLEST - 1, start)

@@ -8,16 +8,14 @@ from contextlib import closing, nullcontext
 from typing import Literal
 
 from ..base.errors import UsageError
-from ..base.units import parse_seconds, whole_number
 from ..experiments.comparison import Comparison
 from ..experiments.experiment import Experiment, parse_spec
+from ..experiments.options import CompareOptions
 from ..experiments.resume import ResumeFile
-from ..experiments.settings import Settings
 from ..problem.machine import Machine
 from ..problem.problem import Task
-from ..search.problem_settings import Recompute, on_machine, problem_settings
 from ..search.registry import COMPARED_METHODS
-from .graphs import GraphLike, graphs_of
+from .graphs import GraphLike, Note, graphs_of
 
 
 def compare(
@@ -90,22 +88,25 @@ def compare(
     >>> [(cell.method, cell.peak_memory) for cell in comparison.cells]
     [('input', 3072), ('lpmf', 3072)]
     """
-    texts = methods.split(",") if isinstance(methods, str) else methods
-    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"methods are names such as 'auto', not {methods!r}")
-    specs = [parse_spec(text) for text in texts if text.strip()]
-    names = [spec.name for spec in specs]
-    again, on = Recompute(recompute, max_overhead), on_machine(machine, op_times, pins, replicate)
-    settings = Settings(
-        **problem_settings(task, devices, memory_limit, bandwidth, latency, names, again, on),
-        evaluations=None if evaluations is None else whole_number(evaluations, "evaluations", 1),
-        time_limit=None if time_limit is None else parse_seconds(time_limit),
-        seed=whole_number(seed, "seed", 0),
-        seeds=whole_number(seeds, "seeds", 1),
-    )
-    experiment = Experiment(graphs_of(graphs), specs, settings, reference)
+    given = locals()
+    experiment = experiment_of(graphs, methods, CompareOptions.picked(given), reference)
     with nullcontext() if resume is None else closing(ResumeFile(os.fspath(resume))) as file:
         if file is not None:
             experiment.resume_from(file)
         experiment.compile()
-        return experiment.execute(jobs=whole_number(jobs, "jobs", 1))
+        return experiment.execute(jobs=experiment.settings.jobs)
+
+
+def experiment_of(
+    graphs: GraphLike | Iterable[GraphLike],
+    methods: str | Sequence[str],
+    options: CompareOptions,
+    reference: str | None,
+    note: Note = lambda text: None,
+) -> Experiment:
+    """Return all runs of a comparison, to be executed."""
+    texts = methods.split(",") if isinstance(methods, str) else methods
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"methods are names such as 'auto', not {methods!r}")
+    specs = [parse_spec(text) for text in texts if text.strip()]
+    return Experiment(graphs_of(graphs, note), specs, options, reference)

@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from ..base.errors import ProgramError, UsageError
-from ..base.units import format_bytes, parse_bytes, parse_seconds, whole_number
+from ..base.options import spelled
+from ..base.units import format_bytes, parse_bytes
 from ..bounds.bounds import memory_bound, recomputation_bound
 from ..experiments.fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, LargestBatch, Way
 from ..files.costgraph import SUFFIXES, read_graph
 from ..graph.graph import CostGraph
 from ..model.simulator import input_peak
-from ..problem.machine import MAX_DEVICES
 from ..problem.problem import Problem
 from ..programs.importers import kind_by_name
 from ..report.result import Result
@@ -24,6 +24,7 @@ from ..solve.solve import solve
 from .batch_sizes import Found, Need, largest_batch
 from .graphs import Note
 from .import_ import import_model
+from .options import FitOptions
 
 if TYPE_CHECKING:
     from torch import nn
@@ -107,33 +108,22 @@ def fit(
     >>> fit.fits, fit.sentence()
     (True, 'It fits as it is: 3.00 KiB of 4.00 KiB.')
     """
-    question = _Question(
-        model,
-        inputs,
-        parse_bytes(memory, "memory"),
-        whole_number(devices, "devices", 1),
-        {"training": training, "shapes": dict(shapes or {}), "device": device},
-        confirm,
-        {"time_limit": None if time_limit is None else parse_seconds(time_limit)}
-        | {"seed": whole_number(seed, "seed", 0), "jobs": whole_number(jobs, "jobs", 1)},
-        note,
-        progress,
-    )
+    asked = FitOptions.picked(locals())
+    imported = {"training": training, "shapes": dict(shapes or {}), "device": device}
+    question = _Question(model, inputs, parse_bytes(memory, spelled("memory")), asked, imported, note, progress)
     question.check(batch)
     return question.fit() if batch is None else question.fit_of_batches(batch)
 
 
 @dataclass
 class _Question:
-    """What is asked of which model; `searches` are the arguments of every search."""
+    """What is asked of which model, and how it is imported."""
 
     model: Any
     inputs: Any
     memory: int
-    devices: int
+    asked: FitOptions
     options: dict[str, Any]
-    confirm: bool
-    searches: dict[str, Any]
     note: Note
     progress: Progress
     graphs: dict[int, CostGraph] = field(default_factory=dict)
@@ -142,14 +132,12 @@ class _Question:
         """Refuse what cannot be asked, before anything is imported."""
         if self.memory == 0:
             raise UsageError("the memory must be more than 0; write it like 8GiB")
-        if self.devices > MAX_DEVICES:
-            raise UsageError(f"devices must be from 1 to {MAX_DEVICES}, not {self.devices}")
         if self.is_graph:
             given = [name for name, value in self.options.items() if value != _DEFAULTS[name]]
             if self.inputs is not None or given:
                 what = "inputs" if self.inputs is not None else given[0]
                 raise UsageError(f"a graph has its sizes and costs; {what} is for a model that is imported")
-        if self.confirm:
+        if self.asked.confirm:
             if not isinstance(self.model, (str, os.PathLike)) or self.is_graph:
                 raise UsageError("a run in a new process needs a model in a file or as module:function")
             from ..programs.runtime import runtime_kind
@@ -193,7 +181,7 @@ class _Question:
         ways = [first, order]
         if not any(way.verdict == "yes" for way in ways):
             ways.append(self._recomputed(graph))
-        for devices in range(2, self.devices + 1):
+        for devices in range(2, self.asked.devices + 1):
             if any(way.verdict == "yes" for way in ways):
                 break
             ways.append(self._solved(f"on {devices} devices", graph, devices))
@@ -207,7 +195,7 @@ class _Question:
             return Need(peak, peak)
 
         ways: list[tuple[str, Callable[[int], Need]]] = [(AS_IT_IS, as_it_is)]
-        for devices in range(1, self.devices + 1):
+        for devices in range(1, self.asked.devices + 1):
             name = IN_ANOTHER_ORDER if devices == 1 else f"on {devices} devices"
             ways.append((name, lambda size, d=devices: self._need(batch, size, d)))  # type: ignore[misc]
         rows: list[LargestBatch] = []
@@ -216,7 +204,7 @@ class _Question:
             found = largest_batch(need, self.memory, start)
             rows.append(_row(name, found, self.memory))
             start = max(start, found.batch)
-        if self.confirm:
+        if self.asked.confirm:
             rows[:2] = self._confirmed_batches(batch, rows[0], rows[1])
         graph = next(iter(self.graphs.values()))
         return Fit(graph.name, self.memory, (), batch, tuple(rows))
@@ -268,7 +256,7 @@ class _Question:
         way = Way(WITH_RECOMPUTATION, self.memory, self._needed(result), least, result=result)
         if self.arenas is not None and result.is_proven_infeasible:
             way = replace(way, result=None)  # the proof is of the tail here, which is smaller elsewhere
-        if self.confirm and way.verdict == "yes":
+        if self.asked.confirm and way.verdict == "yes":
             way = replace(way, measured=self._measured(result, {})[-1])
         return way
 
@@ -287,12 +275,12 @@ class _Question:
         now = format_bytes(input_peak(problem.graph))
         wanted = f"less than {now}" if limit is None else f"at most {format_bytes(limit)}"
         self.progress(f"{about}: looking for a schedule of {wanted}")
-        return solve(problem, **self.searches)
+        return solve(problem, **self.asked.budget)
 
     def _confirmed(self, first: Way, order: Way) -> tuple[Way, Way]:
         """Return both ways on one device with what a run takes, if it is asked for and they should fit."""
         assert order.result is not None
-        if not self.confirm or order.verdict != "yes":
+        if not self.asked.confirm or order.verdict != "yes":
             return first, order
         runs = self._measured(order.result, {})
         if first.verdict == "yes":

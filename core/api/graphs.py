@@ -19,15 +19,7 @@ Note: TypeAlias = Callable[[str], None]
 
 
 def graph_of(given: GraphLike, note: Note = lambda text: None) -> CostGraph:
-    """Return a graph as it is, or read from its file, or imported where a model is named.
-
-    Raises
-    ------
-    UsageError
-        If it is neither a graph nor a path.
-    FormatError, GraphError
-        If the file cannot be read, or its graph breaks a rule.
-    """
+    """Return a graph as it is, or read from its file, or imported where a model is named."""
     if isinstance(given, CostGraph):
         return given
     if isinstance(given, (str, os.PathLike)):
@@ -42,13 +34,6 @@ def graphs_of(given: GraphLike | Iterable[GraphLike], note: Note = lambda text: 
     """Return graphs as they are, and those of files and folders.
 
     A file named twice is read once. What is read is named by its file, or by the whole path where files share a name.
-
-    Raises
-    ------
-    UsageError
-        If something is neither a graph nor a path.
-    FormatError, GraphError
-        If a path does not exist, a folder holds no graph, a file cannot be read, or its graph breaks a rule.
     """
     if isinstance(given, (CostGraph, str, os.PathLike)):
         given = [given]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UsageError
 from ..base.names import unknown
+from ..base.options import spelled
 from ..base.units import parse_bandwidth, parse_bytes, parse_flops
 from ..graph.graph import CostGraph
 from ..programs.importers import read_model
@@ -88,9 +89,9 @@ def import_model(
         shapes=shapes or {},
         costs=costs,
         flops=parse_flops(flops),
-        memory_bandwidth=parse_bandwidth(memory_bandwidth, "memory bandwidth"),
+        memory_bandwidth=parse_bandwidth(memory_bandwidth, spelled("memory_bandwidth")),
         device=device,
-        default_size=None if default_size is None else parse_bytes(default_size, "default size"),
+        default_size=None if default_size is None else parse_bytes(default_size, spelled("default_size")),
         graph=graph,
     )
     if isinstance(model, (str, os.PathLike)):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UsageError
-from ..base.units import parse_seconds, whole_number
-from ..search.problem_settings import ProblemSettings, Recompute, problem_settings
+from ..base.options import spelled
+from ..base.units import whole_number
+from ..programs.options import OptimizeOptions
 from ..search.registry import DEFAULT_METHOD
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def optimize(
     ...     torch.equal(optimized(inputs), model(inputs))
     True
     """
+    given = locals()
     import torch
     from torch import nn
 
@@ -120,20 +122,10 @@ def optimize(
         raise UsageError(f"the model is {what}; optimize the module that it was made of")
     if dynamic:
         raise UsageError("dynamic=True is not supported: a plan is for fixed shapes; leave it out for one per shape")
-    if not isinstance(recompute, bool):
-        raise UsageError(f"recompute is True or False, not {recompute!r}")
-    again = Recompute(recompute and memory_limit is not None)
-    settings = PlanSettings(
-        method=method,
-        evaluations=None if evaluations is None else whole_number(evaluations, "evaluations", 1),
-        seconds=None if time_limit is None else parse_seconds(time_limit),
-        seed=whole_number(seed, "seed", 0),
-        dynamic=dynamic,
-        plan_limit=whole_number(plan_limit, "plan_limit", 1),
-        verify=verify,
-        note=print if verbose else None,
-        problem=ProblemSettings(**problem_settings("memory", 1, memory_limit, None, 0.0, [], again)),
-    )
+    again = False if recompute is True and memory_limit is None else recompute
+    options = OptimizeOptions.picked({**given, "recompute": again})
+    kept = whole_number(plan_limit, spelled("plan_limit"), 1)
+    settings = PlanSettings(options, method, dynamic, kept, verify, print if verbose else None)
     if not isinstance(model, nn.Module):
         return PlannedStep(model, inputs, settings)
     return PlannedModel(model, inputs, training, settings)

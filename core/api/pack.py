@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..addresses.alignment import alignment_of
 from ..addresses.lifetimes import Lifetimes
 from ..addresses.packing import Packing, pack_lifetimes, warm_up
 from ..base.errors import ScheduleError, UsageError
-from ..base.units import bytes_alike, parse_seconds, whole_number
+from ..base.units import bytes_alike, whole_number
 from ..files.buffers_csv import COLUMNS, NEEDED, Buffers, buffers_text, read_buffers
 from ..model.arena_verifier import Piece, check_arena, most_alive
+from .options import PackOptions
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-DEFAULT_TIME_LIMIT = 10.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -119,7 +117,7 @@ def pack(
     buffers: str | os.PathLike[str] | Iterable[Mapping[str, Any]],
     *,
     align: int | str | None = None,
-    time_limit: float | str = DEFAULT_TIME_LIMIT,
+    time_limit: float | str = 10.0,
     seed: int = 0,
 ) -> PackedBuffers:
     """Give buffers with lifetimes offsets, in an arena as small as the time allows, and verify them.
@@ -155,28 +153,20 @@ def pack(
     >>> packed.arena, packed.bound, packed.status, packed.offsets
     (96, 96, 'optimal', {'a': 0, 'b': 64, 'c': 64})
     """
-    seconds, seed = parse_seconds(time_limit), whole_number(seed, "seed", 0)
-    alignment = alignment_of(align is not None, align)
+    options = PackOptions.picked(locals())
     read = read_buffers(os.fspath(buffers)) if isinstance(buffers, (str, os.PathLike)) else _from_rows(buffers)
-    if alignment is not None:
+    if options.align is not None:
         known = read.lifetimes
-        read = Buffers(read.ids, Lifetimes.of(known.lower, known.upper, known.size, alignment), read.offsets)
+        read = Buffers(read.ids, Lifetimes.of(known.lower, known.upper, known.size, options.align), read.offsets)
     warm_up()
     start = time.monotonic()
-    packing = pack_lifetimes(read.lifetimes, seconds, seed)
+    packing = pack_lifetimes(read.lifetimes, options.time_limit, options.seed)
     verify_buffers("the packing", read, packing.offsets.tolist(), packing.arena, packing.bound)
     return PackedBuffers(read, packing, time.monotonic() - start)
 
 
 def verify_buffers(where: str, buffers: Buffers, offsets: Sequence[int], arena: int, bound: int | None = None) -> None:
-    """Check offsets of buffers by code that shares nothing with what packs.
-
-    Raises
-    ------
-    ScheduleError
-        Naming the first buffer that is not aligned, leaves the arena or overlaps another; or if the bound is not the
-        most that lives at once.
-    """
+    """Check offsets of buffers by code that shares nothing with what packs."""
     known = buffers.lifetimes
     columns = (known.lower, known.upper, known.size, known.alignment)
     rows = zip(buffers.ids, offsets, *(column.tolist() for column in columns), strict=True)

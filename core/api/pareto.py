@@ -6,20 +6,18 @@ import os
 from contextlib import closing, nullcontext
 from typing import Literal
 
-from ..base.units import parse_bandwidth, parse_microseconds, parse_seconds, whole_number
+from ..experiments.options import ParetoOptions
 from ..experiments.pareto.front import ParetoFront
 from ..experiments.pareto.resume import SweepFile
-from ..experiments.pareto.settings import DEFAULT_POINTS, SweepSettings
 from ..experiments.pareto.sweep import Sweep
 from ..problem.machine import Machine
-from ..search.problem_settings import NO_MACHINE, OnMachine, on_machine
 from .graphs import GraphLike, graph_of
 
 
 def pareto(
     graph: GraphLike,
     *,
-    points: int = DEFAULT_POINTS,
+    points: int = 10,
     devices: int = 1,
     bandwidth: float | str | None = None,
     latency: float | str = 0.0,
@@ -75,42 +73,9 @@ def pareto(
     >>> [(point.peak_memory, point.time) for point in front.points]
     [(3072, 3.0)]
     """
-    on = on_machine(machine, op_times, pins, replicate)
-    settings = settings_of(points, devices, bandwidth, latency, evaluations, time_limit, seed, on)
-    sweep = Sweep(graph_of(graph), settings, whole_number(jobs, "jobs", 1))
+    given = locals()
+    sweep = Sweep(graph_of(graph), ParetoOptions.picked(given))
     with nullcontext() if resume is None else closing(SweepFile(os.fspath(resume))) as file:
         if file is not None:
             sweep.resume_from(file)
         return sweep.execute()
-
-
-def settings_of(
-    points: int,
-    devices: int,
-    bandwidth: float | str | None,
-    latency: float | str,
-    evaluations: int | None,
-    time_limit: float | str | None,
-    seed: int,
-    on: OnMachine = NO_MACHINE,
-) -> SweepSettings:
-    """Return the settings of a sweep, of texts with units or numbers.
-
-    Raises
-    ------
-    UsageError
-        If a value is not understood.
-    """
-    machine = on.read()
-    return SweepSettings(
-        points=whole_number(points, "points", 2),
-        devices=whole_number(devices, "devices", 1) if machine is None else len(machine.devices),
-        machine=machine,
-        replicate=on.replicate,
-        pins_from_graph=on.pins_from_graph,
-        bandwidth=None if bandwidth is None else parse_bandwidth(bandwidth),
-        latency=parse_microseconds(latency),
-        evaluations=None if evaluations is None else whole_number(evaluations, "evaluations", 1),
-        time_limit=None if time_limit is None else parse_seconds(time_limit),
-        seed=whole_number(seed, "seed", 0),
-    )

@@ -21,17 +21,7 @@ ScheduleLike: TypeAlias = Union[Schedule, Result, str, "os.PathLike[str]", Seque
 
 
 def loaded_schedule(given: ScheduleLike, graph: CostGraph) -> LoadedSchedule:
-    """Return the schedule of a graph that something stands for, the problem it was made for, and what is claimed of it.
-
-    Raises
-    ------
-    UsageError
-        If it is no schedule, or the result for another graph.
-    UnknownNameError
-        If it names an op that the graph does not have.
-    FormatError
-        If a file cannot be read, or is no schedule.
-    """
+    """Return the schedule that is given, the problem it was made for, and the values claimed."""
     if isinstance(given, (str, os.PathLike)):
         return read_schedule(os.fspath(given), graph)
     if isinstance(given, Result):

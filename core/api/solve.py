@@ -6,17 +6,17 @@ import os
 from dataclasses import replace
 from typing import Any, Literal
 
-from ..addresses.alignment import alignment_of
 from ..base.errors import UsageError
-from ..base.units import parse_seconds, whole_number
+from ..base.options import options_in, spelled
 from ..problem.machine import Machine
 from ..problem.problem import Problem, Task
 from ..report.result import Result
 from ..search.method_spec import MethodSpec, parse_method
-from ..search.problem_settings import OnMachine, ProblemSettings, Recompute, on_machine, problem_settings
+from ..search.options import ProblemOptions
 from ..search.registry import DEFAULT_METHOD
 from ..solve.with_addresses import solve_with_addresses
 from .graphs import GraphLike, graph_of
+from .options import SolveOptions
 from .schedules import ScheduleLike, loaded_schedule
 
 
@@ -121,47 +121,25 @@ def solve(
     >>> schedopt.solve(builder.build(), task="runtime", devices=2, latency="1us", time_limit=2).runtime
     8.0
     """
+    given = {name: value for name, value in locals().items() if not (name in ("task", "latency") and value is None)}
     spec = parse_method(method) if isinstance(method, str) else method
     if not isinstance(spec, MethodSpec):
         raise UsageError(f"a method is a name such as 'auto', not {method!r}")
-    given = {"task": task, "devices": devices, "memory_limit": memory_limit, "bandwidth": bandwidth, "latency": latency}
     notes: list[str] = []
-    if not isinstance(recompute, bool):
-        raise UsageError(f"recompute is true or false, not {recompute!r}")
-    alignment = alignment_of(addresses, align)
-    again, on = Recompute(recompute, max_overhead), on_machine(machine, op_times, pins, replicate)
-    problem = _problem(graph, spec, given, (again, on), notes)
-    result = solve_with_addresses(
-        problem,
-        spec,
-        alignment,
-        evaluations=None if evaluations is None else whole_number(evaluations, "evaluations", 1),
-        time_limit=None if time_limit is None else parse_seconds(time_limit),
-        seed=whole_number(seed, "seed", 0),
-        jobs=whole_number(jobs, "jobs", 1),
-        initial=None if initial is None else loaded_schedule(initial, problem.graph).schedule,
-    )
+    if isinstance(graph, Problem):
+        options, problem = SolveOptions.picked(_without_problem(given)), graph
+    else:
+        options = SolveOptions.picked(given).for_methods([spec.name])
+        problem = options.problem(graph_of(graph, notes.append))
+    start = None if initial is None else loaded_schedule(initial, problem.graph).schedule
+    result = solve_with_addresses(problem, spec, options.alignment, **options.budget, initial=start)
     return replace(result, notes=(*notes, *result.notes))
 
 
-def _problem(
-    graph: GraphLike | Problem,
-    spec: MethodSpec,
-    given: dict[str, Any],
-    more: tuple[Recompute, OnMachine],
-    notes: list[str],
-) -> Problem:
-    recompute, on = more
-    if isinstance(graph, Problem):
-        given = {**given, "recompute": recompute.is_on or None, "max_overhead": recompute.max_overhead}
-        given |= {"machine": on.machine, "op_times": on.op_times, "replicate": on.replicate or None}
-        given |= {"pins": "from-graph" if on.pins_from_graph else None}
-        for name, value in given.items():
-            if value is not None:
-                raise UsageError(f"a Problem has its own {name}; give {name} only with a graph, not {value!r}")
-        return graph
-    defaults = {"task": "memory", "latency": 0.0}
-    given = {name: defaults.get(name) if value is None else value for name, value in given.items()}
-    return ProblemSettings(**problem_settings(**given, methods=[spec.name], recompute=recompute, on=on)).problem(
-        graph_of(graph, notes.append)
-    )
+def _without_problem(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments beside a `Problem`, once none of them is of a problem."""
+    names = [field.name for field in options_in(ProblemOptions)]
+    for name in names:
+        if given.get(name) is not None and given[name] is not False:
+            raise UsageError(f"a Problem has its own {name}; give {spelled(name, given[name])} only with a graph")
+    return {name: value for name, value in given.items() if name not in names}

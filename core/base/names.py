@@ -1,29 +1,34 @@
-"""Names that people give: what a wrong one may have meant, and what the tasks are called as well."""
+"""Names that people give, and what a wrong one may have meant."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import TypeVar
 
 from .errors import UsageError
 
-TASK_NAMES = {"peak": "memory", "makespan": "runtime", "time": "runtime"}
-"""What the tasks are called as well."""
+Name = TypeVar("Name", bound=str)
+_MEANINGS = {"peak": "memory", "makespan": "runtime", "time": "runtime"}
 
 
-def task_of(name: str) -> str:
-    """Return the task that a name means; names that mean none are returned as they are, and refused by `Problem`."""
-    return TASK_NAMES.get(name.strip().lower(), name)
-
-
-def unknown(what: str, given: str, names: Iterable[str], others: Iterable[str] = ()) -> UsageError:
-    """Return the error of a name that is none of those known: it asks for the nearest one, or shows all but others."""
+def unknown(what: str, given: str, names: Iterable[str]) -> UsageError:
+    """Return the error of a name that is none of those known: it asks for the nearest one, or shows all."""
     known = list(names)
-    if near := did_you_mean(given, [*known, *others]):
+    if near := did_you_mean(_MEANINGS.get(given, given) if what == "task" else given, known):
         return UsageError(f"unknown {what} '{given}'{near}")
     return UsageError(
         f"unknown {what} '{given}'; choose {'from ' + ', '.join(known) if known[2:] else ' or '.join(known)}"
     )
+
+
+def one_of(what: str, given: str, names: Iterable[Name]) -> Name:
+    """Return the known name that is given, or raise the error of `unknown`."""
+    known = list(names)
+    for name in known:
+        if name == given:
+            return name
+    raise unknown(what, given, known)
 
 
 def did_you_mean(given: object, names: Iterable[str]) -> str:

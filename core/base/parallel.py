@@ -29,7 +29,7 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 
 
 class Pool(Protocol):
-    """Workers that are not processes of this machine, as `clusters.cluster.Cluster` has them."""
+    """Workers that are not processes of this machine, as `comparison.clusters.Cluster` has them."""
 
     @property
     def size(self) -> int:
@@ -80,15 +80,6 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs
     At most `AHEAD` items per worker are done before their results are asked for, so results do not pile up. Workers
     take no notice of Ctrl-C, which is for the process that started them and ends them; if the results are no longer
     wanted, they end with the items that they have begun.
-
-    Parameters
-    ----------
-    function
-        Called in another process when `jobs` is above 1, so it, or what it is a partial of, is importable.
-    items
-        Arguments.
-    jobs
-        Worker processes; 1 stays in this one.
     """
     if is_here(jobs):
         yield from map(function, items)
@@ -117,13 +108,6 @@ def map_as_ended(
     """Yield each item with the future of `function(item)` once that has ended, well or not, in the order of ending.
 
     Not more are begun than keep the workers busy. If no more are wanted, those that are at work are ended.
-
-    Parameters
-    ----------
-    function, items
-        As of `map_in_order`.
-    jobs
-        Worker processes, of which there is at least one.
     """
     pool = _new_pool(jobs)
     ended: queue.SimpleQueue[tuple[Item, Future[Result]]] = queue.SimpleQueue()
@@ -169,11 +153,6 @@ class Workers:
     """Processes that stay for many pieces of work, as `map_in_order` has them for one map.
 
     Use it as a context manager: on its way out, work that has not begun is given up.
-
-    Parameters
-    ----------
-    jobs
-        Their number; with 1 there are none, and work is done when its result is asked for, unless a cluster is used.
     """
 
     def __init__(self, jobs: int) -> None:

@@ -27,6 +27,11 @@ _MINUTES = {"m": 60.0, "sec": 1.0, "d": 86400.0}
 """What time limits may be written in besides; elsewhere `m` is no unit."""
 
 
+def _quoted(what: str, given: object) -> str:
+    """Write a value after its name: `--latency '5'`, `latency='5'`."""
+    return f"{what}{'' if what.endswith('=') else ' '}'{given}'"
+
+
 def _split(given: object, what: str, example: str) -> tuple[float, str]:
     """Return the number and the unit of a text, or of a bare number, which has none."""
     if isinstance(given, bool) or not isinstance(given, (str, Real)):
@@ -35,7 +40,7 @@ def _split(given: object, what: str, example: str) -> tuple[float, str]:
         raise UsageError(f"{what} must not be negative, not '{given}'")
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([^\d\s]*)\s*", str(given))
     if not match:
-        raise UsageError(f"{what} '{given}' is not understood; write it like {example}")
+        raise UsageError(f"{_quoted(what, given)} is not understood; write it like {example}")
     return float(match[1]), match[2]
 
 
@@ -43,10 +48,10 @@ def parse_bytes(given: str | float, what: str = "size") -> int:
     """Parse `16GiB`, `10GB`, or a bare number of bytes; GB and G are 10^9, GiB is 2^30, in upper or lower case."""
     number, unit = _split(given, what, "16GiB, 10GB or 1000000")
     if unit.lower() not in _BYTES_IN_ANY_CASE:
-        raise UsageError(f"{what} '{given}' has an unknown unit; use one of {', '.join(filter(None, _BYTES))}")
+        raise UsageError(f"{_quoted(what, given)} has an unknown unit; use one of {', '.join(filter(None, _BYTES))}")
     value = int(given) if str(given).strip().isdigit() else number * _BYTES_IN_ANY_CASE[unit.lower()]
     if value > 2**63 - 1:
-        raise UsageError(f"{what} '{given}' exceeds 2^63 - 1 bytes")
+        raise UsageError(f"{_quoted(what, given)} exceeds 2^63 - 1 bytes")
     return round(value)
 
 
@@ -54,7 +59,9 @@ def parse_percent(given: str, what: str = "share") -> float:
     """Parse `60%` as 0.6."""
     number, unit = _split(given, what, "60%")
     if unit != "%" or not 0 < number <= LARGEST_PERCENT:
-        raise UsageError(f"{what} '{given}' must be more than 0% and at most {LARGEST_PERCENT:,}%, written like 60%")
+        raise UsageError(
+            f"{_quoted(what, given)} must be more than 0% and at most {LARGEST_PERCENT:,}%, written like 60%"
+        )
     return number / 100
 
 
@@ -62,10 +69,10 @@ def parse_bandwidth(given: str | float, what: str = "bandwidth") -> float:
     """Parse `10GB/s`, or a bare number of bytes per second."""
     number, unit = _split(given, what, "10GB/s")
     if unit and not unit.endswith("/s"):
-        raise UsageError(f"{what} '{given}' has no time unit; write it like 10GB/s")
+        raise UsageError(f"{_quoted(what, given)} has no time unit; write it like 10GB/s")
     size = _BYTES_IN_ANY_CASE.get(unit.removesuffix("/s").lower())
     if size is None:
-        raise UsageError(f"{what} '{given}' has an unknown unit; write it like 10GB/s")
+        raise UsageError(f"{_quoted(what, given)} has an unknown unit; write it like 10GB/s")
     return number * size
 
 
@@ -97,18 +104,12 @@ def parse_seconds(given: str | float, what: str = "time limit") -> float:
 def _duration(given: str | float, what: str, example: str, bare: float, units: Mapping[str, float] = _SECONDS) -> float:
     number, unit = _split(given, what, example)
     if unit and unit not in units:
-        raise UsageError(f"{what} '{given}' has an unknown unit; use one of {', '.join(units)}")
+        raise UsageError(f"{_quoted(what, given)} has an unknown unit; use one of {', '.join(units)}")
     return number * (units[unit] if unit else bare)
 
 
 def whole_number(given: Any, what: str, least: int | None = None) -> int:
-    """Return a whole number as an int.
-
-    Raises
-    ------
-    UsageError
-        If it is something else, or below the least.
-    """
+    """Return a whole number as an int."""
     if isinstance(given, bool) or not isinstance(given, Integral):
         raise UsageError(f"{what} must be a whole number, not {given!r}")
     if least is not None and given < least:
@@ -116,12 +117,12 @@ def whole_number(given: Any, what: str, least: int | None = None) -> int:
     return int(given)
 
 
-def parse_count(given: str | int, what: str = "count", least: int = 1) -> int:
+def parse_count(given: str | int, what: str = "count") -> int:
     """Parse a whole number as `5000`, `5,000`, `1e3` or `5k`."""
     number, unit = _split(str(given).replace(",", ""), what, "5000, 1e3 or 5k")
     if unit not in ("", "k", "M") or not (value := number * {"": 1, "k": 1e3, "M": 1e6}[unit]).is_integer():
-        raise UsageError(f"{what} '{given}' is not a whole number; write it like 5000, 1e3 or 5k")
-    return whole_number(int(value), what, least)
+        raise UsageError(f"{_quoted(what, given)} is not a whole number; write it like 5000, 1e3 or 5k")
+    return whole_number(int(value), what, 1)
 
 
 _BINARY = {"B": 1.0, **{f"{prefix}iB": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)}}
@@ -192,10 +193,7 @@ def _tells_apart(written: Written, groups: Iterable[Iterable[float]], **alike: f
 
 
 def _unit(values: Iterable[float], units: Mapping[str, float], counts: float) -> tuple[str, float, float, float]:
-    """Return the name and the size of the unit for some values, and in it the least of those that count, and the most.
-
-    These are not below so much (`counts`) of the next smaller unit.
-    """
+    """Return the unit for some values, its size, and in it the least of those that count, and the most."""
     known = [abs(value) for value in values if value and math.isfinite(value)] or [0.0]
     smallest = next(iter(units))
     unit, lower, *_ = [*reversed([unit for unit, size in units.items() if size <= max(known)]), smallest, smallest]

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import BoolArray, FloatArray, IntArray, sum_of_groups
+from ..base.arrays import BoolArray, FloatArray, IntArray, csr, distinct_pairs, frozen, sum_of_groups
 from ..graph.buffers import Buffers
 from ..graph.graph import CostGraph
 from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
 from ..kernels.orders.order_memory import memory_of_steps
 from ..kernels.paths import path_ends
+from ..kernels.placements.heads import Sending, between_heads_and_tails, find_heads, new_heads
 from ..kernels.reach import reachable
 from ..problem.problem import Problem
-from ..problem.residents import model_of
-from .communication_bounds import communication_bound
-from .machine_bounds import machine_memory_bound, machine_runtime_bound
+from ..problem.residents import first_home, model_of
+from .machine_bounds import EdgeCosts, earliest_ends, optimistic_costs, possible_times
 from .split_buffers import split_buffers
 
 MIN_CUT_WORK, MIN_CUT_WORK_SHARED = 100_000_000, 10_000_000
 """Arcs of all flows together: on one device; on several, where the bound is worth less."""
 LEAST_FLOWS = 10
 """For fewer the network is not built, which takes as long as some of them, and no notice of Ctrl-C."""
+LARGEST_WITH_HEADS, MOST_WORK = 2_000, 200_000_000
+"""Ops, and ops times pairs of them that read each other, for heads that know transfers: time goes with these, half a
+second for so much."""
+MOST_PAIRS = 20_000_000
+"""Of heads and tails: about a tenth of a second."""
+ENERGY_ROUNDS, ASKED_EVERY = 200, 64
+ROUNDING_PER_TERM = 2.5e-16
+"""What the rounding of a sum may have added per term, relative."""
 SECONDS_PER_ARC = 1e-6
 BUILDING = 2
 LARGEST = 2**63 - 1
@@ -44,29 +52,157 @@ def critical_path(graph: CostGraph) -> float:
     return float(earliest_finish(graph).max())
 
 
-def runtime_bound(problem: Problem) -> float:
-    """Return the largest of the critical path, the total runtime shared evenly and `communication_bound`.
+def least_times(problem: Problem) -> tuple[int, FloatArray, FloatArray]:
+    """Return how many devices run ops, and what each op and each transfer takes at least, microseconds."""
+    graph, machine = model_of(problem.graph), problem.hardware
+    runs_ops: BoolArray = np.ones(problem.devices, bool)
+    runtime: FloatArray = graph.runtime / machine.devices[0].speed
+    if not machine.is_equal:
+        times = possible_times(problem)[: graph.num_ops]
+        runs_ops, runtime = np.any(np.isfinite(times), axis=0), times.min(axis=1)
+    between = np.outer(runs_ops, runs_ops) & ~np.eye(problem.devices, dtype=bool) & machine.has_link
+    links = set(zip(machine.latencies[between].tolist(), machine.microseconds_per_byte[between].tolist(), strict=True))
+    sending: FloatArray = np.zeros(graph.num_tensors)
+    if links:
+        sending = np.min([latency + graph.tensor_size * byte for latency, byte in links], axis=0)
+    return int(runs_ops.sum()), runtime, sending
 
-    What takes time takes whole multiples of a unit where times are whole microseconds; so does every makespan.
+
+def runtime_bound(problem: Problem, stop: Callable[[], bool] = lambda: False) -> float:
+    """Return what no makespan is below, microseconds.
+
+    The largest of the longest path, of the work, shared among the devices as best it can be, and of the work that is
+    left between a head and a tail. Where devices differ, heads and tails also know the best device of each op and the
+    transfers that it then needs, unless `stop` says that there is no time for these.
     """
-    total = math.fsum(problem.op_times.tolist())
-    if problem.devices == 1:
-        return total
-    bound = max(critical_path(problem.graph), total / problem.devices, communication_bound(problem))
-    return whole_units(problem, bound)
+    if problem.devices == 1 and problem.hardware.is_equal:
+        return math.fsum((problem.op_times / problem.hardware.devices[0].speed).tolist())
+    if problem.hardware.is_equal:
+        graph, (_, runtime, _) = model_of(problem.graph), least_times(problem)
+        path = float(path_ends(graph.input_order, *graph.predecessors, runtime).max())
+        total = math.fsum(runtime.tolist())
+        return whole_units(problem, max(path, total / problem.devices, communication_bound(problem)))
+    times = possible_times(problem)[: first_home(problem.graph)]
+    energy, (head, tail) = _energies(times), heads_and_tails(problem)
+    path = 0.0
+    try:
+        edges, heed = EdgeCosts(problem), _until(stop)
+        ends, after = earliest_ends(problem, edges, heed), optimistic_costs(problem, edges, mean=False, heed=heed)
+        path = float((ends + after).min(axis=1).max())
+        ends, after, can = ends[: len(head)], after[: len(head)], np.isfinite(times)
+        head = np.maximum(head, np.where(can, ends - np.where(can, times, 0.0), np.inf).min(axis=1))
+        tail = np.maximum(tail, np.where(can, after, np.inf).min(axis=1))
+    except TimeoutError:
+        pass
+    return max(path, math.fsum(energy.tolist()) * (1 - 1e-12), energy_bound(head, tail, times.min(axis=1), energy))
+
+
+def _until(stop: Callable[[], bool]) -> Callable[[Iterable[int]], Iterator[int]]:
+    """Return what goes through ops or edges until it is stopped, by TimeoutError."""
+
+    def heed(numbers: Iterable[int]) -> Iterator[int]:
+        for place, number in enumerate(numbers):
+            if place % ASKED_EVERY == 0 and stop():
+                raise TimeoutError
+            yield number
+
+    return heed
+
+
+def communication_bound(problem: Problem) -> float:
+    """Return what no schedule on several equal devices is faster than, microseconds, by `energy_bound`."""
+    _, runtime, _ = least_times(problem)
+    return energy_bound(*heads_and_tails(problem), runtime, runtime / problem.devices)
+
+
+def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
+    """Return the earliest start of each op, and what follows it at least, microseconds; shape `(ops,)` each.
+
+    Where a transfer takes longer than to run more ops on one device, these run in turn (Papadimitriou and Yannakakis
+    1990). On large graphs transfers are left out.
+    """
+    graph, (_, runtime, sending) = model_of(problem.graph), least_times(problem)
+    if graph.num_ops > LARGEST_WITH_HEADS or graph.num_ops * len(graph.edges[0]) > MOST_WORK:
+        head = path_ends(graph.input_order, *graph.predecessors, runtime) - runtime
+        return head, path_ends(graph.input_order[::-1], *graph.successors, runtime) - runtime
+    is_apart = problem.hardware.is_beside and not problem.hardware.contention  # what an edge sends is sent at once
+    edges = _edge_costs(graph, sending, np.maximum if is_apart else np.add)
+    return _heads(graph, runtime, edges, is_reversed=False), _heads(graph, runtime, edges, is_reversed=True)
+
+
+def _heads(graph: CostGraph, runtime: FloatArray, edges: tuple[Any, Any, Any], *, is_reversed: bool) -> FloatArray:
+    """Return each op's head or, with time reversed, its tail, microseconds; shape `(ops,)`."""
+    sources, targets, cost = edges
+    if is_reversed:
+        sources, targets = targets, sources
+    by_target = np.lexsort((sources, targets))
+    pointers, before = csr(targets[by_target], sources[by_target], graph.num_ops)
+    order = graph.input_order[::-1] if is_reversed else graph.input_order
+    heads = new_heads(graph.num_ops)
+    sending = Sending(frozen(order, np.int32), pointers, before, cost[by_target], frozen(runtime, np.float64))
+    find_heads(sending, heads, 0, graph.num_ops)
+    return heads.head
+
+
+def _edge_costs(graph: CostGraph, cost: FloatArray, together: np.ufunc) -> tuple[Any, Any, Any]:
+    """Return distinct pairs of ops, one of which reads the other, and what it takes to send what is between them."""
+    pointers, consumers = graph.consumers
+    tensors = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))
+    pairs = graph.tensor_producer[tensors].astype(np.int64) * graph.num_ops + consumers
+    distinct, place = np.unique(pairs, return_inverse=True)
+    total = np.zeros(len(distinct))
+    together.at(total, place, cost[tensors])
+    return distinct // graph.num_ops, distinct % graph.num_ops, total
+
+
+def energy_bound(head: FloatArray, tail: FloatArray, runtime: FloatArray, energy: FloatArray) -> float:
+    """Return what no schedule is faster than, microseconds, by when ops may start and must have ended.
+
+    The larger of the longest head, runtime and tail, and over pairs of a head and a tail: both, and the energy of all
+    ops that have no less, which run in between (as Fernandez and Bussell 1973). An energy is what an op adds at least
+    to the mean time, weighted in any way, that devices are busy. Of many ops only some heads are tried.
+    """
+    by_head, by_tail = (np.argsort(times, kind="stable").astype(np.int32) for times in (head, tail))
+    some = np.ascontiguousarray(by_head[:: 1 + len(head) ** 2 // MOST_PAIRS])
+    work = float(between_heads_and_tails(head, tail, some, by_tail, energy))
+    return max(float((head + tail + runtime).max()), work) * (1 - ROUNDING_PER_TERM * max(2_000, len(head)))
+
+
+def _energies(times: FloatArray) -> FloatArray:
+    """Return what each op adds to the weighted time that devices are busy, microseconds; shape `(ops,)`."""
+    can = np.isfinite(times)
+    finite = np.where(can, times, 0.0)
+    weight = np.full(times.shape[1], 1.0 / times.shape[1])
+    weight *= (can & (finite > 0)).any(axis=0) + 1e-12
+    best, energies = -1.0, np.zeros(len(times))
+    for round_ in range(ENERGY_ROUNDS):
+        weight /= weight.sum()
+        weighted = np.where(can, weight * finite, np.inf)
+        choice = weighted.argmin(axis=1)
+        energy = weighted.min(axis=1)
+        if (total := math.fsum(energy.tolist())) > best:
+            best, energies = total, energy
+        load = np.bincount(choice, finite[np.arange(len(choice)), choice], minlength=len(weight))
+        if load.max() <= 0:
+            break
+        weight = weight * np.exp((load / load.max() - 1.0) / (1.0 + 0.1 * round_))
+    return energies
 
 
 def whole_units(problem: Problem, bound: float) -> float:
-    """Return a bound on a makespan, microseconds, rounded up to the next one that a schedule can have."""
-    unit = _unit_of_times(problem) if problem.is_plain else 0.0
+    """Return a bound on a makespan, microseconds, rounded up to the next one that a schedule can have.
+
+    On equal devices what takes time takes whole multiples of a unit where times are whole microseconds.
+    """
+    unit = _unit_of_times(problem) if problem.hardware.is_equal else 0.0
     return math.ceil(bound / unit * (1 - ROUNDING)) * unit if unit else bound
 
 
 def _unit_of_times(problem: Problem) -> float:
     """Return the largest common divisor of what ops and transfers take, microseconds; 0 if these are not whole."""
-    graph = problem.graph
-    sending = problem.latency + graph.tensor_size * problem.microseconds_per_byte
-    times = np.concatenate((graph.runtime, np.asarray(sending, np.float64)))
+    graph, machine = problem.graph, problem.hardware
+    sending = machine.latencies[0, -1] + graph.tensor_size * machine.microseconds_per_byte[0, -1]
+    times = np.concatenate((graph.runtime / machine.devices[0].speed, sending))
     if times.sum() > LARGEST_WHOLE or (times != np.rint(times)).any():
         return 0.0
     return float(np.gcd.reduce(times.astype(np.int64)))
@@ -122,16 +258,22 @@ def last_step_need(graph: CostGraph, b: Buffers, *, recompute: bool = False) -> 
 def memory_bound(problem: Problem) -> int:
     """Return the bound on peak memory, bytes, that needs no flow.
 
-    One device: the largest op or the last step. Several: the largest op with its persistent bytes, or the last step
-    shared evenly, views sent alone where that is less.
+    One device: the largest op or the last step. Several: the largest op with its persistent bytes and the residents
+    that it reads, or the last step, views sent alone where that is less, or all that stays, shared evenly.
     """
-    graph = problem.graph
-    need = op_needs(graph, problem.devices)
-    persistent = int(graph.persistent.sum())
+    graph, model = problem.graph, model_of(problem.graph)
+    need, persistent = op_needs(model, problem.devices), int(model.persistent.sum())
     if problem.devices == 1:
         return persistent + max(int(need.max()), last_step_need(graph, graph.buffers, recompute=problem.recompute))
-    last = persistent + last_step_need(graph, split_buffers(graph))
-    return max(-(-last // problem.devices), int((need + graph.persistent).max()))
+    need += graph.persistent[: model.num_ops]
+    pointers, tensors = graph.inputs
+    reader, read = np.repeat(np.arange(graph.num_ops), np.diff(pointers)), np.maximum(tensors, graph.alias_of[tensors])
+    resident = read >= model.num_tensors  # itself, or what a writer left of it
+    reader, read = distinct_pairs(reader[resident], read[resident])
+    np.add.at(need, reader, graph.tensor_size[read])
+    final = int(model.tensor_size[model.is_final & (model.alias_of < 0)].sum())
+    stays = persistent + max(final, last_step_need(model, split_buffers(model)))
+    return max(-(-stays // problem.devices), int(need.max()))
 
 
 def recomputation_bound(graph: CostGraph) -> tuple[int, int]:
@@ -185,19 +327,6 @@ def min_cuts(
     That is what the op allocates and its workspace, plus the least memory in which any order can arrive at it
     (`docs/concepts/bounds.md`). An op's term never exceeds the memory of its step in a known order, so ops are
     tried by that, the largest first, until it is no more than the largest term.
-
-    Parameters
-    ----------
-    b
-        The buffers; bytes resident throughout are left out everywhere.
-    order, memory
-        A known order, shape `(ops,)`, and its memory at each step in bytes.
-    known
-        A bound known already.
-    work
-        Arcs that all flows together may have; keeps the result repeatable and the time short.
-    stop, has_time_for
-        Asked before each flow: whether to end, and whether there are the seconds that it will take.
     """
     arcs = 2 * (len(b.size) + len(b.users) + len(b.predecessors))
     if work < LEAST_FLOWS * arcs or stop() or not has_time_for(BUILDING * arcs * SECONDS_PER_ARC):
@@ -221,21 +350,17 @@ def min_cut_bound(problem: Problem, order: NDArray[Any], known: int = 0, **limit
     On one device it is the largest of `min_cuts` with the persistent bytes. Several share that evenly, views sent alone
     where that is less. What limits the work is as there.
     """
-    graph, devices = problem.graph, problem.devices
-    persistent = int(graph.persistent.sum())
+    graph, devices = model_of(problem.graph), problem.devices
+    persistent, order = int(graph.persistent.sum()), order[order < graph.num_ops]
     b = graph.buffers if devices == 1 else split_buffers(graph)
     limits = {"work": MIN_CUT_WORK if devices == 1 else MIN_CUT_WORK_SHARED} | limits
     cuts = min_cuts(b, order, memory_of_steps(b, order), devices * known - persistent, **limits)
     return max([known, *(-(-(persistent + term) // devices) for term, _ in cuts)])
 
 
-def lower_bound(problem: Problem) -> float:
+def lower_bound(problem: Problem, stop: Callable[[], bool] = lambda: False) -> float:
     """Return the bound that needs no search: bytes for the memory task, microseconds for runtime."""
-    if not problem.is_plain:
-        if problem.task == "runtime":
-            return machine_runtime_bound(problem)
-        return machine_memory_bound(problem, op_needs(model_of(problem.graph), 2))
-    return memory_bound(problem) if problem.task == "memory" else runtime_bound(problem)
+    return memory_bound(problem) if problem.task == "memory" else runtime_bound(problem, stop)
 
 
 def is_met(value: float, bound: float) -> bool:

@@ -1,20 +1,16 @@
-"""Lower bounds on machines: no schedule can be better (`docs/concepts/bounds.md`)."""
+"""What ops and edges between them cost on devices that differ."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import FloatArray, IntArray, csr, distinct_pairs, pairs_rise
+from ..base.arrays import FloatArray, csr, pairs_rise
 from ..problem.problem import Problem
-from ..problem.residents import first_home, model_of
-from .energy_bounds import energy_bound
-
-_ROUNDS = 200
+from ..problem.residents import first_home
 
 
 def possible_times(problem: Problem) -> FloatArray:
@@ -24,15 +20,7 @@ def possible_times(problem: Problem) -> FloatArray:
 
 
 class Groups:
-    """The edges of each op, made when they are asked for: there may be millions.
-
-    Parameters
-    ----------
-    by
-        An op of each edge, shape `(edges,)`.
-    ops
-        How many there are.
-    """
+    """The edges of each op, made when they are asked for: there may be millions."""
 
     def __init__(self, by: NDArray[Any], ops: int) -> None:
         self._pointers, self._edges = csr(by, np.arange(len(by)), ops)
@@ -43,15 +31,7 @@ class Groups:
 
 
 class EdgeCosts:
-    """What edges between ops cost in transfers.
-
-    Attributes
-    ----------
-    sources, targets
-        Shape `(edges,)`: the ops of each edge, those that hold residents left out, in the order of their sources.
-    mean
-        Shape `(edges,)`: microseconds of its transfers over the mean link.
-    """
+    """What edges between ops cost in transfers."""
 
     def __init__(self, problem: Problem) -> None:
         graph, machine = problem.graph, problem.hardware
@@ -122,77 +102,15 @@ def optimistic_costs(
     return cost
 
 
-def earliest_ends(problem: Problem, edges: EdgeCosts) -> FloatArray:
+def earliest_ends(
+    problem: Problem, edges: EdgeCosts, heed: Callable[[Iterable[int]], Iterator[int]] = iter
+) -> FloatArray:
     """Return the earliest that each op can end on each device, every earlier op on its best; shape `(ops, devices)`."""
     graph = problem.graph
     ends, entering = possible_times(problem).copy(), edges.grouped(edges.targets, graph.num_ops)
-    for op in graph.input_order.tolist():
+    for op in heed(graph.input_order.tolist()):
         ready = np.zeros(problem.devices)
-        for e in entering[op]:
+        for e in heed(entering[op]):
             np.maximum(ready, (ends[edges.sources[e]][:, None] + edges.between(e)).min(axis=0), out=ready)
         ends[op] += ready
     return ends
-
-
-def machine_runtime_bound(problem: Problem) -> float:
-    """Return what no makespan is below, microseconds.
-
-    The largest of the longest path, each op on its best device and each transfer paid that then is needed, of the work,
-    shared among the devices as best it can be, and of the work that is left between a head and a tail.
-    """
-    edges, times = EdgeCosts(problem), possible_times(problem)
-    ends, after = earliest_ends(problem, edges), optimistic_costs(problem, edges, mean=False)
-    path, energy = float((ends + after).min(axis=1).max()), _energies(times)
-    can, own = np.isfinite(times), slice(first_home(problem.graph))
-    head = np.where(can, ends - np.where(can, times, 0.0), np.inf).min(axis=1)
-    tail = np.where(can, after, np.inf).min(axis=1)
-    between = energy_bound(head[own], tail[own], np.zeros(len(head[own])), energy[own])
-    return max(path, math.fsum(energy.tolist()) * (1 - 1e-12), between)
-
-
-def _energies(times: FloatArray) -> FloatArray:
-    """Return what each op adds to the weighted time that devices are busy, microseconds; shape `(ops,)`.
-
-    Their sum is the least makespan of all ops, each split among devices as one likes, by weighing the devices.
-
-    For any weights that sum to 1, no makespan is below the sum over ops of the least weighted time; what weights the
-    fullest device more raises it (Plotkin, Shmoys and Tardos 1995).
-    """
-    can = np.isfinite(times)
-    finite = np.where(can, times, 0.0)
-    weight = np.full(times.shape[1], 1.0 / times.shape[1])
-    weight *= (can & (finite > 0)).any(axis=0) + 1e-12
-    best, energies = -1.0, np.zeros(len(times))
-    for round_ in range(_ROUNDS):
-        weight /= weight.sum()
-        weighted = np.where(can, weight * finite, np.inf)
-        choice = weighted.argmin(axis=1)
-        energy = weighted.min(axis=1)
-        if (total := math.fsum(energy.tolist())) > best:
-            best, energies = total, energy
-        load = np.bincount(choice, finite[np.arange(len(choice)), choice], minlength=len(weight))
-        if load.max() <= 0:
-            break
-        weight = weight * np.exp((load / load.max() - 1.0) / (1.0 + 0.1 * round_))
-    return energies
-
-
-def machine_memory_bound(problem: Problem, needs: IntArray) -> int:
-    """Return what no peak of the fullest device is below, bytes: the largest op, or all that stays, shared evenly.
-
-    Parameters
-    ----------
-    problem
-        What is scheduled.
-    needs
-        Shape `(model's ops,)`: what each op of the model needs on its device while it runs, but for what stays there.
-    """
-    graph, own = problem.graph, first_home(problem.graph)
-    needs = needs + graph.persistent[:own]
-    pointers, tensors = graph.inputs
-    reader, read = np.repeat(np.arange(graph.num_ops), np.diff(pointers)), np.maximum(tensors, graph.alias_of[tensors])
-    resident = read >= model_of(graph).num_tensors  # itself, or what a writer left of it
-    reader, read = distinct_pairs(reader[resident], read[resident])
-    np.add.at(needs, reader, graph.tensor_size[read])
-    stays = int(graph.persistent.sum()) + int(graph.tensor_size[graph.is_final & (graph.alias_of < 0)].sum())
-    return max(-(-stays // problem.devices), int(needs.max()))

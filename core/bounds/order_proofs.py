@@ -28,13 +28,6 @@ class Precedences:
     comes after (see `ArrivalCut`). If putting another op on the wrong side raises that cut above what the
     target leaves, the other side is forced. Forced precedences enlarge what comes before and after, so cuts grow
     and force more; when one exceeds the target on every side, no order has such a peak.
-
-    Parameters
-    ----------
-    b
-        The buffers; bytes resident throughout are left out everywhere.
-    order, memory
-        A known order, shape `(ops,)`, and its memory at each step in bytes: it says which ops to try first.
     """
 
     def __init__(self, b: Buffers, order: IndexArray, memory: IntArray) -> None:
@@ -55,21 +48,7 @@ class Precedences:
         self.flows = 0
 
     def tighten(self, target: int, stop: Callable[[], bool]) -> Verdict:
-        """Start again from the graph's own precedences, and find more until there are none.
-
-        Parameters
-        ----------
-        target
-            Bytes that the peak must not exceed.
-        stop
-            Asked now and then.
-
-        Returns
-        -------
-        str
-            `impossible` if no order has such a peak, `closed` if nothing more was found, `stopped` if `stop`
-            said so: what was found holds, but there may be more.
-        """
+        """Start again from the graph's own precedences, and find more until there are none."""
         known = self.given()
         self._found = known.before
         return self.propagate(known, target, stop)

@@ -17,8 +17,7 @@ from threadpoolctl import threadpool_limits
 from ..base.arrays import FloatArray
 from ..problem.problem import Problem
 from ..problem.residents import model_of
-from .bounds import whole_units
-from .machine_bounds import possible_times
+from .bounds import least_times, whole_units
 
 MOST_OPS, MOST_PAIRS = 1_500, 20_000_000
 """Ops, and pairs of ops of one tensor: a round of the largest graph takes an eighth of a second."""
@@ -42,18 +41,10 @@ def partition_bound(
     stop: Callable[[], bool] = lambda: False,
     has_time_for: Callable[[float], bool] = lambda seconds: True,
 ) -> float:
-    """Return what no schedule on devices with blocking transfers is faster than, microseconds.
-
-    Parameters
-    ----------
-    problem
-        What is scheduled; where transfers are free, or run beside ops, nothing is added.
-    known
-        A bound known already, microseconds: the least that is returned.
-    stop, has_time_for
-        Asked before each round: whether to end, and whether there are the seconds that it will take.
-    """
-    devices, runtime, sending = _least_times(problem)
+    """Return what no schedule on devices with blocking transfers is faster than, microseconds."""
+    devices, runtime, sending = least_times(problem)
+    if problem.hardware.is_beside:
+        return known
     ops = len(runtime)
     pairs = float(((np.diff(model_of(problem.graph).consumers[0]) + 1.0) ** 2).sum())
     if not 1 < devices <= ops <= MOST_OPS or pairs > MOST_PAIRS:
@@ -70,23 +61,6 @@ def partition_bound(
         best = cuts.best(rounds, lambda: stop() or not has_time_for(seconds))
     step = 2.0 ** (math.frexp(best)[1] - DIGITS)
     return max(known, whole_units(problem, (math.floor(best / step) - 1) * step))
-
-
-def _least_times(problem: Problem) -> tuple[int, FloatArray, FloatArray]:
-    """Return how many devices run ops, and what each op and each transfer takes of them at least, microseconds."""
-    graph = model_of(problem.graph)
-    if problem.is_plain:
-        sending = np.array(problem.latency + graph.tensor_size * problem.microseconds_per_byte, np.float64)
-        return problem.devices, graph.runtime, sending
-    times, machine = possible_times(problem)[: graph.num_ops], problem.hardware
-    runs_ops = np.isfinite(times).any(axis=0)
-    between = np.outer(runs_ops, runs_ops) & ~np.eye(problem.devices, dtype=bool)
-    latencies, per_byte = machine.latencies[between].tolist(), machine.microseconds_per_byte[between].tolist()
-    links = {link for link in zip(latencies, per_byte, strict=True) if math.isfinite(sum(link))}
-    sending = np.zeros(graph.num_tensors)
-    if links and not machine.is_beside:
-        sending = np.min([latency + graph.tensor_size * byte for latency, byte in links], axis=0)
-    return int(runs_ops.sum()), times.min(axis=1), sending
 
 
 class _EvenCuts:

@@ -67,13 +67,6 @@ class FirstRuns:
     """The moments at which the ops of a graph run first, as minimum cuts of one network.
 
     Nodes are the ops as done for good, the buffers, and the ops as having run.
-
-    Parameters
-    ----------
-    graph
-        Whose ops run.
-    op_times
-        What a run of each op counts, shape `(ops,)`; by default its runtime.
     """
 
     def __init__(self, graph: CostGraph, op_times: FloatArray | None = None) -> None:
@@ -201,10 +194,7 @@ def _dual(
     bound: float,
     least: Division,
 ) -> Dual:
-    """Return a bound on the objective of every division that keeps the bound, by a price on what is constrained.
-
-    Each price gives a bound; cutting planes find the best one. `least` is the division of least constrained sum.
-    """
+    """Return a bound on the objective of every division that keeps the bound, by a price on what is constrained."""
     if least.least > bound:
         return Dual(math.inf, 0.0)
     free = divide(0.0)
@@ -252,22 +242,7 @@ def _network(
 def recompute_bound(
     problem: Problem, order: NDArray[Any], memory: IntArray, *, stop: Callable[[], bool] = lambda: False
 ) -> float:
-    """Return the bound of the task over the first runs of the ops that take most in a known order.
-
-    Parameters
-    ----------
-    problem
-        With `recompute`: the least microseconds under its memory limit, or the least bytes under that of its runtime.
-    order, memory
-        A known order, shape `(ops,)`, and its bytes at each step: where they fit, nothing has to run again.
-    stop
-        Asked before each op.
-
-    Returns
-    -------
-    float
-        Microseconds of all runs or bytes of the peak; infinite where the memory limit is proven out of reach.
-    """
+    """Return the bound of the task over the first runs of the ops that take most in a known order."""
     least, limit = memory_bound(problem), problem.memory_limit
     if limit is not None and least > limit:
         return math.inf

@@ -22,11 +22,6 @@ class Refutations:
 
     Of any two ops one comes first. So if no order with the peak has the one first, and none has the other first, there
     is no such order. `Precedences` says of each case what else must hold, and it branches again where they cannot tell.
-
-    Parameters
-    ----------
-    precedences
-        Those of the buffers.
     """
 
     def __init__(self, precedences: Precedences) -> None:
@@ -35,22 +30,7 @@ class Refutations:
         self._most_open = max(1, MOST_BYTES // (known.before.nbytes + known.after.nbytes))
 
     def refute(self, target: int, most_cases: int, stop: Callable[[], bool]) -> Verdict:
-        """Try to refute a target.
-
-        Parameters
-        ----------
-        target
-            Bytes that the peak must not exceed, without those that are there throughout.
-        most_cases
-            Pairs after which to give up.
-        stop
-            Asked now and then.
-
-        Returns
-        -------
-        str
-            `impossible` if no order has such a peak; `possible` if one has; `stopped` if neither was found.
-        """
+        """Try to refute a target."""
         proofs = self.precedences
         open_cases: list[tuple[Known, tuple[int, int]]] = []
         known, cases = proofs.given(), 0
@@ -77,13 +57,6 @@ class Refutations:
         """Yield bytes, rising, that the peak of no order is below, until nothing is left between `low` and `high`.
 
         The target is bisected. What could not be refuted is tried again, with more cases, once the bound has come near.
-
-        Parameters
-        ----------
-        low, high
-            A bound that is known, and the least peak that need not be refuted: nothing above it is tried.
-        stop
-            Asked now and then; ends it.
         """
         cases, step = 0, (high - low) // 2
         while low < high and not stop():

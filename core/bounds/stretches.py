@@ -21,17 +21,6 @@ def stretch_of(
 
     Op 0 of the stretch is virtual: it comes before all others and holds what earlier ops hand over. Op `i` is
     `order[first + i - 1]`. Buffers that later ops use, or that are final, stay to its end.
-
-    Parameters
-    ----------
-    b
-        The whole graph's buffers.
-    order, place, memory
-        The order, shape `(ops,)`, its inverse, and the bytes that each step takes.
-    first, last
-        The stretch of steps.
-    look
-        Called now and then, as millions of edges take seconds; it may raise. By default it does nothing.
     """
     inside = order[first:last]
     reading, read = _rows(b.used_ptr, b.used, inside)
@@ -81,10 +70,7 @@ def _group(look: Look, rows: IntArray, columns: IntArray, count: int) -> tuple[I
 
 
 def _precedences(b: Buffers, inside: IndexArray, place: IntArray) -> tuple[IntArray, IntArray]:
-    """Return which ops of a stretch wait for which: an op of the graph has the number that `place` says, if positive.
-
-    Those that wait for no other of the stretch wait for its virtual op 0.
-    """
+    """Return which ops of a stretch wait for which; `place` numbers the ops, from 0."""
     waits, on = _rows(b.predecessor_ptr, b.predecessors, inside)
     on = place[on]
     waiting, awaited = waits[on > 0] + 1, on[on > 0]

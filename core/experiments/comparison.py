@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...version import VERSION
 from ..report.summaries import Cell, MethodSummary, by_graph, summarise
+from .options import CompareOptions
 from .report import graph_table, remarks, summary_table, title_of
-from .settings import Settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +47,7 @@ class Comparison:
     >>> comparison.save("runs.csv")
     """
 
-    settings: Settings
+    settings: CompareOptions
     methods: tuple[str, ...]
     reference: str
     graphs: tuple[str, ...]
@@ -65,11 +65,9 @@ class Comparison:
 
     def document(self) -> dict[str, Any]:
         """Return settings, summary per method and all cells as plain values for JSON."""
-        settings = asdict(self.settings)
-        settings["latency_us"], settings["time_limit_s"] = settings.pop("latency"), settings.pop("time_limit")
         return {
             "schedopt": VERSION,
-            **settings,
+            **self.settings.document(),
             "methods": list(self.methods),
             "reference": self.reference,
             "graphs": len(self.graphs),

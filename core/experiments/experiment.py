@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 from ...version import VERSION
 from ..base.errors import SchedoptError, UsageError
+from ..base.options import spelled
 from ..files.graph_hash import graph_hash
 from ..graph.graph import CostGraph
 from ..problem.problem import Problem
@@ -28,9 +29,9 @@ from ..search.parameters import Parameters
 from ..search.registry import BUDGET_EXAMPLE
 from ..search.warm_up import warm_up
 from .comparison import Comparison
+from .options import CompareOptions
 from .resume import ResumeFile
 from .runs import Run, attempt, in_parallel, one_by_one
-from .settings import Settings
 
 RunName: TypeAlias = tuple[str, str, int]
 
@@ -58,34 +59,17 @@ def _find_reference(reference: str | None, specs: Sequence[MethodSpec]) -> str:
 
 
 class Experiment:
-    """All runs of a comparison, checked before the first starts; `execute` does them.
-
-    Parameters
-    ----------
-    graphs
-        Graphs with distinct names.
-    methods
-        Specs of the registry, `name:parameter=value:...`, each once.
-    settings
-        What all runs share.
-    reference
-        The method to compare with, by its spec or, if only one has it, its name; by default the first.
-
-    Raises
-    ------
-    UsageError
-        If a method cannot do a graph's problem, or something is missing, unknown or given twice.
-    """
+    """All runs of a comparison, checked before the first starts; `execute` does them."""
 
     def __init__(
         self,
         graphs: Sequence[CostGraph],
         methods: Sequence[str | MethodSpec],
-        settings: Settings = Settings(),
+        settings: CompareOptions = CompareOptions(),
         reference: str | None = None,
     ) -> None:
         specs = [parse_spec(method) for method in methods]
-        self.settings = settings
+        self.settings = settings = settings.for_methods(spec.name for spec in specs)
         self.graphs = tuple(graph.name for graph in graphs)
         self.methods = tuple(spec.text for spec in specs)
         for what, names in (("method", self.methods), ("graph", self.graphs)):
@@ -113,8 +97,8 @@ class Experiment:
     def _check(self, spec: MethodSpec, problem: Problem) -> None:
         if self.settings.evaluations is not None and not spec.method.counts_evaluations:
             raise UsageError(
-                f"method '{spec.name}' does not count evaluations; leave --evaluations out and limit the others "
-                f"each, as in {BUDGET_EXAMPLE}, or all by --time-limit"
+                f"method '{spec.name}' does not count evaluations; leave {spelled('evaluations')} out and limit the "
+                f"others each, as in {BUDGET_EXAMPLE}, or all by {spelled('time_limit')}"
             )
         check_supported(spec, problem, spec.evaluations)
 
@@ -164,24 +148,7 @@ class Experiment:
         on_cell: Callable[[Cell], None] = lambda cell: None,
         interrupt: threading.Event | None = None,
     ) -> Comparison:
-        """Do the runs still to do; Ctrl-C ends it with those finished so far.
-
-        Parameters
-        ----------
-        jobs
-            Worker processes; 1, the default, stays in this one.
-        on_cell
-            Called with each finished run, in the order of finishing.
-        interrupt
-            If given, the runs are done one by one in this process, until it is set.
-
-        Raises
-        ------
-        UsageError
-            If the workers themselves broke down.
-        ClusterError
-            If the cluster in use is gone.
-        """
+        """Do the runs still to do; Ctrl-C ends it with those finished so far."""
         try:
             todo = self.unfinished
             with closing(in_parallel(todo, jobs) if interrupt is None else one_by_one(todo, interrupt)) as finished:

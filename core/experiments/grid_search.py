@@ -14,22 +14,14 @@ from ..graph.graph import CostGraph
 from ..report.summaries import Cell, MethodSummary, summarise
 from .comparison import Comparison
 from .experiment import Experiment
-from .settings import Settings
+from .options import CompareOptions
 
 Execute = Callable[[Experiment], Comparison]
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Settings of a method to try.
-
-    Parameters
-    ----------
-    method
-        Its name in the registry.
-    settings
-        Values of its parameters; the first are those to beat.
-    """
+    """Settings of a method to try."""
 
     method: str
     settings: tuple[dict[str, Any], ...]
@@ -83,17 +75,7 @@ GRIDS = {"brkga": brkga_grid, "local-search": local_search_grid}
 
 
 def plan(settings: int, graphs: int, first: int, keep: float) -> list[Round]:
-    """Plan a race by successive halving: rounds of fewer settings on more graphs, of about equal work.
-
-    Parameters
-    ----------
-    settings, graphs
-        How many there are; the last round is on all graphs.
-    first
-        Graphs of the first round, which compares all settings.
-    keep
-        Share of the settings that goes on to the next round, on `1 / keep` times the graphs.
-    """
+    """Plan a race by successive halving: rounds of fewer settings on more graphs, of about equal work."""
     rounds = [Round(settings, min(first, graphs))]
     while rounds[-1].graphs < graphs:
         last = rounds[-1]
@@ -109,30 +91,12 @@ def runs_of(rounds: Sequence[Round]) -> int:
 
 
 def race(
-    grid: Grid, graphs: Sequence[CostGraph], settings: Settings, rounds: Sequence[Round], execute: Execute
+    grid: Grid, graphs: Sequence[CostGraph], settings: CompareOptions, rounds: Sequence[Round], execute: Execute
 ) -> Iterator[list[MethodSummary]]:
     """Compare all settings on the first graphs, and the better ones on more; yields each round's, best first.
 
     A setting's score is its mean improvement over the first setting, per graph in percent, on all its graphs so
     far. Ties go to what is earlier in the grid. The first setting is in every round.
-
-    Parameters
-    ----------
-    grid
-        What to try.
-    graphs
-        In the order in which rounds take them.
-    settings
-        What all runs share: task, devices, budget, seed.
-    rounds
-        See `plan`; one round is a plain grid search.
-    execute
-        Does the runs of an experiment.
-
-    Raises
-    ------
-    UsageError
-        If a run fails.
     """
     specs = list(grid.specs)
     competing, cells, done = specs, list[Cell](), 0
@@ -146,7 +110,7 @@ def race(
 
 
 def confirm(
-    grid: Grid, winner: str, graphs: Sequence[CostGraph], settings: Settings, execute: Execute
+    grid: Grid, winner: str, graphs: Sequence[CostGraph], settings: CompareOptions, execute: Execute
 ) -> MethodSummary:
     """Compare one setting with the grid's first on other graphs."""
     methods = list(dict.fromkeys([grid.reference, winner]))

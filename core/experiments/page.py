@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from ..base.units import signed
 from ..report.summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, improvement_percent, summarise
+from .options import CompareOptions
 from .report import remarks, title_of, writing_of
-from .settings import Settings
 
 _NOTHING = "–"
 
@@ -23,14 +23,8 @@ class Shown(NamedTuple):
     number: float | None = None
 
 
-def comparison_page(settings: Settings, methods: Sequence[str], reference: str, cells: Sequence[Cell]) -> str:
-    """Return the page.
-
-    Parameters
-    ----------
-    settings, methods, reference, cells
-        As in `Comparison`; there may be no cells.
-    """
+def comparison_page(settings: CompareOptions, methods: Sequence[str], reference: str, cells: Sequence[Cell]) -> str:
+    """Return the page."""
     graphs, summaries = by_graph(cells), summarise(cells, methods, reference)
     title = title_of(settings, len(graphs))
     parts: list[str] = []

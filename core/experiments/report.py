@@ -11,7 +11,7 @@ from ..base.tables import FirstThatFits, compact_table
 from ..base.units import Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed, times_alike
 from ..bounds.bounds import is_met
 from ..report.summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor
-from .settings import Settings
+from .options import CompareOptions
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -69,18 +69,18 @@ def _summary_table(
     return table
 
 
-def title_of(settings: Settings, graphs: int) -> str:
+def title_of(settings: CompareOptions, graphs: int) -> str:
     """Write what was compared: task, graphs, devices, limits, budgets and seeds."""
 
     def count(number: int, noun: str) -> str:
         return f"{number:,} {noun}{'s' * (number != 1)}"
 
-    parts = [f"{_aim_of(settings)}, {count(graphs, 'graph')}, {count(settings.devices, 'device')}"]
+    parts = [f"{_aim_of(settings)}, {count(graphs, 'graph')}, {count(settings.devices or 1, 'device')}"]
     if settings.max_overhead is not None:
         parts.append(f"at most {100 * settings.max_overhead:g}% of time added")
     if settings.memory_limit_share is not None:
         parts.append(f"at most {100 * settings.memory_limit_share:g}% of the input order's peak each")
-    if settings.memory_limit is not None:
+    elif settings.memory_limit is not None:
         parts.append(f"at most {format_bytes(settings.memory_limit)} each")
     if settings.bandwidth is not None:
         parts.append(f"{settings.bandwidth / 1e9:g} GB/s")
@@ -95,7 +95,7 @@ def title_of(settings: Settings, graphs: int) -> str:
     return ", ".join(parts)
 
 
-def _aim_of(settings: Settings) -> str:
+def _aim_of(settings: CompareOptions) -> str:
     """Write what the methods were to make small."""
     if settings.recompute:
         return f"{'peak memory' if settings.task == 'memory' else 'time'} with recomputation"

@@ -16,16 +16,6 @@ class ResumeFile(JsonLines):
     """Finished cells on disk, so that a comparison goes on where it stopped.
 
     Failed runs are kept for the record and tried again.
-
-    Parameters
-    ----------
-    path
-        The file; made if it does not exist.
-
-    Raises
-    ------
-    FormatError
-        If the file is something else, or cannot be read or written.
     """
 
     def __init__(self, path: str | Path) -> None:

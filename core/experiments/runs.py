@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..base.errors import ClusterError, UsageError
+from ..base.options import spelled
 from ..base.parallel import is_here, map_as_ended
 from ..problem.problem import Problem
 from ..problem.residents import model_of
@@ -26,17 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Run:
-    """A run to do: a method, with its budget, on a graph with a seed.
-
-    Parameters
-    ----------
-    problem, spec, seed
-        What to solve, how, and the seed of every random choice.
-    sha256
-        Of the graph.
-    key
-        A hash of all that decides the result.
-    """
+    """A run to do: a method, with its budget, on a graph with a seed."""
 
     problem: Problem
     spec: MethodSpec
@@ -131,8 +122,8 @@ def in_parallel(runs: list[Run], jobs: int) -> Generator[Cell, None, None]:
             error = future.exception()
             if isinstance(error, BrokenExecutor):
                 raise UsageError(
-                    f"the workers broke down ({_reason(error)}); if memory ran out use fewer --jobs, "
-                    "and --resume to keep what is finished"
+                    f"the workers broke down ({_reason(error)}); if memory ran out use fewer {spelled('jobs')}, "
+                    f"and {spelled('resume')} to keep what is finished"
                 ) from error
             if isinstance(error, ClusterError):
                 raise error

@@ -16,18 +16,7 @@ _LONGEST = 200
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
-    """Write `data` to a temporary file beside `path`, then rename it into place.
-
-    A link stays one: what it points to is written. A file that is there keeps its permissions. Devices and pipes such
-    as `/dev/null` are written to directly.
-
-    Raises
-    ------
-    UsageError
-        If it is no path.
-    UnwrittenError
-        If the folder does not exist or cannot be written to, the path is a folder, or the disk is full.
-    """
+    """Write `data` to a temporary file beside `path`, then rename it into place."""
     if isinstance(data, str):
         data = data.encode()
     file = path_of(path)
@@ -38,24 +27,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
 
 
 def write_as(path: str | os.PathLike[str], suffixes: Mapping[str, str], text_of: Callable[[str], str]) -> None:
-    """Write the text that the ending of a name asks for.
-
-    Parameters
-    ----------
-    path
-        The file.
-    suffixes
-        What is written by the endings there are.
-    text_of
-        Gives the text for an ending.
-
-    Raises
-    ------
-    UsageError
-        If the ending is none of these.
-    FormatError
-        If the file cannot be written.
-    """
+    """Write the text that the ending of a name asks for."""
     suffix = path_of(path).suffix
     if suffix not in suffixes:
         known = ", ".join(f"{suffix} ({what})" for suffix, what in suffixes.items())
@@ -64,13 +36,7 @@ def write_as(path: str | os.PathLike[str], suffixes: Mapping[str, str], text_of:
 
 
 def make_folder(folder: str | os.PathLike[str]) -> Path:
-    """Make a folder, and those that it is in, where there is none; return it.
-
-    Raises
-    ------
-    FormatError
-        If it cannot be made.
-    """
+    """Make a folder, and those that it is in, where there is none; return it."""
     place = path_of(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -80,13 +46,7 @@ def make_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def check_writable(path: str | Path) -> None:
-    """Find before the work what would keep its result from being written, by making a file beside it for a moment.
-
-    Raises
-    ------
-    FormatError
-        If the name is empty or too long, the folder does not exist or cannot be written to, or the path is a folder.
-    """
+    """Find before the work what would keep its result from being written, by making a file beside it for a moment."""
     if not os.fspath(path):
         raise FormatError("the name of a file to write is empty")
     try:

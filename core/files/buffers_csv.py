@@ -39,16 +39,7 @@ class Buffers:
 
 
 def read_buffers(path: str | Path) -> Buffers:
-    """Read buffers: a line of column names, then a line per buffer; gzip is recognised.
-
-    Columns are `id`, `lower` (the first moment that needs it), `upper` (the first that does not any more), `size`
-    (bytes), and as you like `alignment` (1 by default) and `offset`, in any order.
-
-    Raises
-    ------
-    FormatError
-        If it is no such file; the message names the line.
-    """
+    """Read buffers: a line of column names, then a line per buffer; gzip is recognised."""
     try:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -7,7 +7,6 @@ import gzip
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from itertools import chain, compress, count, filterfalse
 from operator import attrgetter
 from pathlib import Path
@@ -135,10 +134,7 @@ def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]
 
 
 def _without_marks(nodes: list[Node]) -> tuple[list[Node], dict[int, set[int]]]:
-    """Return the model's own nodes, and the ports that the others mark as final, by the id of their op.
-
-    A mark that something reads, or that does more than `_written_nodes` lets it, is an op like any other.
-    """
+    """Return the model's own nodes, and the ports that the others mark as final, by the id of their op."""
     if not any(node.is_mark for node in nodes):
         return nodes, {}
     ports = {node.id: len(node.outputs) for node in nodes}
@@ -153,12 +149,6 @@ def _without_marks(nodes: list[Node]) -> tuple[list[Node], dict[int, set[int]]]:
                 continue
         kept.append(node)
     return kept, final_ports
-
-
-def with_marks_as_ops(graph: CostGraph) -> CostGraph:
-    """Return a graph as its file reads where marks are not known, as before version 0.2: they are ops at the end."""
-    nodes = [replace(node, is_mark=False) for node in _written_nodes(graph)]
-    return _build(nodes, graph.name, graph.name, lambda text: None)
 
 
 def _finals(node: Node, ports: set[int]) -> list[bool]:
@@ -245,11 +235,7 @@ def _read_message(message: Any, dropped: set[str]) -> tuple[list[Node], list[str
 
 
 def _written_nodes(graph: CostGraph) -> Iterator[Node]:
-    """Yield the nodes of the CostGraphDef that stands for `graph`.
-
-    `is_final` is per op there, so a final tensor among others gets a final zero-byte op that aliases it, whose
-    `device` says that it is a mark, no op of the model: reading takes it back.
-    """
+    """Yield the nodes of the CostGraphDef that stands for `graph`."""
     ids = graph.op_ids.tolist()
     producer = graph.tensor_producer.tolist()
     output_ptr = graph.output_ptr.tolist()
@@ -324,13 +310,7 @@ def format_graph(graph: CostGraph, encoding: Encoding = "text", compress: bool =
 
 
 def encoding_of(path: str | Path) -> tuple[Encoding, bool]:
-    """Return the encoding and compression that a file's name asks for; text for `-`.
-
-    Raises
-    ------
-    FormatError
-        If the name ends in none of `SUFFIXES`.
-    """
+    """Return the encoding and compression that a file's name asks for; text for `-`."""
     if str(path) == "-":
         return "text", False
     for suffix in sorted(SUFFIXES, key=len, reverse=True):
@@ -376,13 +356,7 @@ def write_graph(graph: CostGraph, path: str | Path, encoding: Encoding | None = 
 
 
 def find_graphs(paths: Iterable[str | Path]) -> list[Path]:
-    """Return the graph files among files and folders (searched through), in order, folders sorted by name.
-
-    Raises
-    ------
-    FormatError
-        If a path does not exist or a folder holds no graph.
-    """
+    """Return the graph files among files and folders (searched through), in order, folders sorted by name."""
     found: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():

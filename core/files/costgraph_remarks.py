@@ -47,13 +47,7 @@ def rounded_runtimes(graph: CostGraph) -> list[int]:
 
 
 def remarks_of(graph: CostGraph) -> str:
-    """Return the text for the runtimes and annotations of a graph that fields cannot hold; empty if there are none.
-
-    Raises
-    ------
-    UsageError
-        If `annotations.imported` holds what JSON cannot.
-    """
+    """Return the text for the runtimes and annotations of a graph that fields cannot hold; empty if there are none."""
     annotations = graph.annotations
     document: dict[str, Any] = {}
     if np.any(graph.runtime != np.rint(graph.runtime)):
@@ -86,19 +80,7 @@ def remarks_of(graph: CostGraph) -> str:
 
 
 def with_remarks(graph: CostGraph, texts: Sequence[str], where: str, note: Callable[[str], None]) -> CostGraph:
-    """Return a graph read from the fields of its file with what its remarks say of it.
-
-    Parameters
-    ----------
-    graph
-        The graph, with whole runtimes.
-    texts
-        Each `dimension` of the file that begins with `REMARKS`; one, or none.
-    where
-        What notes call the file.
-    note
-        Called with what was dropped, and why.
-    """
+    """Return a graph read from the fields of its file with what its remarks say of it."""
     if not texts:
         return graph
     try:

@@ -72,11 +72,7 @@ def _integer(value: str, largest: int) -> int:
 
 
 def parse_lines(text: str, prefix: str) -> tuple[list[Node], list[str]] | None:
-    """Read text laid out one field a line, ten times faster than the protobuf library.
-
-    Returns the nodes, and the dimensions of aggregated costs, which all begin with `prefix`; None at the first line of
-    any other form, which is left to that library.
-    """
+    """Read text laid out one field a line, ten times faster than the protobuf library."""
     nodes, dimensions = [], []
     lines = iter(text.split("\n"))
     try:

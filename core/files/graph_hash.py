@@ -14,11 +14,7 @@ from .costgraph import format_graph
 
 
 def graph_hash(graph: CostGraph) -> str:
-    """Return the SHA-256 of what a graph holds, but for its name.
-
-    It is that of the fields of the ops as binary CostGraphDef, which have whole microseconds; runtimes that are none
-    are added. Annotations do not matter.
-    """
+    """Return the SHA-256 of what a graph holds, but for its name."""
     rounded = np.round(graph.runtime)
     digest = hashlib.sha256(format_graph(replace(graph, runtime=rounded, annotations=NO_ANNOTATIONS), "binary"))
     if np.any(graph.runtime != rounded):
@@ -27,13 +23,7 @@ def graph_hash(graph: CostGraph) -> str:
 
 
 def structure_hash(graph: CostGraph) -> str:
-    """Return the SHA-256 by which a schedule file names its graph: of all that an order and its memory rest on.
-
-    These are the names of the ops as a JSON list, then, as 64-bit little-endian integers, `output_ptr`, `tensor_size`,
-    `alias_of`, `is_final`, `is_control`, `read_ptr`, `read_tensor` and `persistent` of `CostGraph`. Runtimes and
-    workspace are left out, for measuring a model again changes them and not what may run when; what a schedule says of
-    its own costs is verified apart. The graph's name, its ids, and how its file is written do not matter.
-    """
+    """Return the SHA-256 by which a schedule file names its graph: of all that an order and its memory rest on."""
     digest = hashlib.sha256(json.dumps(graph.op_names).encode())
     for values in (
         graph.output_ptr,

@@ -15,20 +15,7 @@ _LINE_START = b'{"key": "'
 
 
 class JsonLines:
-    """Records by key; a last line that a stop cut short is dropped.
-
-    Parameters
-    ----------
-    path
-        The file; made if it does not exist.
-    kind, remedy
-        What its lines are of, and what to do if they are not, for errors.
-
-    Raises
-    ------
-    FormatError
-        If the file is something else, or cannot be read or written.
-    """
+    """Records by key; a last line that a stop cut short is dropped."""
 
     def __init__(self, path: str | Path, kind: str, remedy: str) -> None:
         self.path, self._kind, self._remedy = Path(path), kind, remedy

@@ -99,24 +99,7 @@ def _lines(root: Any) -> dict[Place, int]:
 def machine_of(
     document: Any, where: Callable[[Place], str], op_times: OpTimes | None = None, *, needs_memory: bool = False
 ) -> Machine:
-    """Return the machine of plain values.
-
-    Parameters
-    ----------
-    document
-        What a machine file holds.
-    where
-        Returns what errors call a place in it.
-    op_times
-        Times by op and kind, in place of those of the document.
-    needs_memory
-        Whether every device must say how much memory it has; by default that is then without a limit.
-
-    Raises
-    ------
-    FormatError
-        Naming the place, if a value is not understood.
-    """
+    """Return the machine of plain values."""
     reader = _Reader(document, where, needs_memory)
     try:
         return reader.machine(op_times)

@@ -10,24 +10,7 @@ from ..base.units import parse_microseconds
 
 
 def read_op_times(path: str | Path) -> dict[str, dict[str, float | None]]:
-    """Read a CSV file with a column `op`, then one per kind of device.
-
-    Parameters
-    ----------
-    path
-        The file. A time is a number of microseconds, or a text with a unit; an empty one says that the op cannot run on
-        devices of that kind.
-
-    Returns
-    -------
-    dict
-        Per op its times by kind, microseconds, None where it cannot run.
-
-    Raises
-    ------
-    FormatError
-        Naming file and line, if it cannot be read or a value is not understood.
-    """
+    """Read a CSV file with a column `op`, then one per kind of device."""
     try:
         rows = list(csv.reader(Path(path).read_text(encoding="utf-8-sig").splitlines()))
     except OSError as error:

@@ -24,13 +24,7 @@ _MOST_BITS = 256
 
 
 def path_of(given: str | os.PathLike[str]) -> Path:
-    """Return what names a file as a path.
-
-    Raises
-    ------
-    UsageError
-        If it is something else.
-    """
+    """Return what names a file as a path."""
     if not isinstance(given, (str, os.PathLike)):
         raise UsageError(f"the path of a file is wanted, not {type(given).__name__}")
     return Path(given)
@@ -43,15 +37,7 @@ def largest_file() -> int:
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return what a file holds, after gzip if it is that; `-` is standard input.
-
-    Raises
-    ------
-    UsageError
-        If it is no path.
-    FormatError
-        If the file cannot be read, is a damaged gzip, or holds more than `largest_file()`.
-    """
+    """Return what a file holds, after gzip if it is that; `-` is standard input."""
     return unzipped(read_raw(path), str(path))
 
 
@@ -71,13 +57,7 @@ def read_raw(path: str | os.PathLike[str]) -> bytes:
 
 
 def unzipped(data: bytes, where: str) -> bytes:
-    """Return what a gzip holds, of as many members as it has, or the data themselves if they are none.
-
-    Raises
-    ------
-    FormatError
-        If it is damaged, or holds more than `largest_file()`.
-    """
+    """Return what a gzip holds, of as many members as it has, or the data themselves if they are none."""
     if not data.startswith(GZIP):
         return data
     try:
@@ -97,13 +77,7 @@ def _limited(data: bytes, where: str) -> bytes:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the text of a file, without a byte order mark.
-
-    Raises
-    ------
-    FormatError
-        If it cannot be read, is empty, or is not UTF-8.
-    """
+    """Return the text of a file, without a byte order mark."""
     try:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -114,13 +88,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Return what a JSON file holds, plain or gzip.
-
-    Raises
-    ------
-    FormatError
-        If it cannot be read, or is no JSON, or truncated; the message says where.
-    """
+    """Return what a JSON file holds, plain or gzip."""
 
     def refuse(what: str) -> NoReturn:
         raise FormatError(f"{path}: {what}")
@@ -131,17 +99,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def parse_json(
     text: str | bytes, refuse: Callable[[str], NoReturn], pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
 ) -> Any:
-    """Return the plain values of a JSON document.
-
-    Parameters
-    ----------
-    text
-        The document.
-    refuse
-        Called with what is wrong; it raises.
-    pairs
-        Makes an object of its fields; by default a dict.
-    """
+    """Return the plain values of a JSON document."""
     try:
         return json.loads(text, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:

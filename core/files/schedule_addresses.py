@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..addresses.lifetimes import LARGEST_ALIGNMENT
+from ..addresses.alignment import LARGEST_ALIGNMENT
 from ..base.arrays import INT64_MAX, frozen
 from ..base.errors import FormatError
 from ..graph.graph import CostGraph
@@ -39,13 +39,7 @@ def add_offsets(steps: list[dict[str, Any]], graph: CostGraph, schedule: Schedul
 def read_addresses(
     document: dict[str, Any], graph: CostGraph, schedule: Schedule, path: str | Path
 ) -> Addresses | None:
-    """Return the addresses of a file; None if it has none.
-
-    Raises
-    ------
-    FormatError
-        If some are missing, or one is no whole number of 64 bits.
-    """
+    """Return the addresses of a file; None if it has none."""
     if "alignment" not in document and "arenas" not in document:
         return None
     alignment = _whole(document.get("alignment"), f"{path}: the field 'alignment'", 1, LARGEST_ALIGNMENT)

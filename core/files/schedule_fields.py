@@ -42,13 +42,7 @@ def flag_of(document: dict[str, Any], name: str, path: str | Path) -> bool:
 def read_problem(
     document: dict[str, Any], steps: list[Any], graph: CostGraph, path: str | Path, machine: Machine | None
 ) -> Problem:
-    """Return the problem that a document was made for, on a machine in place of what it says of devices, if given.
-
-    Raises
-    ------
-    FormatError
-        If a field is wrong, or all together pose none.
-    """
+    """Return the problem that a document was made for, on a machine in place of what it says of devices, if given."""
     named = [step.get(key) for step in steps if isinstance(step, dict) for key in ("device", "from", "to")]
     least = 1 + max((name for name in named if type(name) is int), default=0)
     if machine is None and document.get("machine") is not None:

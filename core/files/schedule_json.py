@@ -29,7 +29,6 @@ from .schedule_addresses import read_addresses
 from .schedule_fields import SHOWN_LETTERS, field_of, read_problem
 
 FORMAT = 2
-KNOWN_FORMATS = (1, 2)
 _SHOWN_DIGITS = 12
 _STATUSES = ("optimal", "feasible", "infeasible", "limit-not-met", "interrupted")
 _EXCEEDED = ("infeasible", "limit-not-met")
@@ -63,7 +62,9 @@ def steps_document(problem: Problem, schedule: Schedule, simulation: Simulation)
             step["bytes"] = int(graph.tensor_size[~item])
         step |= {"start_us": starts[number], "end_us": ends[number]}
         steps.append(step)
-    for step, tensors in zip(steps, freed_after(problem, schedule) if problem.is_plain else (), strict=False):
+    if problem.hardware.is_beside:  # steps overlap: none is the last to need a tensor by its place alone
+        return steps
+    for step, tensors in zip(steps, freed_after(problem, schedule), strict=True):
         if tensors:
             step["frees"] = [graph.tensor_name(tensor) for tensor in tensors]
     return steps
@@ -121,19 +122,7 @@ class LoadedSchedule:
         return {**totals, "steps": self.steps}
 
     def verify(self, *, enforce_limit: bool | None = None) -> Totals:
-        """Replay the schedule and check all that the file claims.
-
-        Parameters
-        ----------
-        enforce_limit
-            Whether exceeding the memory limit is an error; by default unless the status says that
-            it is exceeded.
-
-        Raises
-        ------
-        ScheduleError
-            Naming the first broken rule, or the first claim that does not hold.
-        """
+        """Replay the schedule and check all that the file claims."""
         limited = self.status not in _EXCEEDED if enforce_limit is None else enforce_limit
         totals = verify(self.problem, self.schedule, **self.claims, enforce_limit=limited)
         self._check_status(totals)
@@ -166,7 +155,7 @@ def read_schedule(
     Parameters
     ----------
     path
-        A schedule JSON of any known format, of which only `steps` is needed; or op names, one per line, in the order
+        A schedule JSON, of which only `steps` is needed; or op names, one per line, in the order
         in which one device runs them, as `solve --format order` prints them; an op named twice runs twice.
     graph
         What it is a schedule of.
@@ -209,13 +198,7 @@ def read_schedule(
 
 
 def read_imported(path: str | Path) -> dict[str, Any]:
-    """Return how the graph of a schedule was imported, by names of options; empty where the file does not say.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read, or says it in another form.
-    """
+    """Return how the graph of a schedule was imported, by names of options; empty where the file does not say."""
     try:
         document = json.loads(read_raw(path), object_pairs_hook=_fields)
     except (ValueError, RecursionError):  # op names, or damaged, which its reader tells
@@ -264,11 +247,13 @@ def _read_order(names: list[str], graph: CostGraph, path: str | Path, machine: M
 def _read_document(
     document: dict[str, Any], graph: CostGraph, path: str | Path, force: bool, machine: Machine | None
 ) -> LoadedSchedule:
-    found = document.get("format", 1)
-    if found not in KNOWN_FORMATS or isinstance(found, bool):
-        known = " and ".join(map(str, KNOWN_FORMATS))
+    found = document.get("format", 1 if "schedopt" in document else FORMAT)  # a plan of other tools has neither
+    if found == 1 and not isinstance(found, bool):
+        writer = shown(document.get("schedopt", "0.1")).strip("'")
+        raise FormatError(f"{path}: schedopt {writer} wrote it in format 1, which is not read any more; solve again")
+    if found != FORMAT:
         raise FormatError(
-            f"{path}: format {json.dumps(found)[:SHOWN_LETTERS]} is not known; this version reads {known}"
+            f"{path}: format {json.dumps(found)[:SHOWN_LETTERS]} is not known; this version reads {FORMAT}"
         )
     graph = model_of(graph)
     made_for = field_of(document, "graph_sha256", str, path, None)

@@ -19,13 +19,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 def read_yaml(path: str | Path) -> Any:
-    """Return what a file holds, None if it is empty.
-
-    Raises
-    ------
-    FormatError
-        If it cannot be read or is not YAML.
-    """
+    """Return what a file holds, None if it is empty."""
     try:
         return parse_yaml(read_bytes(path).decode("utf-8-sig"))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -41,13 +35,7 @@ def not_yaml(path: str | Path, error: Exception) -> FormatError:
 
 
 def parse_yaml(text: str) -> Any:
-    """Return what a text holds.
-
-    Raises
-    ------
-    yaml.YAMLError, ValueError, RecursionError
-        If it is not YAML, has a key twice, or grows without measure by its brackets or aliases.
-    """
+    """Return what a text holds."""
     _check_depth(text)
     loader = _Loader(text)
     try:

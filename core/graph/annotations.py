@@ -79,13 +79,7 @@ class Annotations:
         return ", ".join(filter(None, parts))
 
     def check(self, ops: int, where: str) -> None:
-        """Check the remarks against the number of ops.
-
-        Raises
-        ------
-        GraphError
-            If there are more or fewer of them than ops, or a name is not known.
-        """
+        """Check the remarks against the number of ops."""
         for what, values in (
             ("modules", self.modules),
             ("lines", self.lines),

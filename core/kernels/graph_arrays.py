@@ -30,13 +30,7 @@ class GraphArrays(NamedTuple):
 
 
 def graph_arrays(graph: CostGraph, devices: int) -> GraphArrays:
-    """Collect the arrays of a graph.
-
-    Raises
-    ------
-    UsageError
-        If its ops, and its tensors on every one of so many devices, are too many to be numbered by 31 bits.
-    """
+    """Collect the arrays of a graph."""
     if graph.num_ops + graph.num_tensors * devices >= 2**31:
         raise UsageError(f"{graph.name}: too many tensors times devices ({graph.num_tensors} x {devices})")
     input_ptr, inputs = graph.inputs

@@ -11,17 +11,7 @@ from .jit import inlined
 
 @inlined
 def slot_of(table: Any, hashes: Any, key: Any) -> Any:
-    """Return the slot that holds a hash, or the free one where it belongs.
-
-    Parameters
-    ----------
-    table
-        Shape `(2^n,)`, more than it ever holds: per slot the place of its hash in `hashes`, negative if it is free.
-    hashes
-        The hashes that the table holds.
-    key
-        The hash.
-    """
+    """Return the slot that holds a hash, or the free one where it belongs."""
     mask = np.uint64(table.size - 1)
     slot = key & mask
     while table[slot] >= 0 and hashes[table[slot]] != key:

@@ -9,17 +9,7 @@ from .jit import kernel
 
 
 def path_ends(order: IndexArray, pointers: IndexArray, before: IndexArray, runtime: FloatArray) -> FloatArray:
-    """Return the longest path that ends with each op, its own runtime included, microseconds; shape `(ops,)`.
-
-    Parameters
-    ----------
-    order
-        The ops, none before those that it comes after, shape `(ops,)`.
-    pointers, before
-        CSR op -> the ops that it comes after on a path.
-    runtime
-        Of each op, shape `(ops,)`.
-    """
+    """Return the longest path that ends with each op, its own runtime included, microseconds; shape `(ops,)`."""
     end = np.empty(len(runtime))
     # Copies of one type, so that the kernel is compiled once.
     find_path_ends(frozen(order, np.int32), pointers, before, frozen(runtime, np.float64), end)

@@ -14,21 +14,7 @@ from .arena_verifier import Piece, check_arena, most_alive
 
 
 def verify_addresses(problem: Problem, schedule: Schedule, addresses: Addresses) -> None:
-    """Check the addresses of a valid schedule, as `verify` finds it.
-
-    Parameters
-    ----------
-    problem, schedule
-        What runs where.
-    addresses
-        What is claimed.
-
-    Raises
-    ------
-    ScheduleError
-        Naming the first piece that is not aligned, leaves its arena, or overlaps another one while both live; a view
-        outside of what it is a view of; an arena that is missing, or whose bound is not the most that lives at once.
-    """
+    """Check the addresses of a valid schedule, as `verify` finds it."""
     name = problem.graph.name
     if len(addresses.arenas) != problem.devices or len(addresses.made) != len(schedule):
         raise ScheduleError(

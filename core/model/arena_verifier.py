@@ -38,22 +38,7 @@ class Piece:
 
 
 def check_arena(where: str, pieces: Sequence[Piece], arena: int) -> None:
-    """Check that every piece is aligned and within its arena, and that no two share a byte while both live.
-
-    Parameters
-    ----------
-    where
-        What errors begin with.
-    pieces
-        All of one arena.
-    arena
-        Its bytes.
-
-    Raises
-    ------
-    ScheduleError
-        Naming the first piece for which this is not so.
-    """
+    """Check that every piece is aligned and within its arena, and that no two share a byte while both live."""
     for piece in pieces:
         if piece.offset % piece.alignment:
             raise ScheduleError(

@@ -64,16 +64,7 @@ class _Buffer:
 
 
 def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
-    """Return what the devices hold besides persistent bytes, by first step; control tensors are left out.
-
-    A buffer lives until the last step that reads it or adds a view to it, so one pass over the steps finds all
-    without counting what is left to do.
-
-    Parameters
-    ----------
-    problem, schedule
-        A valid schedule, as `simulate` or `verify` finds it.
-    """
+    """Return what the devices hold besides persistent bytes, by first step; control tensors are left out."""
     graph, own = problem.graph, model_of(problem.graph).num_tensors
     pointers, inputs = (column.tolist() for column in graph.inputs)
     outputs, aliases = graph.output_ptr.tolist(), graph.alias_of.tolist()
@@ -123,11 +114,7 @@ def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
 
 
 def freed_after(problem: Problem, schedule: Schedule) -> list[list[int]]:
-    """Return for each step the tensors that it is the last to need on its device, views with what they share.
-
-    They are freed on the device of an op, and on the device that a transfer sends from. Where ops run several times it
-    is the bytes of one of the runs.
-    """
+    """Return for each step the tensors that it is the last to need on its device, views with what they share."""
     if problem.recompute:
         order = schedule.items.tolist()
         runs = unrolled(problem.graph, order)

@@ -82,13 +82,7 @@ def needed_receivers(graph: CostGraph, placement: IndexArray, *, replicate: bool
 
 
 def simulate(problem: Problem, schedule: Schedule) -> Simulation:
-    """Step through a schedule.
-
-    Raises
-    ------
-    ScheduleError
-        If it does not run each op once, on its inputs, with exactly the transfers that it needs.
-    """
+    """Step through a schedule."""
     if problem.recompute:
         return _simulate_runs(problem, schedule)
     graph = problem.graph
@@ -128,7 +122,8 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     if reason != FINE:
         raise ScheduleError(f"{graph.name}: step {wrong} runs before its inputs are on its device")
     if used < problem.devices:
-        peak, clock = (np.pad(values, (0, problem.devices - used)) for values in (peak, clock))
+        more = (0, problem.devices - used)
+        peak, clock = np.pad(peak, more), np.pad(clock, more)
     return Simulation(peak, clock, memory, start, end)
 
 

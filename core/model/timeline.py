@@ -114,10 +114,7 @@ class Timeline:
         return self.addresses.made[holding.first][output]
 
     def memory(self, device: int) -> IntArray:
-        """Return the bytes on a device while each step runs, shape `(steps,)`.
-
-        The simulator's on the steps of the device itself; while others run, what it holds meanwhile.
-        """
+        """Return the bytes on a device while each step runs, shape `(steps,)`."""
         memory = self._held(device, after=False)
         own = self.schedule.targets == device
         memory[own] = self.simulation.step_memory[own]
@@ -128,10 +125,7 @@ class Timeline:
         return self._held(device, after=True)
 
     def memory_over_time(self, device: int) -> tuple[FloatArray, IntArray]:
-        """Return when a device's memory changes, by `times`, and the bytes from then on.
-
-        Of all values at one moment the largest and the last are kept, so that a peak of no duration is there.
-        """
+        """Return when a device's memory changes, by `times`, and the bytes from then on."""
         if self.problem.hardware.is_beside and self.simulation.runtime > 0:
             return self._memory_beside(device)
         own = np.flatnonzero(self.involves(device))
@@ -177,13 +171,7 @@ class Timeline:
 
 
 def timeline_of(label: str, problem: Problem, schedule: Schedule, addresses: Addresses | None = None) -> Timeline:
-    """Step through a schedule and record what is alive when; where ops run several times, of the graph of the runs.
-
-    Raises
-    ------
-    ScheduleError
-        If it breaks a rule of the cost model.
-    """
+    """Step through a schedule and record what is alive when; where ops run several times, of the graph of the runs."""
     if problem.recompute:
         graph = unrolled(problem.graph, schedule.items.tolist())
         problem, schedule = Problem(graph, memory_limit=problem.memory_limit), Schedule.single_device(graph.input_order)

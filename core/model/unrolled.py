@@ -23,24 +23,7 @@ def repeated_ops(graph: CostGraph, order: Sequence[int]) -> list[int]:
 
 
 def unrolled(graph: CostGraph, order: Sequence[int]) -> CostGraph:
-    """Return the graph of the runs of an order, whose input order is theirs.
-
-    A later run of an op is called `op (run 2)`. Persistent bytes are those of the first run, and what is final is made
-    by the last one. A control edge says that all runs of one op come before all of another: an op that reads what the
-    other one overwrites would otherwise read something else when it runs again.
-
-    Parameters
-    ----------
-    graph
-        What each run is a run of.
-    order
-        Shape `(runs,)`: ops, each at least once.
-
-    Raises
-    ------
-    ScheduleError
-        If an op never runs, runs again although it may not, or runs before its inputs; the message names it.
-    """
+    """Return the graph of the runs of an order, whose input order is theirs."""
     last = _last_runs(graph, order)
     latest = np.full(graph.num_ops, -1, np.int64)
     times = np.zeros(graph.num_ops, np.int64)

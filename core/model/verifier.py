@@ -87,13 +87,7 @@ class Memory:
 
 
 class Replay:
-    """A schedule, step by step.
-
-    Parameters
-    ----------
-    problem, schedule
-        What is replayed; nothing of the schedule is known to be right.
-    """
+    """A schedule, step by step."""
 
     def __init__(self, problem: Problem, schedule: Schedule) -> None:
         self.problem, self.graph, self.machine = problem, problem.graph, problem.hardware
@@ -130,13 +124,7 @@ class Replay:
         return self.homes is not None and number >= 0 and self.problem.replicate and not self.homes.held[number].writers
 
     def run(self) -> Memory:
-        """Check every rule, find when every step runs, and return what devices hold.
-
-        Raises
-        ------
-        ScheduleError
-            Naming the first broken rule.
-        """
+        """Check every rule, find when every step runs, and return what devices hold."""
         self._check_steps()
         self._check_places()
         self._check_transfers()
@@ -207,10 +195,7 @@ class Replay:
                 self._check_same([home, *resident.writers, *late], f"are to be at the home of '{resident.name}'")
 
     def _may_read_a_copy(self, op: int, number: int) -> bool:
-        """Whether a reader comes before all that writes a resident, or reads what the last one before it left.
-
-        That one writes nothing else, all others come before it or after the reader, and that reads no other state.
-        """
+        """Whether a reader comes before all that writes a resident, or reads what the last one before it left."""
         assert self.homes is not None
         writers = set(self.homes.held[number].writers)
         if op in writers:
@@ -345,13 +330,7 @@ class Replay:
         return start, end
 
     def duration(self, op: int, device: int) -> float:
-        """Return what an op takes on a device, microseconds.
-
-        Raises
-        ------
-        ScheduleError
-            If it cannot run there.
-        """
+        """Return what an op takes on a device, microseconds."""
         what = self.machine.devices[device]
         runtime: float | None = self.runtime[op] / what.speed if what.speed > 0 else None
         if self.machine.op_times and what.speed > 0:

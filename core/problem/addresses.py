@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..base.arrays import IntArray
-from ..graph.graph import CostGraph
-from .schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -62,15 +58,3 @@ class Addresses:
     def is_optimal(self) -> bool:
         """Whether every arena equals its bound."""
         return all(arena.is_optimal for arena in self.arenas)
-
-    def by_tensor(self, graph: CostGraph, schedule: Schedule) -> IntArray:
-        """Return the offset of each tensor on the device that makes it, of its last run, shape `(tensors,)`.
-
-        Control tensors, which hold no data, have -1.
-        """
-        offsets = np.full(graph.num_tensors, -1, np.int64)
-        for item, made in zip(schedule.items.tolist(), self.made, strict=True):
-            if item >= 0:
-                first = int(graph.output_ptr[item])
-                offsets[first : first + len(made)] = made
-        return offsets

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from numbers import Integral, Real
 from types import NoneType
@@ -15,7 +15,7 @@ import numpy as np
 
 from ..base.arrays import INT64_MAX, FloatArray, frozen
 from ..base.errors import UsageError
-from ..base.names import TASK_NAMES, unknown
+from ..base.names import unknown
 from ..base.units import format_bytes, format_microseconds, format_runs
 from ..graph.graph import CostGraph
 from .machine import MAX_DEVICES, Machine
@@ -97,7 +97,7 @@ class Problem:
             if value is not None and type(value) not in (int, float):  # of NumPy, or a fraction, which JSON cannot hold
                 object.__setattr__(self, name, int(value) if isinstance(value, Integral) else float(value))
         if self.task not in get_args(Task):
-            raise unknown("task", self.task, get_args(Task), TASK_NAMES)
+            raise unknown("task", self.task, get_args(Task))
         if not 1 <= self.devices <= MAX_DEVICES:
             raise UsageError(f"devices must be from 1 to {MAX_DEVICES}, not {self.devices}")
         if self.memory_limit is not None and not 0 < self.memory_limit <= INT64_MAX:
@@ -184,11 +184,9 @@ class Problem:
         return f"Problem({self.graph!r}{''.join(given)})"
 
     @property
-    def is_plain(self) -> bool:
-        """Whether it is REGAL's model: identical devices, blocking transfers, and nothing that has a home."""
-        one = self.hardware.devices[0]
-        is_equal = self.hardware.is_equal and (one.speed, one.memory) == (1.0, None)
-        return is_equal and not isinstance(self.graph, GraphWithHomes)
+    def has_homes(self) -> bool:
+        """Whether residents have a home of their own."""
+        return isinstance(self.graph, GraphWithHomes)
 
     @cached_property
     def hardware(self) -> Machine:
@@ -302,7 +300,3 @@ class Problem:
         if self.counts_runs:
             return format_runs(value)
         return format_microseconds(value)
-
-    def with_graph(self, graph: CostGraph) -> Problem:
-        """Return the same problem for another graph."""
-        return replace(self, graph=graph)

@@ -32,15 +32,7 @@ class States(NamedTuple):
 
 
 def states_of(graph: CostGraph, held: tuple[Resident, ...]) -> list[States]:
-    """Return who reads which state of each resident.
-
-    Parameters
-    ----------
-    graph
-        The model's own ops.
-    held
-        Those of its residents that have a home.
-    """
+    """Return who reads which state of each resident."""
     writes = Counter(op for resident in graph.annotations.residents for op in set(resident.writers))
     written = {op for resident in held for op in resident.writers}
     order = [op for op in graph.input_order.tolist() if op in written]

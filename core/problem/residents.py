@@ -66,20 +66,7 @@ def holders(graph: CostGraph) -> list[int]:
 
 
 def with_homes(graph: CostGraph, *, holds_all: bool = True) -> CostGraph:
-    """Return a graph in which residents have a home; the model's own if there are none that need one.
-
-    Parameters
-    ----------
-    graph
-        A graph whose annotations say what is resident.
-    holds_all
-        Whether residents that a single op uses have a home of their own, too, rather than with that op.
-
-    Raises
-    ------
-    GraphError
-        If residents are said to have more bytes than the op that holds them has persistent ones.
-    """
+    """Return a graph in which residents have a home; the model's own if there are none that need one."""
     if isinstance(graph, GraphWithHomes) and graph.holds_all == holds_all:
         return graph
     graph = model_of(graph)

@@ -41,19 +41,9 @@ class PlacementRules:
             members.setdefault(first, []).append(op)
         return {first: ops for first, ops in members.items() if len(ops) > 1}
 
-    def whole_graph(self) -> list[int]:
-        """Return the devices that all ops may share."""
-        return [int(device) for device in np.flatnonzero(self.allowed.all(axis=0))]
-
 
 def placement_rules(graph: CostGraph, machine: Machine) -> PlacementRules:
-    """Return what may run where.
-
-    Raises
-    ------
-    UsageError
-        If a pattern matches nothing, an op cannot run anywhere, or what must be together cannot be.
-    """
+    """Return what may run where."""
     times = _times(graph, machine)
     allowed = np.isfinite(times)
     _check_runnable(graph, machine, allowed)
@@ -96,13 +86,7 @@ class _Groups:
         return first
 
     def join(self, ops: list[int], where: str, why: str) -> None:
-        """Make one group of ops and of all that is with any of them.
-
-        Raises
-        ------
-        UsageError
-            If they have no device in common.
-        """
+        """Make one group of ops and of all that is with any of them."""
         for one, two in pairwise(ops):
             first, second = sorted((self._find(one), self._find(two)))
             both = self.shared[first] & self.shared[second]

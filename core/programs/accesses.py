@@ -21,17 +21,7 @@ class StorageAccesses:
         self._of: dict[int, _Accesses] = {}
 
     def add(self, op: int, read: Iterable[int], written: Collection[int]) -> set[int]:
-        """Return the ops that `op` has to follow: who wrote what it reads, and who read what it writes.
-
-        Parameters
-        ----------
-        op
-            The op, later than all that were told.
-        read
-            The storages that it reads or writes.
-        written
-            Those of them that it writes.
-        """
+        """Return the ops that `op` has to follow: who wrote what it reads, and who read what it writes."""
         before: set[int] = set()
         for storage in read:
             accesses = self._of.setdefault(storage, _Accesses())

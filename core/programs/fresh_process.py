@@ -20,22 +20,6 @@ def ask(module: str, question: dict[str, Any], about: str | None = None, seconds
     """Run `python -m schedopt.core.programs.MODULE` with a JSON value on its standard input; return the one it prints.
 
     That is the last line of what it prints; a library may print before.
-
-    Parameters
-    ----------
-    module
-        Run as the main one.
-    question
-        The keyword arguments of what it runs; its `path` is the file in question.
-    about
-        What errors call it; by default the path.
-    seconds
-        How long it may take; by default as long as it does.
-
-    Raises
-    ------
-    ProgramError
-        If the process fails, with the last line of what it says, or takes too long.
     """
     try:
         done = subprocess.run(

@@ -53,14 +53,12 @@ IMPORTERS = {
     ),
     "execution-trace": Importer(
         "an execution trace of PyTorch",
-        f"{_PACKAGE}.execution_traces.importer:read",
+        f"{_PACKAGE}.traces.importer:read",
         frozenset(("flops", "memory_bandwidth")),
     ),
-    "inductor": Importer("a buffer graph of Inductor", f"{_PACKAGE}.graph_files.inductor:read", frozenset(("graph",))),
-    "dot": Importer("a DOT graph", f"{_PACKAGE}.graph_files.dot:read", frozenset(("default_size",))),
-    "node-link": Importer(
-        "a node-link JSON graph", f"{_PACKAGE}.graph_files.node_link:read", frozenset(("default_size",))
-    ),
+    "inductor": Importer("a buffer graph of Inductor", f"{_PACKAGE}.graphs.inductor:read", frozenset(("graph",))),
+    "dot": Importer("a DOT graph", f"{_PACKAGE}.graphs.dot:read", frozenset(("default_size",))),
+    "node-link": Importer("a node-link JSON graph", f"{_PACKAGE}.graphs.node_link:read", frozenset(("default_size",))),
 }
 _FLAGS = {"shapes": "--shape"}
 _BY_SUFFIX = {".onnx": "onnx", ".tflite": "tflite", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}

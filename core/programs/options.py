@@ -1,10 +1,13 @@
-"""What `schedopt import` asks of every importer."""
+"""What is asked of every importer, and of every search for an order of a program."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from ..base.options import fixed, option
+from ..search.options import Budget, ProblemOptions, Share, read_limit
 
 Size: TypeAlias = int | Sequence[int]
 DEFAULT_FLOPS = 1e12
@@ -50,6 +53,27 @@ class ImportOptions:
     def plain_shapes(self) -> dict[str, int]:
         """Those of `shapes` that are one number."""
         return {name: size for name, size in self.shapes.items() if isinstance(size, int)}
+
+
+@dataclass(frozen=True)
+class OptimizeOptions(Budget, ProblemOptions):
+    """The memory limit that an order of a program keeps on one device, and how the order is searched."""
+
+    task: Any = fixed("memory")
+    devices: int = fixed(1)
+    memory_limit: int | Share | None = option(
+        None,
+        "Bytes, e.g. 16GiB, or a share of program order's peak, e.g. 60%; exit code 1 if it is not kept",
+        read=read_limit,
+        shown="none",
+    )
+    bandwidth: float | None = fixed(None)
+    latency: float = fixed(0.0)
+    machine: Any = fixed(None)
+    op_times: Any = fixed(None)
+    pins: Any = fixed(None)
+    replicate: bool = fixed(False)
+    jobs: int = fixed(1)
 
 
 def size_text(given: Size) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..base.errors import ScheduleError, UsageError
+from ..base.options import spelled
 from ..files.atomic import check_writable, write_atomically
 from ..problem.problem import Problem
 from ..report.result import Result
-from ..search.problem_settings import ProblemSettings
 from .imported import with_imported
 from .measurement import Measurement, OnRun
 from .memory_limit import check_limit
-from .options import ImportOptions
+from .options import ImportOptions, OptimizeOptions
 from .runtime import Note, check_output, check_repeats, load_runtime, repeats_ops
 from .schedule_order import one_device_order, read_order, read_program_schedule
 
@@ -42,7 +42,7 @@ class Job:
     output: str  # a file of the model's kind
     options: ImportOptions = field(default_factory=lambda: ImportOptions(costs="measured"))
     # memory limit on the one device, and whether ops may run again
-    settings: ProblemSettings = field(default_factory=ProblemSettings)
+    settings: OptimizeOptions = OptimizeOptions()
     schedule: str | None = None  # file to write the schedule to
     repeats: int = 5  # measured runs of each order
     overwrite: bool = False  # the output may be the model itself
@@ -50,7 +50,7 @@ class Job:
     def __post_init__(self) -> None:
         check_output(self.model, self.output, overwrite=self.overwrite)
         if self.settings.recompute:
-            check_repeats(self.model, "leave out --recompute")
+            check_repeats(self.model, f"leave out {spelled('recompute')}")
         if self.schedule is not None:
             if self.schedule in (self.model, self.output):
                 raise UsageError(f"{self.schedule}: is the model or the output; name another file for the schedule")
@@ -85,7 +85,7 @@ def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -
     graph = with_imported(runtime.graph(job.options.costs, observer.note), job.model, job.options)
     stage(SEARCHING)
     result = solve(job.settings.problem(graph))
-    remedy = "let ops run again with --recompute" if repeats_ops(job.model) else ""
+    remedy = f"let ops run again with {spelled('recompute', True)}" if repeats_ops(job.model) else ""
     check_limit(job.model, result, remedy=remedy, consequence="nothing was written")
     order = result.schedule.op_order().tolist()
     rows: list[Measurement] = []

@@ -38,7 +38,7 @@ def range_in(job: Job) -> tuple[str, range] | None:
     name, sizes = ranges[0]
     if len(ranges) > 1:
         raise UsageError(f"--shape {ranges[1][0]}={size_text(ranges[1][1])}: '{name}' has a range already; give one")
-    if job.settings.recompute or job.settings.memory_limit or job.settings.memory_limit_share:
+    if job.settings.recompute or job.settings.memory_limit:
         raise UsageError(f"--shape {name}={size_text(sizes)}: a memory limit is kept at one size; leave one out")
     return name, sizes
 

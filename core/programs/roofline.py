@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..base.errors import UsageError
+from ..base.options import spelled
 from .options import DEFAULT_FLOPS, DEFAULT_MEMORY_BANDWIDTH
 
 
@@ -29,7 +30,7 @@ class Roofline:
     memory_bandwidth: float = DEFAULT_MEMORY_BANDWIDTH
 
     def __post_init__(self) -> None:
-        for what, rate in (("--flops", self.flops), ("--memory-bandwidth", self.memory_bandwidth)):
+        for what, rate in ((spelled("flops"), self.flops), (spelled("memory_bandwidth"), self.memory_bandwidth)):
             if not rate > 0:
                 raise UsageError(f"{what} must be more than 0, not {rate:g}")
 

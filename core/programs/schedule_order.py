@@ -8,7 +8,6 @@ from itertools import chain
 import numpy as np
 
 from ..base.errors import OtherGraphError, UsageError
-from ..files.costgraph import with_marks_as_ops
 from ..files.schedule_json import LoadedSchedule, read_schedule
 from ..graph.graph import CostGraph
 from ..model.verifier import verify
@@ -48,24 +47,9 @@ def used_devices(schedule: Schedule) -> set[int]:
 
 
 def read_program_schedule(path: str, graph: CostGraph, *, force: bool = False) -> LoadedSchedule:
-    """Read a schedule of a program's graph, or of its file as versions before 0.2 wrote it: with ops of marks."""
+    """Read a schedule of a program's graph."""
     try:
-        return _read(path, graph, force)
+        return read_schedule(path, graph, force=force)
     except OtherGraphError as error:
         remark = "it is of another model, or imported with other --training or --shape"
         raise type(error)(f"{error}: {remark}") from None
-
-
-def _read(path: str, graph: CostGraph, force: bool) -> LoadedSchedule:
-    """Read a schedule of a graph, or of its file as versions before 0.2 wrote it: with ops that are not the model's."""
-    try:
-        return read_schedule(path, graph, force=force)
-    except OtherGraphError:
-        old = with_marks_as_ops(graph)
-        if old.num_ops == graph.num_ops:
-            raise
-        try:
-            return read_schedule(path, old, force=force)
-        except OtherGraphError:
-            pass
-        raise

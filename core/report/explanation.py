@@ -74,15 +74,7 @@ class Explanation:
 
 
 def explain(problem: Problem, schedule: Schedule, input_peak: int, lower_bound: int) -> Explanation:
-    """Explain the peak of a schedule on one device.
-
-    Parameters
-    ----------
-    problem, schedule
-        A problem on one device, and a valid schedule of it.
-    input_peak, lower_bound
-        The peak of program order, and what no order is below, bytes.
-    """
+    """Explain the peak of a schedule on one device."""
     graph = problem.graph
     peak = alive_at_peak(problem, schedule)
     least, op = recomputation_bound(graph)

@@ -82,10 +82,7 @@ def levels(graph: CostGraph) -> list[int]:
 
 
 def width(graph: CostGraph) -> int:
-    """Return the size of the largest antichain (Dilworth: ops less a maximum matching of the closure).
-
-    The matching is a flow on the edges alone: passing through an op stands for the closure's longer pairs.
-    """
+    """Return the size of the largest antichain (Dilworth: ops less a maximum matching of the closure)."""
     from ortools.graph.python.max_flow import SimpleMaxFlow
 
     ops = np.arange(graph.num_ops)

@@ -15,16 +15,7 @@ _WEIGHTS = {RESIDENT_ROLES["parameter"], UNNAMED}
 
 
 def why_none_fits(problem: Problem, proven: float) -> str:
-    """Return the sentence that says why no schedule keeps the memory limits; empty where that is not proven.
-
-    Parameters
-    ----------
-    problem
-        A problem without recomputation.
-    proven
-        What no schedule that keeps the limits is proven to be below, bytes or microseconds; infinite where a search of
-        all of them ended without one.
-    """
+    """Return the sentence that says why no schedule keeps the memory limits; empty where that is not proven."""
     limits = [limit for limit in problem.memory_limits if limit is not None]
     if len(limits) < problem.devices:
         return ""

@@ -71,13 +71,7 @@ class MemoryShares:
 
 
 def memory_shares(problem: Problem, schedule: Schedule) -> MemoryShares:
-    """Split the memory at a schedule's peak by role and by module, and find the peak of each phase.
-
-    Raises
-    ------
-    ScheduleError
-        If the schedule breaks a rule of the cost model.
-    """
+    """Split the memory at a schedule's peak by role and by module, and find the peak of each phase."""
     timeline = timeline_of(problem.graph.name, problem, schedule)
     graph, schedule = timeline.problem.graph, timeline.schedule  # of the runs, where ops run several times
     step, device = timeline.peak_step, timeline.fullest_device
@@ -131,15 +125,7 @@ def tensor_roles(graph: CostGraph) -> list[str]:
 
 
 def largest_modules(modules: Mapping[str, int], share: float = 0.25) -> dict[str, int]:
-    """Return bytes by module at the depth that tells most: one with a larger share of all is split into its own.
-
-    Parameters
-    ----------
-    modules
-        Bytes by path, as in `MemoryShares`.
-    share
-        Which part of all bytes a module may have and still be one row; 0.25 by default.
-    """
+    """Return bytes by module at the depth that tells most: one with a larger share of all is split into its own."""
     opened = {""}
     total = sum(modules.values())
     while True:

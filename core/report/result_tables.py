@@ -71,7 +71,7 @@ def result_table(result: Found) -> Table:
     table.add_column("")
     table.add_column("peak memory" if problem.task == "memory" else "makespan", justify="right")
     table.add_column("against input", justify="right")
-    where = "device 0" if problem.is_plain else "the best device"
+    where = "device 0" if problem.hardware.is_equal else "the best device"
     table.add_row(f"input order, {where}", value(before), "")
     table.add_row(_name(result), f"[bold]{value(result.value)}[/]", f"[bold]{format_change(result.value, before)}[/]")
     table.add_row("lower bound", value(result.lower_bound), format_change(result.lower_bound, before))

@@ -123,10 +123,7 @@ def standard_deviation(values: Sequence[float]) -> float:
 
 
 def gap_percent(value: float, base: float) -> float | None:
-    """Return how far a value lies above a base, in percent (Topoformer 5; REGAL 5.3 for the best known).
-
-    Two zeros are 0% apart; above a base of 0 there is no percentage: None.
-    """
+    """Return how far a value lies above a base, in percent (Topoformer 5; REGAL 5.3 for the best known)."""
     if base == 0:
         return 0.0 if value == 0 else None
     return 100 * (value - base) / base
@@ -278,17 +275,7 @@ class MethodSummary:
 
 
 def summarise(cells: Sequence[Cell], methods: Sequence[str], reference: str) -> list[MethodSummary]:
-    """Summarise the runs of each method over graphs.
-
-    Parameters
-    ----------
-    cells
-        Finished runs; some may be missing.
-    methods
-        Which, in this order.
-    reference
-        The method that improvements, wins and losses are against.
-    """
+    """Summarise the runs of each method over graphs."""
     graphs = by_graph(cells)
     return [_summarise_method(graphs, method, reference) for method in methods]
 

@@ -29,13 +29,7 @@ def names(kind: Kind) -> list[str]:
 
 
 def load(kind: Kind, name: str, make: Callable[[Any], T]) -> T | None:
-    """Import what a package adds under a name, and make of it what is needed; None if no package has the name.
-
-    Raises
-    ------
-    UsageError
-        If it cannot be imported, or is not what it should be: the message names the package.
-    """
+    """Import what a package adds and `make` of it what is needed; None without such a name, UsageError if broken."""
     entry = _found(kind).get(name)
     if entry is None:
         return None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..base.errors import UsageError
+from ..base.options import spelled
 from ..base.units import parse_count, parse_seconds
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from .method import Method
 from .parameters import Parameters
-from .registry import METHODS, listed, method_of, methods_where, parameter_fields, parsed_parameters
+from .registry import METHODS, listed, method_of, methods_where, parameter_fields, parameters_of, parsed_parameters
 
 
 @dataclass(frozen=True)
@@ -42,20 +44,7 @@ class MethodSpec:
 
 
 def parse_method(text: str, **flags: str | None) -> MethodSpec:
-    """Read `name` or `name:parameter=value:...`.
-
-    Parameters
-    ----------
-    text
-        The method as written.
-    flags
-        Parameters that the command line has an option for, as in `--decoder lazy`; None if not given.
-
-    Raises
-    ------
-    UsageError
-        If the method or a parameter is unknown, or a value out of range.
-    """
+    """Read `name` or `name:parameter=value:...`, with the parameters that options give, such as `--decoder lazy`."""
     name, *settings = text.strip().split(":")
     texts = _given_flags(name, flags)
     for setting in settings:
@@ -77,12 +66,17 @@ def parse_method(text: str, **flags: str | None) -> MethodSpec:
     )
 
 
+def method_with(name: str, **parameters: Any) -> MethodSpec:
+    """Return a method with parameters that the code chooses."""
+    return MethodSpec(name, name, parameters_of(name, **parameters))
+
+
 def _given_flags(name: str, flags: dict[str, str | None]) -> dict[str, str]:
     texts = {flag: value for flag, value in flags.items() if value is not None}
     for flag in texts:
         if flag not in {field.name for field in parameter_fields(name)}:
             able = listed(other for other, method in METHODS.items() if flag in method.flags)
-            raise UsageError(f"--{flag} is not for method '{name}', which has none; it is for {able}")
+            raise UsageError(f"{spelled(flag)} is not for method '{name}', which has none; it is for {able}")
     return texts
 
 
@@ -91,13 +85,14 @@ def check_supported(
 ) -> None:
     """Raise UsageError if the method cannot solve this problem, count evaluations, or start from a schedule."""
     is_single = problem.devices == 1
+    is_machine = problem.has_homes or not problem.hardware.is_equal
     unable = "never" if problem.recompute else "only"
     if spec.method.recomputation == unable:
         able = methods_where(lambda m: m.recomputation != unable)
         raise UsageError(
-            f"method '{spec.name}' runs every op once; with --recompute use {listed(able)}"
+            f"method '{spec.name}' runs every op once; with {spelled('recompute', True)} use {listed(able)}"
             if problem.recompute
-            else f"method '{spec.name}' decides what runs again; give it --recompute, or use another method"
+            else f"method '{spec.name}' decides what runs again; give {spelled('recompute', True)}, or use another"
         )
     if spec.method.memory_on_one_device_only and (problem.task != "memory" or not is_single):
         able = methods_where(
@@ -105,18 +100,21 @@ def check_supported(
                 m.recomputation != unable
                 and not m.memory_on_one_device_only
                 and not (is_single and m.several_devices_only)
-                and (problem.is_plain or m.machines)
+                and (m.machines or not is_machine)
             )
         )
-        on = f"--devices {problem.devices}" if problem.machine is None else "on a machine"
+        on = spelled("devices", problem.devices) if problem.machine is None else "on a machine"
         raise UsageError(
             f"method '{spec.name}' minimises peak memory on one device; "
-            f"for --task {problem.task} {on} use {listed(able)}"
+            f"for {spelled('task', problem.task)} {on} use {listed(able)}"
         )
     if spec.method.several_devices_only and is_single:
-        able = methods_where(lambda m: m.recomputation != unable and not m.several_devices_only)
-        raise UsageError(f"method '{spec.name}' places ops on several devices; for --devices 1 use {listed(able)}")
-    if not problem.is_plain and not spec.method.machines:
+        able, one = (
+            methods_where(lambda m: m.recomputation != unable and not m.several_devices_only),
+            spelled("devices", 1),
+        )
+        raise UsageError(f"method '{spec.name}' places ops on several devices; for {one} use {listed(able)}")
+    if is_machine and not spec.method.machines:
         able = methods_where(lambda m: m.machines and not m.memory_on_one_device_only and m.recomputation != "only")
         what = "a machine" if problem.machine is not None else "weights that several devices read"
         raise UsageError(f"method '{spec.name}' knows equal devices alone; for {what} use {listed(able)}")
@@ -125,4 +123,4 @@ def check_supported(
         able = methods_where(lambda m: m.recomputation != unable and m.searches)
         raise UsageError(f"method '{spec.name}' builds one schedule and cannot start from another; use {listed(able)}")
     if evaluations is not None and not spec.method.counts_evaluations:
-        raise UsageError(f"method '{spec.name}' does not count evaluations; limit it by --time-limit")
+        raise UsageError(f"method '{spec.name}' does not count evaluations; limit it by {spelled('time_limit')}")

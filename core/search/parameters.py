@@ -1,18 +1,18 @@
 """Parameters of methods, trainings and generators: frozen dataclasses whose fields say their help and what they may be.
 
-A field is declared once, by `parameter`; its range and, where its type is a `Literal`, its choices are checked when the
-dataclass is built, so all that read parameters (`name=value` on the command line here, YAML in `settings`) refuse a
-value in the same words.
+A field is declared once, by `parameter`. All that read parameters (`name=value` on the command line here, YAML in
+`settings`) refuse a value in the same words.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_origin, get_type_hints
 
 from ..base.errors import UsageError
-from ..base.names import did_you_mean, nearest
+from ..base.names import nearest
+from ..base.options import Options, option
 
 if TYPE_CHECKING:
     from ..problem.problem import Problem
@@ -44,22 +44,11 @@ def parameter(default: Any, help: str, low: float | None = None, high: float | N
     Traceback (most recent call last):
     schedopt.core.base.errors.UsageError: tries must be at least 1, not 0
     """
-    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high})
-
-
-def written_range(low: float | None, high: float | None) -> str:
-    """Write which values are taken: `from 1`, `1e-9 to 1`; nothing where all are."""
-    if low is None:
-        return "" if high is None else f"up to {_plain(high)}"
-    return f"from {_plain(low)}" if high is None else f"{_plain(low)} to {_plain(high)}"
-
-
-def _plain(number: Any) -> str:
-    return f"{number:g}".replace("e-0", "e-") if isinstance(number, float) else str(number)
+    return option(default, help, low=low, high=high)
 
 
 @dataclasses.dataclass(frozen=True)
-class Parameters:
+class Parameters(Options):
     """Base of the parameters of methods and generators; this one has none.
 
     Derived classes are frozen dataclasses whose fields are made by `parameter`.
@@ -75,18 +64,10 @@ class Parameters:
     Parameters()
     """
 
-    def __post_init__(self) -> None:
-        types = get_type_hints(type(self))
-        for field in dataclasses.fields(self):
-            value, kind = getattr(self, field.name), types[field.name]
-            if get_origin(kind) is Literal and value not in get_args(kind):
-                choices = [str(choice) for choice in get_args(kind)]
-                near = did_you_mean(value, choices)
-                raise UsageError(f"{field.name} must be one of {', '.join(choices)}, not {value!r}{near}")
-            low, high = field.metadata.get("low"), field.metadata.get("high")
-            if (low is not None and not value >= low) or (high is not None and not value <= high):
-                wanted = f"at least {_plain(low)}" if high is None else f"from {written_range(low, high)}"
-                raise UsageError(f"{field.name} must be {wanted}, not {value}")
+    @staticmethod
+    def called(name: str) -> str:
+        """Return the name of a parameter in errors."""
+        return name
 
     def check(self, problem: Problem) -> None:
         """Raise UsageError if a method with these parameters cannot solve this problem; here none is refused."""
@@ -108,14 +89,7 @@ def check_declared(kind: type[Any]) -> None:
 def types_of(
     kind: type[Any], names: Iterable[str], owner: str, what: str, known: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Return the type of every field of a dataclass, once it is clear that it has all these fields.
-
-    Raises
-    ------
-    UsageError
-        If a name is not one of `known`, by default all fields; `owner` and `what` are what the message calls dataclass
-        and field.
-    """
+    """Return the type of every field; UsageError for a name that is not known (`owner` has no `what`)."""
     known = [field.name for field in dataclasses.fields(kind)] if known is None else known
     for name in names:
         if name not in known:
@@ -132,13 +106,7 @@ def from_texts(
     known: Sequence[str] | None = None,
     fixed: Mapping[str, Any] | None = None,
 ) -> T:
-    """Build a parameters class from `name -> text`, whose names are among those known, and from fixed values.
-
-    Raises
-    ------
-    UsageError
-        If a name is unknown, a text is not of the field's type, or a value is refused.
-    """
+    """Build a parameters class from `name -> text`, whose names are among those known, and from fixed values."""
     types = types_of(kind, texts, f"method '{method}'", "parameter", known)
     values = dict(fixed or {})
     for name, text in texts.items():

@@ -24,13 +24,7 @@ EXCESS_WEIGHT = 10.0
 
 
 class Plans:
-    """The kernels' scratch for plans of one problem.
-
-    Parameters
-    ----------
-    problem
-        One that is not `is_plain`.
-    """
+    """The kernels' scratch for plans of one problem."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.graph = problem, problem.graph
@@ -96,15 +90,7 @@ class Plans:
         return Schedule.from_steps(items, sources, targets)
 
     def place_along(self, order: Any, ahead: FloatArray | None = None) -> IndexArray | None:
-        """Return where each op ends first, in an order; None if something can then not be sent.
-
-        Parameters
-        ----------
-        order
-            The ops; those that hold residents may be left out.
-        ahead
-            Shape `(ops, devices)`: microseconds added to when an op ends, to choose its device; none by default.
-        """
+        """Return where each op ends first, plus `ahead`, shape `(ops, devices)`; None if something cannot be sent."""
         greedy = self.greedy if ahead is None else self.greedy._replace(ahead=np.ascontiguousarray(ahead))
         order = np.asarray(order, np.int32)
         static = self.problem.is_limited
@@ -133,10 +119,7 @@ class Plans:
         return settled
 
     def placements_of_one_device(self) -> list[IndexArray]:
-        """Return the placements in which one device computes everything, a device of each sort.
-
-        What must be elsewhere, such as a pinned resident, is on the first device where it may be.
-        """
+        """Return one placement per sort of device that computes all; pinned residents are elsewhere."""
         allowed, found = self.problem.rules.allowed, []
         for device in distinct_devices(self.problem.hardware):
             if allowed[: self.own, device].all():
@@ -145,13 +128,7 @@ class Plans:
         return found
 
     def schedules_along(self, order: Any) -> list[Schedule]:
-        """Return what follows an order: on each sort of device alone, or else each op where it ends first.
-
-        Raises
-        ------
-        UsageError
-            If every one sends something where no link is.
-        """
+        """Return what follows an order: on each sort of device alone, or else each op where it ends first."""
         plan = self.plan(order)
         placements: list[IndexArray | None] = [*self.placements_of_one_device()] or [self.place_along(order)]
         schedules = [self.schedule(plan, placement) for placement in placements if placement is not None]
@@ -181,17 +158,7 @@ def may_exceed(problem: Problem) -> bool:
 
 
 def objective_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Objective:
-    """Return what the kernels minimise for a problem, with the transfers that suit it.
-
-    Parameters
-    ----------
-    problem
-        Its task and its memory limits.
-    size
-        Bytes that count as 1 in the penalty of the memory task.
-    scale
-        What a microsecond of makespan counts in the runtime task.
-    """
+    """Return what the kernels minimise for a problem, with the transfers that suit it."""
     is_peak = problem.task == "memory"
     limits = np.array([NO_LIMIT if limit is None else limit for limit in problem.memory_limits], np.float64)
     if is_peak:

@@ -260,13 +260,7 @@ def method_names() -> list[str]:
 
 
 def method_of(name: str) -> Method:
-    """Return a method by its name.
-
-    Raises
-    ------
-    UsageError
-        If there is none, or the package that adds it is broken.
-    """
+    """Return a method by its name; UsageError if there is none, or the package that adds it is broken."""
     if name in METHODS:
         return METHODS[name]
     method = entry_points.load("method", name, _checked)

@@ -18,19 +18,21 @@ from ..bounds.bounds import is_met
 from ..model.simulator import Simulation, simulate
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
+from .parameters import Parameters
+from .registry import load, parameters_of
 
 Item = TypeVar("Item")
 _LOOK_EVERY = 64
 _interrupt: ContextVar[threading.Event | None] = ContextVar("interrupt", default=None)
 
 
-class Stopped(Exception):
-    """The search must stop in the middle of what gives no schedule before its end."""
+class Cancelled(Exception):
+    """The search must stop amid work that gives no schedule before its end."""
 
 
 @contextmanager
 def interrupted_by(event: threading.Event) -> Iterator[None]:
-    """Let an event stop every search that begins within, in this thread, as Ctrl-C does, unless it has a watcher."""
+    """Let an event stop every search of this thread that begins within and has no watcher, as Ctrl-C does."""
     before = _interrupt.set(event)
     try:
         yield
@@ -56,14 +58,16 @@ class Watcher:
 
 
 class Search:
-    """What a method works on: it offers schedules, and asks whether to go on.
+    """The run of a method: it offers schedules, spends its budget, and asks whether to go on.
+
+    Methods read its attributes; only its own methods change them.
 
     Parameters
     ----------
     problem
         What to solve.
     seed
-        Seed of `rng`.
+        Seed of `rng`, or a generator to draw from.
     jobs
         Worker threads that a method may use; its result must not depend on them.
     max_evaluations
@@ -73,39 +77,36 @@ class Search:
     watcher
         Who is told of progress, and may stop the run early, as Ctrl-C does.
     initial
-        A schedule to start from, which has been offered already.
+        A schedule to start from.
     lower_bound
         A value that no schedule can beat; reaching it ends the search.
+    kept_back
+        Seconds of the time limit kept for a fallback while nothing has been offered.
 
     Attributes
     ----------
-    kept_back
-        Seconds of the time limit that are not for a method that has offered nothing yet, but for what is offered
-        instead.
+    evaluations
+        Complete schedules priced so far.
+    best, best_simulation, best_fitness, found_by
+        The best schedule offered, what it costs, its `(excess, value)`, and the method that offered it.
     notes
-        What the user should know of the run: a sentence each, of which none is needed when all goes well.
-
-    Examples
-    --------
-    A method offers schedules or orders until it must stop:
-
-    >>> def solve(search, parameters):
-    ...     graph = search.problem.graph
-    ...     while not search.must_stop():
-    ...         search.offer_order(graph.input_order)
+        Sentences that the user should read.
+    depends_on_time
+        Whether the clock steered the run, so that a seed does not repeat it.
     """
 
     def __init__(
         self,
         problem: Problem,
         *,
-        seed: int = 0,
+        seed: int | np.random.Generator = 0,
         jobs: int = 1,
         max_evaluations: float = math.inf,
         deadline: float = math.inf,
         watcher: Watcher | None = None,
         initial: Schedule | None = None,
         lower_bound: float = 0.0,
+        kept_back: float = 0.0,
     ) -> None:
         self.problem = problem
         self.seed = seed
@@ -117,7 +118,7 @@ class Search:
         self.interrupt, self.on_progress = watcher.interrupt, watcher.on_progress
         self.initial = initial
         self.lower_bound = lower_bound
-        self.kept_back = 0.0
+        self.kept_back = kept_back
         self.evaluations = 0.0
         self.best: Schedule | None = None
         self.best_simulation: Simulation | None = None
@@ -127,6 +128,7 @@ class Search:
         self.notes: list[str] = []
         self.timed_out = False
         self.depends_on_time = False
+        self._adopted = 0.0
 
     @property
     def best_value(self) -> float:
@@ -147,6 +149,35 @@ class Search:
     def is_timed(self) -> bool:
         """Whether a time limit was set."""
         return self.deadline < math.inf
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether evaluations are limited."""
+        return self.max_evaluations < math.inf
+
+    def run(self, method: str, parameters: Parameters | None = None, **given: Any) -> None:
+        """Run a method of the registry as a part of this search, with its parameters or some of them by name."""
+        before, self.working = self.working, method
+        load(method)(self, parameters or parameters_of(method, **given))
+        self.working = before or method
+
+    def credit(self, method: str) -> None:
+        """Name the method that finds what is offered from now on."""
+        self.working = method
+
+    def note(self, sentence: str, *, instead_of: str = "") -> None:
+        """Tell the user a sentence, in place of one that began with other words if these are given."""
+        if instead_of:
+            self.notes = [note for note in self.notes if not note.startswith(instead_of)]
+        self.notes.append(sentence)
+
+    def spend(self, evaluations: float) -> None:
+        """Count complete schedules priced."""
+        self.evaluations += evaluations
+
+    def steered_by_time(self) -> None:
+        """Record that the clock steered the run."""
+        self.depends_on_time = True
 
     def seconds_left(self) -> float:
         """Wall time left, infinite without a limit."""
@@ -170,44 +201,87 @@ class Search:
         self.depends_on_time = True
         return False
 
-    def must_stop(self) -> bool:
+    def exhausted(self) -> bool:
         """Whether time or evaluations have run out, Ctrl-C was pressed, or the bound is met."""
-        return self.must_stop_at_once() or self.evaluations_left < 1 or self.is_optimal
+        return self.cancelled() or self.evaluations_left < 1 or self.is_optimal
 
-    def must_stop_at_once(self) -> bool:
-        """Whether time has run out or Ctrl-C was pressed: also amid what the result does not depend on."""
+    def cancelled(self) -> bool:
+        """Whether time has run out or Ctrl-C was pressed: also amid work that the result does not depend on."""
         if self.on_progress:
             self.on_progress(self)
         if time.monotonic() >= self.deadline - (self.kept_back if self.best is None else 0.0):
             self.timed_out = True
         return self.timed_out or self.interrupt.is_set()
 
-    def heeding(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield items of some work, and raise `Stopped` among them if the search must stop."""
+    def cancellable(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield items of some work, and raise `Cancelled` among them if the search must stop."""
         for number, item in enumerate(items):
-            if number % _LOOK_EVERY == 0 and self.must_stop():
-                raise Stopped
+            if number % _LOOK_EVERY == 0 and self.exhausted():
+                raise Cancelled
             yield item
 
     @contextmanager
-    def limited(self, evaluations: float, until: float = math.inf) -> Iterator[None]:
-        """Let what runs within have a part of the budget; what is left of the whole is there again afterwards.
+    def part(self, share: float = 1.0, *, evaluations: float = math.inf, until: float = math.inf) -> Iterator[None]:
+        """Let what runs within have a part of the budget left; the rest is there again afterwards.
 
         Parameters
         ----------
+        share
+            Of the evaluations and of the time left; 1 by default.
         evaluations
-            How many it may price, of those left.
+            How many it may price at most.
         until
             `time.monotonic()` value at which it must stop; the run is not repeatable if that comes to pass.
         """
         whole, deadline = self.max_evaluations, self.deadline
-        self.max_evaluations, self.deadline = min(whole, self.evaluations + evaluations), min(deadline, until)
+        self.max_evaluations = min(whole, self.evaluations + min(evaluations, share * self.evaluations_left))
+        self.deadline = min(deadline, until) if share == 1.0 else min(deadline, until, self.share_of_time(share))
         try:
             yield
         finally:
             self.max_evaluations, self.deadline = whole, deadline
             self.depends_on_time |= self.timed_out
             self.timed_out = time.monotonic() >= deadline
+
+    @contextmanager
+    def on(
+        self,
+        problem: Problem,
+        *,
+        evaluations: float = math.inf,
+        until: float = math.inf,
+        lower_bound: float = 0.0,
+        jobs: int = 1,
+        reports: bool = False,
+    ) -> Iterator[Search]:
+        """Yield a search of another problem that spends the budget of this one.
+
+        Parameters
+        ----------
+        problem
+            What to solve instead.
+        evaluations, until
+            How many it may price, and `time.monotonic()` value at which it must stop.
+        lower_bound
+            A value of the other problem at which it may end.
+        jobs
+            Its worker threads.
+        reports
+            Whether who watches this search is told of progress.
+        """
+        report = (lambda _: self.on_progress and self.on_progress(self)) if reports else None
+        inner = Search(
+            problem,
+            seed=int(self.rng.integers(2**31)),
+            jobs=jobs,
+            max_evaluations=evaluations,
+            deadline=min(self.deadline, until),
+            watcher=Watcher(self.interrupt, report),
+            lower_bound=lower_bound,
+        )
+        yield inner
+        self.spend(inner.evaluations)
+        self.depends_on_time |= inner.timed_out or inner.depends_on_time
 
     def raise_lower_bound(self, bound: float) -> None:
         """Record a proof that no schedule is better than `bound`."""
@@ -219,49 +293,58 @@ class Search:
         Parameters
         ----------
         number
-            What it draws from: 0 for the seed of this one, another for a seed of its own.
+            The stream that it draws from: 0 for the seed of this one, another for a seed of its own.
         watcher
             Who watches it.
         """
-        branch = Search(
+        assert isinstance(self.seed, int)
+        return Search(
             self.problem,
-            seed=self.seed,
+            seed=np.random.default_rng([self.seed, number]) if number else self.seed,
             deadline=self.deadline,
             watcher=watcher,
             initial=self.initial,
             lower_bound=self.lower_bound,
+            kept_back=self.kept_back,
         )
-        if number:
-            branch.rng = np.random.default_rng([self.seed, number])
-        branch.kept_back = self.kept_back
-        return branch
 
     def adopt(self, branch: Search) -> None:
-        """Take over what a search of the same problem has proven, and what it has found if that is better."""
+        """Take over a branch's evaluations, proofs, and best schedule if that is better."""
+        self.spend(branch.evaluations - branch._adopted)
+        branch._adopted = branch.evaluations
         self.raise_lower_bound(branch.lower_bound)
         if branch.best_fitness < self.best_fitness:
             self.best, self.best_simulation = branch.best, branch.best_simulation
             self.best_fitness, self.found_by = branch.best_fitness, branch.found_by
+            self.notes = branch.notes
 
-    def offer(self, schedule: Schedule) -> Simulation:
-        """Price a schedule and keep it if it is the best so far; does not count as an evaluation."""
+    def offer(self, schedule: Schedule, *, by: str = "") -> Simulation:
+        """Price a schedule and keep it if it is the best so far; does not count as an evaluation.
+
+        Parameters
+        ----------
+        schedule
+            A schedule of the problem.
+        by
+            Who found it: the running method by default.
+        """
         simulation = simulate(self.problem, schedule)
         time = self.problem.time_of(len(schedule), simulation.runtime)
         fitness = self.problem.fitness(simulation.peak_per_device.tolist(), time)
         if fitness < self.best_fitness:
             self.best, self.best_simulation, self.best_fitness = schedule, simulation, fitness
-            self.found_by = self.working
+            self.found_by = by or self.working
         return simulation
 
-    def offer_order(self, order: NDArray[Any]) -> Simulation:
+    def offer_order(self, order: NDArray[Any], *, by: str = "") -> Simulation:
         """Price an order with all ops on device 0, counting one evaluation; on a machine, on each sort of device.
 
         Where no device can run all, each op is where it ends first.
         """
-        self.evaluations += 1
-        if self.problem.is_plain:
-            return self.offer(Schedule.single_device(order))
+        self.spend(1)
+        if self.problem.hardware.is_equal and not self.problem.has_homes:
+            return self.offer(Schedule.single_device(order), by=by)
         from .plans import Plans
 
-        offered = [self.offer(schedule) for schedule in Plans(self.problem).schedules_along(order)]
+        offered = [self.offer(schedule, by=by) for schedule in Plans(self.problem).schedules_along(order)]
         return min(offered, key=lambda costs: self.problem.fitness(costs.peak_per_device.tolist(), costs.runtime))

@@ -22,22 +22,7 @@ T = TypeVar("T")
 
 
 def from_plain(kind: type[T], values: Any, where: str) -> T:
-    """Build a dataclass from nested dicts and lists; fields left out keep their defaults.
-
-    Parameters
-    ----------
-    kind
-        The dataclass; its fields are plain values, dataclasses, tuples or dicts of them.
-    values
-        What YAML gave.
-    where
-        What errors call it.
-
-    Raises
-    ------
-    UsageError
-        If a field is unknown, of the wrong type or out of range.
-    """
+    """Build a dataclass from nested dicts and lists; fields left out keep their defaults."""
     if not isinstance(values, dict):
         raise UsageError(f"{where} must be a mapping of settings, not {shown(values)}")
     kinds = types_of(kind, values, where, "setting")
@@ -81,34 +66,13 @@ def _converted(kind: Any, value: Any, where: str) -> Any:
 
 
 def read_config(path: str | Path, kind: type[T]) -> T:
-    """Read a YAML file that `write_config` or a person wrote.
-
-    Raises
-    ------
-    FormatError
-        If it cannot be read or is not YAML.
-    UsageError
-        As for `from_plain`.
-    """
+    """Read a YAML file that `write_config` or a person wrote."""
     values = read_yaml(path)
     return from_plain(kind, {} if values is None else values, str(path))
 
 
 def with_settings(values: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """Return nested dicts and lists with some values replaced.
-
-    Parameters
-    ----------
-    values
-        As `plain` returns them, so with every name that there is.
-    settings
-        Each as `phases.0.epochs=2`: names and places from 0, and a value as YAML writes it.
-
-    Raises
-    ------
-    UsageError
-        If a setting is not written like this, or there is none of this name.
-    """
+    """Return nested dicts and lists with some values replaced."""
     changed = copy.deepcopy(values)
     for setting in settings:
         path, equals, text = setting.partition("=")

@@ -17,30 +17,14 @@ P = TypeVar("P", bound=Parameters)
 
 @dataclass(frozen=True)
 class Tuned(Generic[P]):
-    """The parameters of a method for each task that was searched.
-
-    Parameters
-    ----------
-    path
-        The file they were read from.
-    method
-        The method searched.
-    tasks
-        By task.
-    """
+    """The parameters of a method for each task that was searched, and the file that they were read from."""
 
     path: Path
     method: str
     tasks: dict[str, P]
 
     def parameters(self, task: Task) -> P:
-        """Return those of a task.
-
-        Raises
-        ------
-        UsageError
-            If the file has none for it.
-        """
+        """Return those of a task, or raise UsageError if the file has none."""
         if task not in self.tasks:
             raise UsageError(
                 f"{self.path}: holds no settings for the {task} task; "
@@ -50,13 +34,7 @@ class Tuned(Generic[P]):
 
 
 def read_tuned(path: str | Path, method: str, kind: type[P]) -> Tuned[P]:
-    """Read the parameters in a file of `schedopt train`.
-
-    Raises
-    ------
-    FormatError
-        If it is no such file, of another method, or a parameter is unknown or out of range.
-    """
+    """Read the parameters in a file of `schedopt train`; raises FormatError where it is no such file."""
     tasks, known = {}, [field.name for field in fields(kind) if field.name != "settings"]
     for task, entry in tasks_of(read_document(path, method)).items():
         try:
@@ -80,13 +58,7 @@ def tasks_of(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def read_document(path: str | Path, method: str) -> dict[str, Any]:
-    """Read a file of `schedopt train` whole: the method, and per task its settings and how they were found.
-
-    Raises
-    ------
-    FormatError
-        If it cannot be read, or is something else.
-    """
+    """Read a file of `schedopt train` whole: the method, and per task its settings and how they were found."""
     document: dict[str, Any] = read_yaml(path)
     if not (
         isinstance(document, dict)

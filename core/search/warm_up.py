@@ -23,21 +23,11 @@ LOOSE_LIMIT = 10**9
 
 
 def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None, jobs: int = 1) -> None:
-    """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled.
-
-    Parameters
-    ----------
-    problem, spec
-        What is to be solved, and how.
-    evaluations
-        The budget of evaluations of the run, if it has one, beside that of the method itself; None by default.
-    jobs
-        The workers of the run; 1 by default.
-    """
+    """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled."""
     loose = LOOSE_LIMIT if problem.is_limited else None
     changes: dict[str, Any] = {"graph": _tiny_graph(), "memory_limit": loose, "runtime_limit": None}
-    if not problem.is_plain:
-        equal = replace(Machine.equal(problem.devices), transfers="beside")
+    if not problem.hardware.is_equal:
+        equal = replace(Machine.equal(problem.devices), transfers=problem.hardware.transfers)
         changes |= {"machine": equal, "bandwidth": None, "latency": 0.0}
     tiny = replace(problem, **changes)
     for part in parts_of(spec.name, problem, is_counted=bool(spec.evaluations or evaluations), jobs=jobs):
@@ -45,7 +35,7 @@ def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None, 
         search = Search(tiny if prepare is None else prepare(tiny), max_evaluations=EVALUATIONS, lower_bound=-1.0)
         load(part)(search, spec.parameters if part == spec.name else parameters_of(part))
         assert search.best is not None
-    if not problem.is_plain:
+    if not problem.hardware.is_equal:
         return
     order = tiny.graph.input_order
     memory = simulate(tiny, Schedule.single_device(order)).step_memory

@@ -30,23 +30,7 @@ POWERS = (2.0, 1.0, 4.0)
 
 
 def choose(result: Result, alignment: int, time_limit: float, seed: int = 0) -> Result:
-    """Return a result with addresses for its schedule, or for one whose arena is smaller.
-
-    Orders of the same peak differ in what lives at once away from it. Each round takes one with less of that, and packs
-    it; every other round the peak may rise half way up to the arena that is to be beaten.
-
-    Parameters
-    ----------
-    result
-        What was found. Its order stays if its method builds one schedule rather than searching for any, on several
-        devices, and where ops run again.
-    alignment
-        What offsets are multiples of, bytes.
-    time_limit
-        Seconds.
-    seed
-        Of the orders tried; 0 by default.
-    """
+    """Return a result with addresses for its schedule, or for one whose arena is smaller."""
     placer = Placer(result.problem, result.schedule, alignment)
     rng = np.random.default_rng(seed)
     deadline = time.monotonic() + time_limit

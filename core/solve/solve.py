@@ -20,13 +20,14 @@ from ..problem.schedule import Schedule
 from ..report.infeasible import why_none_fits
 from ..report.result import Result
 from ..search.method_spec import MethodSpec, check_supported, parse_method
-from ..search.registry import DEFAULT_METHOD, INPUT_METHOD, load
+from ..search.registry import DEFAULT_METHOD, INPUT_METHOD
 from ..search.search import Search, Watcher
 from ..search.warm_up import warm_up
 from ..solvers.placements.list_schedule import list_schedule, seconds_to_list
 
 RECOMPUTE_BOUND_SHARE = 0.1
 """Of the time, before the search and after it, to bound what recomputation costs."""
+BOUND_SHARE = 0.2
 PARTITION_BOUND_SHARE = 0.05
 """Of the time, before the search, to bound what must be sent; without a limit it is bounded after the search."""
 
@@ -86,8 +87,10 @@ def solve(
         deadline=math.inf if time_limit is None else start + time_limit,
         watcher=watcher,
         initial=initial,
-        lower_bound=lower_bound(problem),
+        kept_back=seconds_to_list(problem) if _is_listed(problem) else 0.0,
     )
+    latest = math.inf if time_limit is None else start + BOUND_SHARE * time_limit
+    search.raise_lower_bound(lower_bound(problem, lambda: search.interrupt.is_set() or search.is_past(latest)))
     _run_and_bound(search, spec)
     return _result(search, spec, seed, time.monotonic() - start)
 
@@ -107,42 +110,38 @@ def _check_start(problem: Problem, initial: Schedule) -> None:
 def run(search: Search, spec: MethodSpec) -> None:
     """Offer the schedule to start from, then what the method finds; a quick one if it had no time for any."""
     if search.initial is not None:
-        search.working = "initial"
-        search.evaluations += 1
-        search.offer(search.initial)
-    search.working = spec.name
-    search.kept_back = seconds_to_list(search.problem) if _is_listed(search.problem) else 0.0
-    load(spec.name)(search, spec.parameters)
+        search.spend(1)
+        search.offer(search.initial, by="initial")
+    search.run(spec.name, spec.parameters)
     if search.best is None:
         _offer_at_once(search, spec)
 
 
 def _is_listed(problem: Problem) -> bool:
     """Whether a list schedule takes the place of a method that had no time."""
-    return problem.is_plain and problem.devices > 1 and problem.task == "runtime" and problem.memory_limit is None
+    return problem.devices > 1 and problem.task == "runtime" and not problem.is_limited
 
 
 def _offer_at_once(search: Search, spec: MethodSpec) -> None:
     """Offer what takes least time instead of a method that had too little: a list schedule, or the input order."""
     problem = search.problem
-    is_late = search.must_stop() or search.depends_on_time
+    is_late = search.exhausted() or search.depends_on_time
     why = "there was no time" if is_late else "the graph and its devices are too large"
     why = f"{problem.graph.name}: {why} for {spec.name}"
     if _is_listed(problem) and not search.interrupt.is_set():
         schedule = list_schedule(problem, search.interrupt.is_set)
         if schedule is not None:
-            search.notes.append(f"{why}; this is a list schedule")
+            search.note(f"{why}; this is a list schedule")
             search.offer(schedule)
             return
-    search.notes.append(f"{why}; this is the input order")
-    search.working = INPUT_METHOD
-    search.offer_order(problem.graph.input_order)
+    search.note(f"{why}; this is the input order")
+    search.offer_order(problem.graph.input_order, by=INPUT_METHOD)
 
 
 def strengthen_bound(search: Search) -> None:
     """Add the min-cut bound on the peak, as far as its allowance of work goes."""
     problem = search.problem
-    if problem.task != "memory" or search.is_optimal or (problem.devices > 1 and not problem.is_plain):
+    if problem.task != "memory" or search.is_optimal:
         return
     assert search.best is not None
     known, stop = int(search.lower_bound), search.interrupt.is_set
@@ -151,21 +150,17 @@ def strengthen_bound(search: Search) -> None:
 
 
 def _run_and_bound(search: Search, spec: MethodSpec) -> None:
-    """Run the method, then bound what is possible.
-
-    What recomputation costs is bounded before, too: a limit out of reach makes the search needless. What takes most in
-    the input order, and in that of the best schedule's first runs, says where to look.
-    """
+    """Run the method, then bound what is possible."""
     if not search.problem.recompute:
         if search.is_timed:
-            with search.limited(math.inf, search.share_of_time(PARTITION_BOUND_SHARE)):
+            with search.part(until=search.share_of_time(PARTITION_BOUND_SHARE)):
                 _raise_partition_bound(search)
         run(search, spec)
         strengthen_bound(search)
         if not search.is_timed:
             _raise_partition_bound(search)
         return
-    with search.limited(math.inf, search.share_of_time(1 - RECOMPUTE_BOUND_SHARE)):
+    with search.part(until=search.share_of_time(1 - RECOMPUTE_BOUND_SHARE)):
         _raise_recompute_bound(search, search.problem.graph.input_order, search.share_of_time(RECOMPUTE_BOUND_SHARE))
         run(search, spec)
     if not search.is_optimal and search.lower_bound < math.inf:

@@ -10,6 +10,7 @@ from ..addresses.packing import DEFAULT_SECONDS
 from ..base.errors import UsageError
 from ..model.address_verifier import verify_addresses
 from ..problem.problem import Problem
+from ..problem.residents import GraphWithHomes
 from ..report.result import Result
 from ..search.method_spec import MethodSpec
 from .address_choice import choose, warm_up
@@ -20,26 +21,11 @@ SEARCH_SHARE = 0.7
 
 
 def solve_with_addresses(problem: Problem, spec: MethodSpec, alignment: int | None = None, **budget: Any) -> Result:
-    """Solve a problem; with an alignment, find the order and the addresses of the least arena that the time allows.
-
-    Parameters
-    ----------
-    problem, spec
-        As `solve` takes them.
-    alignment
-        What offsets are multiples of, bytes; None for no addresses.
-    budget
-        Further arguments of `solve`; its time limit is for both, and by default the method's own.
-
-    Raises
-    ------
-    UsageError
-        If addresses are asked for on a machine, where steps overlap and tensors have homes.
-    """
+    """Solve a problem; with an alignment, find the order and the addresses of the least arena that the time allows."""
     if alignment is None:
         return solve(problem, spec, **budget)
-    if not problem.is_plain:
-        what = "a machine" if problem.machine is not None else "weights that several devices read"
+    if not problem.hardware.is_equal or isinstance(problem.graph, GraphWithHomes):
+        what = "weights that several devices read" if problem.hardware.is_equal else "a machine"
         raise UsageError(f"{problem.graph.name}: addresses are found for equal devices, not for {what}")
     warm_up()
     seconds = spec.time_limit or budget.pop("time_limit", None)

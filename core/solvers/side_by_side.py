@@ -28,20 +28,17 @@ def search_side_by_side(search: Search, courses: Sequence[tuple[Course, int]]) -
         for one of its own.
     """
     ended, lock = threading.Event(), threading.Lock()
-    before = search.evaluations
-    search.depends_on_time = True
+    search.steered_by_time()
 
     def collect(branch: Search) -> None:
         with lock:
-            search.evaluations = before + sum(other.evaluations for other in branches)
             search.adopt(branch)
             if search.is_optimal:
                 ended.set()
 
     def follow(course: Course, branch: Search) -> None:
         if search.initial is not None:
-            branch.working = "initial"
-            branch.offer(search.initial)
+            branch.offer(search.initial, by="initial")
         course(branch)
         collect(branch)
 
@@ -52,11 +49,10 @@ def search_side_by_side(search: Search, courses: Sequence[tuple[Course, int]]) -
         try:
             followed = [pool.submit(follow, course, branch) for (course, _), branch in pairs]
             while wait(followed, LOOK_SECONDS).not_done:
-                if search.must_stop() or any(future.done() and future.exception() for future in followed):
+                if search.exhausted() or any(future.done() and future.exception() for future in followed):
                     ended.set()
         finally:
             ended.set()
     for future in followed:
         future.result()
-    search.notes += next((branch.notes for branch in branches if branch.best is search.best), [])
-    search.must_stop()
+    search.exhausted()

@@ -17,17 +17,7 @@ from .unet import fits, unet
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network.
-
-    Parameters
-    ----------
-    build
-        Makes the graph, called with its name and the variant.
-    size
-        Height and width of its images as published, in pixels.
-    smallest
-        Height and width of the smallest image that leaves every layer at least one pixel.
-    """
+    """A network: what makes its graph, its published image size, and the smallest possible one, in pixels."""
 
     build: Callable[[str, Variant], CostGraph]
     size: int
@@ -53,26 +43,7 @@ def architecture_graph(
     training: bool = False,
     resident_weights: bool = True,
 ) -> CostGraph:
-    """Write out a network's forward pass, or one step of its training.
-
-    Parameters
-    ----------
-    name
-        A key of `ARCHITECTURES`.
-    batch
-        Number of images at once; 1 by default.
-    size
-        Height and width of the images in pixels; by default as published.
-    training
-        Whether to add the backward pass and the updates of the parameters; false by default.
-    resident_weights
-        Whether parameters are persistent bytes, as by default; if not they lie in another memory.
-
-    Raises
-    ------
-    UsageError
-        If there is no such network, or a number is out of range.
-    """
+    """Write out a network's forward pass, or one step of its training."""
     if name not in ARCHITECTURES:
         raise unknown("network", name, ARCHITECTURES)
     chosen = ARCHITECTURES[name]

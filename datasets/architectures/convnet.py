@@ -27,19 +27,7 @@ the gradient alone, and by another op that of the parameters, from the inputs.
 
 @dataclass(frozen=True)
 class Variant:
-    """How a network is run.
-
-    Parameters
-    ----------
-    size
-        Height and width of the images, in pixels.
-    batch
-        Number of images at once; 1 by default.
-    training
-        Whether to add the backward pass and the updates of the parameters; false by default.
-    resident_weights
-        Whether parameters are persistent bytes, as by default; if not they lie in another memory.
-    """
+    """Size of the images, how many at once, whether to train, and whether parameters are persistent bytes."""
 
     size: int
     batch: int = 1
@@ -98,13 +86,6 @@ class ConvNet:
     Parameters are persistent bytes of their forward op, momentum those of the update, unless they lie in
     another memory, such as the flash of a microcontroller. Runtimes are a roofline, not a measurement: the
     larger of FLOPs at 2 TFLOP/s and bytes read and written at 50 GB/s, in whole microseconds, at least 1.
-
-    Parameters
-    ----------
-    name
-        Name of the graph.
-    variant
-        How many images there are at once, whether to train, and where the parameters are.
     """
 
     def __init__(self, name: str, variant: Variant) -> None:
@@ -198,21 +179,7 @@ class ConvNet:
         relu: bool = False,
         valid: bool = False,
     ) -> Activation:
-        """Add a convolution, and what belongs to it.
-
-        Parameters
-        ----------
-        name, x, channels, kernel, stride
-            Name of the op, its input, the channels of its output, the width of its kernel, and its stride, 1 by
-            default.
-        norm
-            What comes behind: with `here`, the default, batch norm; with `later`, a concatenation, and then what `norm`
-            adds; with `none`, nothing but a bias.
-        relu
-            Whether a ReLU follows; false by default.
-        valid
-            Whether there is no padding; by default there is, and the output is as large as the input over the stride.
-        """
+        """Add a convolution, and what belongs to it."""
         shape = (channels, *self._shape_after(x, kernel, stride, valid))
         x = self._convolution(name, x, shape, kernel, has_bias=norm == "none" or not self.training)
         if norm == "here":
@@ -281,15 +248,7 @@ class ConvNet:
         return self._layer(name, (x,), (x.channels, 1, 1), self._size(x) / FLOAT_BYTES)
 
     def classify(self, x: Activation, classes: int) -> CostGraph:
-        """Add the network's output and, in training, the loss, the backward pass and the updates; return the graph.
-
-        Parameters
-        ----------
-        x
-            What is classified: each pixel, by a 1x1 convolution with bias.
-        classes
-            Number of classes, the channels of the output.
-        """
+        """Add a classifier of each pixel and, in training, loss, backward pass and updates; return the graph."""
         shape = (classes, x.height, x.width)
         logits = self._convolution("head/logits", x, shape, 1, has_bias=True, final=not self.training)
         if self.training:

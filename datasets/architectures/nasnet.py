@@ -15,21 +15,7 @@ def nasnet_a(
     stem: int,
     skip_reduction: bool,
 ) -> CostGraph:
-    """Write out NASNet-A (`repeats` @ `penultimate`) for ImageNet, without its auxiliary head.
-
-    Parameters
-    ----------
-    name, variant
-        Name of the graph, and how the network is run.
-    penultimate
-        Number of channels before the classifier.
-    repeats
-        Number of normal cells between reductions, N.
-    stem
-        Number of channels of the first convolution.
-    skip_reduction
-        Whether the first normal cell behind a reduction has the same older input as the reduction.
-    """
+    """Write out NASNet-A (`repeats` @ `penultimate`) for ImageNet, without its auxiliary head."""
     net = ConvNet(name, variant)
     filters = penultimate // 24
     current = net.conv("stem/conv", net.image(3, variant.size), stem, 3, 2, valid=True)

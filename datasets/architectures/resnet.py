@@ -9,13 +9,7 @@ STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 
 
 def resnet50(name: str, variant: Variant) -> CostGraph:
-    """Write out ResNet-50 for ImageNet; blocks that halve the image do it in their first convolution.
-
-    Parameters
-    ----------
-    name, variant
-        Name of the graph, and how the network is run.
-    """
+    """Write out ResNet-50 for ImageNet; blocks that halve the image do it in their first convolution."""
     net = ConvNet(name, variant)
     x = net.conv("stem/conv", net.image(3, variant.size), 64, 7, 2, relu=True)
     x = net.pool("stem/pool", x, 3, 2, "max")

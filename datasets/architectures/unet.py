@@ -10,14 +10,7 @@ BOTTOM = 1024
 
 
 def unet(name: str, variant: Variant) -> CostGraph:
-    """Write out U-Net with unpadded convolutions, two classes and one input channel.
-
-    Parameters
-    ----------
-    name, variant
-        Name of the graph, and how the network is run. At every pooling the height of the images must be even, and what
-        is left positive, as for 572 and 188.
-    """
+    """Write out U-Net, unpadded, with two classes and one input channel; heights are even before each pooling."""
     net = ConvNet(name, variant)
     x = net.image(1, variant.size)
     skipped: list[Activation] = []

@@ -24,7 +24,7 @@ def solve(search: schedopt.Search, parameters: Parameters) -> None:
     graph = search.problem.graph
     sizes = np.add.reduceat(np.append(graph.tensor_size, 0), graph.output_ptr[:-1])
     sizes[np.diff(graph.output_ptr) == 0] = 0
-    while not search.must_stop():
+    while not search.exhausted():
         weights = sizes * search.rng.lognormal(0.0, parameters.noise, graph.num_ops)
         search.offer_order(order_by(graph, weights.tolist()))
 

@@ -61,17 +61,6 @@ def make_case(parameters: TrainingParameters, first: int, graphs: Sequence[CostG
     Devices are drawn from those of the settings. Where transfers take time the settings say how much; or else sending
     the mean tensor takes between a thousandth and all of an op's mean runtime, and in half of these cases as much again
     is latency.
-
-    Parameters
-    ----------
-    parameters
-        Settings of the run.
-    first
-        Number of the first case: 0 for training, `HELD_OUT` for validation.
-    graphs
-        Given graphs; without any, synthetic ones are drawn.
-    number
-        Of the case, from 0 on.
     """
     rng = np.random.default_rng([parameters.seed, _STREAM, first + number])
     graph = graphs[number] if graphs else parameters.synthetic.draw(number, rng)
@@ -110,28 +99,7 @@ def taught(
     on_plan: Callable[[int], None] = lambda count: None,
     must_stop: Callable[[], bool] = lambda: False,
 ) -> list[Case] | None:
-    """Return the cases with the order of the teacher's plan, or None if told to stop; none is searched for twice.
-
-    Parameters
-    ----------
-    cases
-        The cases.
-    path
-        File with a line of JSON per plan, to which each is added as soon as it is there; made if there is none.
-    parameters
-        Who teaches, with how many evaluations.
-    jobs
-        Worker processes, on which the plans do not depend; 1 by default.
-    on_plan
-        Called with the number of plans known; does nothing by default.
-    must_stop
-        Asked after each plan; by default it never says so.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be used, or is something else.
-    """
+    """Return the cases with the order of the teacher's plan, or None if told to stop; none is searched for twice."""
     keys = [_key(case.problem, parameters) for case in cases]
     with closing(JsonLines(path, "teachers' plans", "delete the file to search again")) as file:
         known = {key: record.get("order") for key, record in file.records.items()}

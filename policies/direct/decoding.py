@@ -29,20 +29,13 @@ def decode(search: Search, keys: Any) -> None:
     Makespan: the lazy decoder, one evaluation a row, but for those with a patience below 0: these stay on one device,
     so only the first of them is tried. If none keeps the memory limit, ops are placed along the rows' orders by beams
     that do. Peak: each row's order is placed by beams, of `PER_ORDER` evaluations at most.
-
-    Parameters
-    ----------
-    search
-        What they are offered to.
-    keys
-        Shape `(rows, ops + 1)`, float32: larger keys run earlier, the last is the lazy decoder's patience.
     """
     rows = keys[: int(max(1.0, min(len(keys), search.evaluations_left)))]
     graph = search.problem.graph
     if search.problem.task == "runtime":
         alone = stays(search.problem, rows)
         for row in rows[alone][:1]:
-            search.evaluations += 1
+            search.spend(1)
             search.offer(Schedule.single_device(order_of(graph, row)))
         if not alone.all():
             decode_keys(search, _within(rows[~alone]))
@@ -50,7 +43,7 @@ def decode(search: Search, keys: Any) -> None:
             place(search, np.stack([order_of(graph, row) for row in rows]))
         return
     for row in rows:
-        if search.best is not None and search.must_stop():
+        if search.best is not None and search.exhausted():
             return
         _place_order(search, order_of(graph, row))
 
@@ -59,13 +52,6 @@ def values_of(problem: Problem, keys: Any) -> FloatArray:
     """Return what the schedule of each row of keys costs, microseconds or bytes, shape `(rows,)`.
 
     Each row is decoded on its own, as if it were the first.
-
-    Parameters
-    ----------
-    problem
-        Without a memory limit.
-    keys
-        As for `decode`.
     """
     if problem.task == "runtime":
         values = np.full(len(keys), float(problem.graph.runtime.sum()))
@@ -102,7 +88,8 @@ def _within(keys: Any) -> Any:
 
 
 def _place_order(search: Search, order: IndexArray) -> None:
-    with search.limited(max(1.0, min(PER_ORDER, search.evaluations_left - FIRST_BEAM))):  # the last beam may exceed it
-        search.evaluations += 1
+    evaluations = max(1.0, min(PER_ORDER, search.evaluations_left - FIRST_BEAM))  # the last beam may exceed it
+    with search.part(evaluations=evaluations):
+        search.spend(1)
         search.offer(Schedule.single_device(order))
         place(search, order[None])

@@ -14,7 +14,7 @@ from ...core.base.arrays import FloatArray, IndexArray
 from ...core.bounds.bounds import earliest_finish
 from ...core.problem.problem import Problem
 from ...core.report.graph_summary import levels
-from ...core.search.search import Stopped
+from ...core.search.search import Cancelled
 from ...core.solvers.orders.baselines import reverse_postorder
 from ...core.solvers.orders.lpmf import greedy_order
 from ...core.solvers.placements.lazy_keys import bottom_levels
@@ -63,13 +63,6 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
       number of ops;
     - the links, as logarithms, against the mean runtime: what the op's inputs cost to fetch, and, the same for all ops,
       what a mean tensor costs to send and what of it is latency.
-
-    Parameters
-    ----------
-    problem
-        On several equal devices.
-    stop
-        Asked now and then; if it says so, `Stopped` is raised. By default it never does.
     """
     graph, ops = problem.graph, problem.graph.num_ops
     sources, targets = graph.edges
@@ -84,7 +77,7 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
     links = _links(problem, read, mean) if paid else np.zeros((LINK_FEATURES, ops))
     least_first, depth = _places(_least_peak_first(problem, stop)), np.array(levels(graph), np.float64)
     if stop():
-        raise Stopped
+        raise Cancelled
     columns = [
         runtime / max(float(runtime.max()), 1e-300),
         np.log1p(runtime / mean),
@@ -115,13 +108,6 @@ def rule_keys(problem: Problem, least_first: FloatArray | None = None, ahead: Fl
 
     For the makespan bottom levels, against the longest, and the patience of the lazy decoder; for the peak the place in
     the order that keeps the peak on one device lowest at each step.
-
-    Parameters
-    ----------
-    problem
-        What to schedule.
-    least_first, ahead
-        That order's places and the bottom levels, where they are known.
     """
     if problem.task == "runtime":
         level = bottom_levels(problem.graph) if ahead is None else ahead
@@ -143,7 +129,7 @@ def _links(problem: Problem, read: FloatArray, mean: float) -> FloatArray:
 def _least_peak_first(problem: Problem, stop: Callable[[], bool] = lambda: False) -> IndexArray:
     order = greedy_order(problem.graph.buffers, stop)
     if order is None or stop():
-        raise Stopped
+        raise Cancelled
     return order
 
 

@@ -147,20 +147,7 @@ class DirectPolicy:
         return (of_graphs / sizes + self.batch.transfers_take_time.to(device) * of_waits).T
 
     def moved(self, hidden: tuple[Tensor, Tensor], directions: Tensor) -> list[Any]:
-        """Return the means if the weights of the last layers' first outputs were others.
-
-        Parameters
-        ----------
-        hidden
-            What the last layers see; see `DirectNetwork.hidden`.
-        directions
-            What is added to those weights, shape `(rows, 2 * width)`.
-
-        Returns
-        -------
-        list
-            Keys of each graph, shape `(rows, ops + 1)` each.
-        """
+        """Return the means if the weights of the last layers' first outputs were others."""
         of_ops, of_graphs = hidden
         per_op, per_graph = directions[:, : of_ops.shape[1]], directions[:, of_ops.shape[1] :]
         waits = self.patience + self.batch.transfers_take_time.to(self.mean.device) * (per_graph @ of_graphs.T)
@@ -185,11 +172,6 @@ class DirectNetwork(nn.Module):
     """Embeds each op by rounds of messages from its predecessors and its successors, and corrects its key.
 
     Before training the corrections are zero: the keys are the rule's.
-
-    Parameters
-    ----------
-    parameters
-        Shape and task.
     """
 
     def __init__(self, parameters: DirectNetworkParameters) -> None:
@@ -251,12 +233,6 @@ class DirectNetwork(nn.Module):
         )
 
 
-def load_network(file: str | Path, device: str = "cpu") -> DirectNetwork:
-    """Read a network that `schedopt train direct` wrote.
-
-    Raises
-    ------
-    FormatError
-        If the file is something else.
-    """
-    return read_network(file, DirectNetworkParameters, DirectNetwork, "schedopt train direct", device)
+def load_network(file: str | Path) -> DirectNetwork:
+    """Read a network that `schedopt train direct` wrote."""
+    return read_network(file, DirectNetworkParameters, DirectNetwork, "schedopt train direct")

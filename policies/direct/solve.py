@@ -12,7 +12,7 @@ from ...core.base.names import did_you_mean
 from ...core.problem.problem import Problem
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter
-from ...core.search.search import Search, Stopped
+from ...core.search.search import Cancelled, Search
 from ..networks.shipped import described, digests, network_of, weights_of
 from .decoding import decode
 from .features import rule_keys, seen
@@ -95,7 +95,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     parameters
         Decoder, its width, and weights.
     """
-    if search.must_stop():
+    if search.exhausted():
         return
     keys = None if parameters.decode == "rule" else _keys(search, parameters)
     if search.interrupt.is_set():
@@ -115,14 +115,14 @@ def _keys(search: Search, parameters: Parameters) -> Any:
     edges = len(graph.edges[0])
     if edges > MOST_EDGES:
         why = f"{edges:,} edges are too many for direct's network, which takes {MOST_EDGES:,}"
-        search.notes.append(f"{graph.name}: {why}; the keys are those of the rule that it corrects")
+        search.note(f"{graph.name}: {why}; the keys are those of the rule that it corrects")
         return None
     network = _network(parameters.file(search.problem))
     if search.has_time_for(SECONDS_PER_OP * graph.num_ops):
-        with suppress(Stopped), torch.inference_mode(), using_threads(1), heeding(search, network):
-            return _rows(network(batch_of([seen(search.problem, search.must_stop)])), search, parameters)
+        with suppress(Cancelled), torch.inference_mode(), using_threads(1), heeding(search, network):
+            return _rows(network(batch_of([seen(search.problem, search.exhausted)])), search, parameters)
     why = "there was no time for direct's network"
-    search.notes.append(f"{graph.name}: {why}; the keys are those of the rule that it corrects")
+    search.note(f"{graph.name}: {why}; the keys are those of the rule that it corrects")
     return None
 
 

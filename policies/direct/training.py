@@ -37,29 +37,7 @@ _SAMPLES, _PAIRS, _VALIDATION, _DIRECTIONS = 0, 1, 2, 3
 
 
 class Trainer(PhasedTrainer[Phase, list[Case]]):
-    """A run of the training of `direct`.
-
-    Parameters
-    ----------
-    folder
-        Folder of the run, which is made if there is none.
-    parameters
-        Everything that decides the weights.
-    cases
-        What to train on, with the teacher's orders if a phase imitates; see `policies.direct.cases`.
-    graphs, validation
-        Given graphs that the cases are of, and to validate on; none for synthetic ones.
-    jobs
-        Processes that prepare validation cases, on which the weights do not depend; 1 by default.
-
-    Raises
-    ------
-    UsageError
-        If the checkpoint in the folder is of another run, the weights to start from are for another task, or there is
-        no order to imitate, or no such device.
-    FormatError
-        If the checkpoint or the weights to start from cannot be read.
-    """
+    """A run of the training of `direct`."""
 
     kind: ClassVar[RunKind[TrainingParameters, Place]] = KIND
     parameters: TrainingParameters
@@ -201,17 +179,7 @@ def score_of(validation: dict[str, float]) -> float:
 
 
 def ranking_loss(policy: DirectPolicy, places: Sequence[Any], rng: np.random.Generator) -> Tensor:
-    """Return how little the keys fall along given orders: the logistic loss of random pairs near each other there.
-
-    Parameters
-    ----------
-    policy
-        Of the keys.
-    places
-        For each graph the place of each op in its order, shape `(ops,)`.
-    rng
-        Draws the pairs.
-    """
+    """Return how little the keys fall along given orders: the logistic loss of random pairs near each other there."""
     earlier, later, first = [], [], 0
     for place in places:
         ops = len(place)
@@ -230,11 +198,6 @@ def advantages(costs: FloatArray) -> FloatArray:
     """Return how much dearer each sample is than the mean of its graph's, over their spread.
 
     So a graph on which keys change much counts no more than one on which they change little.
-
-    Parameters
-    ----------
-    costs
-        Shape `(graphs, samples)`, at least two samples.
     """
     centred = costs - costs.mean(1, keepdims=True)
     spread = np.sqrt(np.mean(centred**2, axis=1, keepdims=True))

@@ -21,49 +21,15 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def write_network(path: str | Path, network: nn.Module) -> None:
-    """Write weights and shape to a safetensors file, whole or not at all.
-
-    Parameters
-    ----------
-    path
-        The file to write.
-    network
-        The network whose weights are written; its `parameters_` are the dataclass that it was made from.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be written.
-    """
+    """Write weights and shape to a safetensors file, whole or not at all."""
     tensors = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     write_atomically(path, save(tensors, {"network": json.dumps(plain(network.parameters_))}))
 
 
-def read_network(
-    path: str | Path, kind: type[Shape], make: Callable[[Shape], Module], command: str, device: str = "cpu"
-) -> Module:
-    """Read what `write_network` wrote; other tensors in the file are left alone.
-
-    Parameters
-    ----------
-    path
-        The file to read.
-    kind
-        The dataclass of the network's parameters.
-    make
-        Builds the network from its parameters.
-    command
-        The command that writes such files, for errors.
-    device
-        Where the weights go; `cpu` by default.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read, or its weights do not fit the shape that it names or are not finite.
-    """
+def read_network(path: str | Path, kind: type[Shape], make: Callable[[Shape], Module], command: str) -> Module:
+    """Read what `write_network` wrote; other tensors in the file are left alone."""
     try:
-        with safe_open(str(path), "pt", device=device) as file:
+        with safe_open(str(path), "pt") as file:
             about = (file.metadata() or {}).get("network", "null")
             with torch.device("meta"):  # shapes alone: no weights are allocated
                 network = make(from_plain(kind, json.loads(about), "its network"))
@@ -79,4 +45,4 @@ def read_network(
         if not weights[name].isfinite().all():
             raise FormatError(f"{path}: {name} holds numbers that are not finite; train the network again")
     network.load_state_dict(weights, assign=True)
-    return network.to(device).eval()
+    return network.eval()

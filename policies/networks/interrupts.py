@@ -8,18 +8,18 @@ from typing import Any
 
 from torch import nn
 
-from ...core.search.search import Search, Stopped
+from ...core.search.search import Cancelled, Search
 
 
 def stop_if_due(search: Search) -> None:
-    """Raise `Stopped` once the search must stop."""
-    if search.must_stop():
-        raise Stopped
+    """Raise `Cancelled` once the search must stop."""
+    if search.exhausted():
+        raise Cancelled
 
 
 @contextmanager
 def heeding(search: Search, network: nn.Module) -> Iterator[None]:
-    """Let a network raise `Stopped` from within, at its next module, once the search must stop."""
+    """Let a network raise `Cancelled` from within, at its next module, once the search must stop."""
 
     def check(module: nn.Module, inputs: Any) -> None:
         stop_if_due(search)

@@ -35,10 +35,7 @@ def uses_dgl(device: str = "cpu") -> bool:
 
 @cache
 def _dgl() -> Any:
-    """Return the module, or None if it is missing or does not fit this torch.
-
-    The backend is named here because DGL would otherwise choose it aloud and write that to the home directory.
-    """
+    """Return the module, or None if it is missing or does not fit this torch."""
     os.environ["DGLBACKEND"] = "pytorch"
     try:
         dgl = importlib.import_module("dgl")
@@ -69,15 +66,7 @@ def _set_threads(count: int) -> None:
 
 
 class Receivers:
-    """Where edges lead: adds up or averages the messages on them, any number of times.
-
-    Parameters
-    ----------
-    targets
-        The node that each edge leads to, shape `(edges,)`, int64.
-    nodes
-        Number of nodes.
-    """
+    """Where edges lead: adds up or averages the messages on them, any number of times."""
 
     def __init__(self, targets: Tensor, nodes: int) -> None:
         self.targets, self.nodes = targets, nodes
@@ -89,18 +78,7 @@ class Receivers:
         return torch.bincount(self.targets, minlength=self.nodes).clamp(min=1)
 
     def sum(self, messages: Tensor) -> Tensor:
-        """Add up the messages that reach each node.
-
-        Parameters
-        ----------
-        messages
-            What is sent along each edge, shape `(edges, ...)`, float.
-
-        Returns
-        -------
-        Tensor
-            Shape `(nodes, ...)`; zero where no edge leads.
-        """
+        """Add up the messages that reach each node."""
         if self.graph is not None:
             heard: Tensor = _dgl().ops.copy_e_sum(self.graph, messages)  # what update_all calls, without its frames
             return heard
@@ -117,20 +95,7 @@ def sum_messages(messages: Tensor, targets: Tensor, nodes: int) -> Tensor:
 
 
 def edge_softmax(scores: Tensor, targets: Tensor, nodes: int) -> Tensor:
-    """Normalise scores over the edges that lead to the same node.
-
-    Parameters
-    ----------
-    scores
-        Scores of the edges, shape `(edges, ...)`, float.
-    targets, nodes
-        The node that each edge leads to, and the number of nodes, as for `Receivers`.
-
-    Returns
-    -------
-    Tensor
-        Of the same shape: positive, and adding up to one over the edges of each node.
-    """
+    """Normalise scores over the edges that lead to the same node."""
     if uses_dgl(scores.device.type):
         weights: Tensor = _dgl().ops.edge_softmax(_graph(targets, targets, nodes), scores)
         return weights
@@ -145,15 +110,6 @@ class GatConvolution(nn.Module):
 
     A node hears the mean of what its sources say, weighted by a softmax over leaky rectified sums of a score of the
     source and one of the node. A node without sources hears the bias alone. Autocast does not lower its precision.
-
-    Parameters
-    ----------
-    inputs
-        Number of features of each node.
-    outputs
-        Number of outputs of each head; the heads are concatenated.
-    heads
-        Number of heads.
     """
 
     def __init__(self, inputs: int, outputs: int, heads: int) -> None:
@@ -166,20 +122,7 @@ class GatConvolution(nn.Module):
             self.layer = _GatParameters(inputs, outputs, heads)
 
     def forward(self, features: Tensor, edges: Tensor) -> Tensor:
-        """Return what each node hears.
-
-        Parameters
-        ----------
-        features
-            Features of the nodes, shape `(nodes, inputs)`.
-        edges
-            Sources and targets of the edges, shape `(2, edges)`, int64.
-
-        Returns
-        -------
-        Tensor
-            Shape `(nodes, heads * outputs)`.
-        """
+        """Return what each node hears."""
         sources, targets = edges
         features, device = features.to(self.layer.fc.weight.dtype), features.device.type
         heard: Tensor

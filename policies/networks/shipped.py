@@ -21,11 +21,6 @@ def shipped(method: str) -> list[Path]:
     """Return the weights of a method that the package comes with: the files named after it, a shorter name first.
 
     `regal-runtime` comes before `regal-runtime-transfers`: the paper's before their extension.
-
-    Raises
-    ------
-    UsageError
-        If there are none.
     """
     if files := sorted(WEIGHTS.glob(f"{method}-*.safetensors"), key=lambda file: file.stem):
         return files
@@ -35,13 +30,7 @@ def shipped(method: str) -> list[Path]:
 
 
 def weights_file(name: str) -> Path:
-    """Return the shipped weights of this name, or else the file.
-
-    Raises
-    ------
-    FormatError
-        If there is neither.
-    """
+    """Return the shipped weights of this name, or else the file."""
     known = {file.stem: file for file in WEIGHTS.glob("*.safetensors")}
     file = known.get(name, Path(name))
     if file.is_dir():
@@ -53,13 +42,7 @@ def weights_file(name: str) -> Path:
 
 
 def weights_of(method: str, name: str) -> list[Path]:
-    """Return the weights that are named, or without a name all of a method that are shipped.
-
-    Raises
-    ------
-    FormatError, UsageError
-        If there are none.
-    """
+    """Return the weights that are named, or without a name all of a method that are shipped."""
     return [weights_file(name)] if name else shipped(method)
 
 
@@ -69,13 +52,7 @@ def digests(files: list[Path]) -> list[str]:
 
 
 def described(file: Path, names: Sequence[str]) -> tuple[Any, ...]:
-    """Return some parameters of a network that a file of weights names, as plain values.
-
-    Raises
-    ------
-    FormatError
-        If it is no such file, or lacks one.
-    """
+    """Return some parameters of a network that a file of weights names, as plain values."""
     parameters = _described_as_of(file, modified(file))
     if missing := [name for name in names if name not in parameters]:
         raise FormatError(f"{file}: its network has no {' and no '.join(missing)}; train the weights again")

@@ -91,13 +91,6 @@ def beta_parameters(mean: Levels, variance: Levels, k: int) -> tuple[Levels, Lev
 
     With mu = (m + 1) / (k + 1) and sigma^2 = mu (1 - mu) (v + 1) / (k + 1), the paper's formulas are those of a mean
     mu and alpha + beta = mu (1 - mu) / sigma^2 - 1 = (k - v) / (v + 1). Computed like this, Beta(1, 1) is exact.
-
-    Parameters
-    ----------
-    mean, variance
-        Levels m and v from 0 to k - 1: numbers, or arrays of one shape.
-    k
-        Number of levels, at least 2.
     """
     mu = (mean + 1) / (k + 1)
     concentration = (k - variance) / (variance + 1)
@@ -118,17 +111,6 @@ def dequantise(
     The genes are those of `core.solvers.placements.random_keys`: `ops * devices` affinities, `ops` priorities and
     `tensors * devices` transfers. A level for the transfers of an op counts for all its output tensors, control
     included, to every device.
-
-    Parameters
-    ----------
-    actions
-        Levels, in the order of `parameters.heads(devices)`, shape `(ops, heads)`.
-    graph, devices
-        What is scheduled, and on how many devices.
-    parameters
-        What the choices are.
-    bias
-        Bias of the crossover for genes that no level is chosen for; 0.7 by default, as in plain BRKGA.
     """
     ops = graph.num_ops
     genes = ops * (devices + 1) + graph.num_tensors * devices

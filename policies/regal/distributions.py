@@ -47,14 +47,7 @@ class RegalPolicy(Protocol):
         ...
 
     def entropy(self, kind: Kind | None = None) -> Tensor:
-        """Return the entropy of what is chosen for an op, mean over the ops of each graph, in nats; shape `(graphs,)`.
-
-        Parameters
-        ----------
-        kind
-            Choices that alone count, by default all; for `placement` it is the entropy of the joint action for all
-            devices (figure 4a).
-        """
+        """Return the entropy of an op's action, mean over the ops of each graph, in nats; shape `(graphs,)`."""
         ...
 
 
@@ -66,17 +59,7 @@ def taken_actions(policy: RegalPolicy, taken: Taken, seed: Callable[[], int]) ->
 
 
 class IndependentPolicy:
-    """All choices are independent, given the graph (eq. 2).
-
-    Parameters
-    ----------
-    heads
-        The choices of an op.
-    batch
-        The graphs.
-    logits
-        Logits of each head, shape `(nodes, choices)` each.
-    """
+    """All choices are independent, given the graph (eq. 2)."""
 
     def __init__(self, heads: Sequence[Head], batch: MultigraphBatch, logits: Sequence[Tensor]) -> None:
         self.heads, self.batch, self.logits = heads, batch, logits
@@ -110,17 +93,6 @@ class AutoregressivePolicy:
 
     Its entropy is estimated, without bias: what each choice adds to it given the choices before it, over samples of a
     fixed seed.
-
-    Parameters
-    ----------
-    heads
-        The choices of an op.
-    batch
-        The graphs.
-    embeddings
-        Embeddings of the nodes by the encoder, shape `(nodes, width)`.
-    decoder
-        What makes the choices.
     """
 
     def __init__(
@@ -164,13 +136,6 @@ class AutoregressiveDecoder(nn.Module):
 
     Its input is the op's embedding and, for each head, a learned vector of the level chosen for the op before, added
     up; its output goes through MLP_a. An op's own choices are independent, given the ops before.
-
-    Parameters
-    ----------
-    heads
-        The choices of an op.
-    width
-        Width of the embeddings.
     """
 
     def __init__(self, heads: Sequence[Head], width: int) -> None:
@@ -201,17 +166,7 @@ class AutoregressiveDecoder(nn.Module):
         pick: Callable[[Sequence[Tensor], Tensor], Tensor],
         draws: Tensor,
     ) -> Tensor:
-        """Choose op by op; return actions, shape `(count, nodes, heads)`.
-
-        Parameters
-        ----------
-        embeddings, batch
-            What is decoded.
-        pick
-            Returns the levels of an op of each sequence, given its logits and draws.
-        draws
-            Random numbers for the choices, shape `(count, nodes, draws)`.
-        """
+        """Choose op by op; return actions, shape `(count, nodes, heads)`."""
         count = len(draws)
         lined = sequences(embeddings, batch).repeat(count, 1, 1)  # (count * graphs, longest, width)
         drawn = sequences(draws, batch).flatten(0, 1)
@@ -231,15 +186,7 @@ def perceptron(inputs: int, width: int, outputs: int) -> nn.Sequential:
 
 
 class Choices(nn.Module):
-    """MLP_a: from an embedding to the logits of each head, nearly uniform at the start.
-
-    Parameters
-    ----------
-    heads
-        The choices of an op.
-    width
-        Width of the embeddings.
-    """
+    """MLP_a: from an embedding to the logits of each head, nearly uniform at the start."""
 
     def __init__(self, heads: Sequence[Head], width: int) -> None:
         super().__init__()

@@ -13,10 +13,9 @@ from ...core.base.arrays import FloatArray, IndexArray, IntArray
 from ...core.graph.graph import CostGraph
 from ...core.problem.problem import Problem, Task
 from ...core.problem.schedule import Schedule
-from ...core.search.search import Search, Stopped
+from ...core.search.search import Cancelled, Search
 from ...core.solvers.placements import brkga
 from ...core.solvers.placements.brkga import GeneDistribution, evolve
-from ...core.solvers.placements.machine_chromosomes import MachineChromosomes
 from ...core.solvers.placements.random_keys import Chromosomes, Population
 from ...core.solvers.placements.ranks import mean_times
 from .ratios import ratios
@@ -86,26 +85,12 @@ def searched_graph(search: Search, evaluations: int = EVALUATIONS, until: float 
     Those of an edge: the bytes of its tensor, whether that is a control tensor, and the tensor's index, from 0 to 1.
     Bytes are divided by the largest number of bytes among these features of nodes and edges, times by the longest
     runtime. An input read twice counts once, and a view as many bytes as it shows.
-
-    Parameters
-    ----------
-    search
-        The search that goes on: with its random numbers; it counts the evaluations and is offered what they find.
-    evaluations
-        Number of evaluations to spend at most, at least 1, of those that the search has left; 400 by default.
-    until
-        Value of `time.monotonic()` after which it ends with the generation that it is in; by default it does not.
-
-    Raises
-    ------
-    Stopped
-        After Ctrl-C, since nobody asks for the features any more.
     """
     before = search.evaluations
-    with search.limited(evaluations, until):
+    with search.part(evaluations=evaluations, until=until):
         (evolved,) = evolve(search, brkga.Parameters(), GeneDistribution())
     if search.interrupt.is_set():
-        raise Stopped
+        raise Cancelled
     population = evolved.priced()
     assert search.best is not None
     graph = search.problem.graph
@@ -139,7 +124,7 @@ def _costs(problem: Problem, tensors: NDArray[np.intp]) -> tuple[FloatArray, Flo
     columns = [memory / max(most, 1), _is_op(graph, replace(problem, task="memory").fixed_op)]
     if problem.task == "runtime":
         sources, targets = graph.edges
-        runtime = graph.runtime if problem.is_plain else mean_times(problem)  # what training had was of equal devices
+        runtime = mean_times(problem)
         times = np.column_stack(
             (
                 _sums(graph, targets, runtime[sources]),
@@ -167,8 +152,7 @@ def _expectation(search: Search, population: Population) -> FloatArray:
     graph, devices = search.problem.graph, search.problem.devices
     places = np.arange(graph.num_ops) / max(graph.num_ops - 1, 1)
     found = np.zeros((graph.num_ops, devices + 1))
-    kind = Chromosomes if search.problem.is_plain else MachineChromosomes
-    with kind(search) as chromosomes:
+    with Chromosomes(search) as chromosomes:
         for chromosome in population:
             schedule = chromosomes.decode(chromosome)
             is_op = schedule.items >= 0

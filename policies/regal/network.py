@@ -78,11 +78,6 @@ class GnnEncoder(nn.Module):
     All rounds share their parameters. `sum` adds the two sums of eq. 1; `mean` adds two means. `mlp` is eq. 1,
     `residual` adds its outcome to the embedding, and `gru` is a gated recurrent unit with the messages as its input (Li
     et al., ICLR 2016), in place of MLP_node.
-
-    Parameters
-    ----------
-    parameters
-        Parameters of the network.
     """
 
     def __init__(self, parameters: RegalNetworkParameters) -> None:
@@ -135,19 +130,6 @@ class _Messages:
 
     The first layer of the MLP is applied to each node and edge, not to each triple, and the last one to what is heard:
     the same, up to rounding, for less work.
-
-    Parameters
-    ----------
-    mlp
-        MLP_msg or MLP'_msg.
-    edges
-        Embeddings.
-    listeners
-        The node that hears each edge.
-    batch
-        What the edges belong to.
-    parameters
-        Of the network.
     """
 
     def __init__(
@@ -178,11 +160,6 @@ class LstmEncoder(nn.Module):
     """Embeds each op by an LSTM over the ops in topological order: the graph as a sequence (GAS, 5.2).
 
     Edges are not seen. The paper does not say more; here the LSTM has one layer and one direction (eq. 6 to 11).
-
-    Parameters
-    ----------
-    parameters
-        Parameters of the network.
     """
 
     def __init__(self, parameters: RegalNetworkParameters) -> None:
@@ -203,13 +180,7 @@ def make_encoder(parameters: RegalNetworkParameters) -> nn.Module:
 
 
 class RegalNetwork(nn.Module):
-    """From graphs to a distribution over the actions of their ops.
-
-    Parameters
-    ----------
-    parameters
-        Parameters that decide its shape.
-    """
+    """From graphs to a distribution over the actions of their ops."""
 
     def __init__(self, parameters: RegalNetworkParameters) -> None:
         super().__init__()
@@ -236,13 +207,7 @@ class RegalNetwork(nn.Module):
 
 
 class BaselineNetwork(nn.Module):
-    """The scalar baseline b(G) = MLP_b(mean of MLP_g(h_v)), with an encoder of its own (end of 4.2).
-
-    Parameters
-    ----------
-    parameters
-        Parameters of the network that it is the baseline of.
-    """
+    """The scalar baseline b(G) = MLP_b(mean of MLP_g(h_v)), with an encoder of its own (end of 4.2)."""
 
     def __init__(self, parameters: RegalNetworkParameters) -> None:
         super().__init__()
@@ -258,6 +223,6 @@ class BaselineNetwork(nn.Module):
         return expected
 
 
-def load_network(path: str | Path, device: str = "cpu") -> RegalNetwork:
+def load_network(path: str | Path) -> RegalNetwork:
     """Read what `write_network` wrote; see `read_network`."""
-    return read_network(path, RegalNetworkParameters, RegalNetwork, "schedopt train regal", device)
+    return read_network(path, RegalNetworkParameters, RegalNetwork, "schedopt train regal")

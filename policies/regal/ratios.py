@@ -51,13 +51,6 @@ def ratios(problem: Problem, found: float) -> FloatArray:
 
     Of the whole graph: the critical path and the makespan found against all runtimes, what a tensor takes to send
     against the mean runtime, what all take to send against all runtimes, and the logarithm of the number of ops.
-
-    Parameters
-    ----------
-    problem
-        On several devices; on a machine times and links are averages over devices.
-    found
-        The least value that a short search found, bytes or microseconds.
     """
     of_ops, of_graph = (_memory_ratios if problem.task == "memory" else _runtime_ratios)(problem, found)
     ops = problem.graph.num_ops
@@ -121,7 +114,7 @@ def _alive(graph: CostGraph, makes: BoolArray) -> FloatArray:
 
 def _runtime_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], list[float]]:
     graph, ops = problem.graph, problem.graph.num_ops
-    runtime = graph.runtime if problem.is_plain else mean_times(problem)
+    runtime = mean_times(problem)
     mean, total = float(runtime.mean()) or 1.0, float(runtime.sum()) or 1.0
     share = total / problem.devices
     sending = _sending(problem)

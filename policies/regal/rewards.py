@@ -135,21 +135,7 @@ def found_value(start: Start, actions: NDArray[Any], parameters: ActionParameter
 def make_case(
     known: Case | Callable[[], CostGraph], setting: Setting, seed: int, evaluations: int | None, teacher: str
 ) -> Case:
-    """Return a case with what is asked for, in a worker.
-
-    Parameters
-    ----------
-    known
-        The case as far as it is known, or what gives the graph.
-    setting
-        What all searches of the run share.
-    seed
-        Seed of all searches.
-    evaluations
-        Number of evaluations of the plain search; None if it is not asked for.
-    teacher
-        Name of the teacher whose actions are asked for; empty for none.
-    """
+    """Return a case with what is asked for, in a worker."""
     if not isinstance(known, Case):
         problem = setting.problem(known())
         bound = lower_bound(problem)
@@ -202,15 +188,6 @@ class DrawnGraphs:
     """The graphs of a recipe from a number on; none is left out as a duplicate.
 
     Each is drawn when it is first needed, and kept as a file: a filter may cost far more than what a graph is for.
-
-    Parameters
-    ----------
-    recipe
-        What is drawn.
-    first, count
-        Number of the first graph, and how many there are.
-    folder
-        Folder of the files, which is made with the first of them.
     """
 
     def __init__(self, recipe: Recipe, first: int, count: int, folder: Path) -> None:
@@ -249,19 +226,7 @@ def _drawn(recipe: Recipe, number: int, file: Path) -> CostGraph:
 
 
 class Cases:
-    """The cases of some graphs: made by workers ahead of time, and kept.
-
-    Parameters
-    ----------
-    graphs
-        The graphs that cases are made of.
-    setting
-        What all searches of the run share.
-    workers
-        Processes that make the cases.
-    file
-        Keeps what plain BRKGA finds, by graph, seed and evaluations.
-    """
+    """The cases of some graphs: made by workers ahead of time, and kept."""
 
     def __init__(self, graphs: Graphs, setting: Setting, workers: Workers, file: JsonLines) -> None:
         self.graphs, self.setting, self._workers, self._file = graphs, setting, workers, file
@@ -283,17 +248,7 @@ class Cases:
             self._begun[asked] = self._workers.start(make_case, *arguments)
 
     def get(self, visit: Visit, evaluations: int | None = None, teacher: str = "") -> Case:
-        """Return a case.
-
-        Parameters
-        ----------
-        visit
-            Number of the graph, and seed.
-        evaluations
-            Number of evaluations of the plain search whose value the case is to have; by default it has none.
-        teacher
-            Name of the teacher whose actions the case is to have; by default it has none.
-        """
+        """Return a case."""
         self.begin(visit, evaluations, teacher)
         if made := self._begun.pop((visit, evaluations, teacher), None):
             self._keep(visit, made(), evaluations, teacher)

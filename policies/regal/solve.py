@@ -10,10 +10,9 @@ from ...core.base.errors import UsageError
 from ...core.problem.problem import Problem
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter
-from ...core.search.search import Search, Stopped
+from ...core.search.search import Cancelled, Search
 from ...core.solvers.placements import brkga
 from ...core.solvers.placements.brkga import GeneDistribution, evolve
-from ...core.solvers.placements.machine_chromosomes import MachineChromosomes
 from ...core.solvers.placements.random_keys import Chromosomes
 from ..networks.shipped import described, digests, network_of, weights_of
 from .actions import Taken
@@ -115,9 +114,8 @@ def solve(search: Search, parameters: Parameters) -> None:
     if parameters.search == "brkga":
         evolve(search, brkga.Parameters(), distribution)
         return
-    kind = Chromosomes if search.problem.is_plain else MachineChromosomes
-    with kind(search) as chromosomes:
-        while not search.must_stop():
+    with Chromosomes(search) as chromosomes:
+        while not search.exhausted():
             rows = int(min(MOST_ROWS, search.evaluations_left))
             chromosomes.price(distribution.sample(search.rng, rows, chromosomes.genes))
 
@@ -127,11 +125,6 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
 
     The features take at most half of the evaluations, and end with the generation in which half of the time has passed.
     Where the graph is too large for the network, all genes stay uniform, and a note says so.
-
-    Parameters
-    ----------
-    search, parameters
-        The same as for `solve`.
     """
     import torch
 
@@ -142,31 +135,31 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
     from .distributions import taken_actions
     from .features import searched_graph
 
-    if search.must_stop():
+    if search.exhausted():
         return None
     network = _network(parameters.file(search.problem))
     evaluations = max(1.0, min(parameters.features, search.evaluations_left / 2))
     try:
         graph = searched_graph(search, int(evaluations), search.share_of_time(0.5))
-    except Stopped:
+    except Cancelled:
         return None
     name, edges = search.problem.graph.name, len(graph.edges)
     no_time = f"{name}: there was no time for {parameters.method}'s network; this is what plain brkga found"
-    if search.must_stop():
+    if search.exhausted():
         if search.timed_out:
-            search.notes.append(no_time)
+            search.note(no_time)
         return None
     if edges > MOST_EDGES:
         too_many = f"{edges:,} edges are too many for {parameters.method}'s network, which takes {MOST_EDGES:,}"
-        search.notes.append(f"{name}: {too_many}; all genes are drawn as plain brkga draws them")
+        search.note(f"{name}: {too_many}; all genes are drawn as plain brkga draws them")
         return GeneDistribution()
     try:
         with torch.inference_mode(), using_threads(1), heeding(search, network):
             policy = network(multigraph_batch([graph], ratios=network.parameters_.ratios))
             taken = cast("Taken", parameters.actions or network.parameters_.taken)
             actions = taken_actions(policy, taken, lambda: int(search.rng.integers(2**62)))
-    except Stopped:
-        search.notes.append(no_time)
+    except Cancelled:
+        search.note(no_time)
         return None
     levels = network.parameters_.actions
     return dequantise(actions.numpy(), search.problem.graph, search.problem.devices, levels)

@@ -178,12 +178,7 @@ class _Concentrations(NamedTuple):
 
 
 def _cut(searched: SearchedGraph, rounds: int, weight: NDArray[Any], order: IndexArray | None = None) -> FloatArray:
-    """Return mean affinities that put ops on devices: few edges between devices, about the same weight on each.
-
-    How often the search had an op on each device is averaged over neighbours again and again; what then differs from
-    the mean of all ops changes along few edges, as in spectral partitioning. Prices of the devices even their weights
-    out. With an order, what differs from the mean of the ops around in the order decides.
-    """
+    """Return mean affinities that put ops on devices: few edges between devices, about the same weight on each."""
     graph, devices = searched.problem.graph, searched.problem.devices
     ops = graph.num_ops
     weight = weight + max(weight.max(), 1e-300) * 1e-9

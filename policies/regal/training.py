@@ -54,25 +54,6 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     numbers of BRKGA, which come after those of its features.
 
     A validation runs what `schedopt solve --method regal` runs: its budget holds the evaluations of the features.
-
-    Parameters
-    ----------
-    folder
-        Folder of the run, which is made if there is none.
-    parameters
-        Everything that decides the weights.
-    graphs, validation
-        Given graphs to train and to validate on; by default synthetic ones are drawn.
-    jobs
-        Number of processes that search, on which the weights do not depend; 1 by default.
-
-    Raises
-    ------
-    UsageError
-        If the checkpoint in the folder is of an older version or a run with other settings or graphs, the weights to
-        start from are for another task, or there is no such device.
-    FormatError
-        If the checkpoint or the weights to start from cannot be read.
     """
 
     kind: ClassVar[RunKind[TrainingParameters, Place]] = KIND
@@ -201,10 +182,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         return loss
 
     def _rewards(self, phase: Phase, cases: Sequence[Case], actions: Iterable[Tensor]) -> FloatArray:
-        """Return -o_a / o_s for actions, each of shape `(count, nodes, heads)`; shape `(..., count, graphs)`.
-
-        The workers begin with those that are there already.
-        """
+        """Return -o_a / o_s for actions, each of shape `(count, nodes, heads)`; shape `(..., count, graphs)`."""
         begun = []
         ends = np.cumsum([len(case.searched.nodes) for case in cases])[:-1]
         for of_policy in actions:
@@ -313,17 +291,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
 
 
 def bandit_loss(log_probability: Tensor, rewards: FloatArray, expected: Tensor | None) -> Tensor:
-    """Return a loss whose gradient is minus that of the expected reward, estimated by REINFORCE (4.1; Williams 1992).
-
-    Parameters
-    ----------
-    log_probability
-        Log-probability of the actions drawn, shape `(samples, graphs)`.
-    rewards
-        Rewards of these actions, of the same shape.
-    expected
-        Baseline b(G), shape `(graphs,)`; None for leave-one-out, the mean of the other samples' rewards.
-    """
+    """Return a loss with minus the gradient of the expected reward, by REINFORCE (4.1; Williams 1992)."""
     others = (rewards.sum(0) - rewards) / max(len(rewards) - 1, 1)
     baseline = others if expected is None else expected.detach().cpu().numpy()
     advantage = torch.from_numpy(rewards - baseline).to(log_probability)

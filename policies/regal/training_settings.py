@@ -116,13 +116,6 @@ def recipe(method: str, task: Task, devices: int) -> TrainingParameters:
     """Return the settings that made the shipped weights of a method, but on a CPU; the paper's until there are any.
 
     Those are A.14's for memory, and A.16's, with the network for synthetic graphs, for the makespan.
-
-    Parameters
-    ----------
-    method
-        Name of the method, `regal` or `gas`.
-    task, devices
-        What is minimised, `memory` or `runtime`, and on how many devices.
     """
     file = SHIPPED / f"{method}-{task}.yaml"
     if file.exists():

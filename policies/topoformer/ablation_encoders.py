@@ -17,15 +17,7 @@ from .encoders import AttentionEncoder
 
 
 class MlpEncoder(nn.Module):
-    """Embeds each op by its own features alone: the layers without their messages (eq. 5).
-
-    Parameters
-    ----------
-    inputs
-        Number of features per op.
-    layers, width
-        Number of layers, and width of the embeddings, as Topoformer's.
-    """
+    """Embeds each op by its own features alone: the layers without their messages (eq. 5)."""
 
     def __init__(self, inputs: int, layers: int, width: int) -> None:
         super().__init__()
@@ -44,18 +36,7 @@ class MlpEncoder(nn.Module):
 
 
 class TransformerEncoder(AttentionEncoder):
-    """Embeds each op with attention to all ops of its graph, itself included.
-
-    Parameters
-    ----------
-    inputs
-        Number of features per op.
-    layers, width
-        Number of layers, and width of the embeddings, as Topoformer's.
-    heads, head_width
-        Number of attention heads, and the width of each one's queries, keys and values. The paper does not say how
-        many; Topoformer has 70 in all, of 64.
-    """
+    """Embeds each op with attention to all ops of its graph, itself included."""
 
     def __init__(self, inputs: int, layers: int, width: int, heads: int, head_width: int) -> None:
         super().__init__(inputs, width, (_Attention(width, heads, head_width) for _ in range(layers)))
@@ -89,18 +70,6 @@ class GatEncoder(AttentionEncoder):
 
     Heads are concatenated and projected to the width, as Topoformer's are. An op does not hear itself, for its own
     embedding is added to what it hears.
-
-    Parameters
-    ----------
-    inputs
-        Number of features per op.
-    layers, width
-        Number of layers, and width of the embeddings, as Topoformer's.
-    heads, head_width
-        Number of attention heads, and the width of each.
-    bidirectional
-        Whether the edges' reverses are edges too ("forward + backward"), as by default; else ops hear their producers
-        alone.
     """
 
     def __init__(

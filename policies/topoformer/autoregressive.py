@@ -69,15 +69,6 @@ class AutoregressiveDecoder(nn.Module):
     op; at the first step learned ones stand for the latter two. Heads attend with it to the ops that can be
     scheduled, and what they hear, projected, gives with each such op's key `k` the logit `C tanh(q k / sqrt(width))`,
     whose softmax is the distribution. Paper: 8 heads, C = 10, width 128 (here the encoder's).
-
-    Parameters
-    ----------
-    width
-        Width of the embeddings, a multiple of the heads.
-    heads
-        Number of heads of the glimpse.
-    clipping
-        Largest logit, C.
     """
 
     def __init__(self, width: int, heads: int = GLIMPSE_HEADS, clipping: float = 10.0) -> None:
@@ -95,20 +86,6 @@ class AutoregressiveDecoder(nn.Module):
 
         An order says what every step's context is, so all steps are computed at once. They take several floats per
         graph, row, step and op.
-
-        Parameters
-        ----------
-        embeddings
-            Embeddings of the ops by the encoder, shape `(graphs, ops, width)`.
-        batch
-            The graphs.
-        orders
-            Orders of each graph, as in `DecodedBatch`.
-
-        Returns
-        -------
-        Tensor
-            Shape `(graphs, rows)`; minus infinity if an op comes before one that it waits for.
         """
         graphs, rows, ops = orders.shape
         is_step = orders >= 0
@@ -137,20 +114,6 @@ class AutoregressiveDecoder(nn.Module):
 
         Of partial orders with the same executed set only the one of least peak is kept, of equal peaks the more
         probable. That is right for the peak, though here the probabilities of what follows differ with the order.
-
-        Parameters
-        ----------
-        embeddings, batch
-            Embeddings and graphs, as for `log_probability`.
-        buffers
-            Buffers of each graph.
-        width
-            Number of partial orders kept per graph; with one the order is the greedy one.
-
-        Returns
-        -------
-        DecodedBatch
-            One row per graph: collapsing leaves the order of least peak alone.
         """
         context = self._context(embeddings, batch)
         graphs, ops = batch.is_op.shape
@@ -223,11 +186,7 @@ class AutoregressiveDecoder(nn.Module):
         return values.view(*values.shape[:2], self.heads, -1).transpose(1, 2)
 
     def _distribution(self, context: _Context, last: Tensor, first: Tensor, ready: Tensor) -> Tensor:
-        """Return the log-probability of each op to be next, shape `(graphs, queries, ops)`, in float32.
-
-        `last` and `first`, shape `(graphs, queries)`, are ops, or the number of ops for none. A query without
-        ready ops, as of a graph that is complete, gets a distribution of no meaning.
-        """
+        """Return the log-probability of each op to be next, shape `(graphs, queries, ops)`, in float32."""
         graph = torch.arange(len(last), device=last.device)[:, None]
         queries = context.of_graph + context.of_last[graph, last] + context.of_first[graph, first]
         ready = ready | ~ready.any(2, keepdim=True)
@@ -242,11 +201,7 @@ class AutoregressiveDecoder(nn.Module):
 
 
 def _ready_at_each_step(chosen: Tensor, batch: GraphBatch) -> Tensor:
-    """Return whether each op could be scheduled at each step of each order, shape `(graphs, rows, steps, ops)`.
-
-    It can from the step after the last op that it waits for up to its own. `chosen` holds the number of ops where
-    there is no step.
-    """
+    """Return whether each op could be scheduled at each step of each order, shape `(graphs, rows, steps, ops)`."""
     graphs, rows, ops = chosen.shape
     steps = torch.arange(ops, device=chosen.device)
     position = chosen.new_full((graphs, rows, ops + 1), -1).scatter(2, chosen, steps.expand_as(chosen))[:, :, :ops]
@@ -258,15 +213,7 @@ def _ready_at_each_step(chosen: Tensor, batch: GraphBatch) -> Tensor:
 
 
 class _Beam:
-    """The partial orders of one graph.
-
-    Parameters
-    ----------
-    b
-        The graph.
-    width
-        Partial orders kept.
-    """
+    """The partial orders of one graph."""
 
     def __init__(self, b: Buffers, width: int) -> None:
         self._buffers, self._width, self._walk = b, width, forward_walk(b)

@@ -99,13 +99,7 @@ def relations_of(batch: GraphBatch) -> Relations:
 
 
 class Edges:
-    """Attention along a relation of few pairs.
-
-    Parameters
-    ----------
-    edges
-        Speakers and listeners, shape `(2, edges)`, as rows of the flattened `(graphs * ops)`.
-    """
+    """Attention along a relation of few pairs."""
 
     def __init__(self, edges: Tensor) -> None:
         self.speakers, self.listeners = edges
@@ -130,11 +124,6 @@ class Pairs:
 
     Each stretch is compared with the ops from its first speaker to its last alone. If the ops stand in a topological
     order, as those of most graphs do, that leaves out about half of the closure.
-
-    Parameters
-    ----------
-    pairs
-        Whether `[graph, listener, speaker]` is one, shape `(graphs, ops, ops)`.
     """
 
     def __init__(self, pairs: Tensor) -> None:
@@ -162,11 +151,6 @@ class TopologicalAttention(nn.Module):
 
     An op that has nobody to listen to along a relation hears zero there. Equation 4 adds the concatenation to the
     embedding, which fits no width but its own, so it is projected to the width.
-
-    Parameters
-    ----------
-    width, heads, head_width
-        Width of the embeddings, number of heads of each relation, and the width of each one's queries, keys and values.
     """
 
     def __init__(self, width: int, heads: Heads, head_width: int) -> None:
@@ -211,15 +195,7 @@ class Layer(nn.Module):
 
 
 class AttentionEncoder(nn.Module):
-    """Embeds each op by layers of attention; a subclass says who listens to whom.
-
-    Parameters
-    ----------
-    inputs, width
-        Number of features per op, and width of the embeddings.
-    attentions
-        Attention of each layer.
-    """
+    """Embeds each op by layers of attention; a subclass says who listens to whom."""
 
     def __init__(self, inputs: int, width: int, attentions: Iterable[nn.Module]) -> None:
         super().__init__()
@@ -240,18 +216,7 @@ class AttentionEncoder(nn.Module):
 
 
 class TopoformerEncoder(AttentionEncoder):
-    """Embeds each op, given the others and how they are related to it (Topoformer 4.1).
-
-    Parameters
-    ----------
-    inputs
-        Number of features per op.
-    layers, width
-        Number of layers, and width of the embeddings; the paper's are 4 and 256.
-    heads, head_width
-        Number of heads of each relation, and the width of each one's queries, keys and values; the paper's are 10 and
-        64.
-    """
+    """Embeds each op, given the others and how they are related to it (Topoformer 4.1)."""
 
     def __init__(self, inputs: int, layers: int, width: int, heads: Heads, head_width: int) -> None:
         super().__init__(inputs, width, (TopologicalAttention(width, heads, head_width) for _ in range(layers)))

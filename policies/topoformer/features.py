@@ -29,15 +29,6 @@ def op_features(graph: CostGraph, *, eigenvectors: int = 20, look: Callable[[], 
 
     The paper's graphs have one source and one target; where there are several, any of them counts, and each is
     at distance 0 from itself. Then come the eigenvectors of the Laplacian, see `positional_encoding`, not divided.
-
-    Parameters
-    ----------
-    graph
-        The graph, of any number of ops and components.
-    eigenvectors
-        Number of eigenvectors; 20 by default, as in the paper.
-    look
-        Called now and then, and may raise to end this; by default it does nothing.
     """
     sources, targets = graph.edges
     plain = np.column_stack(

@@ -32,15 +32,6 @@ def positional_encoding(graph: CostGraph, count: int, look: Callable[[], None] =
     eigenvectors is arbitrary.
 
     Columns have the norm sqrt(ops) rather than 1, so that entries do not shrink as graphs grow (ours).
-
-    Parameters
-    ----------
-    graph
-        The graph; its data and control edges count alike.
-    count
-        Number of columns.
-    look
-        Called now and then, and may raise to end this; by default it does nothing.
     """
     encoding = np.zeros((graph.num_ops, count))
     joined, ends = np.unique(np.concatenate(graph.edges), return_inverse=True)
@@ -107,12 +98,7 @@ def _by_inverse(laplacian: Any, trivial: Any, count: int, look: Callable[[], Non
 
 
 def _largest(apply: Callable[[Any], Any], trivial: Any, count: int, restarts: int) -> Any:
-    """Return the eigenvectors of the largest eigenvalues of a positive operator, the trivial ones left out.
-
-    Lanczos sees one copy of an eigenvalue at a time. So what is found is projected out and the search repeated until
-    the largest that is left is none larger than what is kept. The operator gets a tiny seeded diagonal, without
-    which Krylov spaces of symmetric graphs close early and ARPACK goes on from random vectors of its own.
-    """
+    """Return the eigenvectors of the largest eigenvalues of a positive operator, the trivial ones left out."""
     from scipy.sparse.linalg import LinearOperator, eigsh
 
     ops = trivial.shape[0]

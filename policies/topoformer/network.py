@@ -124,15 +124,7 @@ class Policy(Protocol):
 
 
 class PriorityPolicy:
-    """Orders from one priority per op (4.2).
-
-    Parameters
-    ----------
-    graphs
-        The graphs of the batch.
-    priorities
-        Normalised priorities, shape `(graphs, ops)`.
-    """
+    """Orders from one priority per op (4.2)."""
 
     def __init__(self, graphs: Sequence[EncodedGraph], priorities: Tensor) -> None:
         self.graphs, self.priorities = graphs, priorities
@@ -184,17 +176,7 @@ class PriorityPolicy:
 
 
 class AutoregressivePolicy:
-    """Orders op by op, each given those before it (appendix B).
-
-    Parameters
-    ----------
-    graphs, batch
-        The graphs, and the batch made of them.
-    embeddings
-        Embeddings of the ops by the encoder, shape `(graphs, ops, width)`.
-    decoder
-        What makes orders of the embeddings.
-    """
+    """Orders op by op, each given those before it (appendix B)."""
 
     def __init__(
         self, graphs: Sequence[EncodedGraph], batch: GraphBatch, embeddings: Tensor, decoder: AutoregressiveDecoder
@@ -247,11 +229,6 @@ class Network(nn.Module):
 
     The embeddings are normalised once more before the decoder, as those that normalise layer inputs do (Xiong et al.
     2020, which 4.1 follows); the paper does not say.
-
-    Parameters
-    ----------
-    parameters
-        Parameters that decide its shape.
     """
 
     def __init__(self, parameters: NetworkParameters) -> None:
@@ -271,15 +248,7 @@ class Network(nn.Module):
         return self.norm.weight.device
 
     def forward(self, graphs: Sequence[EncodedGraph], batch: GraphBatch | None = None) -> Policy:
-        """Return the policy for some graphs.
-
-        Parameters
-        ----------
-        graphs
-            The graphs.
-        batch
-            What `batch_of` makes of them, if it is known or was changed; by default it is made here.
-        """
+        """Return the policy for some graphs."""
         batch = (batch_of(graphs) if batch is None else batch).to(self.device)
         embeddings = self.norm(self.encoder(batch))
         if self.parameters_.decoder == "autoregressive":
@@ -288,6 +257,6 @@ class Network(nn.Module):
         return PriorityPolicy(graphs, normalised_priorities(priorities, batch.is_op, self.parameters_.alpha))
 
 
-def load_network(path: str | Path, device: str = "cpu") -> Network:
+def load_network(path: str | Path) -> Network:
     """Read what `write_network` wrote; see `read_network`."""
-    return read_network(path, NetworkParameters, Network, "schedopt train topoformer", device)
+    return read_network(path, NetworkParameters, Network, "schedopt train topoformer")

@@ -33,22 +33,7 @@ class Decoded(NamedTuple):
 
 
 def normalised_priorities(priorities: Tensor, is_op: Tensor | None = None, alpha: float = 5.0) -> Tensor:
-    """Return priorities shifted and scaled to mean 0 and standard deviation `alpha` over each graph's ops (eq. 17).
-
-    Parameters
-    ----------
-    priorities
-        Priorities of the ops, shape `(..., ops)`.
-    is_op
-        Whether there is an op, or padding, which counts for nothing; of the same shape. By default nothing is padded.
-    alpha
-        Standard deviation (of the population) afterwards; 5 by default, as in the paper.
-
-    Returns
-    -------
-    Tensor
-        Same shape, at least float32; 0 where padded, and 0 throughout where all are equal up to rounding.
-    """
+    """Return priorities shifted and scaled to mean 0 and standard deviation `alpha` over each graph's ops (eq. 17)."""
     values = _at_least_float32(priorities)
     if is_op is None:
         is_op = torch.ones_like(values, dtype=torch.bool)
@@ -69,22 +54,6 @@ def order_log_probability(priorities: Tensor, orders: Tensor, ready_steps: Tenso
     each such stretch of steps is cut into at most 2 log2(ops) nodes of a binary tree over the steps; a node takes the
     log-sum-exp of the ops that have it, a step that of the nodes above it. Memory and time are
     O(rows ops log(ops)), all terms are added and none subtracted.
-
-    Parameters
-    ----------
-    priorities
-        Priorities of the ops, anything where padded; shape `(rows, ops)`.
-    orders
-        Orders, whole numbers; a graph of fewer ops has -1 in the last steps. Shape `(rows, ops)`. They are not checked:
-        what is returned for orders that are not topological has no meaning.
-    ready_steps
-        The first step at which each op could run (`core.kernels.orders.priority_orders.ready_steps`), anything
-        where padded; shape `(rows, ops)`.
-
-    Returns
-    -------
-    Tensor
-        Shape `(rows,)`, at least float32 (under autocast too), differentiable in the priorities.
     """
     rows, ops = orders.shape
     orders, first = orders.long(), ready_steps.long()
@@ -100,10 +69,7 @@ def order_log_probability(priorities: Tensor, orders: Tensor, ready_steps: Tenso
 
 
 def _log_sum_exp_of_stretches(values: Tensor, first: Tensor, last: Tensor) -> Tensor:
-    """Return per step the log-sum-exp of the values whose stretch `first` to `last` holds it, all `(rows, ops)`.
-
-    0 at a step of no stretch.
-    """
+    """Return per step the log-sum-exp of the values whose stretch `first` to `last` holds it, all `(rows, ops)`."""
     rows, ops = values.shape
     levels = max(ops - 1, 0).bit_length()
     leaves = 2**levels
@@ -124,12 +90,7 @@ def _log_sum_exp_of_stretches(values: Tensor, first: Tensor, last: Tensor) -> Te
 
 
 def _nodes_of_stretches(first: Tensor, last: Tensor, levels: int) -> Tensor:
-    """Return the nodes that make up the steps `first` to `last`, in a tree with `levels` levels above its leaves.
-
-    Node `i` is above `2i` and `2i + 1`; the leaf of step `t` is `t` + 2^levels. Up to two nodes per level are
-    needed; in place of the others stands a number past the leaves, one per op. Shape `(rows, ops)` becomes
-    `(rows, ops * 2 (levels + 1))`.
-    """
+    """Return the nodes that make up the steps `first` to `last`, in a tree with `levels` levels above its leaves."""
     leaves = 2**levels
     unused = torch.arange(2 * leaves, 2 * leaves + first.shape[1], device=first.device)
     low, high = first + leaves, last + leaves + 1
@@ -147,20 +108,7 @@ def _at_least_float32(values: Tensor) -> Tensor:
 
 
 def decode_greedy(graph: CostGraph | Buffers, priorities: Any) -> Decoded:
-    """Take the ready op of highest priority at each step, ties by index (4.2, item 1).
-
-    Parameters
-    ----------
-    graph
-        The graph to order.
-    priorities
-        Priorities of the ops, an array or tensor of shape `(ops,)` or `(rows, ops)`; the result has a row for each.
-
-    Raises
-    ------
-    ValueError
-        As for all decoders, if the priorities are not finite or not one per op.
-    """
+    """Take the ready op of highest priority at each step, ties by index (4.2, item 1)."""
     b = _buffers(graph)
     return _priced(b, priority_orders.greedy(b, _as_array(priorities)))
 

@@ -30,28 +30,7 @@ def searched_orders(
     on_order: Callable[[int], None] = lambda count: None,
     must_stop: Callable[[], bool] = lambda: False,
 ) -> list[IndexArray] | None:
-    """Return an order of low peak for each graph, or None if told to stop; those on disk are not searched for again.
-
-    Parameters
-    ----------
-    graphs
-        The graphs; the same one twice is searched once.
-    path
-        File with a line of JSON per order, to which each is added as soon as it is found; made if there is none.
-    evaluations, seed
-        Budget and seed of each search.
-    jobs
-        Number of worker processes, on which the orders do not depend; the default of 1 works in this one.
-    on_order
-        Called with the number of orders known, at first and after each search; does nothing by default.
-    must_stop
-        Asked after each search whether to stop; by default it never says so.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read or written, or is something else.
-    """
+    """Return an order of low peak for each graph, or None if told to stop; those on disk are not searched for again."""
     keys = [f"{graph_hash(graph)}-{evaluations}-{seed}" for graph in graphs]
     with closing(JsonLines(path, "orders", "delete the file to search again")) as file:
         known = {key: record.get("order") for key, record in file.records.items()}

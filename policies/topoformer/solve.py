@@ -20,8 +20,8 @@ from ...core.problem.schedule import Schedule
 from ...core.report.graph_summary import levels
 from ...core.search import parameters as base
 from ...core.search.parameters import parameter
-from ...core.search.registry import INPUT_METHOD, load, parameters_of
-from ...core.search.search import Search, Stopped
+from ...core.search.registry import INPUT_METHOD
+from ...core.search.search import Cancelled, Search
 from ...core.solvers.orders.baselines import reverse_postorder
 from ...core.solvers.placements.placed_orders import place
 from ..networks.shipped import digests, shipped, weights_file, weights_of
@@ -87,16 +87,6 @@ def shipped_weights(graph: CostGraph) -> Path:
     `topoformer-layered` was trained on layered graphs, in which ops at the same depth have the same costs: it is
     taken for graphs where output bytes and workspace depend on the depth alone, `topoformer-real` for all others. What
     is missing is replaced by the first that there is.
-
-    Parameters
-    ----------
-    graph
-        The graph to order.
-
-    Raises
-    ------
-    UsageError
-        If no weights are shipped.
     """
     files = {file.stem: file for file in shipped("topoformer")}
     name = "topoformer-layered" if _costs_depend_on_depth_alone(graph) else "topoformer-real"
@@ -128,7 +118,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     parameters
         Decoder, its width, and weights.
     """
-    if search.must_stop():
+    if search.exhausted():
         return
     orders = _orders_by_network(search, parameters)
     if orders is None:
@@ -148,7 +138,7 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
     graph = search.problem.graph
     instead = f"this is the better order of {' and '.join(NEXT_BEST)}"
     if graph.num_ops > MOST_OPS:
-        search.notes.append(
+        search.note(
             f"{graph.name}: {graph.num_ops:,} ops are too many for topoformer, which takes {MOST_OPS:,}; {instead}"
         )
         return None
@@ -159,9 +149,9 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
             with torch.inference_mode(), heeding(search, network):
                 policy = network([encode(graph, network.parameters_.eigenvectors, partial(stop_if_due, search))])
                 return _decode(search, parameters, policy)
-    except Stopped:
+    except Cancelled:
         instead = f"this is the order of {NEXT_BEST[-1]}"
-    search.notes.append(f"{graph.name}: topoformer's network had no time to finish; {instead}")
+    search.note(f"{graph.name}: topoformer's network had no time to finish; {instead}")
     return None
 
 
@@ -186,29 +176,29 @@ def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArra
     width = kept = 1 if parameters.decode == "greedy" else int(min(parameters.width, most))
     passes = min(parameters.passes, most - kept) if is_bounded else 0
     priorities = policy.of_ops() if isinstance(policy, PriorityPolicy) else None
-    tighten = partial(tightened, graph.buffers, priorities=priorities, bound=bound, must_stop=search.must_stop)
+    tighten = partial(tightened, graph.buffers, priorities=priorities, bound=bound, must_stop=search.exhausted)
     if parameters.decode == "greedy":
         (decoded,) = policy.greedy()
     elif parameters.decode == "sample":
         (decoded,) = policy.sample(width, search.rng)
     elif parameters.decode == "beam" and passes >= 1:  # below the greedy order, which counts as a pass
         first, done = tighten(policy.greedy()[0], most=passes - 1)
-        (found,) = policy.beam(width, int(first.peaks[0]), search.must_stop)
+        (found,) = policy.beam(width, int(first.peaks[0]), search.exhausted)
         decoded, passes, kept = found, passes - 1 - done, kept + 1 + done
         if not len(found.orders):  # none is below it, and it is tightened already
             decoded, passes = first, 0
     elif parameters.decode == "beam":
-        (decoded,) = policy.beam(width, must_stop=search.must_stop)
+        (decoded,) = policy.beam(width, must_stop=search.exhausted)
         if not len(decoded.orders):  # told to stop
             (decoded,) = policy.greedy()
     else:
         assert isinstance(policy, PriorityPolicy)  # `Parameters` refuses others
-        decoded, kept = policy.two_way(width, most, bound, search.must_stop)
+        decoded, kept = policy.two_way(width, most, bound, search.exhausted)
         passes = 0
     decoded, done = tighten(decoded, most=passes)
     kept += done
     orders = decoded.orders[np.argsort(decoded.peaks, kind="stable")]
-    search.evaluations += kept
+    search.spend(kept)
     search.offer(Schedule.single_device(orders[0]))
     return orders
 
@@ -217,16 +207,13 @@ def _next_best(search: Search) -> IndexArray:
     """Offer the better order of the methods that take the network's place; return it, shape `(1, ops)`."""
     for name in NEXT_BEST:
         if search.evaluations_left >= 1:
-            search.working = name
-            load(name)(search, parameters_of(name))
+            search.run(name)
     graph = search.problem.graph
     if search.best is None and graph.num_ops <= LARGEST_ANYHOW:  # told to stop before either was made
-        search.working = NEXT_BEST[-1]
-        search.offer_order(reverse_postorder(graph))
+        search.offer_order(reverse_postorder(graph), by=NEXT_BEST[-1])
     elif search.best is None:
-        search.working = INPUT_METHOD
-        search.offer_order(graph.input_order)
-        search.notes.append(f"{graph.name}: there was no time for any of these; this is the order of the file")
+        search.offer_order(graph.input_order, by=INPUT_METHOD)
+        search.note(f"{graph.name}: there was no time for any of these; this is the order of the file")
     assert search.best is not None
-    search.working = search.found_by
+    search.credit(search.found_by)
     return search.best.op_order()[None]

@@ -35,22 +35,6 @@ def tightened(
     pass goes through. Where both ends are stuck the next order follows, and after all of them the best one again, by
     beams that keep up to the last of `WIDTHS`; then passes by the priorities, drawn, and if these found something, the
     beams again.
-
-    Parameters
-    ----------
-    b
-        The graph.
-    decoded
-        The orders; those of least peak are tightened first.
-    priorities
-        Priorities of the ops, shape `(ops,)`, whose sums with Gumbel noise (of fixed random numbers) are those of the
-        passes that are drawn; by default there are none.
-    most
-        Passes in all, a beam counting as many as it is wide; by default there is no such number.
-    bound
-        A peak in bytes, persistent ones left out, that no order can beat: all ends there. 0 by default.
-    must_stop
-        Asked before each pass, and in the midst of it, whether to stop; by default it never says so.
     """
     passes = _Passes(b, decoded, most, bound, must_stop)
     for row in np.argsort(decoded.peaks, kind="stable"):
@@ -64,13 +48,7 @@ def tightened(
 
 
 class _Passes:
-    """Orders, their peaks, and the passes that were made.
-
-    Parameters
-    ----------
-    b, decoded, most, bound, must_stop
-        As for `tightened`.
-    """
+    """Orders, their peaks, and the passes that were made."""
 
     def __init__(self, b: Buffers, decoded: Decoded, most: float, bound: int, must_stop: Callable[[], bool]) -> None:
         self.buffers, self.most, self.bound, self.must_stop = b, most, bound, must_stop

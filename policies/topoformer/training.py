@@ -43,30 +43,7 @@ KIND = RunKind("topoformer", TrainingParameters, RolloutPlace)
 
 
 class Trainer(PhasedTrainer[Phase, list[Example]]):
-    """A run of Topoformer's training.
-
-    Parameters
-    ----------
-    folder
-        Folder of the run, which is made if there is none.
-    parameters
-        Everything that decides the weights.
-    graphs, orders
-        Given graphs to train on, and an order of each to imitate; by default layered graphs are drawn.
-    validation, validation_orders
-        Given graphs to validate on, by default layered ones, and the orders that the policy's are compared with, by
-        default the graphs' input orders.
-    jobs
-        Number of processes that prepare graphs, on which the weights do not depend; 1 by default.
-
-    Raises
-    ------
-    UsageError
-        If the checkpoint in the folder is of a run with other settings or graphs, a graph has too many ops, there is no
-        order to imitate, or no such device.
-    FormatError
-        If the checkpoint or the weights to start from cannot be read.
-    """
+    """A run of Topoformer's training."""
 
     kind: ClassVar[RunKind[TrainingParameters, RolloutPlace]] = KIND
     parameters: TrainingParameters
@@ -255,15 +232,7 @@ def flipped(batch: GraphBatch, rng: np.random.Generator) -> GraphBatch:
 
 
 def advantages(costs: FloatArray, rollout: FloatArray | None) -> FloatArray:
-    """Return costs above the baseline, as a share of it (eq. 9 without the gradient; the share suits all sizes).
-
-    Parameters
-    ----------
-    costs
-        Peaks of the samples, shape `(graphs, samples)`.
-    rollout
-        Peaks of the baseline's greedy orders, shape `(graphs, 1)` (eq. 10); None for leave-one-out.
-    """
+    """Return costs above the baseline, as a share of it (eq. 9 without the gradient; the share suits all sizes)."""
     baseline = rollout
     if baseline is None:
         baseline = (costs.sum(1, keepdims=True) - costs) / (costs.shape[1] - 1)

@@ -84,20 +84,7 @@ def make_example(eigenvectors: int, pair: tuple[CostGraph, IndexArray | None]) -
 def layered_batches(
     source: Source, epoch: int, ranges: Sequence[range], jobs: int = 1
 ) -> Generator[list[Example], None, None]:
-    """Yield batches of layered graphs.
-
-    Parameters
-    ----------
-    source
-        Source of the graphs.
-    epoch
-        Number of the epoch, which decides its graphs.
-    ranges
-        Numbers of the graphs of each batch.
-    jobs
-        Number of worker processes that draw ahead, on which the graphs do not depend; with 1, the default, there are
-        none.
-    """
+    """Yield batches of layered graphs."""
     yield from map_in_order(partial(source.examples, epoch), ranges, jobs)
 
 
@@ -118,8 +105,7 @@ def encoded_examples(
 def good_order(graph: CostGraph, width: int, rng: np.random.Generator) -> IndexArray:
     """Return an order of low peak: a backward beam over sets of last ops, with safe moves up to the largest op need."""
     b = graph.buffers
-    search = Search(Problem(graph))
-    search.rng = rng
+    search = Search(Problem(graph), seed=rng)
     beam = run_beam(search, b, width, UNLIMITED, is_backward=True, floor=int((b.own + b.workspace).max()))
     assert beam.chosen is not None
     return np.ascontiguousarray(beam.chosen[::-1])

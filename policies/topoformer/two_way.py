@@ -30,22 +30,6 @@ def decode_two_way(
     The first beam goes forward without a limit, as the paper's. Each that follows keeps below the best peak so far; one
     that finds nothing is followed by one from the other end, and when both ends found nothing, by beams of twice the
     width, up to `WIDER` times the first.
-
-    Parameters
-    ----------
-    b
-        The graph.
-    priorities
-        Priorities of the ops, shape `(ops,)`.
-    width
-        Partial orders that the first beams keep.
-    most
-        Partial orders that all beams together may keep, but for the first beam; by default there is no such number.
-    bound
-        A peak in bytes, persistent ones left out, that no order can beat: the search ends there. 0 by default.
-    must_stop
-        Asked before each beam, and in the midst of it, whether to stop; by default it never says so. A first beam that
-        is stopped leaves the greedy order.
     """
     found = beam(b, priorities, width, must_stop=must_stop)
     if not len(found.orders):

@@ -40,24 +40,7 @@ class ChainedRun:
 
 
 def read_chain(recipe: str, method: str, kind: type[Any]) -> list[ChainedRun]:
-    """Read the runs of a recipe, in turn.
-
-    Parameters
-    ----------
-    recipe
-        Name of shipped weights, or else a file.
-    method
-        Name of the method that is trained.
-    kind
-        The dataclass of its settings.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read or is no recipe.
-    UsageError
-        If it is for another method, or a setting is wrong.
-    """
+    """Read the runs of a recipe, in turn."""
     shipped = RECIPES / f"{recipe}.yaml"
     path = shipped if shipped.exists() else Path(recipe)
     values = read_yaml(path)

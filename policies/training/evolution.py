@@ -15,13 +15,7 @@ def directions(pairs: int, size: int, rng: np.random.Generator) -> Tensor:
 
 
 def centred_ranks(fitness: FloatArray) -> FloatArray:
-    """Return the ranks of all values, scaled to -0.5 for the smallest and 0.5 for the largest; equals share a rank.
-
-    Parameters
-    ----------
-    fitness
-        At least two values, in an array of any shape.
-    """
+    """Return the ranks of all values, scaled to -0.5 for the smallest and 0.5 for the largest; equals share a rank."""
     values = fitness.ravel()
     below = (values[None, :] < values[:, None]).sum(1)
     equal = (values[None, :] == values[:, None]).sum(1)
@@ -34,15 +28,6 @@ def estimated_gradient(fitness: FloatArray, directions: Tensor, sigma: float) ->
 
     Salimans et al., algorithm 1, on pairs of opposite perturbations (section 2): the sum over them of the directions
     times half the difference of the two values, divided by their number and sigma.
-
-    Parameters
-    ----------
-    fitness
-        Values at the parameters plus and minus sigma times each direction, shape `(2, pairs)`; more is better.
-    directions
-        Directions of the perturbations, shape `(pairs, size)`.
-    sigma
-        Length of the perturbations, as a factor of the directions.
     """
     halves = torch.from_numpy((fitness[0] - fitness[1]) / 2).to(directions)
     return halves @ directions / (len(directions) * sigma)

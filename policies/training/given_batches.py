@@ -16,17 +16,7 @@ Given = TypeVar("Given")
 def given_batches(
     examples: Sequence[Given], seed: int, epoch: int, ranges: Sequence[range]
 ) -> Generator[list[Given], None, None]:
-    """Yield batches of what is given.
-
-    Parameters
-    ----------
-    examples
-        What is taken in turns: in each turn all of them, in an order of its own.
-    seed, epoch
-        Numbers that decide the orders.
-    ranges
-        Numbers of the examples of each batch, counted on through the turns.
-    """
+    """Yield batches of what is given."""
     count = len(examples)
     for indices in ranges:
         places = (divmod(index, count) for index in indices)

@@ -46,33 +46,6 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     A folder with a checkpoint is gone on with: killed at any moment and started again, a run gives the same weights,
     bit for bit on one thread of a CPU. A trainer makes its network by `_first_network`, then calls `_set_up`; all
     random choices of a step come from `_rng`.
-
-    Parameters
-    ----------
-    folder
-        Folder of the run, which is made if there is none.
-    parameters
-        Everything that decides the weights.
-    graphs, validation
-        Given graphs to train and to validate on; empty for generated ones.
-    jobs
-        Number of worker processes, on which the weights do not depend.
-
-    Raises
-    ------
-    UsageError
-        If there is no such device.
-    FormatError
-        If the checkpoint in the folder cannot be read.
-
-    Attributes
-    ----------
-    kind
-        What tells these runs from others.
-    network
-        What is trained; its `parameters_` decide its shape.
-    optimiser
-        Of all that is trained.
     """
 
     kind: ClassVar[RunKind[Any, Any]]
@@ -98,11 +71,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         self._clock = self._checkpointed = 0.0
 
     def _first_network(self, load: Callable[[Path], Module], make: Callable[[Any], Module]) -> Module:
-        """Return the network to train: loaded if there are weights to start from, or made from its parameters.
-
-        A checkpoint's is made from the parameters there, and gets its weights by `_set_up`: those to start from may be
-        gone.
-        """
+        """Return the network to train: loaded if there are weights to start from, or made from its parameters."""
         if self._checkpoint is not None:
             return make(self._checkpoint.network)
         if self.parameters.start:
@@ -110,10 +79,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         return make(self.parameters.network)
 
     def _set_up(self, trained: Iterable[nn.Parameter], **networks: nn.Module) -> None:
-        """Make the optimiser of what is trained, and take up the run of the checkpoint, if there is one.
-
-        `networks` are what a checkpoint keeps, by name.
-        """
+        """Make the optimiser of what is trained, and take up the run of the checkpoint, if there is one."""
         self._networks = networks
         for network in networks.values():
             network.train().to(self.parameters.device)
@@ -173,8 +139,8 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         """Whether there is no step left to do."""
         return bool(self.place.phase == len(self.parameters.phases))
 
-    def _phase(self, number: int | None = None) -> Any:
-        return self.parameters.phases[self.place.phase if number is None else number]
+    def _phase(self) -> Any:
+        return self.parameters.phases[self.place.phase]
 
     def run(
         self,
@@ -183,30 +149,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         on_epoch: Callable[[dict[str, float]], None] = lambda line: None,
         on_graph: OnGraph = ignored,
     ) -> bool:
-        """Train from where the run is to the end; whether it got there.
-
-        Parameters
-        ----------
-        on_step
-            Called after each step; does nothing by default.
-        must_stop
-            Asked after each step and each graph of a validation; if it says so, a checkpoint is written and the run
-            ends. By default it never does.
-        on_epoch
-            Called with each new line of the curve: after each epoch, and before the first. It does nothing by default.
-        on_graph
-            Called in a validation with what is done with its graphs, with how many, and of how many; does nothing by
-            default.
-
-        Raises
-        ------
-        TrainingError
-            If a step's loss or gradient is not a number; the last checkpoint stays.
-        FormatError
-            If the folder cannot be written to.
-        ClusterError
-            If the cluster in use is gone; a checkpoint is written.
-        """
+        """Train from where the run is to the end; whether it got there."""
         if self.is_finished:
             return True
         open_folder(self.folder, self.parameters, self.place)
@@ -295,7 +238,8 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
 
     def _share_done(self, phase: Phase) -> float:
         """Return the share of all steps' work that is done."""
-        sizes = [p.epochs * self._size_of_epoch(p) for p in map(self._phase, range(len(self.parameters.phases)))]
+        phases: Any = self.parameters.phases
+        sizes = [p.epochs * self._size_of_epoch(p) for p in phases]
         done = sum(sizes[: self.place.phase])
         here = self._size_of_epoch(phase) * (self.place.epoch + self.place.batch / phase.steps)
         return float((done + here) / sum(sizes))
@@ -319,10 +263,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         must_stop: Callable[[], bool],
         on_graph: OnGraph,
     ) -> bool:
-        """Validate, keep the weights if they are the best so far, and go on to the next epoch; False if told to stop.
-
-        So a run begins, too.
-        """
+        """Validate, keep the weights if they are the best so far, go on to the next epoch; False if told to stop."""
         validation = self.validate(self.network, must_stop, on_graph)
         seconds = self._count_time()
         self.place.validation_seconds += seconds
@@ -386,10 +327,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextmanager
 def _repeatable(parameters: TrainingSettings) -> Iterator[None]:
-    """Make sums on a CPU come out the same each time, which gradients of indexing otherwise do not on two threads.
-
-    Products of matrices do so on one thread alone: on several, their shares differ with how many cores are free.
-    """
+    """Make sums on a CPU come out the same each time, which gradients of indexing otherwise do not on two threads."""
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(before or parameters.device == "cpu")
     try:

@@ -114,13 +114,7 @@ class Checkpoint(Generic[Settings, At]):
             )
 
     def write(self) -> None:
-        """Write the file, whole or not at all.
-
-        Raises
-        ------
-        FormatError
-            If it cannot be written.
-        """
+        """Write the file, whole or not at all."""
         about = {
             "schedopt": VERSION,
             "place": json.dumps(dataclasses.asdict(self.place)),
@@ -133,13 +127,7 @@ class Checkpoint(Generic[Settings, At]):
         write_atomically(self.path, save(self.tensors, about))
 
     def restore(self, networks: Mapping[str, nn.Module], optimiser: optim.Optimizer) -> None:
-        """Give the networks their weights and the optimiser its moments.
-
-        Raises
-        ------
-        FormatError
-            If they do not fit.
-        """
+        """Give the networks their weights and the optimiser its moments."""
         try:
             for prefix, network in networks.items():
                 network.load_state_dict({name: self.tensors[f"{prefix}.{name}"] for name in network.state_dict()})
@@ -165,13 +153,7 @@ def tensors_of(networks: Mapping[str, nn.Module], optimiser: optim.Optimizer) ->
 
 
 def read_checkpoint(folder: str | Path, kind: RunKind[Settings, At]) -> Checkpoint[Settings, At]:
-    """Read the checkpoint of a run.
-
-    Raises
-    ------
-    FormatError
-        If there is none, or the file is something else.
-    """
+    """Read the checkpoint of a run."""
     path = Path(folder) / CHECKPOINT
     try:
         with safe_open(str(path), "pt") as file:
@@ -201,15 +183,7 @@ def check_same(
     graphs: Sequence[CostGraph] = (),
     validation: Sequence[CostGraph] = (),
 ) -> None:
-    """Check that the run in a folder can be gone on with like this, before any work is done for it.
-
-    Raises
-    ------
-    UsageError
-        If it was begun with other settings, but for `checkpoint_seconds`, or graphs.
-    FormatError
-        If there is none.
-    """
+    """Check that the run in a folder can be gone on with like this, before any work is done for it."""
     read_checkpoint(folder, kind).check_same(parameters, hash_of(graphs, validation))
 
 
@@ -227,15 +201,7 @@ def has_checkpoint(folder: str | Path) -> bool:
 
 
 def check_ready(parameters: TrainingSettings, folder: str) -> None:
-    """Find before what takes long what would keep a run from starting; make its folder.
-
-    Raises
-    ------
-    UsageError
-        If there is no such device.
-    FormatError
-        If the folder cannot be made, or there are no such weights to start from.
-    """
+    """Find before what takes long what would keep a run from starting; make its folder."""
     check_device(parameters)
     if parameters.start and not has_checkpoint(folder):
         described(weights_file(parameters.start), ())
@@ -243,13 +209,7 @@ def check_ready(parameters: TrainingSettings, folder: str) -> None:
 
 
 def open_folder(folder: Path, parameters: TrainingSettings, place: Place) -> None:
-    """Make the folder, write the config, and drop what a run that was killed wrote after its last checkpoint.
-
-    Raises
-    ------
-    FormatError
-        If it cannot be made or written to.
-    """
+    """Make the folder, write the config, and drop what a run that was killed wrote after its last checkpoint."""
     make_folder(folder)
     try:
         for unfinished in folder.glob(".*.safetensors.*"):

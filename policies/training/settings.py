@@ -91,18 +91,5 @@ def check_device(parameters: TrainingSettings) -> None:
 
 
 def recipe_of(card: Path, kind: type[Settings]) -> Settings:
-    """Return the settings that made shipped weights, but on a CPU.
-
-    Parameters
-    ----------
-    card
-        The YAML file beside the weights, with the settings under `recipe`.
-    kind
-        The dataclass of the settings.
-
-    Raises
-    ------
-    FormatError, UsageError
-        If the card cannot be read, or its recipe does not fit.
-    """
+    """Return the settings that made shipped weights, but on a CPU."""
     return from_plain(kind, read_yaml(card)["recipe"] | {"device": "cpu"}, str(card))

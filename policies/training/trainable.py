@@ -53,24 +53,7 @@ class Work:
 
 
 class Trainable(ABC):
-    """The network of a method, as a command trains it; light until one of its methods is called.
-
-    Parameters
-    ----------
-    method
-        Its name in the registry.
-
-    Attributes
-    ----------
-    help
-        How the network is trained, after the registry's line.
-    drawn
-        What graphs it is trained on where none are given.
-    options
-        What a command asks for beside the settings: `task`, `devices`, `precision`.
-    columns
-        What of a line of the curve a report shows, and its heading.
-    """
+    """The network of a method, as a command trains it; light until one of its methods is called."""
 
     help: ClassVar[str]
     drawn: ClassVar[str]
@@ -95,13 +78,7 @@ class Trainable(ABC):
 
     @abstractmethod
     def trainer(self, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
-        """Return the trainer of a run, or None if told to stop before it is ready; what is done is kept in the folder.
-
-        Raises
-        ------
-        UsageError
-            If the folder holds another run, or a graph cannot be trained on.
-        """
+        """Return the trainer of a run, or None if told to stop before it is ready; the folder keeps what is done."""
 
     @abstractmethod
     def measured(self, measured: dict[str, float]) -> list[str]:

@@ -9,18 +9,15 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import schedopt
 from models.clusters import ENGINES, cluster, environment_of
 from schedopt.core.base.errors import WorkerRefusedError
 from schedopt.core.base.parallel import Workers, map_as_ended, map_in_order, using
-from schedopt.core.experiments.clusters.cluster import Cluster
-from schedopt.core.experiments.clusters.content import graph_content, pack, unpack
-from schedopt.core.experiments.clusters.worker import Kept, run_task
+from schedopt.core.experiments.clusters import Cluster, _Ray, _run
 from schedopt.core.experiments.runs import Run, in_parallel
 from schedopt.core.files.costgraph import read_graph, write_graph
 from schedopt.core.problem.problem import Problem
@@ -39,23 +36,8 @@ def graph():
     return builder.build()
 
 
-def test_a_graph_travels_by_its_content_and_is_one_object_where_it_arrives(graph):
-    name, content = graph_content(graph)
-    packed = pack((Problem(graph), [graph, graph]), lambda one: name)
-    assert len(packed) < len(content)
-    kept = Kept()
-    problem, graphs = unpack(packed, lambda name: kept.get(name, lambda: content))
-    assert graphs[0] is graphs[1] is problem.graph
-    assert problem.graph is not graph
-    assert problem.graph == graph
-    assert not any(a.flags.writeable for a in vars(problem.graph).values() if isinstance(a, np.ndarray))
-    assert kept.fetched == 1
-
-
 @pytest.mark.parametrize(("failing", "is_connected"), [(0, True), (2, True), (3, False)])
 def test_a_server_for_a_client_of_ray_that_dies_as_it_starts_is_asked_for_again(monkeypatch, failing, is_connected):
-    from schedopt.core.experiments.clusters.ray_engine import Engine
-
     asked = []
 
     def init(**given):
@@ -66,40 +48,14 @@ def test_a_server_for_a_client_of_ray_that_dies_as_it_starts_is_asked_for_again(
     fake = SimpleNamespace(init=init, remote=lambda **options: lambda function: function)
     monkeypatch.setitem(sys.modules, "ray", fake)
     with nullcontext() if is_connected else pytest.raises(ConnectionAbortedError):
-        Engine("ray://127.0.0.1:10001")
+        _Ray("ray://127.0.0.1:10001")
     assert asked == ["ray://127.0.0.1:10001"] * min(failing + 1, 3)
 
 
-def test_a_worker_keeps_the_graphs_that_came_last():
-    contents = {}
-    for ops in (2, 3, 4):
-        builder = schedopt.GraphBuilder(f"of {ops}")
-        for op in range(ops):
-            builder.add_op(f"op{op}", outputs=[8])
-        name, content = graph_content(builder.build())
-        contents[name] = content
-    first, second, third = contents
-    kept = Kept(most=len(contents[first]) + len(contents[second]))
-
-    def get(name):
-        return kept.get(name, lambda: contents[name])
-
-    assert get(first) is get(first)
-    assert kept.fetched == 1
-    get(second), get(first), get(third)
-    assert kept.fetched == 3
-    assert kept.size <= kept.most + len(contents[third])
-    get(third)
-    assert kept.fetched == 3
-    get(second)
-    assert kept.fetched == 4
-
-
-def test_a_task_of_another_version_is_refused(graph):
-    packed = pack((len, ([1, 2],)), lambda graph: None)
-    assert unpack(run_task(VERSION, packed, [], []), {}.__getitem__) == 2
+def test_a_task_of_another_version_is_refused():
+    assert _run(VERSION, lambda: 2) == 2
     with pytest.raises(WorkerRefusedError, match=rf"has schedopt {re.escape(VERSION)}, and this is 0\.1: install"):
-        run_task("0.1", packed, [], [])
+        _run("0.1", lambda: 2)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +93,19 @@ def test_an_engine_that_is_not_installed_is_named(run, tmp_path, graph, monkeypa
     assert result.stderr == f"error: {kind} is not installed; pip install 'schedopt[{kind}]'\n"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ENGINES)
+def test_an_address_that_accepts_and_says_nothing_is_an_error_within_15_seconds(run, tmp_path, graph, kind):
+    write_graph(graph, tmp_path / "chain.pbtxt")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"{'tcp' if kind == 'dask' else 'ray'}://127.0.0.1:{silent.getsockname()[1]}"
+        start = time.monotonic()
+        result = run("compare", tmp_path / "chain.pbtxt", "--methods", "input", "--backend", kind, "--address", address)
+    assert time.monotonic() - start < 15
+    assert (result.exit_code, result.stdout, len(result.stderr.strip().splitlines())) == (2, "", 1)
+    assert f"{address} is not reached" in result.stderr
+
+
 def _cells(path):
     return [{k: v for k, v in cell.items() if k not in TIMES} for cell in json.loads(path.read_text())["cells"]]
 
@@ -169,13 +138,12 @@ def test_everything_gives_the_same_on_a_cluster_as_here(run, tmp_path, kind):
         assert _points(tmp_path / "here.csv") == _points(tmp_path / "there.csv")
         _is_resumed(run, tmp_path, compared, there)
         _trainings_are_the_same(run, tmp_path, there)
-        with Cluster(kind, running.address) as workers, using(workers):
+        with closing(Cluster(kind, running.address)) as workers, using(workers):
             assert list(map_in_order(str, range(20))) == list(map(str, range(20)))
             errors = [future.exception() for _, future in map_as_ended(int, ["1", "no", "3"], 1)]
             assert sorted(type(error).__name__ for error in errors) == ["NoneType", "NoneType", "ValueError"]
             with Workers(1) as some:
                 assert {some.start(os.getpid)() for _ in range(4)}.isdisjoint({os.getpid()})
-            _graphs_travel_once(workers, read_graph(graphs[0]))
             _what_raises_costs_its_own_cell(read_graph(graphs[0]))
 
 
@@ -190,15 +158,6 @@ def _is_resumed(run, folder, compared, there):
     assert file.read_text().startswith(begun)
     assert file.read_text().count("\n") == 18
     assert _cells(folder / "resumed.json") == _cells(folder / "here.json")
-
-
-def _graphs_travel_once(workers, graph):
-    """Ask after each task how many graphs its worker has fetched."""
-    kept = "__import__('schedopt.core.experiments.clusters.worker', fromlist=['_kept'])._kept.fetched"
-    code = f"(__import__('os').getpid(), {kept}, graph.num_ops)"
-    told = [workers.submit(eval, code, {"graph": graph}).result() for _ in range(10)]
-    assert {ops for *_, ops in told} == {graph.num_ops}
-    assert len({(pid, fetched) for pid, fetched, _ in told}) == len({pid for pid, *_ in told})
 
 
 def _what_raises_costs_its_own_cell(graph):
@@ -232,7 +191,7 @@ def _begun(words, file):
     command = [sys.executable, "-m", "schedopt", *map(str, words), "--resume", str(file)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes, env=environment_of()) as process:
-        for _ in range(400):
+        for _ in range(1200):
             if process.poll() is not None or (file.exists() and file.read_bytes().count(b"\n") >= 1):
                 break
             time.sleep(0.1)
@@ -247,7 +206,7 @@ def test_a_worker_killed_loses_nothing_and_a_head_killed_ends_in_a_sentence(run,
     words = [*base, "--methods", "input,brkga:evaluations=50"]
     assert run(*words, "--output", tmp_path / "here.json").exit_code == 0
     with cluster(kind, tmp_path) as running:
-        with Cluster(kind, running.address) as workers, using(workers):
+        with closing(Cluster(kind, running.address)) as workers, using(workers):
             naps = [0.2 + number / 1000 for number in range(30)]
             ended = []
             for nap, future in map_as_ended(time.sleep, naps, 1):
@@ -263,7 +222,7 @@ def test_a_worker_killed_loses_nothing_and_a_head_killed_ends_in_a_sentence(run,
             stdout, stderr = process.communicate(timeout=120)
         assert process.returncode == 130, stderr
         assert f"kept in {file}" in stderr
-        with Cluster(kind, running.address) as workers:
+        with closing(Cluster(kind, running.address)) as workers:
             assert workers.submit(str, 7).result(timeout=120) == "7"  # no worker goes on with a run that nobody wants
         file = tmp_path / "runs.jsonl"
         with _begun(slow, file) as process:

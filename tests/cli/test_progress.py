@@ -22,8 +22,8 @@ def drawn(talk):
 
 
 def test_pieces_are_counted_and_texts_are_no_markup(talk):
-    with progress_bar(talk, "first", 5, done=1) as bar:
-        bar()
+    with progress_bar(talk, "first", 5) as bar:
+        bar(2)
         bar(2, what="[bold] of a graph")
     assert "4/5" in drawn(talk)
     assert "[bold] of a graph" in drawn(talk)

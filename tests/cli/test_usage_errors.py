@@ -11,7 +11,7 @@ import pytest
         ("--pins from", "must be from-graph, not 'from'"),
         ("--devices x", "must be a whole number, not 'x'"),
         ("--devices 1.5", "must be a whole number, not '1.5'"),
-        ("--seed -3", "must be at least 0, not '-3'"),
+        ("--width x", "must be a whole number, not 'x'"),
     ],
 )
 def test_a_value_that_cannot_be(run, diamond_file, words, said):

@@ -75,15 +75,3 @@ def batched(batch=2, *, width=8):
 
 def raising():
     raise ValueError("there is no such data set")
-
-
-class Largest(nn.Module):
-    """Returns a named tuple of PyTorch's own, which it cannot write to a file."""
-
-    def forward(self, x):
-        return (x + 1).topk(2)
-
-
-def largest():
-    """Return a model whose program cannot be saved."""
-    return Largest().eval(), torch.randn(3, 4)

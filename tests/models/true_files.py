@@ -67,8 +67,8 @@ def _schedule(path):
 def _jsonl(kind):
     def read(path):
         from schedopt.core.experiments.experiment import Experiment
+        from schedopt.core.experiments.options import ParetoOptions
         from schedopt.core.experiments.pareto.resume import SweepFile
-        from schedopt.core.experiments.pareto.settings import SweepSettings
         from schedopt.core.experiments.pareto.sweep import Sweep
         from schedopt.core.experiments.resume import ResumeFile
 
@@ -83,7 +83,7 @@ def _jsonl(kind):
             if comparison.cells:
                 comparison.summary(True), comparison.csv(), comparison.json()
         else:
-            sweep = Sweep(diamond(), SweepSettings(points=2, evaluations=20), 1)
+            sweep = Sweep(diamond(), ParetoOptions(points=2, evaluations=20))
             sweep.resume_from(SweepFile(path))
 
     return read

@@ -59,21 +59,7 @@ def family_command(
     filters: Callable[[dict[str, Any]], Iterable[Keep]] = lambda given: (),
     filter_options: Sequence[inspect.Parameter] = (),
 ) -> Callable[..., None]:
-    """Return the subcommand that draws graphs of a family and writes them where the options say.
-
-    Parameters
-    ----------
-    kind
-        The dataclass of the family's parameters; the first is the size of its graphs.
-    help
-        Of the subcommand.
-    written
-        The parameters' options that are called or written otherwise than their fields.
-    filters
-        Makes filters of the options' values; by default none.
-    filter_options
-        The options that it takes.
-    """
+    """Return the subcommand that draws graphs of a family and writes them where the options say."""
     size, *others = options_of(kind, written)
 
     def run(

@@ -37,18 +37,7 @@ class Output:
 
 
 def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Output:
-    """Decide where `graphs` graphs go from the command's options, or say why they cannot.
-
-    Parameters
-    ----------
-    ctx
-        With the options.
-    graphs
-        How many there are.
-    name
-        What the file of the only one, or the folder of several, is called where the options name none, and standard
-        output is a terminal.
-    """
+    """Decide where `graphs` graphs go from the command's options, or say why they cannot."""
     from ....core.base.errors import UsageError
     from ....core.base.names import unknown
     from ....core.files.atomic import check_writable
@@ -87,7 +76,7 @@ def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Output:
 def room_asked(ctx: typer.Context) -> tuple[Task, int] | None:
     """Return the task and the number of devices that `--improvable` asks about."""
     from ....core.base.errors import UsageError
-    from ....core.base.names import task_of, unknown
+    from ....core.base.names import one_of
 
     task, devices = ctx.params["improvable"], ctx.params["devices"]
     if task is None:
@@ -95,10 +84,8 @@ def room_asked(ctx: typer.Context) -> tuple[Task, int] | None:
             raise UsageError("--devices says where --improvable looks for room; give both, or neither")
         return None
     tasks: tuple[Task, ...] = ("memory", "runtime")
-    for known in tasks:
-        if task_of(task) == known:
-            return known, devices or (1 if known == "memory" else 2)
-    raise unknown("task", task, tasks)
+    known = one_of("task", task, tasks)
+    return known, devices or (1 if known == "memory" else 2)
 
 
 def finish_folder(

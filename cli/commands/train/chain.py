@@ -22,25 +22,7 @@ def check_alone(options: dict[str, Any]) -> None:
 
 
 def chained_works(recipe: str, trainable: Trainable, work: Work, talk: Talk) -> Iterator[Work]:
-    """Yield the runs of a recipe, each once the one before it is finished; a finished one is not done again.
-
-    Parameters
-    ----------
-    recipe
-        Name of shipped weights, or a file.
-    trainable
-        What is trained.
-    work
-        The folder of all runs, given graphs, jobs, and whether to go on; in place of settings a device, or None.
-    talk
-        Where notes go.
-
-    Raises
-    ------
-    UsageError
-        If the recipe needs graphs that are not given or the other way round, or there are runs and they are not to be
-        gone on with, or the other way round.
-    """
+    """Yield the runs of a recipe, each once the one before it is finished; a finished one is not done again."""
     from ....core.base.errors import UsageError
     from ....policies.training.chains import read_chain
     from ....policies.training.run_folder import WEIGHTS, has_checkpoint

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ....core.experiments.options import GridOptions
 from ...backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ...command_line import command_line
-from ...options import BandwidthOption, GraphsArgument, JsonFlag, LatencyOption, QuietFlag, SeedOption, TaskOption
+from ...made_options import options_of, with_options
+from ...options import GraphsArgument, JsonFlag, QuietFlag
 
 if TYPE_CHECKING:
     from threading import Event
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from ....core.experiments.experiment import Experiment
     from ....core.experiments.grid_search import Grid, Round
     from ....core.experiments.resume import ResumeFile
-    from ....core.experiments.settings import Settings
     from ....core.report.summaries import MethodSummary
     from ...console import Talk
     from ...progress import Bar
@@ -41,12 +42,6 @@ def grid_search(
         list[str] | None,
         typer.Option("--held-out", help="Other graphs, or a folder, to confirm the winner on; repeatable."),
     ] = None,
-    task: TaskOption = "memory",
-    devices: Annotated[int, typer.Option("--devices", "-d", help="Devices, 1 to 64.")] = 2,
-    bandwidth: BandwidthOption = None,
-    latency: LatencyOption = "0",
-    evaluations: Annotated[int, typer.Option("--evaluations", min=1, help="Budget of each run.")] = 5000,
-    seed: SeedOption = 0,
     first: Annotated[
         int | None, typer.Option("--first", min=1, help="Graphs of the first round. (default: all, no rounds)")
     ] = None,
@@ -65,6 +60,7 @@ def grid_search(
     ] = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
+    **given: Any,
 ) -> None:
     """Search the grid of the method that the subcommand names, and write the winner."""
     from contextlib import closing, nullcontext
@@ -73,17 +69,15 @@ def grid_search(
     from ....core.base.parallel import is_here
     from ....core.experiments.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
     from ....core.experiments.resume import ResumeFile
-    from ....core.experiments.settings import Settings
     from ....core.files.yaml_files import write_yaml
-    from ....core.search.problem_settings import problem_settings
     from ...console import Talk, write
     from ...progress import interruptible, progress_bar
 
     talk = Talk(quiet)
     grid = GRIDS[str(ctx.info_name)]()
     document = _read_output(output, grid.method)
-    problem = problem_settings(task, devices, None, bandwidth, latency, [grid.method])
-    settings = Settings(**problem, evaluations=evaluations, seed=seed)
+    settings = GridOptions(**given)
+    task = settings.task
     training = graphs_of(graphs, talk.note)
     others = graphs_of(held_out, talk.note) if held_out else []
     check_apart(training, others)
@@ -116,6 +110,9 @@ def grid_search(
     if output is not None:
         write_yaml(output, document)
         talk.note(f"wrote {output}")
+
+
+with_options(grid_search, {"held_out": options_of(GridOptions)})
 
 
 class _Runner:
@@ -172,7 +169,7 @@ def _read_output(output: str | None, method: str) -> dict[str, Any]:
     return {"method": method}
 
 
-def _circumstances(ctx: typer.Context, settings: Settings, rounds: Sequence[Round]) -> dict[str, Any]:
+def _circumstances(ctx: typer.Context, settings: GridOptions, rounds: Sequence[Round]) -> dict[str, Any]:
     """Return what the search was, as plain values."""
     from datetime import datetime, timezone
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from ....core.base.names import task_of
 from ....core.search.registry import METHODS
 from ...backends import AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ...made_options import made_option, with_options
@@ -40,9 +39,7 @@ _DEVICES_HELP = "Devices, 2 to 8. (default: the settings', or 2)"
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "task": (
         str | None,
-        typer.Option(
-            "--task", help=_TASK_HELP, parser=task_of, metavar="<memory|runtime>", autocompletion=lambda: TASKS
-        ),
+        typer.Option("--task", help=_TASK_HELP, metavar="<memory|runtime>", autocompletion=lambda: TASKS),
     ),
     "devices": (int | None, typer.Option("--devices", "-d", min=2, max=8, help=_DEVICES_HELP)),
     "precision": (_OptionalPrecision, typer.Option("--precision", help="Of matrix products. (default: float32)")),

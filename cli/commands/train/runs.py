@@ -44,30 +44,7 @@ def chosen_settings(
     named: dict[str, Any],
     settings: list[str] | None,
 ) -> Any:
-    """Return the settings of the file, or else of the run to go on with, or of the recipe; changed by options.
-
-    Parameters
-    ----------
-    output
-        Folder of the run.
-    resume
-        Whether to go on with the run there.
-    kind
-        Of the run.
-    config
-        A file of settings.
-    recipe
-        Gives the settings without a file.
-    named
-        Settings with an option of their own; None if not given.
-    settings
-        Others, as `phases.0.epochs=2`.
-
-    Raises
-    ------
-    UsageError
-        If there is a run to go on with and it is not to be, or the other way round, or for a wrong setting.
-    """
+    """Return the settings of the file, or else of the run to go on with, or of the recipe; changed by options."""
     from ....core.base.errors import UsageError
     from ....core.search.settings import from_plain, plain, read_config, with_settings
     from ....policies.training.run_folder import has_checkpoint, read_checkpoint

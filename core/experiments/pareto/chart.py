@@ -31,20 +31,7 @@ class FrontChart(NamedTuple):
 
 
 def plot_front(front: FrontChart, ax: Axes | None = None) -> Axes:
-    """Draw a front on axes, or on a figure of its own, which shows itself in a notebook.
-
-    Parameters
-    ----------
-    front
-        With one point at least.
-    ax
-        Where to draw; by default the axes of a new figure.
-
-    Raises
-    ------
-    UsageError
-        If `ax` is something else, such as the name of a file, or the front has no point.
-    """
+    """Draw a front on axes, or on a figure of its own, which shows itself in a notebook."""
     if ax is not None and not isinstance(ax, Axes):
         raise UsageError(f"plot draws on matplotlib axes, not {ax!r}; plot().figure.savefig('front.svg') writes a file")
     if not front.points:

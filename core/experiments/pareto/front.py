@@ -7,7 +7,7 @@ import io
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from ..options import ParetoOptions
     from .chart import FrontChart
-    from .settings import SweepSettings
 
 SUFFIXES = {".csv": "a row per point", ".json": "settings, points and bounds"}
 
@@ -64,7 +64,7 @@ class ParetoFront:
     """
 
     problem: Problem
-    settings: SweepSettings
+    settings: ParetoOptions
     points: tuple[FrontPoint, ...]
     bounds: tuple[LimitBound, ...]
     least_peak: int
@@ -142,14 +142,12 @@ class ParetoFront:
 
     def document(self) -> dict[str, Any]:
         """Return settings, points and bounds as plain Python values for JSON."""
-        problem, settings = self.problem, asdict(self.settings)
-        settings["latency_us"], settings["time_limit_s"] = settings.pop("latency"), settings.pop("time_limit")
-        settings["limits"] = settings.pop("points")
+        problem = self.problem
         return {
             "schedopt": VERSION,
             "graph": problem.graph.name,
             "graph_sha256": structure_hash(problem.graph),
-            **settings,
+            **self.settings.document(),
             "recompute": problem.recompute,
             "complete": self.is_complete,
             "least_peak": self.least_peak,
@@ -170,37 +168,13 @@ class ParetoFront:
         return text.getvalue()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a row per point (`.csv`), or settings, points and bounds (`.json`).
-
-        Raises
-        ------
-        UsageError
-            If the ending is none of these.
-        FormatError
-            If the file cannot be written.
-        """
+        """Write a row per point (`.csv`), or settings, points and bounds (`.json`)."""
         from ...files.atomic import write_as
 
         write_as(path, SUFFIXES, lambda suffix: self.csv() if suffix == ".csv" else self.json())
 
     def save_schedules(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write the schedule file of each point, as `1.json` and so on, numbered as in the table.
-
-        Parameters
-        ----------
-        folder
-            Where; it is made if it does not exist.
-
-        Returns
-        -------
-        list of pathlib.Path
-            The files, in the order of the points.
-
-        Raises
-        ------
-        FormatError
-            If one cannot be written.
-        """
+        """Write the schedule file of each point, as `1.json` and so on, numbered as in the table."""
         from ...files.atomic import make_folder
 
         place = make_folder(folder)
@@ -210,18 +184,7 @@ class ParetoFront:
         return files
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the front with the bound below it; in a notebook the chart shows itself.
-
-        Parameters
-        ----------
-        ax
-            Matplotlib axes to draw on; by default those of a new figure.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            What was drawn on; `plot().figure.savefig("front.svg")` writes it to a file.
-        """
+        """Draw the front with the bound below it; in a notebook the chart shows itself."""
         from .chart import plot_front
 
         return plot_front(self._chart(), ax)

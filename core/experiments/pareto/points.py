@@ -66,17 +66,7 @@ class FrontPoint:
 def front_points(
     problem: Problem, found: Iterable[tuple[Result, int]], bounds: Sequence[LimitBound]
 ) -> tuple[FrontPoint, ...]:
-    """Return the results that no other one beats, from most memory to least.
-
-    Parameters
-    ----------
-    problem
-        What all of them schedule.
-    found
-        Results, each with the bytes that no schedule of at most its time is below.
-    bounds
-        What limits cost at the least.
-    """
+    """Return the results that no other one beats, from most memory to least."""
     timed = [(r.peak_memory, problem.time_of(len(r.schedule), r.runtime), bound, r) for r, bound in found]
     points: list[FrontPoint] = []
     for peak, time, bound, result in sorted(timed, key=lambda entry: entry[:2]):

@@ -22,7 +22,7 @@ _WRITTEN = (
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """A finished search: its result, and the bytes that no schedule which takes no more time is below."""
 
     result: Result
@@ -30,30 +30,13 @@ class Found:
 
 
 class SweepFile(JsonLines):
-    """Finished searches on disk.
-
-    Parameters
-    ----------
-    path
-        The file; made if it does not exist.
-
-    Raises
-    ------
-    FormatError
-        If the file is something else, or cannot be read or written.
-    """
+    """Finished searches on disk."""
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path, "a front", "name a new file to resume from")
 
-    def find(self, key: str, problem: Problem) -> Found | None:
-        """Return a finished search of a problem, its schedule verified.
-
-        Raises
-        ------
-        FormatError
-            If a line lacks something, or its schedule breaks a rule.
-        """
+    def find(self, key: str, problem: Problem) -> SearchResult | None:
+        """Return a finished search of a problem, its schedule verified."""
         record = self.records.get(key)
         if record is None:
             return None
@@ -63,11 +46,11 @@ class SweepFile(JsonLines):
             written: dict[str, Any] = {name: record[name] for name in _WRITTEN}
             written["notes"] = tuple(written["notes"])
             found = Result(problem, schedule, simulate(problem, schedule), **written)
-            return Found(found, int(record["peak_bound"]))
+            return SearchResult(found, int(record["peak_bound"]))
         except (KeyError, TypeError, ValueError, IndexError, OverflowError, UsageError, ScheduleError) as error:
             raise FormatError(f"{self.path}: a line is not of a front ({error}); name a new file") from error
 
-    def append(self, key: str, found: Found) -> None:
+    def append(self, key: str, found: SearchResult) -> None:
         """Write a finished search through to the disk."""
         result, schedule = found.result, found.result.schedule
         assert math.isfinite(result.lower_bound)

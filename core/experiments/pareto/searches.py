@@ -17,8 +17,8 @@ from ...search.registry import DEFAULT_METHOD
 from ...search.search import Watcher
 from ...search.warm_up import warm_up
 from ...solve.solve import solve
-from .resume import Found
-from .settings import SweepSettings
+from ..options import ParetoOptions
+from .resume import SearchResult
 
 SPEC = parse_method(DEFAULT_METHOD)
 BOUND_SHARE = 0.1
@@ -26,53 +26,31 @@ BOUND_SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A search that is asked for.
-
-    Parameters
-    ----------
-    whole, problem
-        The problem of the whole front, and that of the search.
-    settings
-        Of the front.
-    initial
-        Where the search starts; None for anywhere.
-    jobs
-        Worker threads.
-    """
+class SearchJob:
+    """A search that is asked for."""
 
     whole: Problem
     problem: Problem
-    settings: SweepSettings
+    settings: ParetoOptions
     initial: Schedule | None
-    jobs: int
 
 
-def search(asked: Asked, interrupt: threading.Event) -> Found | None:
+def search(job: SearchJob, interrupt: threading.Event) -> SearchResult | None:
     """Do a search, and bound what it found; None if it was interrupted."""
-    settings = asked.settings
-    result = solve(
-        asked.problem,
-        SPEC,
-        evaluations=settings.evaluations,
-        time_limit=settings.time_limit,
-        seed=settings.seed,
-        jobs=asked.jobs,
-        initial=asked.initial,
-        watcher=Watcher(interrupt),
-    )
+    settings = job.settings
+    result = solve(job.problem, SPEC, **settings.budget, initial=job.initial, watcher=Watcher(interrupt))
     if result.status == "interrupted":
         return None
-    return Found(result, _peak_bound(asked.whole, settings, result, interrupt))
+    return SearchResult(result, _peak_bound(job.whole, settings, result, interrupt))
 
 
-def search_there(asked: Asked) -> Found | None:
+def search_there(job: SearchJob) -> SearchResult | None:
     """Do a search in a worker of a cluster, one thread of it, whose kernels may not be compiled yet."""
-    warm_up(asked.problem, SPEC)
-    return search(replace(asked, jobs=1), Watcher().interrupt)
+    warm_up(job.problem, SPEC)
+    return search(replace(job, settings=replace(job.settings, jobs=1)), Watcher().interrupt)
 
 
-def _peak_bound(problem: Problem, settings: SweepSettings, result: Result, interrupt: threading.Event) -> int:
+def _peak_bound(problem: Problem, settings: ParetoOptions, result: Result, interrupt: threading.Event) -> int:
     """Return the bytes that no schedule is below which takes no more time than a result."""
     if not problem.recompute:
         return int(result.lower_bound) if result.problem.task == "memory" else 0
@@ -88,7 +66,7 @@ def _peak_bound(problem: Problem, settings: SweepSettings, result: Result, inter
     return bound
 
 
-def _bound_seconds(settings: SweepSettings) -> float:
+def _bound_seconds(settings: ParetoOptions) -> float:
     if settings.time_limit is None and settings.evaluations is not None:
         return math.inf
     return BOUND_SHARE * (settings.time_limit or SPEC.method.default_seconds or math.inf)

@@ -24,40 +24,25 @@ from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...report.result import Result
 from ...search.warm_up import warm_up
+from ..options import ParetoOptions
 from .front import ParetoFront
 from .points import LimitBound, front_points
-from .resume import Found, SweepFile
-from .searches import SPEC, Asked, search, search_there
-from .settings import SweepSettings
+from .resume import SearchResult, SweepFile
+from .searches import SPEC, SearchJob, search, search_there
 
 Progress = Callable[[int, str], None]
 
 
 class Sweep:
-    """All searches of a front; `execute` does them.
+    """All searches of a front; `execute` does them."""
 
-    Parameters
-    ----------
-    graph
-        What is scheduled.
-    settings
-        How.
-    jobs
-        Worker threads of a search.
-
-    Raises
-    ------
-    UsageError
-        If there is nothing to trade.
-    """
-
-    def __init__(self, graph: CostGraph, settings: SweepSettings = SweepSettings(), jobs: int = 1) -> None:
-        self.graph, self.settings, self.jobs = graph, settings, jobs
+    def __init__(self, graph: CostGraph, settings: ParetoOptions = ParetoOptions()) -> None:
+        self.graph, self.settings = graph, settings
         self.problem = settings.problem(graph)
         self.file: SweepFile | None = None
         self.interrupt = threading.Event()
         self.progress: Progress = lambda done, what: None
-        self.found: list[Found] = []
+        self.found: list[SearchResult] = []
         self.resumed = 0
         self.planned = settings.points + 1
         self._digest = graph_hash(graph)
@@ -72,15 +57,7 @@ class Sweep:
             warm_up(problem, SPEC)
 
     def execute(self, progress: Progress | None = None, interrupt: threading.Event | None = None) -> ParetoFront:
-        """Do the searches; Ctrl-C ends it with those finished so far.
-
-        Parameters
-        ----------
-        progress
-            Called before each search with how many are finished and what is looked for; by default nothing is.
-        interrupt
-            Set it to stop; by default nobody does.
-        """
+        """Do the searches; Ctrl-C ends it with those finished so far."""
         self.progress, self.interrupt = progress or self.progress, interrupt or self.interrupt
         self.found.clear()
         bounds: list[LimitBound] = []
@@ -121,20 +98,14 @@ class Sweep:
         return sorted({limit for limit in limits if limit < high}, reverse=True)
 
     def _search(self, problem: Problem, initial: Schedule | None, what: str) -> Result:
-        """Do a search, or take it from the file.
-
-        Raises
-        ------
-        KeyboardInterrupt
-            If it was interrupted: it is not finished then.
-        """
+        """Do a search, or take it from the file."""
         limit = "" if problem.memory_limit is None else f" within {format_bytes(problem.memory_limit)}"
         self.progress(len(self.found), f"{what}{limit}")
         key = self._key(problem)
         found = None if self.file is None else self.file.find(key, problem)
         self.resumed += found is not None
         if found is None:
-            asked = Asked(self.problem, problem, self.settings, initial, self.jobs)
+            asked = SearchJob(self.problem, problem, self.settings, initial)
             if is_here(1):
                 found = search(asked, self.interrupt)
             else:

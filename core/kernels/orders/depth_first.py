@@ -164,23 +164,7 @@ def _undo(b: Buffers, s: Search, depth: int) -> None:
 
 @kernel
 def search_on(b: Buffers, s: Search, zobrist: Any, salt: Any, best: int, children: int) -> Any:
-    """Search on from where it stands, for an order whose peak is below `best`.
-
-    Parameters
-    ----------
-    b, s, zobrist, salt
-        The graph, the search, a random number per op, and one for the order of children.
-    best
-        Bytes, persistent ones left out; branches whose peak reaches it are cut.
-    children
-        How many children to try before it pauses.
-
-    Returns
-    -------
-    tuple
-        `FINISHED`; `IMPROVED`, with the order in `path`; or `PAUSED`. How many children were tried, and how
-        many of them were followed.
-    """
+    """Search on from where it stands, for an order whose peak is below `best`."""
     ops = s.path.size
     depth = s.depth[0]
     tried = 0

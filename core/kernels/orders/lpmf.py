@@ -107,10 +107,7 @@ def _set(b: Buffers, g: Greedy, leaf: int, op: int) -> None:
 
 @inlined
 def _choose(b: Buffers, g: Greedy, slack: int) -> int:
-    """Return the ready op that raises the peak least, then the one after which least is resident.
-
-    All ops that need no more than the slack raise it by nothing; else those that need least are alike.
-    """
+    """Return the ready op that raises the peak least, then the one after which least is resident."""
     size = g.tree.size >> 1
     node = 1
     while node < size:

@@ -99,13 +99,6 @@ def max_flow(network: Network, flow: Flow, limit: int) -> Any:
     """Send as much more as possible from the sources to the sinks; returns how much.
 
     Nodes that carry flow may have become sources or sinks since the last call: what was sent stays valid.
-
-    Parameters
-    ----------
-    network, flow
-        The network, and the flow to continue.
-    limit
-        Stop when more than this is sent.
     """
     sent = 0
     while True:

@@ -169,11 +169,7 @@ def _move(b: Buffers, trials: Trials, op: int, joins: bool) -> Any:
 
 @inlined
 def _note_single_moves(b: Buffers, trials: Trials, known: Known, op: int, limit: int, joins: bool, most: int) -> None:
-    """Note what can be before the op as it may join `trials.side` within the limit, with all that comes before it.
-
-    Or, likewise, what can be after the op as it may leave the set. These sets cost far less than flows; what they leave
-    open is for flows to settle. They give up after `most` moves.
-    """
+    """Note what can be before the op as it may join `trials.side` within the limit, with all that comes before it."""
     base = _measure_set(b, trials)
     moves = 0
     for other in range(trials.moved.size):
@@ -234,23 +230,6 @@ def tighten(
     resident. Forcing another op to the other side continues that flow; if it then exceeds the limit, the op's
     side is settled. Each set within the limit shows a side that is possible for all ops at once, so few are
     tried.
-
-    Parameters
-    ----------
-    network, b, trials
-        The buffers as a network, the buffers, and the flows to work in.
-    known
-        Receives what is found.
-    op, limit
-        The op, and bytes.
-    start, most
-        The other op to begin with, and flows after which to stop: the sides that are possible are kept between.
-
-    Returns
-    -------
-    tuple
-        Relations found, or -1 if no order keeps the limit; flows computed; the other op to go on with, or the
-        number of ops.
     """
     ops = known.before.shape[0]
     least = arrive(network, trials.flow, known, op, limit)
@@ -283,23 +262,7 @@ def tighten(
 
 @kernel
 def largest_rise(network: Network, trials: Trials, known: Known, op: int, start: int, most: int) -> Any:
-    """Return which other op raises an op's minimum cut most by being on the side on which it is not.
-
-    Parameters
-    ----------
-    network, trials, known
-        The buffers, the flows to work in, and what is known.
-    op
-        The op.
-    start, most
-        The other op to begin with, and flows after which to stop.
-
-    Returns
-    -------
-    tuple
-        The rise in bytes; the other op, or -1 if all are settled; whether it is then before the op; flows computed; the
-        other op to go on with, or the number of ops.
-    """
+    """Return which other op raises an op's minimum cut most by being on the side on which it is not."""
     ops = known.before.shape[0]
     arrive(network, trials.flow, known, op, LARGEST)
     smallest_source_side(network, trials.flow, trials.side)

@@ -28,19 +28,7 @@ def close(pointers: IndexArray, neighbours: IndexArray, order: IndexArray, bits:
 
 @kernel
 def mark_implied(pointers: IndexArray, neighbours: IndexArray, bits: Any, beyond: Any, is_implied: BoolArray) -> None:
-    """Mark each edge to a neighbour that a longer path leads to as well.
-
-    Parameters
-    ----------
-    pointers, neighbours
-        CSR; the edges.
-    bits
-        Their transitive closure, shape `(ops, words)`.
-    beyond
-        Scratch space, shape `(words,)`: what paths of two edges or more lead to.
-    is_implied
-        Per edge: receives the answer.
-    """
+    """Mark each edge to a neighbour that a longer path leads to as well."""
     for op in range(bits.shape[0]):
         for word in range(beyond.size):
             beyond[word] = 0

@@ -118,31 +118,6 @@ def beam(
     probable: whatever follows, it ends no higher. So the result is optimal if no state is cut, and no worse than
     that of plain beam search if the states on the way to the plain one all survive. Otherwise it can be worse:
     what is kept is scored by its own probability, and can be cut later where what it replaced would not be.
-
-    Parameters
-    ----------
-    b
-        The graph.
-    priorities
-        Shape `(ops,)`.
-    width
-        Partial orders kept per step. With width 1 the order is the greedy one.
-    collapse
-        Whether equal executed sets are collapsed; without, this is plain beam search. Sets are told apart by a
-        64-bit Zobrist hash of fixed numbers.
-    is_backward
-        Whether orders are made from their last op on, by default they are not: of the ops that can be last, one is so
-        with a probability by the softmax of the negative priorities.
-    limit
-        Bytes: partial orders that reach them are dropped, and an op that can join a set within them and leaves no more
-        resident joins at once, since what can follow it can then still follow. By default there is no limit.
-    must_stop
-        Asked on the way whether to stop; by default it never says so.
-
-    Raises
-    ------
-    ValueError
-        If the priorities are not finite or not one per op, or the width is not positive.
     """
     ops = len(b.own)
     priorities = checked_priorities(priorities, ops)
@@ -209,23 +184,7 @@ def extend(
     successors: Successors,
     trail: Trail,
 ) -> int:
-    """Extend the first states of a level by the ops of some steps; returns how many states there are then.
-
-    Parameters
-    ----------
-    b, walk, rules
-        The graph, the walk, and what is kept.
-    levels
-        Room for two, the first with the states; after an odd number of steps the second has them.
-    states
-        Their number.
-    steps
-        The first step, and the one after the last.
-    successors
-        Room for all successors of a level.
-    trail
-        Receives how these states came to be.
-    """
+    """Extend the first states of a level by the ops of some steps; returns how many states there are then."""
     level, following = levels
     back, log_probability = trail.back, trail.log_probability
     c, likelihood = successors.candidates, successors.likelihood
@@ -303,10 +262,7 @@ def _extend(
 
 @kernel
 def _keep_most_probable(c: Candidates, likelihood: Any, count: int, width: int) -> int:
-    """Move the `width` most probable candidates to the front, ties by op, then by parent; returns how many there are.
-
-    The second row of `likelihood` is scratch space.
-    """
+    """Move the `width` most probable candidates to the front, ties by op, then by parent; return their number."""
     if count <= width:
         return count
     for at in range(count):

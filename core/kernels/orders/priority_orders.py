@@ -14,25 +14,7 @@ from .order_memory import order_memory
 
 
 def greedy(b: Buffers, priorities: Any) -> IndexArray:
-    """Return the orders that always take the ready op of highest priority, ties by index.
-
-    Parameters
-    ----------
-    b
-        The graph.
-    priorities
-        Shape `(ops,)` or `(rows, ops)`.
-
-    Returns
-    -------
-    IndexArray
-        Shape `(rows, ops)`, one row of priorities giving one order.
-
-    Raises
-    ------
-    ValueError
-        If the priorities are not finite or not one per op.
-    """
+    """Return the orders that always take the ready op of highest priority, ties by index."""
     ops = len(b.own)
     rows = np.atleast_2d(priorities)
     rows = checked_priorities(rows, len(rows), ops)
@@ -49,27 +31,6 @@ def sample(b: Buffers, priorities: Any, count: int, rng: np.random.Generator) ->
     Exact however far apart the priorities are, in O((E + V log V) count): the ready ops are the leaves of a tree whose
     nodes hold the sum of e^priority below them, relative to the largest there. No sum is ever reduced by subtraction,
     and none underflows.
-
-    Parameters
-    ----------
-    b
-        The graph.
-    priorities
-        Shape `(ops,)`.
-    count
-        How many orders.
-    rng
-        Gives one number per order and op.
-
-    Returns
-    -------
-    IndexArray
-        Shape `(count, ops)`.
-
-    Raises
-    ------
-    ValueError
-        If the priorities are not finite or not one per op.
     """
     ops = len(b.own)
     priorities = checked_priorities(priorities, ops)
@@ -81,20 +42,7 @@ def sample(b: Buffers, priorities: Any, count: int, rng: np.random.Generator) ->
 
 
 def price_orders(b: Buffers, orders: Any) -> IntArray:
-    """Return the peak memory of each order on one device.
-
-    Parameters
-    ----------
-    b
-        The graph.
-    orders
-        Shape `(rows, ops)`.
-
-    Returns
-    -------
-    IntArray
-        Bytes, shape `(rows,)`, persistent bytes left out.
-    """
+    """Return the peak memory of each order on one device."""
     orders = np.ascontiguousarray(orders, np.int32)
     peaks = np.empty(len(orders), np.int64)
     fill_peaks(b, orders, np.empty(len(b.size), np.int32), np.empty(len(b.own), np.int64), peaks)
@@ -102,20 +50,7 @@ def price_orders(b: Buffers, orders: Any) -> IntArray:
 
 
 def ready_steps(predecessors: tuple[IndexArray, IndexArray], orders: Any) -> IndexArray:
-    """Return the first step at which each op could have run: op `i` is a choice of eq. 8 from there up to its own step.
-
-    Parameters
-    ----------
-    predecessors
-        CSR op -> the ops it waits for (`CostGraph.predecessors`).
-    orders
-        Shape `(rows, ops)`.
-
-    Returns
-    -------
-    IndexArray
-        Per order and op, shape `(rows, ops)`: 1 + the last step of a predecessor, 0 if there is none.
-    """
+    """Return the first step at which each op could run: it is a choice of eq. 8 from there to its own step."""
     orders = np.ascontiguousarray(orders, np.int32)
     steps = np.empty(orders.shape, np.int32)
     fill_ready_steps(*predecessors, orders, np.empty(orders.shape[1], np.int32), steps)
@@ -123,13 +58,7 @@ def ready_steps(predecessors: tuple[IndexArray, IndexArray], orders: Any) -> Ind
 
 
 def checked_priorities(priorities: Any, *shape: int) -> FloatArray:
-    """Return priorities as float64.
-
-    Raises
-    ------
-    ValueError
-        If they have another shape or are not finite.
-    """
+    """Return priorities as float64."""
     checked = np.ascontiguousarray(priorities, np.float64)
     if checked.shape != shape:
         raise ValueError(f"priorities must have the shape {shape}, not {checked.shape}")

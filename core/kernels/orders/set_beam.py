@@ -171,10 +171,7 @@ def _fill_table(c: Candidates, count: int) -> None:
 
 @kernel
 def _keep_best(c: Candidates, size: int, count: int, salt: Any) -> Any:
-    """Move the `size` candidates of least (peak, random tie) to the front.
-
-    Returns the largest kept peak and tie, and how many were kept.
-    """
+    """Move the `size` candidates of least (peak, random tie) to the front."""
     for at in range(count):
         c.peaks[at] = c.peak[at]
     limit = select(c.peaks, count, size - 1)
@@ -230,24 +227,6 @@ def expand(level: Level, b: Buffers, walk: Walk, c: Candidates, zobrist: Any, si
 
     Equal states are collapsed to the one of least peak. Successors are priced before they are built: most
     fall to the running threshold, and only survivors are materialised.
-
-    Parameters
-    ----------
-    level, b, walk, zobrist
-        The current level, the graph, the direction, and a random number per op.
-    c
-        Receives the chosen successors; its table must be empty.
-    size
-        Beam size K.
-    cutoff
-        Successors whose peak reaches it are dropped.
-    salt
-        A random odd number: ties are broken by each state's hash times it.
-
-    Returns
-    -------
-    tuple
-        How many were chosen, and whether any other was cut for want of room.
     """
     count = 0
     truncated = False
@@ -286,11 +265,7 @@ def expand(level: Level, b: Buffers, walk: Walk, c: Candidates, zobrist: Any, si
 
 @inlined
 def _is_safe(b: Buffers, walk: Walk, op: int, executed: Any, resident: int, most: int) -> bool:
-    """Whether an op may join a state at once: its step stays within `most`, and no more is resident after it.
-
-    What is resident is a submodular function of the set, so in any continuation the op can join now instead
-    of later, and no step takes more.
-    """
+    """Whether an op may join a state at once: its step stays within `most`, and no more is resident after it."""
     needed, change = resident + walk.step[op], walk.change[op]
     if needed > most or (walk.is_backward and change > 0):
         return False

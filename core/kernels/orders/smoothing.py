@@ -23,23 +23,7 @@ def smooth(
     uses: Any,
     memory: Any,
 ) -> int:
-    """Move one op after another to where the steps' memory, each to a power, sums to less; returns how many moved.
-
-    Parameters
-    ----------
-    b
-        The buffers.
-    order, place
-        Shape `(ops,)`: the order, which is changed, and the step of each op.
-    limit
-        Bytes that no step may exceed, those that are there throughout left out.
-    power
-        The power; the larger, the more the highest steps count.
-    draws
-        Shape `(moves, 2)`, from 0 up to 1: which op to move, and where between its neighbours.
-    uses, memory
-        Scratch, shapes `(buffers,)` and `(ops,)`.
-    """
+    """Move one op after another to where the steps' memory, each to a power, sums to less; returns how many moved."""
     moved = 0
     order_memory(b, order, np.int64(0), uses, memory)
     least = _height(memory, limit, power)

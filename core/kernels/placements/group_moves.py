@@ -83,7 +83,7 @@ def drawn_group(places: Places, draws: Any) -> int:
 
 
 @inlined
-def drawn_device(places: Places, op: int, before: int, draw: float) -> int:
+def drawn_device(places: Places, op: int, before: int, draw: float) -> Any:
     """Return a device other than the one before, or the next one where the op may be; the one before if it is alone."""
     devices = places.allowed.shape[1]
     device = (before + 1 + int(draw * (devices - 1))) % devices

@@ -194,13 +194,7 @@ def _send_missing(g: GraphArrays, q: Sequence, now: Any, op: int, m: MachineArra
 def makespan_of(
     g: GraphArrays, course: Course, q: Sequence, first: Any, aim: Objective, m: MachineArrays, bar: float
 ) -> Any:
-    """Price a sequence whose first places are as in the present rows; write the others' rows.
-
-    Returns
-    -------
-    float
-        The makespan in microseconds, infinite if it is sure to exceed the bar; 0 where it takes longer than to run it.
-    """
+    """Price a sequence whose first places are as in the present rows; write the others' rows."""
     w, rows, has_hubs, costs, differs = course
     if has_hubs and not aim.together:
         return 0.0

@@ -192,10 +192,7 @@ def place_of(q: Sequence, row: int) -> int:
 
 @inlined
 def _later(q: Sequence, row: int, other: int) -> Any:
-    """Return the later of two rows, -1 being none.
-
-    Right before an op is later than right after the op before it, as another may come between.
-    """
+    """Return the later of two rows, -1 being none."""
     if row < 0 or other < 0:
         return max(row, other)
     place, other_place = place_of(q, row), place_of(q, other)

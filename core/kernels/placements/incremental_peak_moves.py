@@ -68,10 +68,7 @@ def _touch(g: GraphArrays, z: Lifetimes, tensor: int, count: int) -> int:
 def _touch_all(
     g: GraphArrays, z: Lifetimes, group: IndexArray, member_ptr: IndexArray, members: IndexArray, move: Move
 ) -> int:
-    """Begin a move: list the tensors that it may change, and what they are views of, and return how many they are.
-
-    Those are the tensor that is sent, or those that the op, or one that has to be with it, makes or reads.
-    """
+    """Begin a move: list the tensors that it may change, and what they are views of, and return how many they are."""
     z.changes.clock[0] += 1
     z.changes.number[0] = 0
     if move.cell >= 0:
@@ -234,17 +231,6 @@ def anneal_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, walk: PeakWalk, 
 
     A move turns a transfer from early to late or back (one of ten), or gives an op another device, another place
     between those that it waits for and those that wait for it, or both.
-
-    Parameters
-    ----------
-    g, z
-        The graph, and the lifetimes of the present sequence, which `price_lifetimes` filled at most `MOST_MOVES` ago.
-    q, best
-        The present sequence, which moves change; receives that of least peak, without positions.
-    walk
-        What decides the moves.
-    peak
-        The least peak known, in bytes.
     """
     energy, present, places = 0.0, 0, walk.places
     for here in range(q.order.size):

@@ -143,10 +143,7 @@ def _ends_elsewhere(m: MachineArrays, z: Lazy, op: int, device: int, patience: f
 
 @inlined
 def _choose_near(m: MachineArrays, z: Lazy, size: int, device: int, patience: float, forced: bool) -> int:
-    """Return the place of the most urgent ready op whose inputs are all on `device`, or -1.
-
-    Where devices differ, an op is left to a faster one that should end it sooner.
-    """
+    """Return the place of the most urgent ready op whose inputs are all on `device`, or -1."""
     chosen = -1
     for at in range(size):
         op = z.ready[at]
@@ -162,11 +159,7 @@ def _choose_near(m: MachineArrays, z: Lazy, size: int, device: int, patience: fl
 def _choose_far(
     g: GraphArrays, m: MachineArrays, s: State, z: Lazy, size: int, device: int, patience: float, forced: bool
 ) -> int:
-    """Return the place among the ready ops of the one that could start first on `device`, or -1.
-
-    An op whose inputs are all on another device is left to that one if it should get to it sooner, that is
-    after `patience` times its other local work; transfers that cost nothing are always worth it.
-    """
+    """Return the place among the ready ops of the one that could start first on `device`, or -1."""
     chosen, devices = -1, z.clock.size
     least = np.inf
     for at in range(size):

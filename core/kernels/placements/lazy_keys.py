@@ -34,7 +34,8 @@ def price_keys(g: GraphArrays, s: State, z: Lazy, keys: Any, aim: Objective, m: 
     nothing = Steps(z.order[:0], z.order[:0])
     for at in range(keys.shape[0]):
         _decode(g, s, z, keys[at], aim, m)
-        _, _, _, peak, runtime = run_sequence(g, s, z.due, z.order, aim, m, np.inf, nothing)
+        _, _, excess, peak, runtime = run_sequence(g, s, z.due, z.order, aim, m, np.inf, nothing)
+        prices.excesses[at] = excess
         prices.peaks[at] = peak
         prices.runtimes[at] = runtime
 

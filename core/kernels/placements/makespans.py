@@ -54,11 +54,7 @@ def _price(
     m: MachineArrays,
     bar: float,
 ) -> tuple[float, int, int, float]:
-    """Return what a sequence costs, its excess, peak and makespan, given the first place where it differs.
-
-    Costs above the bar need not be exact: they are those of the makespan if that alone is above it, or infinite. Excess
-    and peak are 0 without memory accounting.
-    """
+    """Return what a sequence costs, its excess, peak and makespan, given the first place where it differs."""
     due, course = scratch
     runtime = makespan_of(g, course, q, first, aim, m, bar / aim.scale)
     cost, excess, peak = aim.scale * runtime, 0, 0
@@ -86,11 +82,6 @@ def anneal_sequence(
     those that it waits for and those that wait for it, or both. Where transfers are free it may swap two ops' devices
     instead: else that breaks up what belongs together. With 6 draws, a tenth of the moves give a group of ops one
     device. Residents have no place but the first.
-
-    Returns
-    -------
-    float
-        What the present sequence, in `order` and `s`, costs then.
     """
     w, rows, _, costs, _ = scratch[1]
     places, devices = walk.places, m.limits.size

@@ -12,20 +12,7 @@ from ..jit import inlined, kernel
 
 @kernel
 def sort_moments(moments: FloatArray, order: IndexArray, merged: IndexArray, ends: IndexArray, rows: Any) -> None:
-    """Fill `order` with the places of the least moments first, equals in their order.
-
-    Parameters
-    ----------
-    moments
-        Shape `(count,)` or more: what is sorted.
-    order, merged
-        Shape `(count,)` or more: the result, and scratch.
-    ends
-        Shape `(rows + 1,)`: scratch.
-    rows
-        Shape `(steps,)`: per step a row, from 0 on, whose moments never fall along the steps, but for those of the
-        last row. Each step has as many moments as fit: `count / steps`.
-    """
+    """Fill `order` with the places of the least moments first, equals in their order."""
     per_step = moments.size // max(1, rows.size)
     last = ends.size - 2
     ends[:] = 0

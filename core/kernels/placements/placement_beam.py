@@ -219,22 +219,6 @@ def extend_beam(
 
     At each step every state takes the op to each device. Successors are ranked by the largest need so far,
     before anything makes room for it, ties at random; equal ones are collapsed and the first of them kept.
-
-    Parameters
-    ----------
-    g, route
-        The graph, and the order.
-    s, c
-        States and choices, with room for the beam's size.
-    limits
-        Of the beam.
-    first, last, count
-        The steps, and how many states there are before the first.
-
-    Returns
-    -------
-    tuple
-        How many states there are after the last step, 0 if the beam died; how many it expanded.
     """
     expanded = 0
     for step in range(first, last):

@@ -131,10 +131,7 @@ def _reads(g: GraphArrays, op: int, tensor: int) -> bool:
 def _best_to_drop(
     g: GraphArrays, route: Route, step: int, device: int, limits: Limits, p: Placed, over: int
 ) -> tuple[int, int]:
-    """Return the slot that best goes from a device that lacks `over` bytes, and the device that it is sent to.
-
-    Both are NOBODY if nothing may go, the latter also if there is another copy.
-    """
+    """Return the slot that best goes from a device that lacks `over` bytes, and the device that it is sent to."""
     chosen, receiver, best_kind, best_size = NOBODY, NOBODY, 0, 0
     for slot in range(p.copies.size):
         tensor = route.held[slot]
@@ -200,11 +197,6 @@ def place_op(
 
     Steps are written from the place `written` on if they are asked for. What the op is the last to need stays:
     see `retire`.
-
-    Returns
-    -------
-    tuple
-        Bytes needed on the device, -1 if there is no room; how many steps are written.
     """
     op = route.order[step]
     fixed = max(p.persistent[device] + g.persistent[op], limits.share)

@@ -181,7 +181,8 @@ class PlanWalk(NamedTuple):
 @inlined
 def _put_bunch(s: Scratch, places: Places, returns: Returns, draws: Any) -> int:
     """Place a group that is drawn, one that had better be elsewhere or any; returns how many ops moved."""
-    first, last, device = places.groups.first, places.groups.last, int(draws[2] * s.clock.size)
+    first, last = places.groups.first, places.groups.last
+    device: Any = int(draws[2] * s.clock.size)
     number = int(draws[0] * first.size)
     if returns.device.size and draws[1] < SHARE_OF_RETURNS:
         number = int(draws[0] * returns.device.size)

@@ -6,12 +6,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.arrays import FloatArray, IntArray
-from ..cost_model import State, Steps, reset, run_op, run_transfer, write_step
-from ..graph_arrays import GraphArrays
+from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
+from ..cost_model import (
+    MachineArrays,
+    Scratch,
+    State,
+    Steps,
+    TimedSteps,
+    account,
+    new_scratch,
+    new_state,
+    new_timed_steps,
+    start,
+    step_op,
+    step_transfer,
+    time_steps,
+    write_step,
+)
+from ..graph_arrays import GraphArrays, most_transfers
 from ..heap import larger_first, pop, push
 from ..jit import inlined, kernel
-from ..links import Links
 
 _LARGEST_ITEM = np.int64(2**31 - 1)
 _PRIORITY_STEPS = np.float64(2**32)
@@ -24,82 +38,144 @@ def _key(priority: float, item: int) -> Any:
     return (steps << 31) | (_LARGEST_ITEM - item)
 
 
+class Queue(NamedTuple):
+    """Where the ops may be, and the decoder's scratch.
+
+    `allowed` and `group` are those of `PlacementRules`; `fixed_op` stays on device 0, -1 for none. `scratch` and
+    `steps` are for transfers beside work alone.
+    """
+
+    allowed: BoolArray
+    group: IndexArray
+    fixed_op: int
+    state: State
+    heap: IntArray
+    scratch: Scratch
+    steps: TimedSteps
+
+
+def new_queue(
+    g: GraphArrays, m: MachineArrays, allowed: BoolArray, group: IndexArray, fixed_op: int, memory: bool
+) -> Queue:
+    """Allocate the scratch."""
+    devices = m.times.shape[1]
+    timed = devices if m.beside else 1
+    return Queue(
+        allowed,
+        group,
+        fixed_op,
+        state=new_state(g, devices, memory and not m.beside),
+        heap=np.empty(len(g.runtime) + most_transfers(g, devices), np.int64),
+        scratch=new_scratch(g, timed),
+        steps=new_timed_steps(g, timed),
+    )
+
+
 @inlined
-def place(genes: Any, ops: int, devices: int, fixed_op: int, placement: Any) -> None:
-    """Put each op on the device of its largest affinity, the first of equals, and `fixed_op`, if any, on device 0."""
-    for op in range(ops):
-        best = 0
-        for device in range(1, devices):
-            if genes[op * devices + device] > genes[op * devices + best]:
+def _place(q: Queue, genes: Any) -> None:
+    """Put each op where it may be and its group's affinity is largest, the first of equals."""
+    placement, devices = q.state.placement, q.state.clock.size
+    for op in range(placement.size):
+        first, best = q.group[op] * devices, -1
+        for device in range(devices):
+            if q.allowed[op, device] and (best < 0 or genes[first + device] > genes[first + best]):
                 best = device
         placement[op] = best
-    if fixed_op >= 0:
-        placement[fixed_op] = 0
+    if q.fixed_op >= 0:
+        placement[q.fixed_op] = 0
 
 
 class Prices(NamedTuple):
-    """What each of several schedules costs: its peak in bytes, and its makespan in microseconds."""
+    """What each of several schedules costs: excess and peak in bytes, and makespan in microseconds."""
 
+    excesses: IntArray
     peaks: IntArray
     runtimes: FloatArray
 
 
 def new_prices(count: int) -> Prices:
     """Allocate the prices of so many schedules."""
-    return Prices(np.empty(count, np.int64), np.empty(count))
+    return Prices(np.zeros(count, np.int64), np.empty(count, np.int64), np.empty(count))
 
 
 @kernel
-def decode(
-    g: GraphArrays, s: State, heap: Any, genes: Any, fixed_op: int, links: Links, memory: bool, steps: Steps
-) -> int:
+def decode(g: GraphArrays, m: MachineArrays, q: Queue, genes: Any, memory: bool, steps: Any) -> tuple[int, bool]:
     """Run the schedule that a chromosome encodes: always the ready op or transfer of highest priority.
 
     The chromosome is `ops * devices` affinities, `ops` priorities, `tensors * devices` transfer priorities. Steps
-    are written if they are asked for; returns their number.
+    are written if they are asked for; returns their number, and whether all transfers have a link.
     """
-    ops, devices = g.runtime.size, links.devices
+    s, heap = q.state, q.heap
+    ops, devices = g.runtime.size, s.clock.size
     priorities = ops * devices
     transfers = priorities + ops
-    place(genes, ops, devices, fixed_op, s.placement)
-    reset(g, s, memory)
+    _place(q, genes)
+    start(g, m, s, memory)
     size = 0
     for op in range(ops):
         if s.pending[op] == 0:
             size = push(heap, size, _key(genes[priorities + op], op), genes, larger_first)
-    step = 0
+    step, linked = 0, True
     while size > 0:
         item = _LARGEST_ITEM - (heap[0] & _LARGEST_ITEM)
         size = pop(heap, size, genes, larger_first)
         if item < ops:
             step = write_step(steps, step, item, s.placement[item])
-            ready, due = run_op(g, s, item, devices, memory)
+            ready, due = step_op(g, m, s, item, memory)
             for at in range(due):
                 cell = s.transfers[at]
                 size = push(heap, size, _key(genes[transfers + cell], ops + cell), genes, larger_first)
         else:
             tensor, target = divmod(item - ops, devices)
             step = write_step(steps, step, ~tensor, target)
-            ready = run_transfer(g, s, tensor, target, links, memory)
+            linked = linked and m.latency[s.placement[g.producer[tensor]], target] < np.inf
+            ready = step_transfer(g, m, s, tensor, target, memory)
         for at in range(ready):
             size = push(heap, size, _key(genes[priorities + s.ready[at]], s.ready[at]), genes, larger_first)
-    return step
+    return step, linked
+
+
+@inlined
+def _time(g: GraphArrays, m: MachineArrays, q: Queue, count: int, memory: bool) -> float:
+    """Return the makespan of decoded steps whose transfers run beside ops; fills the peaks."""
+    z, steps = q.scratch, TimedSteps(q.steps.items[:count], q.steps.targets[:count], q.steps.start, q.steps.end)
+    for op in range(z.placement.size):
+        z.placement[op] = q.state.placement[op]
+    time_steps(g, m, z, steps)
+    if memory:
+        account(g, m, z, steps, count)
+    runtime = 0.0
+    for step in range(count):
+        runtime = max(runtime, steps.end[step])
+    return runtime
 
 
 @kernel
-def price(
-    g: GraphArrays, s: State, heap: Any, chromosomes: Any, fixed_op: int, links: Links, memory: bool, prices: Prices
-) -> None:
-    """Decode each chromosome; write its peak (0 without memory accounting) and makespan."""
+def price(g: GraphArrays, m: MachineArrays, q: Queue, chromosomes: Any, memory: bool, prices: Prices) -> None:
+    """Decode each chromosome; write its excess and peak (0 without memory accounting) and its makespan.
+
+    Where a transfer has no link the makespan is infinite.
+    """
+    s = q.state
     nothing = Steps(s.ready[:0], s.ready[:0])
     for at in range(chromosomes.shape[0]):
-        decode(g, s, heap, chromosomes[at], fixed_op, links, memory, nothing)
-        peak, runtime = 0, 0.0
-        for device in range(links.devices):
-            peak = max(peak, s.peak[device])
-            runtime = max(runtime, s.clock[device])
+        excess, peak, runtime = 0, 0, 0.0
+        if m.beside:
+            count, linked = decode(g, m, q, chromosomes[at], False, q.steps)
+            if linked:
+                runtime = _time(g, m, q, count, memory)
+        else:
+            _, linked = decode(g, m, q, chromosomes[at], memory, nothing)
+            for device in range(s.clock.size):
+                runtime = max(runtime, s.clock[device])
+        if memory and linked:
+            peaks = q.scratch.peak if m.beside else s.peak
+            for device in range(s.clock.size):
+                peak = max(peak, peaks[device])
+                excess = max(excess, peaks[device] - m.limits[device])
+        prices.excesses[at] = excess
         prices.peaks[at] = peak
-        prices.runtimes[at] = runtime
+        prices.runtimes[at] = runtime if linked else np.inf
 
 
 @kernel

@@ -135,12 +135,6 @@ def run_sequence(
     """Run the ops of `order`, placed as `s` says, with their transfers.
 
     Steps are written if they are asked for. Gives up as soon as the penalties exceed `bar`.
-
-    Returns
-    -------
-    tuple
-        Steps; what `aim` asks to minimise, infinite if given up; the excess over the limits and the peak in bytes (0
-        without memory accounting) and the makespan in microseconds of what was run.
     """
     devices, memory = s.clock.size, aim.memory
     start(g, m, s, memory)
@@ -215,7 +209,7 @@ def place_within(g: GraphArrays, position: Any, op: int, draw: float, homes: int
 
 
 @inlined
-def bar_of(energy: float, temperature: float, draw: float) -> float:
+def bar_of(energy: float, temperature: float, draw: float) -> Any:
     """Return what a move may cost at most, as Metropolis accepts it: the logarithm of a cost counts, not the cost."""
     return energy * (1.0 - draw) ** -temperature
 

@@ -134,12 +134,6 @@ def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: f
 
     Gives up as soon as what `aim` minimises is sure to exceed `bar`, by the longest path after an op, or by the time
     that devices have lost.
-
-    Returns
-    -------
-    tuple
-        Steps; what `aim` asks to minimise, infinite if given up; the excess over the limits and the peak in bytes (0
-        without memory accounting) and the makespan in microseconds of what was run.
     """
     g, s, m = x.g, x.s, x.m
     start(g, m, s, aim.memory)
@@ -275,22 +269,6 @@ def anneal_steps(
     A move gives an op another device, and often another place; or two ops each other's device; or a group of ops one
     device; or a transfer or an op another place. An op stays between those that it waits for and those that wait for
     it, a transfer between the tensor's maker and its first reader there.
-
-    Parameters
-    ----------
-    x
-        What plans are run on.
-    plans
-        The present plan, which is written back at the end, and room for another.
-    start
-        Steps of the present plan, what it costs, and steps of the best.
-    aim, walk
-        What is minimised, and by which moves.
-
-    Returns
-    -------
-    tuple
-        As `start`, after the moves.
     """
     present, other = plans
     count, energy, best_count = start

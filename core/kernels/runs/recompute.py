@@ -23,17 +23,7 @@ INSERT, DELETE = 0.4, 0.55
 
 @kernel
 def anneal_runs(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, aim: Aim, tries: int) -> int:
-    """Try moves from the current sequence; returns how many were priced.
-
-    Parameters
-    ----------
-    g, groups, s, a
-        The graph, its groups, the current sequence, and the search.
-    aim
-        What is to be lowered.
-    tries
-        How many moves to try.
-    """
+    """Try moves from the current sequence; returns how many were priced."""
     priced = 0
     for _ in range(tries):
         kind = draw(a)

@@ -178,10 +178,7 @@ def _check_external(path: str, what: str, tensor: TensorProto) -> None:
 
 
 def _set_unknown_apart(model: ModelProto) -> None:
-    """Give nodes that ONNX does not have at the model's version a domain of their own, which it lets pass.
-
-    ONNX Runtime saves such ones: a LayerNormalization of version 17 in a model of version 12.
-    """
+    """Give nodes that ONNX does not have at the model's version a domain of their own, which it lets pass."""
     versions = {opset.domain: opset.version for opset in model.opset_import}
 
     def set_apart(graph: GraphProto) -> bool:

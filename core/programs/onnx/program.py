@@ -78,10 +78,7 @@ def read_program(path: str, shapes: Mapping[str, Size], observed: Mapping[str, A
 
 
 def _constant_nodes(graph: GraphProto, is_random: Callable[[NodeProto], bool]) -> tuple[set[int], set[str]]:
-    """Return the indices of the nodes whose inputs are all constant, and the names of all constants.
-
-    What dequantises a constant runs: weights are held as they are stored.
-    """
+    """Return the indices of the nodes whose inputs are all constant, and the names of all constants."""
     constants = {tensor.name for tensor in graph.initializer}
     folded = set()
     for index, node in enumerate(graph.node):

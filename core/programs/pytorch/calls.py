@@ -9,7 +9,7 @@ import torch
 
 from .torch_internals import OpOverload, pytree, schema_of
 
-Op: TypeAlias = OpOverload[Any, Any]
+Op: TypeAlias = "OpOverload[Any, Any]"
 aten = torch.ops.aten
 # These write to arguments that their schemas do not mark as written, those with a flag `training` only if it is set.
 _STATISTICS = ("running_mean", "running_var")

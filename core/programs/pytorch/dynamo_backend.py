@@ -7,7 +7,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
@@ -15,11 +15,13 @@ import torch
 from torch import fx
 
 from ...base.errors import GraphError, ProgramError, UsageError
-from ...base.units import format_bytes, parse_seconds, whole_number
+from ...base.options import fixed, options_in
+from ...base.units import format_bytes
 from ...model.simulator import input_peak
-from ...search.problem_settings import ProblemSettings, problem_settings
+from ...search.method_spec import MethodSpec
 from ...search.registry import DEFAULT_METHOD
 from ...solve.solve import solve
+from ..options import OptimizeOptions
 from .aot_importer import SAVED, aot_graph
 from .dynamo_internals import (
     BoxedCodeGen,
@@ -72,10 +74,10 @@ def backend(
         If a mode or an option is unknown, or a value is not understood.
     """
     try:
-        settings, search = _Options.read(mode, options or {})
+        read, method = _read(mode, options or {})
     except UsageError as error:
         raise _shown(error) from None
-    compiler = _Compiler(settings, search)
+    compiler = _Compiler(read, method)
     compiled: Callable[..., Any] = aot_autograd(
         fw_compiler=partial(compiler.compile, kind="forward"),
         bw_compiler=partial(compiler.compile, kind="backward"),
@@ -96,39 +98,32 @@ def _shown(error: UsageError) -> Exception:
 
 
 @dataclass(frozen=True)
-class _Options:
-    """What `options` may hold; see `backend`."""
+class BackendOptions(OptimizeOptions):
+    """What `options` may hold besides `method`; see `backend`."""
 
-    method: str = DEFAULT_METHOD
-    time_limit: float | str | None = None
-    evaluations: int | None = None
-    memory_limit: int | str | None = None
-    seed: int = 0
+    recompute: bool = fixed(False)
+    max_overhead: Any = fixed(None)
 
-    @classmethod
-    def read(cls, mode: str | None, options: Mapping[str, Any]) -> tuple[ProblemSettings, dict[str, Any]]:
-        """Return the settings of each graph's problem, and the keyword arguments of `solve`."""
-        known = [field.name for field in fields(cls)]
-        for name in options:
-            if name not in known:
-                raise UsageError(f"backend 'schedopt' has no option '{name}'; it has {', '.join(known)}")
-        if mode is not None and mode not in SECONDS:
-            raise UsageError(f"backend 'schedopt' has no mode '{mode}'; it has {', '.join(SECONDS)}")
-        given = cls(**options)
-        settings = problem_settings("memory", 1, given.memory_limit, None, 0.0, [])
-        seconds = None if given.time_limit is None else parse_seconds(given.time_limit)
-        evaluations = None if given.evaluations is None else whole_number(given.evaluations, "evaluations", 1)
-        if seconds is None and evaluations is None:
-            seconds = SECONDS[mode or "default"]
-        budget = {"time_limit": seconds, "evaluations": evaluations, "seed": whole_number(given.seed, "seed", 0)}
-        return ProblemSettings(**settings), {"method": order_method(given.method, evaluations), **budget}
+
+def _read(mode: str | None, given: Mapping[str, Any]) -> tuple[BackendOptions, MethodSpec]:
+    """Return the options of each graph's problem and search, and the method."""
+    known = ["method", *(field.name for field in options_in(BackendOptions))]
+    for name in given:
+        if name not in known:
+            raise UsageError(f"backend 'schedopt' has no option '{name}'; it has {', '.join(known)}")
+    if mode is not None and mode not in SECONDS:
+        raise UsageError(f"backend 'schedopt' has no mode '{mode}'; it has {', '.join(SECONDS)}")
+    options = BackendOptions.picked(given)
+    if options.time_limit is None and options.evaluations is None:
+        options = replace(options, time_limit=SECONDS[mode or "default"])
+    return options, order_method(given.get("method", DEFAULT_METHOD), options.evaluations)
 
 
 class _Compiler:
     """Puts the graphs of one compilation in order, the forward graph before the backward one."""
 
-    def __init__(self, settings: ProblemSettings, search: dict[str, Any]) -> None:
-        self.settings, self.search = settings, search
+    def __init__(self, options: BackendOptions, method: MethodSpec) -> None:
+        self.options, self.method = options, method
         self.callers: list[torch.UntypedStorage] = []
 
     def compile(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> Boxed:
@@ -149,9 +144,9 @@ class _Compiler:
         graph = aot_graph(name, module, inputs, self._kept(module, inputs, kind))
         if graph.num_ops < 2:
             return module
-        problem = self.settings.problem(graph)
+        problem = self.options.problem(graph)
         before = input_peak(graph)
-        result = solve(problem, **self.search)
+        result = solve(problem, self.method, **self.options.budget)
         seconds = time.monotonic() - start
         peak, bound = int(result.peak_memory), int(result.lower_bound)
         ops = graph.num_ops - graph.op_names.count(SAVED)

@@ -207,11 +207,7 @@ class Import:
         self.residents.access(op, read, written, is_view)
 
     def _run(self, target: OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Return the results of a call on fakes, put right where a fake has other memory than a run.
-
-        Fakes of oneDNN's LSTM layers lack the workspace that the forward keeps for the backward, whose size only a run
-        tells, and share one gradient between both biases. The fake of a loss that is reduced in place is too small.
-        """
+        """Return the results of a call on fakes, put right where a fake has other memory than a run."""
         if target is aten.mkldnn_rnn_layer.default:
             with torch.set_grad_enabled(self.program.training != "none"):
                 results = target(*pytree.tree_map_only(FakeTensor, _zeros, args), **kwargs)
@@ -229,11 +225,7 @@ class Import:
     def _outputs(
         self, node: fx.Node, op: int, result: Any, inputs: list[tuple[int, int]]
     ) -> tuple[list[int], list[int]]:
-        """Return the size of each output and the input it aliases (-1: none); note where each can be read.
-
-        Outputs that share a new storage are read through the first of them. The size of a view is what a copy of it
-        takes; one of what the caller gives has none, for who reads it reads what is given.
-        """
+        """Return the size of each output and the input it aliases (-1: none); note where each can be read."""
         sizes, aliases = [], []
         self.ports[node] = []
         new: dict[int, int] = {}

@@ -178,10 +178,7 @@ class StepTracer(ModelTracer):
         return Traced(replace(program, arguments=values), arguments, result)
 
     def _state_for(self, layouts: Mapping[str, _Layout]) -> dict[str, torch.Tensor]:
-        """Return the optimizer's state for a plan; where its parameter has another dtype or device now, it follows.
-
-        Adam's correction of its averages depends on how often they were updated, for which its program has one count.
-        """
+        """Return the optimizer's state for a plan; where its parameter has another dtype or device now, it follows."""
         counts = {self._counts.get(name, 0): name for name in layouts if name != STEP_COUNT}
         if STEP_COUNT in layouts and len(counts) > 1:
             about = " and ".join(f"'{name}' {count} times" for count, name in list(counts.items())[:2])

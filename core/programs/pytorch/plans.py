@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -24,9 +24,9 @@ from ...base.errors import ProgramError, SchedoptError, UsageError
 from ...base.units import format_bytes
 from ...model.simulator import input_peak
 from ...report.result import Result
-from ...search.problem_settings import ProblemSettings
 from ...solve.solve import solve
 from ..memory_limit import check_limit, limit_sentence
+from ..options import OptimizeOptions
 from ..system_allocator import return_freed_memory
 from .apply import reorder
 from .costs import measured_costs
@@ -81,18 +81,13 @@ class Tracer(Protocol):
 class PlanSettings:
     """How plans are made."""
 
-    # as in `schedopt.solve`
+    options: OptimizeOptions = OptimizeOptions()
     method: str = "auto"
-    evaluations: int | None = None
-    seconds: float | None = None
-    seed: int = 0
     dynamic: bool | None = None  # False: refuse all but the first kind of call
     plan_limit: int = PLAN_LIMIT  # plans kept
     verify: bool = True  # compare results with program order, bit for bit
     # called with a line per plan: peak memory before and after, and its bound
     note: Callable[[str], None] | None = None
-    # memory limit, and whether ops may run again to keep it
-    problem: ProblemSettings = field(default_factory=ProblemSettings)
 
 
 class Plan(NamedTuple):
@@ -190,13 +185,7 @@ def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
     """Measure, solve, reorder and verify a program; the logger `schedopt.optimize` is told its `OrderedGraph`."""
     start = time.monotonic()
     graph = graph_of(program, measured=measured_costs(program, _device_of(program), timed_runs=0))
-    result = solve(
-        settings.problem.problem(graph),
-        settings.method,
-        evaluations=settings.evaluations,
-        time_limit=settings.seconds,
-        seed=settings.seed,
-    )
+    result = solve(settings.options.problem(graph), settings.method, **settings.options.budget)
     check_limit(program.name, result, remedy="let ops run again with recompute=True")
     module = reorder(program, graph, result.schedule.op_order().tolist())
     if settings.verify:

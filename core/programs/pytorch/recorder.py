@@ -187,10 +187,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return call
 
     def _can_run(self, sort: Sort, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> bool:
-        """Whether an op is arithmetic on single numbers in the CPU's memory, none of which waits for another op.
-
-        A number of steps, a loss scale: what Python reads in the middle of a step, to compute with it.
-        """
+        """Whether an op is arithmetic on single numbers in the CPU's memory, none of which waits for another op."""
         if sort.is_random or not tensors:
             on_cpu = torch.device(kwargs.get("device") or "cpu").type == "cpu"
             return not sort.is_random and sort.takes_size and on_cpu and (len(args[0]) == 0 or 0 in args[0])

@@ -16,8 +16,8 @@ from torch.amp.grad_scaler import GradScaler
 
 from ...base.errors import ProgramError
 
-TESTED = "2.6 to 2.15"
-"""Versions of PyTorch that have all names that are needed."""
+TESTED = "2.13 to 2.15"
+"""Versions of PyTorch on which the tests pass."""
 
 
 @contextmanager
@@ -107,7 +107,7 @@ with needed_by("PyTorch programs"):
         (torch.UntypedStorage, ("_cdata",)),
         (torch.Tensor, ("_version", "_use_count")),
         (torch._C._autograd, ("_unsafe_set_version_counter",)),
-        (torch.autograd.graph.Node, ("_sequence_nr",)),
+        (torch._C._FunctionBase, ("_sequence_nr",)),
         (torch.ops.aten.add.Tensor, ("_schema",)),
         (fx.Node, ("_rename",)),
     ):

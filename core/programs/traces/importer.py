@@ -225,10 +225,7 @@ def _ordered_kinds(node: TraceNode) -> Iterator[str]:
 
 
 def _inner_memory(node: TraceNode, made: dict[int, Tensor]) -> tuple[dict[int, int], int]:
-    """Return the bytes of each storage that an op made, and the most that it held beside them and its arguments.
-
-    Of several storages at one address inside the op the last one is what it returned.
-    """
+    """Return the bytes of each storage that an op made, and the most that it held beside them and its arguments."""
     given = {tensor.storage for tensor in node.tensors}
     spans: list[list[int]] = []
     current: dict[int, int] = {}

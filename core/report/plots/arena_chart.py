@@ -50,13 +50,7 @@ def boxes_of(timeline: Timeline, device: int) -> list[Box]:
 
 
 def arena_figure(timelines: Sequence[Timeline]) -> Figure:
-    """Return a picture of the arenas of all schedules that have addresses, a panel per device.
-
-    Raises
-    ------
-    UsageError
-        If none has.
-    """
+    """Return a picture of the arenas of all schedules that have addresses, a panel per device."""
     shown = [
         (timeline, device)
         for timeline in timelines

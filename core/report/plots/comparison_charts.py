@@ -25,19 +25,7 @@ _LINES: tuple[LineStyle, ...] = get_args(LineStyle)
 
 
 def draw_comparison(cells: Sequence[Cell], methods: Sequence[str], reference: str, title: str = "") -> Figure:
-    """Draw what `schedopt compare` found.
-
-    Parameters
-    ----------
-    cells
-        Finished runs; some may be missing or have failed.
-    methods
-        Which, in the order of their colors.
-    reference
-        The method that improvements are over.
-    title
-        Of the figure.
-    """
+    """Draw what `schedopt compare` found."""
     graphs = by_graph(cells)
     others = [method for method in methods if method != reference]
     figure = new_figure(15, 4.2 + 0.22 * math.ceil(len(methods) / 3) + max(0, 0.9 * (len(others) - 4)))
@@ -63,10 +51,7 @@ def method_style(number: int) -> tuple[str, str, LineStyle]:
 
 
 def best_ratios(graphs: Sequence[GraphResults], method: str) -> list[float]:
-    """Return, for each graph it ran on that any method solved, how many times the best known a method's value is.
-
-    Infinite where one of its runs failed or exceeded the memory limit.
-    """
+    """Return, for each graph it ran on that any method solved, how many times the best known a method's value is."""
     ratios = []
     for graph in graphs:
         if method in graph.cells and graph.best is not None:
@@ -118,22 +103,7 @@ def _draw_improvements(figure: Any, graphs: Sequence[GraphResults], methods: Seq
 def improvement_histogram(
     axes: Axes, improvements: Sequence[float], *, bins: int = 40, widest: float | None = None, name: str = "this"
 ) -> tuple[int, int, int]:
-    """Draw improvements in percent, better ones green and worse ones red; ties are not drawn, but counted.
-
-    Parameters
-    ----------
-    axes, improvements, bins
-        Where, what, and in how many bins.
-    widest
-        The largest improvement or its opposite that the bins reach to; by default the largest there is.
-    name
-        What the legend calls the method.
-
-    Returns
-    -------
-    tuple
-        How many are better, the same, and worse.
-    """
+    """Draw improvements in percent, better ones green and worse ones red; ties are not drawn, but counted."""
     found = np.array(improvements, np.float64)
     is_tie = np.abs(found) < _TIE
     widest = float(np.abs(found).max(initial=_TIE)) if widest is None else widest
@@ -148,22 +118,7 @@ def improvement_histogram(
 def gap_against_time(
     axes: Axes, estimates: Mapping[str, tuple[Estimate, Estimate]], numbered: list[str]
 ) -> dict[str, Any]:
-    """Draw the mean gap of each method, with its 95% confidence interval, against its mean time in seconds.
-
-    Parameters
-    ----------
-    axes
-        Where.
-    estimates
-        Per method its gap in percent, and its time in seconds; methods without any are left out.
-    numbered
-        Methods in the order of their styles; new ones are appended.
-
-    Returns
-    -------
-    dict
-        The method's handles for a legend.
-    """
+    """Draw the mean gap of each method, with its 95% confidence interval, against its mean time in seconds."""
     handles = {}
     for method, (gap, time) in estimates.items():
         if method not in numbered:

@@ -22,15 +22,7 @@ ENDINGS = {
 
 
 def check_target(path: str, endings: dict[str, str] = ENDINGS) -> None:
-    """Check the name of a file to draw to, before anything is computed.
-
-    Raises
-    ------
-    UsageError
-        If its ending is none of those known.
-    FormatError
-        If it is a folder, or its folder does not exist.
-    """
+    """Check the name of a file to draw to, before anything is computed."""
     if Path(path).suffix not in endings:
         known = ", ".join(f"{ending} ({what})" for ending, what in endings.items())
         raise UsageError(f"{path}: the name must end in one of {known}")
@@ -38,23 +30,7 @@ def check_target(path: str, endings: dict[str, str] = ENDINGS) -> None:
 
 
 def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> bytes:
-    """Draw schedules of one graph.
-
-    Parameters
-    ----------
-    timelines
-        The schedules, in the order of their colors.
-    path
-        The file that it is for, whose ending chooses what is drawn.
-    kind
-        The picture: memory over steps, a Gantt chart, or the arenas of schedules with addresses; by default a Gantt
-        chart if there are several devices, else memory.
-
-    Raises
-    ------
-    UsageError
-        If the kind is unknown, or given for what is no picture, or no schedule has the addresses for it.
-    """
+    """Draw schedules of one graph."""
     if kind is not None and kind not in get_args(Kind):
         raise unknown("kind", kind, get_args(Kind))
     suffix = Path(path).suffix

@@ -21,6 +21,7 @@ GREY = "0.82"
 PEAK = "tab:red"
 COLORS = ("C0", "C1", "C2", "C4", "C5", "C6", "C8", "C9")
 _DPI = 150
+_MOST_BINS = 2000
 _LINES, _ALIKE = ("-", "--", ":", "-."), 4
 """Styles of lines, and how many of one style come before the next."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -68,11 +69,11 @@ def time_unit(largest: float) -> tuple[float, str]:
     return next(((size, unit) for size, unit in ((1e6, "s"), (1e3, "ms")) if largest >= size), (1.0, "us"))
 
 
-def highest_of_bins(memory: IntArray, most: int = 2000) -> NDArray[np.intp]:
-    """Return at most so many indices, of the largest value of each stretch of equal length: the peak is one."""
-    if len(memory) <= most:
+def highest_of_bins(memory: IntArray) -> NDArray[np.intp]:
+    """Return at most `_MOST_BINS` indices, of the largest value of each stretch of equal length: the peak is one."""
+    if len(memory) <= _MOST_BINS:
         return np.arange(len(memory))
-    edges = np.linspace(0, len(memory), most + 1).astype(np.intp)
+    edges = np.linspace(0, len(memory), _MOST_BINS + 1).astype(np.intp)
     return np.array([low + np.argmax(memory[low:high]) for low, high in pairwise(edges)])
 
 

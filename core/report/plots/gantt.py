@@ -80,10 +80,7 @@ def draw_gantt(axes: Axes, timeline: Timeline) -> None:
 
 
 def gantt_figure(timelines: Sequence[Timeline]) -> Figure:
-    """Draw schedules below each other: devices and transfers over time, and under them the memory of each device.
-
-    They share their axes, but for a schedule that takes less than half of another: it has one of its own to fill.
-    """
+    """Draw schedules below each other: devices and transfers over time, and under them the memory of each device."""
     rows = [0.36 * timeline.problem.devices + 0.5 for timeline in timelines]
     heights = [height for row in rows for height in (row, 1.9)]
     figure = new_figure(_WIDTH, sum(heights) + 0.4 * len(timelines))

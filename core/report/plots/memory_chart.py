@@ -36,12 +36,7 @@ _HEADROOM = 1.13
 
 
 def draw_memory(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2D]:
-    """Draw the memory of schedules of one graph over their steps; returns the legend's entries.
-
-    One schedule on one device is a stacked area: persistent bytes, the largest tensors of the peak by name, all
-    others, and workspace. Several schedules, or devices, are lines. Long schedules are drawn by the highest step of
-    each stretch, so that the peak is always there.
-    """
+    """Draw the memory of schedules of one graph over their steps; returns the legend's entries."""
     if is_stacked(timelines):
         return _draw_by_tensor(axes, timelines[0])
     return _draw_lines(axes, timelines)

@@ -12,11 +12,7 @@ from .figures import render
 
 
 def show_in_notebook(figure: Figure) -> None:
-    """Display a figure under the cell that runs, if a Jupyter kernel runs it; elsewhere do nothing.
-
-    The figure is one that pyplot does not know, as all of schedopt's, so that no backend shows it once more; nor does
-    IPython where it is what the cell returns.
-    """
+    """Display a figure under the cell that runs, if a Jupyter kernel runs it; elsewhere do nothing."""
     shell = _shell()
     if getattr(shell, "kernel", None) is None:
         return

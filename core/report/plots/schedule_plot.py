@@ -12,20 +12,7 @@ from .notebook import show_in_notebook
 
 
 def plot_schedule(timeline: Timeline, ax: Axes | None = None) -> Axes:
-    """Draw a schedule on axes, or on a figure of its own, which shows itself in a notebook.
-
-    Parameters
-    ----------
-    timeline
-        The schedule.
-    ax
-        Where to draw; by default the only or upper axes of a new figure.
-
-    Raises
-    ------
-    UsageError
-        If `ax` is something else, such as the name of a file.
-    """
+    """Draw a schedule on axes, or on a figure of its own, which shows itself in a notebook."""
     several = timeline.problem.devices > 1
     if ax is not None and not isinstance(ax, Axes):
         raise UsageError(f"plot draws on matplotlib axes, not {ax!r}; plot().figure.savefig('plan.svg') writes a file")

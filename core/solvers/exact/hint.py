@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
 from ...problem.schedule import Schedule
-from ...search.registry import load, parameters_of
 from ...search.search import Search
 from .units import Units
 
@@ -13,14 +10,10 @@ EDITS_AS_ONE = 20
 
 
 def improve(search: Search, evaluations: int, method: str) -> None:
-    """Let `auto`, or another method, improve the best schedule known.
-
-    Where ops may run again, a price is that of an edit, and `EDITS_AS_ONE` of them count as one evaluation.
-    """
-    search.max_evaluations = search.evaluations + evaluations * (EDITS_AS_ONE if search.problem.recompute else 1)
-    if not search.must_stop():
-        load(method)(search, parameters_of(method))
-    search.max_evaluations, search.working = math.inf, "cp-sat"
+    """Let `auto`, or another method, improve the best schedule known."""
+    with search.part(evaluations=evaluations * (EDITS_AS_ONE if search.problem.recompute else 1)):
+        if not search.exhausted():
+            search.run(method)
 
 
 class HintedTimes:

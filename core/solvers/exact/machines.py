@@ -292,10 +292,7 @@ class MachineModel:
         return math.ceil(objective - 1e-6) // self.steps * self.unit
 
     def schedule(self, value: Any) -> Schedule:
-        """Return the schedule of a solution: ops by their end and transfers by their start.
-
-        So a transfer comes before what its target runs beside it, which it would have to wait for otherwise.
-        """
+        """Return the schedule of a solution: ops by their end and transfers by their start."""
         device = [next(d for d, literal in on.items() if value(literal)) for on in self.on]
         steps = [(HOLDS, False, op, device[op], device[op]) for op in range(self.own, self.graph.num_ops)]
         steps += [(value(m.end), False, op, device[op], device[op]) for op, m in enumerate(self.ops)]

@@ -10,7 +10,7 @@ from .variables import Variables
 
 def minimise_peak(v: Variables) -> None:
     """Minimise the peak of the fullest device, down to what is known to be the least, or to the limit."""
-    known = v.search.lower_bound if v.problem.task == "memory" else v.problem.memory_limit or 0
+    known = v.search.lower_bound if v.problem.task == "memory" else v.problem.memory_limits[0] or 0
     v.model.add(v.peak >= min(int(known) // v.units.bytes, v.most))
     v.model.minimize(v.peak)
 

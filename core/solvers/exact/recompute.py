@@ -29,10 +29,7 @@ MOST_RUNS = 1_000_000
 
 
 def most_useful_runs(graph: CostGraph) -> list[int]:
-    """Return how often each op runs at most in a schedule of which no run can be left out, shape `(ops,)`.
-
-    Each run but the last of an op that makes something final is read by another one before the op runs again.
-    """
+    """Return how often each op runs at most in a schedule of which no run can be left out, shape `(ops,)`."""
     pointers, tensors = (a.tolist() for a in graph.inputs)
     producer = graph.tensor_producer.tolist()
     most = [0] * graph.num_ops

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...base.errors import SchedoptError, UsageError
 from ...problem.problem import Problem
+from ...problem.residents import GraphWithHomes
 from ...problem.schedule import Schedule
 from ...search import parameters as base
 from ...search.parameters import parameter
@@ -40,14 +41,19 @@ class Parameters(base.Parameters):
 
     def check(self, problem: Problem) -> None:
         """Refuse the peak where devices, or what lies on them, differ."""
-        if problem.task == "memory" and not problem.is_plain:
-            what = "a machine" if problem.machine is not None else "weights that several devices read"
+        if problem.task == "memory" and not _is_symmetric(problem):
+            what = "weights that several devices read" if problem.hardware.is_equal else "a machine"
             raise UsageError(f"method 'cp-sat' minimises the makespan alone with {what}; for the peak use auto")
 
 
 def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:
     """Return the methods used for a problem; `auto` finds the hint within some evaluations."""
     return [*auto.parts(problem, is_counted=not problem.recompute), "cp-sat"]
+
+
+def _is_symmetric(problem: Problem) -> bool:
+    """Whether devices can be exchanged: they are equal, and nothing lies on any of them."""
+    return problem.hardware.is_equal and not isinstance(problem.graph, GraphWithHomes)
 
 
 def _hinting(problem: Problem, parameters: Parameters) -> str:
@@ -68,22 +74,22 @@ def solve(search: Search, parameters: Parameters) -> None:
     """
     search.offer_order(search.problem.graph.input_order)
     improve(search, parameters.hint, _hinting(search.problem, parameters))
-    if search.must_stop() or math.isinf(search.lower_bound):
+    if search.exhausted() or math.isinf(search.lower_bound):
         return
     problem = search.problem
     try:
         if problem.recompute:
             _recompute(search, parameters)
             return
-        if not problem.is_plain:
+        if not _is_symmetric(problem):
             _on_machine(search)
             return
         if problem.task == "runtime" and search.best_fitness[0]:
-            least = _minimise(search, "memory", problem.memory_limit)
-            if problem.memory_limit is not None and least > problem.memory_limit:
+            least = _minimise(search, "memory", problem.memory_limits[0])
+            if problem.memory_limits[0] is not None and least > problem.memory_limits[0]:
                 search.raise_lower_bound(math.inf)  # no schedule keeps the limit
         if (problem.task == "memory" or not search.best_fitness[0]) and not is_over(search):
-            _minimise(search, problem.task, problem.memory_limit)
+            _minimise(search, problem.task, problem.memory_limits[0])
     except OutOfTimeError:
         return
 
@@ -108,7 +114,7 @@ def _on_machine(search: Search) -> None:
     from ortools.sat.python import cp_model
 
     if MachineModel.is_too_large(search.problem):
-        search.notes.append("the graph has too many tensors for cp-sat on so many devices")
+        search.note("the graph has too many tensors for cp-sat on so many devices")
         return
     model = MachineModel(search)
     solver, status = _run(search, model)
@@ -128,7 +134,7 @@ def _recompute(search: Search, parameters: Parameters) -> None:
     if of_all < bound and (bound > search.lower_bound or status == cp_model.INFEASIBLE):
         order = " in the input order" if parameters.fixed else ""
         found = "keeps the limit" if math.isinf(bound) else f"is better than {problem.format_value(bound)}"
-        search.notes.append(f"no schedule{order} that runs an op at most {parameters.copies} times {found}")
+        search.note(f"no schedule{order} that runs an op at most {parameters.copies} times {found}")
     search.raise_lower_bound(of_all)
 
 
@@ -170,7 +176,7 @@ def _run(search: Search, variables: Variables | RetentionModel | MachineModel) -
         try:
             outcome.append(solver.solve(variables.model, Collect()))
         except (IndexError, RuntimeError) as error:
-            search.notes.append(f"cp-sat gave up: OR-Tools failed with {error}")
+            search.note(f"cp-sat gave up: OR-Tools failed with {error}")
 
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
@@ -190,5 +196,5 @@ def _run(search: Search, variables: Variables | RetentionModel | MachineModel) -
 
 def _offer(search: Search, found: list[Schedule]) -> None:
     while found:
-        search.evaluations += 1
+        search.spend(1)
         search.offer(found.pop(0))

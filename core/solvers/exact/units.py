@@ -54,28 +54,20 @@ def units_of(problem: Problem, task: str) -> Units:
         steps = graph.num_ops + int(copies.sum()) + 1
         op, transfer = np.ones(graph.num_ops, np.int64), np.ones(graph.num_tensors, np.int64)
         return Units(byte_unit(problem, LARGEST_ENERGY // steps), 1.0, 1, op.tolist(), transfer.tolist(), steps)
-    sending: FloatArray = np.asarray(problem.latency + graph.tensor_size * problem.microseconds_per_byte, np.float64)
-    total = float(graph.runtime.sum() + (sending * copies).sum())
-    zeros = int((graph.runtime == 0).sum() + copies[sending == 0].sum())
-    times = np.concatenate((graph.runtime, sending))
+    machine = problem.hardware
+    runtime: FloatArray = graph.runtime / machine.devices[0].speed
+    sending: FloatArray = machine.latencies[0, -1] + graph.tensor_size * machine.microseconds_per_byte[0, -1]
+    total = float(runtime.sum() + (sending * copies).sum())
+    zeros = int((runtime == 0).sum() + copies[sending == 0].sum())
+    times = np.concatenate((runtime, sending))
     unit, steps = unit_and_steps(times, total, zeros, graph.num_ops + int(copies.sum()))
-    op, transfer = in_units(graph.runtime, unit, steps), in_units(sending, unit, steps)
+    op, transfer = in_units(runtime, unit, steps), in_units(sending, unit, steps)
     horizon = int(op.sum() + (transfer * copies).sum())
     return Units(byte_unit(problem, LARGEST_ENERGY // horizon), unit, steps, op.tolist(), transfer.tolist(), horizon)
 
 
 def unit_and_steps(times: FloatArray, total: float, zeros: int, most: int) -> tuple[float, int]:
-    """Return a unit of times and the `steps` of `Units`.
-
-    Parameters
-    ----------
-    times
-        What steps can take, microseconds.
-    total
-        What all steps of a schedule take at most.
-    zeros, most
-        How many steps of a schedule can take no time, and how many it can have.
-    """
+    """Return a unit of times and the `steps` of `Units`."""
     unit, steps = time_unit(times, total, LARGEST_TIME // (1 + zeros)), 1 + zeros
     if (times[times > 0] < unit).any():
         unit, steps = time_unit(times, total, LARGEST_TIME // (1 + most)), 1 + most

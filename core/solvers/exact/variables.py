@@ -25,7 +25,7 @@ class OutOfTimeError(Exception):
 
 def is_over(search: Search) -> bool:
     """Whether time has run out or Ctrl-C was pressed; the solver sees by itself when the bound is met."""
-    search.must_stop()
+    search.exhausted()
     return search.timed_out or search.interrupt.is_set()
 
 

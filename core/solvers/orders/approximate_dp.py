@@ -112,15 +112,7 @@ def solve(search: Search, parameters: Parameters) -> None:
 
 
 def beam_search(search: Search, beam_size: int, cutoff: int | None = None) -> BeamResult:
-    """Run the beam over the levels of executed-op sets of the whole graph, from the first op on.
-
-    Parameters
-    ----------
-    search, beam_size
-        As for `run_beam`; a stopped beam returns its best state completed in input order.
-    cutoff
-        Orders whose peak reaches these bytes are not wanted.
-    """
+    """Run the beam over the levels of executed-op sets of the whole graph, from the first op on."""
     graph = search.problem.graph
     limit = UNLIMITED if cutoff is None else cutoff - int(graph.persistent.sum())
     beam = run_beam(search, graph.buffers, beam_size, limit)
@@ -137,23 +129,6 @@ def run_beam(
     The state after a set of ops is the set alone: of equal states the one of least peak is kept (state
     collapsing), of the others the `beam_size` of least peak, ties at random; fewer where thousands of ops are ready.
     Sets are told apart by a 64-bit Zobrist hash.
-
-    Parameters
-    ----------
-    search
-        Gives the random numbers, counts expanded states as 1 / ops of the graph evaluations each, and says when
-        to stop.
-    b
-        What to order.
-    beam_size
-        K.
-    limit
-        Orders whose peak, persistent bytes left out, reaches these bytes are not wanted.
-    is_backward
-        Whether to build the order from its end.
-    floor
-        Bytes that any order reaches: then an op that cannot do harm joins a set at once (safe moves).
-        Negative, as in the paper, there are none.
     """
     ops = len(b.own)
     walk = backward_walk(b) if is_backward else forward_walk(b)
@@ -163,14 +138,14 @@ def run_beam(
     is_exact, priced = True, 0
     for _ in range(ops):
         cost = len(level.hash) / search.problem.graph.num_ops
-        if search.must_stop() or search.evaluations_left < cost + 1:  # the order found is priced too
+        if search.exhausted() or search.evaluations_left < cost + 1:  # the order found is priced too
             chosen = back.order(int(np.argmin(level.peak))) if back.ops else np.empty(0, np.int32)
             return Beam(chosen, False, is_exact, priced)
         salt = search.rng.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         size = _states(beam_size, len(level.ready) // len(level.hash))
         candidates = new_candidates(size, len(level.ready))
         count, truncated = expand(level, b, walk, candidates, zobrist, size, limit, salt)
-        search.evaluations += cost
+        search.spend(cost)
         priced += len(level.ready)
         is_exact = is_exact and not truncated
         if count == 0:

@@ -11,10 +11,10 @@ import numpy as np
 from ...base.arrays import IndexArray, frozen
 from ...graph.graph import CostGraph
 from ...search.parameters import Parameters
-from ...search.search import Search, Stopped
+from ...search.search import Cancelled, Search
 
 Heed = Callable[[Iterable[int]], Iterator[int]]
-"""What goes through the ops and may raise `Stopped`: a search's `heeding`."""
+"""What goes through the ops and may raise `Cancelled`: a search's `heeding`."""
 
 
 def input_order(search: Search, parameters: Parameters) -> None:
@@ -24,20 +24,20 @@ def input_order(search: Search, parameters: Parameters) -> None:
 
 def dfs(search: Search, parameters: Parameters) -> None:
     """Offer the depth-first sequence."""
-    with suppress(Stopped):
-        search.offer_order(kahn_order(search.problem.graph, last_in_first_out=True, heed=search.heeding))
+    with suppress(Cancelled):
+        search.offer_order(kahn_order(search.problem.graph, last_in_first_out=True, heed=search.cancellable))
 
 
 def bfs(search: Search, parameters: Parameters) -> None:
     """Offer the breadth-first sequence."""
-    with suppress(Stopped):
-        search.offer_order(kahn_order(search.problem.graph, last_in_first_out=False, heed=search.heeding))
+    with suppress(Cancelled):
+        search.offer_order(kahn_order(search.problem.graph, last_in_first_out=False, heed=search.cancellable))
 
 
 def dfs_postorder(search: Search, parameters: Parameters) -> None:
     """Offer the reverse postorder of a depth-first search."""
-    with suppress(Stopped):
-        search.offer_order(reverse_postorder(search.problem.graph, heed=search.heeding))
+    with suppress(Cancelled):
+        search.offer_order(reverse_postorder(search.problem.graph, heed=search.cancellable))
 
 
 def kahn_order(graph: CostGraph, *, last_in_first_out: bool, heed: Heed = iter) -> IndexArray:

@@ -43,9 +43,9 @@ def solve(search: Search, parameters: Parameters) -> None:
     state = new_search(graph.buffers, parameters.table, salt)
     best = UNLIMITED if search.best is None else int(search.best_value) - persistent
     chunk = FIRST_CHUNK
-    while not search.must_stop():
+    while not search.exhausted():
         outcome, _, followed = search_on(graph.buffers, state, zobrist, salt, best, chunk)
-        search.evaluations += followed / graph.num_ops
+        search.spend(followed / graph.num_ops)
         if outcome == IMPROVED:
             best = search.offer_order(state.path.copy()).peak - persistent
         elif outcome == FINISHED:

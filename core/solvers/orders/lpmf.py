@@ -16,7 +16,7 @@ CHUNK = 20_000
 
 def solve(search: Search, parameters: Parameters) -> None:
     """Offer the greedy order, all ops on device 0; nothing if it has no time for all of it."""
-    order = greedy_order(search.problem.graph.buffers, search.must_stop)
+    order = greedy_order(search.problem.graph.buffers, search.exhausted)
     if order is not None:
         search.offer_order(order)
 

@@ -21,7 +21,7 @@ from ...kernels.orders.order_memory import memory_of_steps
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search import parameters as base
-from ...search.search import Search, Stopped
+from ...search.search import Cancelled, Search
 from .approximate_dp import Beam, run_beam
 
 FIRST_BEAMS = (1, 10, 100)
@@ -54,10 +54,10 @@ def solve(search: Search, parameters: Parameters) -> None:
     """
     if search.best is None:
         search.offer_order(search.problem.graph.input_order)
-    if search.must_stop():  # a million ops take a second to be cut
+    if search.exhausted():  # a million ops take a second to be cut
         return
     stretches = _Stretches(search, is_proving=parameters.proofs > 0)
-    with suppress(Stopped):
+    with suppress(Cancelled):
         while not (stretch := stretches.of_largest_peak()).must_stop:
             if not stretch.improve():
                 return
@@ -98,8 +98,8 @@ class _Stretches:
         return self._known[number]
 
     def _look(self) -> None:
-        if self.search.must_stop():
-            raise Stopped
+        if self.search.exhausted():
+            raise Cancelled
 
     def _glue(self, first: int, ops: IndexArray) -> None:
         """Put a better order of a stretch in its place."""
@@ -108,19 +108,7 @@ class _Stretches:
 
 
 class _Stretch:
-    """A stretch as a problem of its own, its best order, and how much has been tried.
-
-    Parameters
-    ----------
-    search
-        The run.
-    b, present
-        Buffers of the stretch, whose op 0 stands for all before it, and the bytes there throughout.
-    is_proving
-        Whether to tighten the search by proofs.
-    on_better
-        Called with the order whenever its peak fell.
-    """
+    """A stretch as a problem of its own, its best order, and how much has been tried."""
 
     def __init__(
         self, search: Search, b: Buffers, present: int, is_proving: bool, on_better: Callable[[IndexArray], None]
@@ -146,7 +134,7 @@ class _Stretch:
     @property
     def must_stop(self) -> bool:
         """Whether the budget has ended, or the stretch has no larger peak than the bound."""
-        return self.search.must_stop() or self.peak <= self.bound
+        return self.search.exhausted() or self.peak <= self.bound
 
     def improve(self) -> bool:
         """Spend some more effort, twice as much each time; False if there is nothing left to try.
@@ -191,15 +179,11 @@ class _Stretch:
 
     def _price(self, order: IndexArray) -> IntArray:
         """Return the memory of each step, counting one evaluation."""
-        self.search.evaluations += 1
+        self.search.spend(1)
         return self._memory(order)
 
     def _uncross(self) -> bool:
-        """Raise the bound by minimum cuts, and try the order with each set run first; whether the peak fell.
-
-        Between a set of least memory and a set of the order, union and intersection hold no more than the
-        latter (`docs/methods/one-device.md`). Kept if neither the peak nor the squares above the bound, summed, grow.
-        """
+        """Raise the bound by minimum cuts, and try the order with each set run first; whether the peak fell."""
         before, sides = self.peak, []
         latest = self.search.share_of_time(CUT_SHARE)
         cuts = min_cuts(

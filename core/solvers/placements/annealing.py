@@ -15,7 +15,7 @@ from ...problem.schedule import Schedule
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.plans import may_exceed
-from ...search.search import Search, Watcher
+from ...search.search import Search
 from ..orders import order_search
 from . import peak_annealing
 from .lazy_keys import start_keys
@@ -80,7 +80,7 @@ def solve(search: Search, parameters: Parameters) -> None:
         if is_small or problem.hardware.is_beside or not problem.hardware.has_link.all():
             plans.run()
             return
-        with search.limited(SHARE_OF_STARTS * search.evaluations_left, search.share_of_time(SHARE_OF_STARTS)):
+        with search.part(SHARE_OF_STARTS):
             plans.offer_starts()
     elif search.best is None:
         search.offer_order(problem.graph.input_order)
@@ -94,7 +94,7 @@ def solve(search: Search, parameters: Parameters) -> None:
         _minimise_within_limit(search, p, for_peak)
     else:
         _minimise_makespan(search, p, for_peak)
-    search.must_stop()  # a clock of its own may have seen first that time is up
+    search.exhausted()  # a clock of its own may have seen first that time is up
 
 
 def _is_limited(problem: Problem) -> bool:
@@ -123,22 +123,22 @@ def _is_in_cycles(search: Search) -> bool:
 def _minimise_peak_in_cycles(search: Search, hot: float, cold: float) -> None:
     """Search for the least peak, then anneal it anew, for longer each time, until time ends."""
     moves = float(MOVES_PER_OP * search.problem.graph.num_ops)
-    with search.limited(int(moves)):
+    with search.part(evaluations=int(moves)):
         LeastPeak(search).run(hot, cold)
-    while not search.must_stop():
+    while not search.exhausted():
         moves *= LONGER
-        with search.limited(int(moves)):
+        with search.part(evaluations=int(moves)):
             LeastPeak(search).anneal(HOTTER_PEAK * hot * POWER, HOTTER_PEAK * cold * POWER)
 
 
 def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
     if search.problem.devices > 1 and search.problem.graph.num_ops > LARGEST_IMPATIENT:
         # there may be no time to decode any keys
-        schedule = list_schedule(search.problem, search.must_stop) if search.problem.hardware.is_equal else None
+        schedule = list_schedule(search.problem, search.exhausted) if search.problem.hardware.is_equal else None
         if schedule is not None:
-            search.evaluations += 1
+            search.spend(1)
             search.offer(schedule)
-    if search.must_stop():
+    if search.exhausted():
         return
     annealing = MakespanAnnealing(search)
     starts = start_keys(search.problem)
@@ -157,14 +157,11 @@ def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, flo
 
 
 def _minimise_within_limit(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
-    """Anneal a fast schedule that ignores the memory limit while its excess weighs more and more.
-
-    Before that, the search for the least peak runs until a schedule fits, so that there is one.
-    """
-    if search.must_stop():
+    """Anneal a fast schedule that ignores the memory limit while its excess weighs more and more."""
+    if search.exhausted():
         return
     fast = _without_limit(search, p, for_peak)
-    if search.must_stop():
+    if search.exhausted():
         return
     if search.best_fitness[0] > 0:
         LeastPeak(search, p.fitting).run(*for_peak)
@@ -177,18 +174,12 @@ def _minimise_within_limit(search: Search, p: Parameters, for_peak: tuple[float,
 def _without_limit(search: Search, p: Parameters, for_peak: tuple[float, float]) -> Schedule:
     """Return the fastest schedule that a share of the budget finds, whatever its peak; it is offered, too."""
     assert search.best is not None
-    alone = Search(
-        _unlimited(search.problem),
-        seed=int(search.rng.integers(2**31)),
-        max_evaluations=max(1.0, SHARE_WITHOUT_LIMIT * search.evaluations_left),
-        deadline=search.share_of_time(SHARE_WITHOUT_LIMIT),
-        watcher=Watcher(search.interrupt),
-        lower_bound=search.lower_bound,
-    )
-    alone.offer(search.best)
-    _minimise_makespan(alone, p, for_peak)
-    search.evaluations += alone.evaluations
-    search.depends_on_time |= alone.timed_out or alone.depends_on_time
+    evaluations = max(1.0, SHARE_WITHOUT_LIMIT * search.evaluations_left)
+    until = search.share_of_time(SHARE_WITHOUT_LIMIT)
+    unlimited = _unlimited(search.problem)
+    with search.on(unlimited, evaluations=evaluations, until=until, lower_bound=search.lower_bound) as alone:
+        alone.offer(search.best)
+        _minimise_makespan(alone, p, for_peak)
     assert alone.best is not None
     search.offer(alone.best)
     return alone.best

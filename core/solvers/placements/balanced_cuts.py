@@ -23,15 +23,7 @@ HOT, COLD = 1.0, 0.02
 
 
 class BalancedCuts:
-    """Draws placements of a problem.
-
-    Parameters
-    ----------
-    search
-        The problem, its budget and its random numbers; all ops moved once on average count as one evaluation.
-    arrays, machine
-        The problem's graph and machine.
-    """
+    """Draws placements of a problem."""
 
     def __init__(self, search: Search, arrays: GraphArrays, machine: MachineArrays) -> None:
         self.search, self.arrays, self.machine = search, arrays, machine
@@ -44,24 +36,16 @@ class BalancedCuts:
         self.by_level = topological(graph, np.lexsort((place, -bottom_levels(graph))))
 
     def placement(self, ops_per_window: int, share: float) -> IndexArray:
-        """Return the device of each op, shape `(ops,)`, int32; from a random placement on.
-
-        Parameters
-        ----------
-        ops_per_window
-            How many ops stand in a window: those that follow each other by their earliest start.
-        share
-            Of the budget that is left.
-        """
+        """Return the device of each op, shape `(ops,)`, int32; from a random placement on."""
         search, cooling = self.search, Cooling(self.search, share)
         first = self._possible(search.rng.integers(0, self.devices, self.ops).astype(np.int32))
         cuts = new_cuts(self.arrays, self.machine, first, self._windows(ops_per_window))
         mean = max(float(self.arrays.runtime.mean()), 1e-300)
-        while not search.must_stop() and (spent := cooling.progress()) < 1.0:
+        while not search.exhausted() and (spent := cooling.progress()) < 1.0:
             sweeps = cooling.moves(self.ops)
             draws = search.rng.random((sweeps * self.ops, 3))
             anneal_cuts(self.arrays, self.machine, cuts, self.rules.allowed, mean * HOT * (COLD / HOT) ** spent, draws)
-            search.evaluations += sweeps
+            search.spend(sweeps)
         return self._possible(cuts.placement)
 
     def _possible(self, placement: IndexArray) -> IndexArray:

@@ -19,11 +19,6 @@ def quantiles(alpha: float, beta: float) -> NDArray[np.float32]:
     Between two of them a draw is interpolated linearly. What is drawn then follows the distribution exactly at each
     of these quantiles, and is off by at most `1 / CELLS` in probability in between (Kolmogorov distance; over all that
     REGAL can choose with k = 16 the median is 0.0011), rounding to float32 aside.
-
-    Parameters
-    ----------
-    alpha, beta
-        More than 0.
     """
     table: NDArray[np.float32] = betaincinv(alpha, beta, np.linspace(0, 1, CELLS + 1)).astype(np.float32)
     table.setflags(write=False)
@@ -33,19 +28,7 @@ def quantiles(alpha: float, beta: float) -> NDArray[np.float32]:
 def quantile_tables(
     alpha: NDArray[np.float64], beta: NDArray[np.float64]
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Return one table per distinct distribution, and for each gene which is its own.
-
-    Parameters
-    ----------
-    alpha, beta
-        Of the same shape.
-
-    Returns
-    -------
-    tuple
-        Tables, shape `(distinct, CELLS + 1)`, and rows of it, of the shape of `alpha`; -1 for Beta(1, 1), which
-        needs none.
-    """
+    """Return one table per distinct distribution, and for each gene which is its own."""
     pairs, rows = np.unique(np.stack((alpha.ravel(), beta.ravel())), axis=1, return_inverse=True)
     uniform = (pairs == 1.0).all(0)
     places = np.where(uniform, -1, np.cumsum(~uniform) - 1).astype(np.int32)

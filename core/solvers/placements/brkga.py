@@ -19,12 +19,11 @@ from ...search.search import Search
 from ...search.tuned import Tuned, read_tuned, shipped
 from .beta_quantiles import quantile_tables
 from .lazy_keys import LONGEST_DECODING, LazyChromosomes, seconds_to_decode, start_keys
-from .machine_chromosomes import LazyMachineChromosomes, MachineChromosomes
-from .random_keys import Chromosomes, Population, has_time_for_one, ranked
+from .machine_chromosomes import LazyMachineChromosomes
+from .random_keys import Chromosomes, Population, has_time_for_one, is_symmetric, ranked
 
 Decoder = Literal["queue", "lazy"]
 DECODERS: dict[Decoder, type[Chromosomes]] = {"queue": Chromosomes, "lazy": LazyChromosomes}
-ON_MACHINES: dict[Decoder, type[Chromosomes]] = {"queue": MachineChromosomes, "lazy": LazyMachineChromosomes}
 MOST_KEYS, LEAST_CHROMOSOMES = 2**27, 3
 """Genes of all populations together: half a gibibyte, and as much again for a generation's offspring."""
 MOST_DRAWN = 2**24
@@ -134,10 +133,10 @@ def solve(search: Search, parameters: Parameters) -> None:
     if parameters.tuned is not None:
         parameters = parameters.tuned.parameters(problem.task)
     known = start_keys(problem) if parameters.decoder == "lazy" else None
-    if known is not None and problem.is_plain and seconds_to_decode(problem) > LONGEST_DECODING:
-        search.notes.append(f"{problem.graph.name}: decoder=lazy would take too long; decoder=queue was used")
+    if known is not None and seconds_to_decode(problem) > LONGEST_DECODING:
+        search.note(f"{problem.graph.name}: decoder=lazy would take too long; decoder=queue was used")
         parameters, known = replace(parameters, decoder="queue"), None
-    if search.must_stop() or (known is None and problem.is_plain and not has_time_for_one(search)):
+    if search.exhausted() or (known is None and not has_time_for_one(search)):
         return
     evolve(search, parameters, GeneDistribution(parameters.alpha, parameters.beta, parameters.bias), known)
 
@@ -151,20 +150,11 @@ def evolve(
     """Run the genetic algorithm and return the final populations.
 
     Elites are not priced again, and the last generation is cut to the budget.
-
-    Parameters
-    ----------
-    search
-        Budget, random numbers, incumbent; `search.initial` joins the first population.
-    parameters
-        Sizes.
-    distribution
-        Per gene: the mutants' beta distribution and the crossover bias.
-    warm_start
-        Chromosomes that join the first population, shape `(rows, genes)`.
     """
-    decoders = DECODERS if search.problem.is_plain else ON_MACHINES
-    with decoders[parameters.decoder](search) as chromosomes:
+    decoder = DECODERS[parameters.decoder]
+    if decoder is LazyChromosomes and not is_symmetric(search.problem):
+        decoder = LazyMachineChromosomes
+    with decoder(search) as chromosomes:
         p = _fitting(search, parameters, chromosomes.genes)
         bias = np.ascontiguousarray(distribution.bias, np.float64)
         known = [] if warm_start is None else list(warm_start)
@@ -174,9 +164,9 @@ def evolve(
         for population in populations:
             _begin(search, chromosomes, population, distribution, known)
         generation = 0
-        while not search.must_stop():
+        while not search.exhausted():
             for population in populations:
-                if not search.must_stop():
+                if not search.exhausted():
                     _next_generation(search, chromosomes, population, p, distribution, bias)
             generation += 1
             if generation % p.exchange == 0 and len(populations) > 1:
@@ -185,14 +175,11 @@ def evolve(
 
 
 def _fitting(search: Search, p: Parameters, genes: int) -> Parameters:
-    """Return parameters with as many chromosomes as have room, in the same proportions; with a note if these are fewer.
-
-    Large graphs on many devices have tens of millions of genes.
-    """
+    """Return parameters with as many chromosomes as have room, in the same proportions; fewer are noted."""
     most = max(LEAST_CHROMOSOMES, MOST_KEYS // (genes * p.populations))
     if p.chromosomes <= most:
         return p
-    search.notes.append(
+    search.note(
         f"{search.problem.graph.name}: brkga goes on with {most} chromosomes, not {p.chromosomes}, because each has "
         f"{genes:,} genes"
     )
@@ -254,15 +241,12 @@ def _draw_and_price(
     fitness: FloatArray,
     draw: Callable[[int, int], None],
 ) -> int:
-    """Draw rows of keys, some at a time, and price them as far as the budget goes; unpriced rows rank last.
-
-    Returns how many were drawn: all, unless the search had to stop before their evaluations were spent.
-    """
+    """Draw rows of keys, some at a time, and price them as far as the budget goes; unpriced rows rank last."""
     fitness[:] = np.inf
     priced = int(min(len(keys), search.evaluations_left))
     rows = max(1, min(chromosomes.rows_at_once, MOST_DRAWN // chromosomes.genes))
     for first in range(0, len(keys), rows):
-        if 0 < first < priced and search.must_stop():
+        if 0 < first < priced and search.exhausted():
             return first
         draw(first, min(first + rows, len(keys)))
         last = min(first + rows, priced)

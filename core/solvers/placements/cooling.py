@@ -15,15 +15,7 @@ LEAD_OF_COUNT = 0.2
 
 
 class Cooling:
-    """A share of what is left of a search's budget.
-
-    Parameters
-    ----------
-    search
-        Whose budget it is; it depends on the time from then on if its evaluations are unlimited, or do not fit in it.
-    share
-        Of the evaluations and of the time that are left; by default all.
-    """
+    """A share of what is left of a search's budget."""
 
     def __init__(self, search: Search, share: float = 1.0) -> None:
         self.search = search
@@ -41,7 +33,7 @@ class Cooling:
             by_time = (by_time - LEAD_OF_COUNT) / (1 - LEAD_OF_COUNT)
             if by_time <= by_count:
                 return min(1.0, by_count)
-        search.depends_on_time = True
+        search.steered_by_time()
         return min(1.0, by_time)
 
     def moves(self, ops: int) -> int:

@@ -33,11 +33,6 @@ class UncheckedMoves:
 
     While the limit is kept some are, and all of them are taken back if it no longer is. There are twice as many each
     time that it still is, else half as many; if they were the fewest, the memory of each move is looked at for a while.
-
-    Parameters
-    ----------
-    are_priced
-        Whether the makespan is known without the memory; if not, the memory of each move is looked at.
     """
 
     def __init__(self, are_priced: bool) -> None:

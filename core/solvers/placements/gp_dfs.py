@@ -14,7 +14,7 @@ from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search.parameters import Parameters
 from ...search.plans import Plans
-from ...search.search import Search, Stopped
+from ...search.search import Cancelled, Search
 from ..orders.baselines import Heed
 
 
@@ -23,37 +23,29 @@ def solve(search: Search, parameters: Parameters) -> None:
 
     The random start of the partition is drawn from the run's generator, so `--seed` gives others.
     """
-    if search.must_stop():
+    if search.exhausted():
         return
     problem = search.problem
-    with suppress(Stopped):
-        placement = partition(problem.graph, problem.devices, search.rng, search.must_stop, search.heeding)
-        if not problem.is_plain:
-            search.evaluations += 1
-            _offer_on_machine(search, placement)
-            return
-        orders = device_orders(problem.graph, placement, problem.devices, search.heeding)
-        schedule = merge(problem, placement, orders, search.heeding)
-        search.evaluations += 1
-        search.offer(schedule)
+    with suppress(Cancelled):
+        placement = partition(problem.graph, problem.devices, search.rng, search.exhausted, search.cancellable)
+        placement = _within_rules(problem, placement)
+        orders = device_orders(problem.graph, placement, problem.devices, search.cancellable)
+        order = merge(problem, placement, orders, search.cancellable).op_order()
+        plans = Plans(problem)
+        schedule = plans.schedule(plans.plan(order), placement)
+        search.spend(1)
+        if schedule is None:
+            search.offer_order(problem.graph.input_order)
+        else:
+            search.offer(schedule)
 
 
-def _offer_on_machine(search: Search, placement: IndexArray) -> None:
-    """Offer the merged order on a partition, of which ops go elsewhere that may not be where it has them.
-
-    The parts are equal, as in the paper, whatever the speeds of the devices.
-    """
-    problem, plans = search.problem, Plans(search.problem)
+def _within_rules(problem: Problem, placement: IndexArray) -> IndexArray:
+    """Return a partition of which ops go elsewhere that may not be where it has them."""
     rules = problem.rules
-    ops = np.arange(problem.graph.num_ops)
     placement = placement[rules.group]
-    placement = np.where(rules.allowed[ops, placement], placement, rules.allowed.argmax(axis=1)).astype(np.int32)
-    order = merge(problem, placement, device_orders(problem.graph, placement, problem.devices)).op_order()
-    schedule = plans.schedule(plans.plan(order), placement)
-    if schedule is None:
-        search.offer_order(problem.graph.input_order)
-    else:
-        search.offer(schedule)
+    is_there = rules.allowed[np.arange(len(placement)), placement]
+    return np.where(is_there, placement, rules.allowed.argmax(axis=1)).astype(np.int32)
 
 
 # Placement ----------------------------------------------------------------------------------------------------
@@ -107,11 +99,7 @@ def _split(
 
 
 def _improve(network: Network, side: dict[int, int], heed: Heed) -> bool:
-    """Swap ops between two parts, which keep their sizes, in one pass; returns whether fewer bytes cross.
-
-    Pair after pair that saves most, or costs least, is swapped tentatively; of these the first so many are kept with
-    which most is saved.
-    """
+    """Swap ops between two parts, which keep their sizes, in one pass; returns whether fewer bytes cross."""
     from networkx.utils import BinaryHeap
 
     costs = (BinaryHeap(), BinaryHeap())
@@ -214,7 +202,10 @@ def merge(problem: Problem, placement: IndexArray, orders: list[list[int]], heed
     device = placement.tolist()
     size = graph.tensor_size.tolist()
     producer = graph.tensor_producer.tolist()
-    runtime = graph.runtime.tolist()
+    times, machine = problem.rules.times.tolist(), problem.hardware
+    latency, per_byte = (
+        np.where(machine.has_link, a, 0).tolist() for a in (machine.latencies, machine.microseconds_per_byte)
+    )
     input_ptr, inputs = (a.tolist() for a in graph.inputs)
     successor_ptr, successors = (a.tolist() for a in graph.successors)
     waiting = np.diff(graph.predecessors[0]).tolist()
@@ -231,10 +222,10 @@ def merge(problem: Problem, placement: IndexArray, orders: list[list[int]], heed
             if source != here and (tensor, here) not in sent:
                 sent.add((tensor, here))
                 steps.append((~tensor, source, here))
-                transfer = problem.latency + size[tensor] * problem.microseconds_per_byte
+                transfer = latency[source][here] + size[tensor] * per_byte[source][here]
                 clock[source] = clock[here] = max(clock[source], clock[here]) + transfer
         steps.append((op, here, here))
-        clock[here] += runtime[op]
+        clock[here] += times[op][here]
         count[here] += 1
         for successor in successors[successor_ptr[op] : successor_ptr[op + 1]]:
             waiting[successor] -= 1

@@ -13,13 +13,7 @@ from ...problem.residents import first_home
 
 
 class InsertionSchedule:
-    """A schedule that grows op by op, each in the first gap of a device that is long enough.
-
-    Parameters
-    ----------
-    problem, edges
-        What is scheduled, and what its edges cost.
-    """
+    """A schedule that grows op by op, each in the first gap of a device that is long enough."""
 
     def __init__(self, problem: Problem, edges: EdgeCosts) -> None:
         self.problem, self.edges = problem, edges

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...base.arrays import FloatArray, IndexArray
 from ...graph.graph import CostGraph
-from ...kernels.cost_model import machine_arrays, new_steps
+from ...kernels.cost_model import new_state, new_steps
 from ...kernels.paths import path_ends
 from ...kernels.placements.group_moves import no_groups, places_of
 from ...kernels.placements.lazy_decoder import new_lazy
@@ -23,7 +23,7 @@ from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search.plans import objective_of
 from ...search.search import Search
-from .random_keys import Chromosomes, Population
+from .random_keys import Chromosomes, Population, as_schedule
 
 LONGEST_DECODING = 0.5
 """Seconds that keys of a makespan may take to decode, as nothing stops that; `list_schedule` is for larger graphs."""
@@ -91,14 +91,6 @@ def start_keys(problem: Problem) -> Population:
     return keys
 
 
-def as_schedule(producer: IndexArray, placement: Any, items: Any, targets: Any) -> Schedule:
-    """Build a schedule from recorded steps."""
-    sources = targets.copy()
-    sent = items < 0
-    sources[sent] = placement[producer[~items[sent]]]
-    return Schedule.from_steps(items, sources, targets)
-
-
 class LazyChromosomes(Chromosomes):
     """Keys of shape `(ops + 1,)`: one per op, and one that tunes the decoder.
 
@@ -106,11 +98,10 @@ class LazyChromosomes(Chromosomes):
     """
 
     def __init__(self, search: Search) -> None:
-        _, self.machine = machine_arrays(search.problem)
+        self.aim = objective_of(search.problem)
         self.places = places_of(search.problem.rules.group, search.problem.rules.allowed, no_groups())
         super().__init__(search)
         self.genes = self.graph.num_ops + 1
-        self.aim = objective_of(self.problem)
         seconds = seconds_to_spread if self.aim.is_peak else seconds_to_decode
         self._seconds = seconds(self.problem) + _SECONDS_PER_STEP * self.graph.num_ops * self.devices
 
@@ -120,8 +111,7 @@ class LazyChromosomes(Chromosomes):
         return min(self.rows_at_once, self.search.jobs * max(1, int(LONGEST_UNSEEN / self._seconds)))
 
     def _new_scratch(self) -> tuple[Any, Any]:
-        state, _ = super()._new_scratch()
-        return state, new_lazy(self.arrays, self.machine, self.places)
+        return new_state(self.arrays, self.devices, self.aim.memory), new_lazy(self.arrays, self.machine, self.places)
 
     def _price_part(self, worker: int, part: Population, prices: Prices) -> None:
         state, lazy = self._scratch[worker]

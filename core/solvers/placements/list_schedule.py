@@ -1,4 +1,4 @@
-"""A list schedule of identical devices in a time that grows with ops and edges, for graphs too large for decoders."""
+"""A list schedule in a time that grows with ops and edges, for graphs too large for decoders."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...base.arrays import FloatArray
-from ...kernels.graph_arrays import graph_arrays
+from ...kernels.cost_model import machine_arrays
 from ...kernels.placements.list_schedule import list_ops, new_listed
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
-from .lazy_keys import as_schedule, bottom_levels
+from .lazy_keys import bottom_levels
+from .random_keys import as_schedule
 
 CHUNK = 20_000
 """Ops between two looks at the clock."""
@@ -28,25 +28,20 @@ def list_schedule(problem: Problem, stop: Callable[[], bool] = lambda: False) ->
 
     These are the device that is free first and the one that holds most bytes of what the op reads. As with HEFT what it
     lacks could have been sent when it was made; but it is sent just before the first op that reads it there, which
-    takes both devices.
-
-    Parameters
-    ----------
-    problem
-        With identical devices.
-    stop
-        Whether to give up and return None, asked now and then; by default it never does.
+    takes both devices. On different devices that counts on which it ends first. None if something cannot be sent.
     """
     graph = problem.graph
-    arrays = graph_arrays(graph, problem.devices)
-    listed = new_listed(arrays, problem.devices)
-    sending: FloatArray = np.array(problem.latency + graph.tensor_size * problem.microseconds_per_byte, np.float64)
+    arrays, machine = machine_arrays(problem)
+    listed = new_listed(arrays, problem.rules.allowed, problem.rules.group)
     place = np.argsort(graph.input_order)
     order = np.lexsort((place, -bottom_levels(graph))).astype(np.int32)
+    order = order[order < machine.first_home]
     count = 0
-    for first in range(0, graph.num_ops, CHUNK):
+    for first in range(0, len(order), CHUNK):
         if stop():
             return None
-        count = list_ops(arrays, listed, order[first : first + CHUNK], sending, count)
+        count = list_ops(arrays, machine, listed, order[first : first + CHUNK], count)
+        if count < 0:
+            return None
     steps = listed.steps
     return as_schedule(arrays.producer, listed.placement, steps.items[:count], steps.targets[:count])

@@ -23,12 +23,12 @@ from ...problem.residents import first_home
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.plans import Plans
-from ...search.search import Search, Stopped
+from ...search.search import Cancelled, Search
 from .insertion import InsertionSchedule
 from .ranks import downward_ranks, upward_ranks
 
 MOST_CELLS = 10_000_000
-"""Ops times devices, if these are identical: more take seconds that nothing interrupts, and a list schedule will do."""
+"""Ops times devices: more take seconds that nothing interrupts, and a list schedule will do."""
 
 
 Rank = Literal["upward", "optimistic", "critical-path"]
@@ -50,26 +50,26 @@ def solve(search: Search, parameters: Parameters) -> None:
     if not _can_begin(search):
         return
     edges = EdgeCosts(search.problem)
-    with suppress(Stopped):
+    with suppress(Cancelled):
         _offer(search, edges, *RANKS[parameters.rank](search, edges))
 
 
 def _upward(search: Search, edges: EdgeCosts) -> tuple[FloatArray, FloatArray]:
     """Return HEFT's priorities, shape `(ops,)`, and no costs ahead, shape `(ops, devices)`."""
     problem = search.problem
-    return upward_ranks(problem, edges, search.heeding), np.zeros((problem.graph.num_ops, problem.devices))
+    return upward_ranks(problem, edges, search.cancellable), np.zeros((problem.graph.num_ops, problem.devices))
 
 
 def _optimistic(search: Search, edges: EdgeCosts) -> tuple[FloatArray, FloatArray]:
     """Return PEFT's priorities, the mean optimistic costs, and these costs on each device."""
-    ahead = optimistic_costs(search.problem, edges, mean=True, heed=search.heeding)
+    ahead = optimistic_costs(search.problem, edges, mean=True, heed=search.cancellable)
     return ahead.mean(axis=1), ahead
 
 
 def _critical(search: Search, edges: EdgeCosts) -> tuple[FloatArray, FloatArray]:
     """Return CPOP's priorities; ahead of the critical path all devices but its fastest cost infinitely much."""
     problem = search.problem
-    priority = upward_ranks(problem, edges, search.heeding) + downward_ranks(problem, edges, search.heeding)
+    priority = upward_ranks(problem, edges, search.cancellable) + downward_ranks(problem, edges, search.cancellable)
     path = _critical_path(problem, edges, priority)
     total = possible_times(problem)[path].sum(axis=0)
     ahead = np.zeros((problem.graph.num_ops, problem.devices))
@@ -89,7 +89,7 @@ RANKS: dict[Rank, Callable[[Search, EdgeCosts], tuple[FloatArray, FloatArray]]] 
 def _can_begin(search: Search) -> bool:
     """Whether there is time, and the table of what each op takes on each device is not too large."""
     problem = search.problem
-    return not search.must_stop() and not (problem.is_plain and problem.graph.num_ops * problem.devices > MOST_CELLS)
+    return not search.exhausted() and problem.graph.num_ops * problem.devices <= MOST_CELLS
 
 
 def _critical_path(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> list[int]:
@@ -112,7 +112,7 @@ def _offer(search: Search, edges: EdgeCosts, priority: FloatArray, ahead: FloatA
     order = _by_priority(search, edges, priority)
     _offer_plan(search, plans, order, plans.place_along(order, _finite(ahead)))
     made = InsertionSchedule(search.problem, edges)
-    if _insert(made, search.heeding(order), ahead):
+    if _insert(made, search.cancellable(order), ahead):
         _offer_plan(search, plans, made.order(), plans.place_homes(made.device))
     if search.best is None:
         search.offer_order(search.problem.graph.input_order)
@@ -120,7 +120,7 @@ def _offer(search: Search, edges: EdgeCosts, priority: FloatArray, ahead: FloatA
 
 def _offer_plan(search: Search, plans: Plans, order: Any, placement: IndexArray | None) -> None:
     schedule = None if placement is None else plans.schedule(plans.plan(order), placement)
-    search.evaluations += 1
+    search.spend(1)
     if schedule is not None:
         search.offer(schedule)
 
@@ -136,7 +136,7 @@ def _by_priority(search: Search, edges: EdgeCosts, priority: FloatArray) -> list
     ready = [(-priority[op], op) for op in range(own) if not waiting[op]]
     heapq.heapify(ready)
     order = []
-    for _ in search.heeding(range(own)):
+    for _ in search.cancellable(range(own)):
         _, op = heapq.heappop(ready)
         order.append(op)
         for e in leaving[op]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...base.arrays import IndexArray
 from ...graph.graph import CostGraph
-from ...kernels.cost_model import machine_arrays, new_state, new_steps
+from ...kernels.cost_model import Steps, new_state
 from ...kernels.orders.priority_orders import greedy
 from ...kernels.placements.sequences import new_due, run_sequence
 from ...problem.schedule import Schedule
@@ -20,7 +20,7 @@ from ...search.parameters import parameter
 from ...search.plans import Plans, objective_of
 from ...search.search import Search
 from ...search.tuned import shipped
-from .lazy_keys import as_schedule
+from .random_keys import as_schedule
 
 Fitness = tuple[int, float]
 SECONDS_PER_OP = 1e-6
@@ -46,18 +46,18 @@ def solve(search: Search, parameters: Parameters) -> None:
     counts as a move without success.
     """
     patience = parameters.patience or shipped("local-search", Parameters).parameters(search.problem.task).patience
-    walk = _Walk(search) if search.problem.is_plain else _MachineWalk(search)
+    walk = _Walk(search)
     start = search.initial
-    while not search.must_stop():
+    while not search.exhausted():
         if start is None:
             walk.restart()
         else:
             walk.start_from(start)
             start = None
-        if search.must_stop() or (search.best is None and not search.has_time_for(SECONDS_PER_OP * walk.ops)):
+        if search.exhausted() or (search.best is None and not search.has_time_for(SECONDS_PER_OP * walk.ops)):
             return
         current, failures = walk.price(), 0
-        while failures < patience and not search.must_stop():
+        while failures < patience and not search.exhausted():
             undo = walk.move()
             failures += 1
             if undo is None:
@@ -72,25 +72,31 @@ def solve(search: Search, parameters: Parameters) -> None:
 
 
 class _Walk:
-    """The schedule that moves change: a topological order and a placement."""
+    """The schedule that moves change: a topological order, and a placement within the machine's rules."""
 
     def __init__(self, search: Search) -> None:
         self.search, self.problem = search, search.problem
-        graph = self.problem.graph
-        self.ops, self.devices = graph.num_ops, self.problem.devices
+        graph, machine = self.problem.graph, self.problem.hardware
+        self.ops, self.devices, self.rules = graph.num_ops, self.problem.devices, self.problem.rules
         self.predecessors, self.successors = graph.predecessors, graph.successors
         self.aim = objective_of(self.problem)._replace(together=False)
-        self.arrays, self.machine = machine_arrays(self.problem)
-        self.state, self.due = new_state(self.arrays, self.devices, self.aim.memory), new_due(self.arrays, self.devices)
+        self.plans = Plans(self.problem)
+        self.is_stepped = not machine.is_beside and machine.has_link.all()
+        self.state = new_state(self.plans.arrays, self.devices, self.aim.memory)
+        self.due = new_due(self.plans.arrays, self.devices)
         self.placement = self.state.placement
         self.order = np.empty(self.ops, np.int32)
         self.place = np.empty(self.ops, np.int32)
-        self.steps = new_steps(self.arrays, self.devices)
+        self.steps = Steps(self.plans.steps[1].items, self.plans.steps[1].targets)
 
     def restart(self) -> None:
-        """Draw an order and a placement."""
-        graph, rng = self.problem.graph, self.search.rng
-        self._set(random_order(graph, rng), rng.integers(0, self.devices, self.ops))
+        """Draw an order, and a placement of which ops are drawn again that may not be where they are."""
+        graph, rng, allowed = self.problem.graph, self.search.rng, self.rules.allowed
+        order = random_order(graph, rng)
+        placement = rng.integers(0, self.devices, self.ops)
+        wrong = np.flatnonzero(~allowed[np.arange(self.ops), placement])
+        placement[wrong] = np.where(allowed[wrong], rng.random((len(wrong), self.devices)), -1.0).argmax(axis=1)
+        self._set(order, placement[self.rules.group])
 
     def start_from(self, schedule: Schedule) -> None:
         """Take over the order and the placement of a schedule."""
@@ -103,14 +109,17 @@ class _Walk:
 
     def price(self) -> Fitness:
         """Price the schedule, count the evaluation, and offer it if it is the best so far."""
-        steps, _, _, peak, runtime = run_sequence(
-            self.arrays, self.state, self.due, self.order, self.aim, self.machine, np.inf, self.steps
-        )
-        self.search.evaluations += 1
-        fitness = self.problem.fitness([peak], runtime)
-        if fitness < self.search.best_fitness:
-            items, targets = self.steps.items[:steps], self.steps.targets[:steps]
-            self.search.offer(as_schedule(self.arrays.producer, self.placement, items, targets))
+        if self.is_stepped:
+            arrays, machine = self.plans.arrays, self.plans.machine
+            priced = run_sequence(arrays, self.state, self.due, self.order, self.aim, machine, np.inf, self.steps)
+            count, _, excess, peak, runtime = priced
+        else:
+            count, (_, excess, peak, runtime) = self.plans.price(self.plans.plan(self.order), self.placement)
+        self.search.spend(1)
+        fitness = excess, self.problem.value(peak, runtime)
+        if fitness < self.search.best_fitness and np.isfinite(runtime):
+            items, targets = self.steps.items[:count], self.steps.targets[:count]
+            self.search.offer(as_schedule(self.plans.arrays.producer, self.placement, items, targets))
         return fitness
 
     def move(self) -> Callable[[], None] | None:
@@ -137,42 +146,14 @@ class _Walk:
         return int(waits_for.max(initial=-1)) + 1, int(waiting.min(initial=self.ops)) - 1
 
     def _put_on(self, op: int, device: int) -> None:
-        self.placement[op] = device
+        if self.rules.allowed[op, device]:
+            self.placement[self.rules.group == self.rules.group[op]] = device
 
     def _shift(self, here: int, there: int) -> None:
         """Move the op at one place to another; those between close up."""
         low, high = min(here, there), max(here, there) + 1
         self.order[low:high] = np.roll(self.order[low:high], 1 if there < here else -1)
         self.place[self.order[low:high]] = np.arange(low, high, dtype=np.int32)
-
-
-class _MachineWalk(_Walk):
-    """The same on a machine: a device is drawn from those where an op, and all that is with it, may be."""
-
-    def __init__(self, search: Search) -> None:
-        super().__init__(search)
-        self.plans, self.rules = Plans(search.problem), search.problem.rules
-
-    def restart(self) -> None:
-        """Draw an order and a placement."""
-        draws = np.where(self.rules.allowed, self.search.rng.random(self.rules.allowed.shape), -1.0)
-        order = random_order(self.problem.graph, self.search.rng)
-        self._set(order, draws.argmax(axis=1)[self.rules.group])
-
-    def price(self) -> Fitness:
-        """Price the schedule, count the evaluation, and offer it if it is the best so far."""
-        _, cost = self.plans.price(self.plans.plan(self.order), self.placement)
-        self.search.evaluations += 1
-        fitness = cost.excess, self.problem.value(cost.peak, cost.runtime)
-        if fitness < self.search.best_fitness and np.isfinite(cost.runtime):
-            schedule = self.plans.schedule(self.plans.plan(self.order), self.placement)
-            assert schedule is not None
-            self.search.offer(schedule)
-        return fitness
-
-    def _put_on(self, op: int, device: int) -> None:
-        if self.rules.allowed[op, device]:
-            self.placement[self.rules.group == self.rules.group[op]] = device
 
 
 def random_order(graph: CostGraph, rng: np.random.Generator) -> IndexArray:

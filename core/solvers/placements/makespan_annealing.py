@@ -25,14 +25,15 @@ from ...kernels.placements.random_keys import new_prices
 from ...kernels.placements.sequences import Objective, Walk, run_sequence
 from ...problem.schedule import Schedule
 from ...search.plans import EXCESS_WEIGHT, objective_of
-from ...search.search import Search, Stopped
+from ...search.search import Cancelled, Search
 from .balanced_cuts import BalancedCuts
 from .cooling import Cooling
 from .excess_weights import UncheckedMoves, Weighing, at_once, by_and_by
 from .gp_dfs import merge
-from .lazy_keys import as_schedule, has_time_to_decode, seconds_to_decode
+from .lazy_keys import has_time_to_decode, seconds_to_decode
 from .move_draws import MoveDraws
 from .op_groups import groups_in_time
+from .random_keys import as_schedule
 
 PRICED_AGAIN = 4
 """Of so many ops about one is priced again after a move, where the makespan alone counts."""
@@ -95,10 +96,10 @@ class MakespanAnnealing:
         prices = new_prices(1)
         best: tuple[int, float] | None = None
         for row in keys:
-            if search.must_stop() or not has_time_to_decode(search, self.seconds_to_decode):
+            if search.exhausted() or not has_time_to_decode(search, self.seconds_to_decode):
                 break
             price_keys(self.arrays, self.state, self.lazy, row[None], self.aim, self.machine, prices)
-            search.evaluations += 1
+            search.spend(1)
             *_, excess, peak, runtime = self._run(self.aim, self.lazy.order)
             fitness = excess, self.problem.value(peak, runtime)
             if best is None or fitness < best:
@@ -112,12 +113,12 @@ class MakespanAnnealing:
     def over_cuts(self) -> None:
         """Offer placements that cut little, where transfers take time, and more of them if that is clearly better."""
         search, (excess, value) = self.search, self.search.best_fitness
-        if not self.problem.transfers_take_time or search.must_stop():
+        if not self.problem.transfers_take_time or search.exhausted():
             return
         cuts = BalancedCuts(search, self.arrays, self.machine)
         for share in (SHARE_OF_TRIES, SHARE_OF_CUTS):
             for ops_per_window in OPS_PER_WINDOW:
-                if not search.must_stop():
+                if not search.exhausted():
                     self._offer_cut(cuts, ops_per_window, share)
             if search.best_fitness >= (excess, CLEARLY_BETTER * value):
                 break
@@ -127,17 +128,17 @@ class MakespanAnnealing:
         """Offer a placement that cuts little as a sequence, and as a merger of an order per device."""
         search, problem = self.search, self.problem
         self.placement[:], self.order[:] = cuts.placement(ops_per_window, share), self._homes_first(cuts.by_start)
-        if search.must_stop():
+        if search.exhausted():
             return
-        search.evaluations += 1
+        search.spend(1)
         self._offer()
-        if search.must_stop() or problem.replicate or not search.has_time_for(SECONDS_TO_MERGE * self.ops):
+        if search.exhausted() or problem.replicate or not search.has_time_for(SECONDS_TO_MERGE * self.ops):
             return
-        search.evaluations += 1
+        search.spend(1)
         device_of = self.placement[cuts.by_level]
         orders = [cuts.by_level[device_of == device].tolist() for device in range(problem.devices)]
-        with suppress(Stopped):
-            search.offer(merge(problem, self.placement, orders, search.heeding))
+        with suppress(Cancelled):
+            search.offer(merge(problem, self.placement, orders, search.cancellable))
 
     def over_keys(self, share: float, hot: float, cold: float) -> None:
         """Anneal the best keys until a share of the budget that is left is spent."""
@@ -145,7 +146,7 @@ class MakespanAnnealing:
         aim = objective_of(self.problem, scale=self._scale())
         energy = np.inf
         search = self.search
-        while not search.must_stop() and has_time_to_decode(search, self.seconds_to_decode):
+        while not search.exhausted() and has_time_to_decode(search, self.seconds_to_decode):
             if (now := (self.cooling.progress() - start) / max(1 - start, 1e-9)) >= share:
                 return
             first = hot * (cold / hot) ** (now / share)
@@ -155,13 +156,13 @@ class MakespanAnnealing:
     def over_cycles(self, hot: float, cold: float) -> None:
         """Anneal some keys, then the sequence of the best schedule anew, for longer each time, until time ends."""
         search, moves = self.search, float(MOVES_PER_OP * self.ops)
-        with search.limited(KEYS_PER_OP * self.ops):
+        with search.part(evaluations=KEYS_PER_OP * self.ops):
             self.cooling = Cooling(search)
             self.over_keys(1.0, hot, cold)
         for hotter in cycle(HOTTER):
-            if search.must_stop():
+            if search.exhausted():
                 return
-            with search.limited(int(moves)):
+            with search.part(evaluations=int(moves)):
                 self.cooling = Cooling(search)
                 self.start_from_best()
                 self.over_sequences(hotter * hot, cold)
@@ -169,12 +170,12 @@ class MakespanAnnealing:
 
     def over_excess(self, fast: Schedule, hot: float, cold: float) -> None:
         """Anneal the sequence of a schedule beyond the memory limit, whose excess weighs little at first."""
-        if self.search.must_stop():
+        if self.search.exhausted():
             return
         self._start_from(fast)
         aim = objective_of(self.problem, scale=self._scale())
         self.state.placement[:] = self.placement
-        self.search.evaluations += 1
+        self.search.spend(1)
         _, energy, _, _, runtime = self._run(aim, self.order)
         excess = energy - aim.scale * runtime
         if excess > 0.0:
@@ -187,7 +188,7 @@ class MakespanAnnealing:
     def over_sequences(self, hot: float, cold: float, weigh: Weighing = at_once, weight: float = EXCESS_WEIGHT) -> None:
         """Anneal the present sequence until the budget ends; a weight is what an excess of the limit has at first."""
         search = self.search
-        if search.must_stop():
+        if search.exhausted():
             return
         start = self.cooling.progress()
         order = self.order.copy()
@@ -202,7 +203,7 @@ class MakespanAnnealing:
         if course.costs and self.problem.devices > 1:
             self.move_draws = MoveDraws(self.arrays, self.machine, self.places.allowed, self.state.placement)
         unchecked = UncheckedMoves(aim.together or not course.has_hubs)
-        while not search.must_stop() and (now := self.cooling.progress()) < 1.0:
+        while not search.exhausted() and (now := self.cooling.progress()) < 1.0:
             temperature = hot * (cold / hot) ** ((now - start) / (1.0 - start))
             present = order, position, self.state.placement
             before = [values.copy() for values in present] if (moves := unchecked.next()) else []
@@ -210,7 +211,7 @@ class MakespanAnnealing:
             arguments = (self.lazy.due, course), order, position, heeded
             energy_before = energy
             energy = self._anneal(columns, anneal_sequence, arguments, temperature, energy, moves)
-            if aim.memory and not search.must_stop():
+            if aim.memory and not search.exhausted():
                 passed = (self.cooling.progress() - now) / (1.0 - start)
                 weighed, cost, is_within = self._reweigh(aim, order, weigh, passed)
                 if unchecked.keeps(is_within):
@@ -221,14 +222,8 @@ class MakespanAnnealing:
                         values[:] = old
 
     def _reweigh(self, aim: Objective, order: Any, weigh: Weighing, passed: float) -> tuple[Objective, float, bool]:
-        """Weigh the excess more if the present sequence has any, else less; offer it if it is the best.
-
-        Returns
-        -------
-        tuple
-            What to minimise then, what the sequence costs, and whether it keeps the limit.
-        """
-        self.search.evaluations += 1
+        """Weigh the excess more if the present sequence has any, else less; offer it if it is the best."""
+        self.search.spend(1)
         _, energy, excess, _, runtime = self._run(aim, order)
         is_within = excess == 0
         if is_within and (0, runtime) < self.search.best_fitness:
@@ -245,12 +240,12 @@ class MakespanAnnealing:
         """Return what to minimise and what the sequence costs; a limit may be kept better just in time."""
         aim = objective_of(self.problem, scale=self._scale())._replace(weight=weight)
         both = [self._cost(aim)]
-        if aim.memory and not self.search.must_stop():
+        if aim.memory and not self.search.exhausted():
             both.append(self._cost(aim._replace(together=False)))
         return min(both, key=lambda pair: pair[1])
 
     def _cost(self, aim: Objective) -> tuple[Objective, float]:
-        self.search.evaluations += 1
+        self.search.spend(1)
         self.state.placement[:] = self.placement
         return aim, self._run(aim, self.order)[1]
 
@@ -268,10 +263,7 @@ class MakespanAnnealing:
         energy: float,
         unchecked: int = 0,
     ) -> float:
-        """Make some moves at one temperature, offer the best, and return what the present schedule costs.
-
-        Of moves that are `unchecked`, as many at most, none is offered.
-        """
+        """Make some moves at one temperature, offer the best, and return what the present schedule costs."""
         search = self.search
         is_run_whole = kernel is anneal_keys or (self.aim.memory and not unchecked)
         moves = self.cooling.moves(self.ops if is_run_whole else self.ops // PRICED_AGAIN)
@@ -289,7 +281,7 @@ class MakespanAnnealing:
             self.move_draws.rewrite(draws)
         walk = Walk(temperature, energy, draws, best, self.order, self.placement, self.places)
         energy = kernel(self.arrays, self.state, *arguments, self.machine, walk)
-        search.evaluations += moves
+        search.spend(moves)
         if tuple(best) < tuple(before):
             self._offer(arguments[-1])
         return energy

@@ -22,15 +22,6 @@ class MoveDraws:
     """Rewrites the draws of an annealing of sequences, so that moves which send less are drawn more often.
 
     The weights of all moves are found anew once as many moves were drawn as there are ops.
-
-    Parameters
-    ----------
-    arrays, machine
-        Where transfers take time, on two devices or more.
-    allowed
-        Whether each op may be on each device, shape `(ops, devices)`.
-    placement
-        The present device of each op, shape `(ops,)`, int32, which the annealing writes to.
     """
 
     def __init__(self, arrays: GraphArrays, machine: MachineArrays, allowed: BoolArray, placement: IndexArray) -> None:
@@ -69,15 +60,6 @@ class PeakDraws:
     to, each with the penalties of all places where it is held: without the root few ops would have all draws. A view is
     what it is a view of, which is held as long as any of its views. The weights are found anew once as many moves were
     drawn as there are ops.
-
-    Parameters
-    ----------
-    graph, arrays
-        The graph.
-    lifetimes
-        Those of the present sequence, whose penalties the annealing writes to.
-    sequence
-        The present one, which the annealing writes to.
     """
 
     def __init__(self, graph: CostGraph, arrays: GraphArrays, lifetimes: Lifetimes, sequence: Sequence) -> None:
@@ -86,15 +68,7 @@ class PeakDraws:
         self.sums, self.drawn = np.empty(0), len(arrays.runtime)
 
     def rewrite(self, draws: FloatArray, share: float) -> None:
-        """Let the first of each row of uniform draws stand for an op, drawn by weight.
-
-        Parameters
-        ----------
-        draws
-            Shape `(moves, 6)`, as `anneal_lifetimes` takes them.
-        share
-            Of the moves: how many are drawn by weight, the others uniformly. It counts when weights are found.
-        """
+        """Let the first of each row of uniform draws stand for an op, drawn by weight."""
         ops = len(self.arrays.runtime)
         if self.drawn >= ops:
             weights = self._weights()
@@ -119,20 +93,7 @@ class PeakDraws:
 
 
 def rewrite(draws: FloatArray, sums: FloatArray, placement: IndexArray, devices: int) -> None:
-    """Let rows of uniform draws stand for an op and a device each, drawn by weight.
-
-    Parameters
-    ----------
-    draws
-        Shape `(moves, 5)`, the first three of a row rewritten: the op; below 0.5 if it leaves its device, and below
-        0.1, so that it keeps its place, as often of these as before; the device it goes to.
-    sums
-        Running sums of the weights of all ops and devices, shape `(ops * devices,)`.
-    placement
-        The device of each op, shape `(ops,)`.
-    devices
-        How many there are, two or more.
-    """
+    """Let rows of uniform draws stand for an op and a device each, drawn by weight."""
     ops = len(placement)
     cell = np.searchsorted(sums, draws[:, 0] * sums[-1], side="right")
     op, device = np.divmod(np.minimum(cell, ops * devices - 1), devices)

@@ -81,7 +81,7 @@ def hierarchy_in_time(search: Search) -> Hierarchy | None:
     if search.problem.devices == 1 or not search.has_time_for(a_round / SHARE_OF_GROUPS):
         return None
     enough = search.share_of_time(SHARE_OF_GROUPS)
-    return hierarchy(search.problem, lambda: search.must_stop() or search.is_past(enough))
+    return hierarchy(search.problem, lambda: search.exhausted() or search.is_past(enough))
 
 
 def groups_in_time(search: Search) -> Groups:
@@ -123,15 +123,12 @@ def _together(one: IntArray, other: IntArray, price: FloatArray) -> tuple[IntArr
 
 
 def _tied(problem: Problem) -> list[tuple[int, ...]]:
-    """Return the ops that share a device by the problem's rules; equal devices without homes have none."""
-    return [] if problem.is_plain else [tuple(members) for members in problem.rules.groups.values()]
+    """Return the ops that share a device by the problem's rules."""
+    return [tuple(members) for members in problem.rules.groups.values()]
 
 
 def _merged(problem: Problem, stop: Callable[[], bool]) -> tuple[list[int], list[tuple[int, ...]], list[float]]:
-    """Return each group's parent, -1 for none, ops first, the children of each group made, and all exchanges.
-
-    The first groups made are those of the problem's rules; all others have two children.
-    """
+    """Return each group's parent, -1 for none, ops first, the children of each group made, and all exchanges."""
     ops = problem.graph.num_ops
     parent, size, exchange = np.full(2 * ops, -1), np.ones(2 * ops, np.int64), np.zeros(2 * ops)
     children: list[tuple[int, ...]] = _tied(problem)

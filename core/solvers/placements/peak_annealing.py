@@ -41,13 +41,14 @@ from ...problem.problem import Problem
 from ...problem.residents import model_of
 from ...problem.schedule import Schedule
 from ...search.plans import Plans
-from ...search.search import Search, Stopped, Watcher
+from ...search.search import Cancelled, Search
 from ..orders import order_search
 from ..orders.baselines import kahn_order
 from ..orders.order_search import LARGEST_RELATED, SECONDS_TO_RELATE
 from .cooling import Cooling
-from .lazy_keys import LazyChromosomes, as_schedule, seconds_to_spread, start_keys
+from .lazy_keys import LazyChromosomes, seconds_to_spread, start_keys
 from .move_draws import PeakDraws
+from .random_keys import as_schedule
 
 SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_SPREADS, SHARE_OF_CUTS, SHARE_OF_OTHERS = 0.2, 0.15, 0.1, 0.05, 0.1
 LEAST_PROOFS, MOST_PROOFS, PROOF_OPS_PER_SECOND = 0.05, 0.3, 60
@@ -74,13 +75,6 @@ class LeastPeak:
 
     Peaks are in bytes, which count more on devices with less room. Under the runtime task the goal is to keep the
     memory limits, and the excess falls with the peak; else it is the lower bound.
-
-    Parameters
-    ----------
-    search
-        What is searched.
-    share
-        Of the budget left, what may be spent.
     """
 
     def __init__(self, search: Search, share: float = 1.0) -> None:
@@ -128,7 +122,7 @@ class LeastPeak:
         self.prove(one.best.op_order())
         least = max(self.goal, one.best_value / self.devices)
         if one.best_value - self.peak < LEAST_SAVED * (one.best_value - least):
-            with suppress(Stopped):
+            with suppress(Cancelled):
                 self.try_others([first, one.best.op_order()])
         warmer = min(WARMEST, max(1.0, COLD_OPS / self.graph.num_ops))
         self.anneal(hot * POWER, max(cold, min(hot, warmer * cold)) * POWER)
@@ -139,14 +133,14 @@ class LeastPeak:
 
     def must_stop(self) -> bool:
         """Whether the goal is met or the budget spent."""
-        return self.search.must_stop() or self.peak <= self.goal or self.progress() >= 1.0
+        return self.search.exhausted() or self.peak <= self.goal or self.progress() >= 1.0
 
     def try_others(self, tried: list[IndexArray]) -> None:
         """Send beams along orders found from the input order and from the breadth-first one, if not among the tried.
 
         Of orders with the same peak on one device one may share its bytes out evenly, and another not at all.
         """
-        breadth_first = kahn_order(self.model, last_in_first_out=False, heed=self.search.heeding)
+        breadth_first = kahn_order(self.model, last_in_first_out=False, heed=self.search.cancellable)
         for start in (self.model.input_order, breadth_first):
             if self.must_stop() or any(np.array_equal(start, order) for order in tried):
                 continue
@@ -161,28 +155,14 @@ class LeastPeak:
         """Return a search that has found an order of low peak on one device; its bound, shared evenly, holds here too.
 
         At any time the bytes alive on all devices together are at least those alive on one after the same ops.
-
-        Parameters
-        ----------
-        start
-            The order from which it begins.
-        share
-            Of the budget, what it may spend.
         """
         search = self.search
         problem = Problem(self.model, "memory")
-        one = Search(
-            problem,
-            seed=int(search.rng.integers(2**31)),
-            max_evaluations=max(1.0, share * self.cooling.evaluations),
-            deadline=min(search.deadline, time.monotonic() + share * self.cooling.seconds),
-            watcher=Watcher(search.interrupt),
-            lower_bound=lower_bound(problem),
-        )
-        one.offer_order(start)
-        order_search.solve(one, order_search.Parameters())
-        search.evaluations += one.evaluations
-        search.depends_on_time |= one.timed_out or one.depends_on_time
+        evaluations = max(1.0, share * self.cooling.evaluations)
+        until = time.monotonic() + share * self.cooling.seconds
+        with search.on(problem, evaluations=evaluations, until=until, lower_bound=lower_bound(problem)) as one:
+            one.offer_order(start)
+            order_search.solve(one, order_search.Parameters())
         if self.buffers is self.graph.buffers:
             self._share_bound(int(one.lower_bound))
         return one
@@ -256,7 +236,7 @@ class LeastPeak:
             for keys in start_keys(self.problem):
                 if self.must_stop() or self.progress() >= until or not search.has_time_for(seconds):
                     return
-                search.evaluations += 1
+                search.spend(1)
                 self.offer(chromosomes.decode(keys))
 
     def deal(self, order: IndexArray) -> None:
@@ -266,7 +246,7 @@ class LeastPeak:
         """
         if self.must_stop():
             return
-        self.search.evaluations += 1
+        self.search.spend(1)
         placement = self.search.rng.integers(0, self.devices, self.model.num_ops, np.int32)
         self._offer_sequence(self._sequence(order, placement))
 
@@ -295,7 +275,7 @@ class LeastPeak:
             if stage != steeper or search.evaluations - priced > MOST_MOVES:
                 steeper, scale = stage, Scale((1.0 - 1.0 / stage) * least, max(1.0, float(least)), self.scaled)
                 price_lifetimes(self.arrays, self.lifetimes, present, scale)
-                search.evaluations += 1
+                search.spend(1)
                 priced = search.evaluations
             temperature = steeper * hot * (cold / hot) ** part
             moves = self.cooling.moves(work)
@@ -303,7 +283,7 @@ class LeastPeak:
             aimed.rewrite(draws, AIMED * (1.0 - part))
             walk = PeakWalk(scale, temperature, draws, self.places, self.machine.first_home)
             least = anneal_lifetimes(self.arrays, self.lifetimes, present, walk, least, found)
-            search.evaluations += moves
+            search.spend(moves)
             if least < self.peak and (least <= self.goal or search.evaluations - offered >= ops):
                 offered = search.evaluations
                 self._offer_sequence(found)
@@ -347,10 +327,7 @@ class LeastPeak:
         return order[order < self.model.num_ops]
 
     def _sequence(self, order: IndexArray, placement: IndexArray, items: Any = (), targets: Any = ()) -> Sequence:
-        """Return a sequence of the model's own ops, on devices where they may be, residents first where it has none.
-
-        Transfers are as early or late as those of some steps, and late without.
-        """
+        """Return a sequence of the model's own ops, on devices where they may be, residents first where it has none."""
         ops, own, cells = self.graph.num_ops, self.model.num_ops, self.graph.num_tensors * self.devices
         if not self.is_free:
             rules, plans = self.problem.rules, Plans(self.problem)
@@ -410,11 +387,11 @@ class _Beams:
         count = 1
         is_timed = math.isinf(peaks.cooling.evaluations)
         for first in range(0, graph.num_ops, stretch):
-            if search.must_stop() or (is_timed and peaks.progress() >= self.share):
+            if search.exhausted() or (is_timed and peaks.progress() >= self.share):
                 return False
             last = min(graph.num_ops, first + stretch)
             count, expanded = extend_beam(*beam, self.choices, limits, first, last, count)
-            search.evaluations += expanded / graph.num_ops
+            search.spend(expanded / graph.num_ops)
             if count == 0:
                 return False
         steps = trace_beam(*beam, self.choices, limits, count, self.steps)

@@ -10,7 +10,7 @@ from ...search.search import Search
 from .lazy_keys import LazyChromosomes, has_time_to_decode, keys_along, seconds_to_decode
 from .list_schedule import list_schedule
 from .peak_annealing import LeastPeak
-from .random_keys import Population
+from .random_keys import Population, is_symmetric
 
 
 def place(search: Search, orders: IndexArray) -> None:
@@ -19,26 +19,16 @@ def place(search: Search, orders: IndexArray) -> None:
     Least peak: beams place the ops along each order, which has an equal share of the budget left. Least makespan: an
     op's place in the order is its key in the lazy decoder, one evaluation per order; if no schedule keeps the memory
     limit, beams then look for one that does.
-
-    Parameters
-    ----------
-    search
-        What they are offered to.
-    orders
-        Shape `(rows, ops)`, the most promising first; some may be left out if the budget is short.
     """
     problem = search.problem
-    if not problem.is_plain:
+    if not is_symmetric(problem):
         _place_on_machine(search, orders)
         return
-    goal = int(search.lower_bound)
     if problem.task == "runtime":
         _run_lazily(search, orders)
         if search.best_fitness[0] == 0:
             return
-        assert problem.memory_limit is not None
-        goal = problem.memory_limit
-    peaks = LeastPeak(search, goal)
+    peaks = LeastPeak(search)
     for row, order in enumerate(orders):
         if peaks.must_stop():
             return
@@ -47,7 +37,7 @@ def place(search: Search, orders: IndexArray) -> None:
 
 def _run_lazily(search: Search, orders: IndexArray) -> None:
     rows = orders[: int(min(len(orders), search.evaluations_left))]
-    if len(rows) and not search.must_stop():
+    if len(rows) and not search.exhausted():
         decode_keys(search, np.stack([keys_along(order) for order in rows]))
 
 
@@ -59,10 +49,10 @@ def decode_keys(search: Search, keys: Population) -> None:
             chromosomes.price(keys)
         return
     instead = "this is a list schedule"
-    search.notes.append(f"{graph.name}: there was no time for {search.working}'s decoder; {instead}")
+    search.note(f"{graph.name}: there was no time for {search.working}'s decoder; {instead}")
     schedule = list_schedule(search.problem, search.interrupt.is_set)
     if schedule is not None:
-        search.evaluations += 1
+        search.spend(1)
         search.offer(schedule)
 
 
@@ -70,10 +60,10 @@ def _place_on_machine(search: Search, orders: IndexArray) -> None:
     """Offer a schedule per order, each op where it ends first."""
     plans = Plans(search.problem)
     for order in orders:
-        if search.must_stop():
+        if search.exhausted():
             return
         placement = plans.place_along(order)
         schedule = None if placement is None else plans.schedule(plans.plan(order), placement)
-        search.evaluations += 1
+        search.spend(1)
         if schedule is not None:
             search.offer(schedule)

@@ -41,15 +41,7 @@ HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
 
 
 class PlanAnnealing:
-    """Starts for a machine, and the annealing of plans on it.
-
-    Parameters
-    ----------
-    search
-        A search, whose best schedule known is the first start.
-    hot
-        The least temperature to start from; small graphs, whose plans differ more from one another, start hotter.
-    """
+    """Starts for a machine, and the annealing of plans on it."""
 
     def __init__(self, search: Search, hot: float) -> None:
         self.search, self.plans = search, Plans(search.problem)
@@ -72,7 +64,7 @@ class PlanAnnealing:
         """Anneal until the budget ends."""
         self.offer_starts()
         number = 0
-        while not self.search.must_stop():
+        while not self.search.exhausted():
             self.round(number)
             number += 1
 
@@ -91,7 +83,7 @@ class PlanAnnealing:
         starts: list[tuple[Plan, IndexArray]] = []
         for start, placements in tried:
             for placement in placements:
-                if placement is not None and not self.search.must_stop():
+                if placement is not None and not self.search.exhausted():
                     self._offer(plans.plan(start), placement)
                     starts += [(plans.plan(start, np.full(self.ops, lead)), placement) for lead in self.leads]
         self._offer_ready_ops()
@@ -105,32 +97,32 @@ class PlanAnnealing:
         """Return orders that exceed the limits little: that of the best schedule, and of `lpmf` on one device."""
         if not self.is_tight:
             return []
-        greedy = greedy_order(model_of(self.search.problem.graph).buffers, self.search.must_stop)
+        greedy = greedy_order(model_of(self.search.problem.graph).buffers, self.search.exhausted)
         best = None if self.search.best is None else self.search.best.op_order()
         return [order for order in (best, greedy) if order is not None]
 
     def _offer_relieved(self, starts: list[tuple[Plan, IndexArray]]) -> None:
         """Offer what becomes of starts that exceed the limits when ops leave full devices, the best first."""
         search, plans = self.search, self.plans
-        if self.groups is None or not self.is_tight or search.must_stop():
+        if self.groups is None or not self.is_tight or search.exhausted():
             return
         relief = Relief(search, plans, self.groups)
         left: list[tuple[int, int, Plan, IndexArray]] = []
 
         def relieve(plan: Plan, placement: IndexArray, share: float) -> None:
-            with search.limited(share * search.evaluations_left, search.share_of_time(share)):
+            with search.part(share):
                 placement = relief.relieved(plan, placement)
             self._offer(plan, placement)
             left.append((plans.price(plan, placement)[1].excess, len(left), plan, placement))
 
         priced = [plans.price(plan, placement)[1] for plan, placement in starts]
-        with search.limited(SHARE_OF_RELIEF * search.evaluations_left, search.share_of_time(SHARE_OF_RELIEF)):
+        with search.part(SHARE_OF_RELIEF):
             for at in sorted(range(len(starts)), key=lambda n: (self._with_excess(priced[n]), n)):
-                if search.must_stop():
+                if search.exhausted():
                     break
                 if search.best_fitness > (0, priced[at].runtime):  # else it is slower before anything has left
                     relieve(*starts[at], SHARE_OF_ONE)
-        if left and search.best_fitness[0] and not search.must_stop():
+        if left and search.best_fitness[0] and not search.exhausted():
             relieve(*min(left)[2:], SHARE_OF_RELIEF)
 
     def _with_excess(self, cost: Cost) -> float:
@@ -145,24 +137,21 @@ class PlanAnnealing:
             return
         edges = EdgeCosts(problem)
         for rule in RULES:
-            made = None if self.search.must_stop() else place_ready_ops(problem, edges, rule)
+            made = None if self.search.exhausted() else place_ready_ops(problem, edges, rule)
             if made is not None:
                 self._offer(self.plans.plan(made.order()), self.plans.place_homes(made.device))
 
     def _offer_filled(self) -> None:
-        """Offer placements that fill devices only so far, until one keeps the limits, then an even division.
-
-        They are slow plans: the annealing starts from the best that exceeds the limits, and these are kept if it fails.
-        """
+        """Offer placements that fill devices only so far, until one keeps the limits, then an even division."""
         if not self.search.problem.is_limited:
             return
         for placement in filled_placements(self.search.problem):
-            if self.search.best_fitness[0] == 0 or self.search.must_stop():
+            if self.search.best_fitness[0] == 0 or self.search.exhausted():
                 return
             for lead in range(LATE + 1):
                 plan = self.plans.plan(self.search.problem.graph.input_order, np.full(self.ops, lead))
                 self._offer(plan, placement)
-        if self.search.best_fitness[0] and not self.search.must_stop():
+        if self.search.best_fitness[0] and not self.search.exhausted():
             gp_dfs.solve(self.search, Parameters())
 
     def _take_best(self) -> None:
@@ -190,19 +179,19 @@ class PlanAnnealing:
         _, cost = plans.price(plan, placement)
         energy, made, length = cost.energy, 0, MOVES_PER_OP * self.ops * GROWTH**number
         start = self.cooling.progress()
-        while made < length and not search.must_stop():
+        while made < length and not search.exhausted():
             spent = (self.cooling.progress() - start) / max(1e-9, 1.0 - start)
             share = min(1.0, max(made / length, spent))
             moves = int(min(length - made + 1, self.cooling.moves(self.ops), MOST_STEPS_PER_CALL))
             energy = self._walk(plan, aim, self.hot * COOLING**share, energy, moves)
             made += moves
-            if self.is_tight and not search.must_stop():
+            if self.is_tight and not search.exhausted():
                 aim, energy = self._reweighed(plan, aim)
 
     def _reweighed(self, plan: Plan, aim: Objective) -> tuple[Objective, float]:
         """Weigh the excess more while the present plan has any, else less; return what it costs then."""
         plans = self.plans
-        self.search.evaluations += 1
+        self.search.spend(1)
         _, cost = plans.price(plan, plans.scratch.placement)
         factor = HEAVIER if cost.excess else LIGHTER
         weight = min(max(EXCESS_WEIGHT, aim.weight * factor), HEAVIEST)
@@ -237,7 +226,7 @@ class PlanAnnealing:
         bunches = self.bunches, self._returns()
         walk = PlanWalk(temperature, energy, draws, best, *kept, leads, *bunches)
         energy = anneal_plan(plans.arrays, plans.machine, plans.scratch, plan, plans.steps, self.places, aim, walk)
-        search.evaluations += moves
+        search.spend(moves)
         if tuple(best) < tuple(before):
             present = plans.scratch.placement.copy()
             self._offer(plans.plan(self.best_order, self.best_lead), self.best_placement, counted=True)
@@ -258,6 +247,6 @@ class PlanAnnealing:
 
     def _offer(self, plan: Plan, placement: Any, *, counted: bool = False) -> None:
         schedule = self.plans.schedule(plan, placement)
-        self.search.evaluations += not counted
+        self.search.spend(not counted)
         if schedule is not None:
             self.search.offer(schedule)

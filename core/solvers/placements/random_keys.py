@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.arrays import FloatArray
-from ...kernels.cost_model import new_state, new_steps
-from ...kernels.graph_arrays import graph_arrays, most_transfers
-from ...kernels.links import links_of
-from ...kernels.placements.random_keys import Prices, decode, new_prices, price
+from ...base.arrays import FloatArray, IndexArray
+from ...kernels.cost_model import machine_arrays, new_steps
+from ...kernels.placements.random_keys import Prices, decode, new_prices, new_queue, price
+from ...problem.problem import Problem
+from ...problem.residents import GraphWithHomes
 from ...problem.schedule import Schedule
 from ...search.search import Search
 
 Population = NDArray[np.float32]
+NO_OP = -1
 _MOST_READS = 10**6
 """Reads of ops that are priced between two looks at the clock, some hundredths of a second."""
 _SECONDS_PER_GENE, _SECONDS_PER_READ, _NOTICED = 2e-8, 2.5e-7, 0.2
@@ -43,6 +44,19 @@ def has_time_for_one(search: Search) -> bool:
     return seconds <= _NOTICED or search.has_time_for(seconds)
 
 
+def as_schedule(producer: IndexArray, placement: Any, items: Any, targets: Any) -> Schedule:
+    """Build a schedule from recorded steps."""
+    sources = targets.copy()
+    sent = items < 0
+    sources[sent] = placement[producer[~items[sent]]]
+    return Schedule.from_steps(items, sources, targets)
+
+
+def is_symmetric(problem: Problem) -> bool:
+    """Whether devices can be exchanged and nothing has a home."""
+    return problem.hardware.is_equal and not isinstance(problem.graph, GraphWithHomes)
+
+
 class Chromosomes:
     """The random keys of a problem: `ops * devices` affinities, `ops` priorities, `tensors * devices` transfers.
 
@@ -56,8 +70,9 @@ class Chromosomes:
         graph, devices = self.problem.graph, self.problem.devices
         self.graph, self.devices = graph, devices
         self.genes = graph.num_ops * devices + graph.num_ops + graph.num_tensors * devices
-        self.counts_memory = self.problem.task == "memory" or self.problem.memory_limit is not None
-        self.arrays, self.links = graph_arrays(graph, devices), links_of(self.problem)
+        self.counts_memory = self.problem.task == "memory" or self.problem.is_limited
+        self.arrays, self.machine = machine_arrays(self.problem)
+        self.fixed_op = self.problem.fixed_op if is_symmetric(self.problem) else NO_OP
         self._scratch = [self._new_scratch() for _ in range(search.jobs)]
         self._pool = ThreadPoolExecutor(search.jobs) if search.jobs > 1 else None
 
@@ -70,26 +85,24 @@ class Chromosomes:
         if self._pool:
             self._pool.shutdown()
 
-    def _new_scratch(self) -> tuple[Any, Any]:
-        state = new_state(self.arrays, self.devices, self.counts_memory)
-        return state, np.empty(self.graph.num_ops + most_transfers(self.arrays, self.devices), np.int64)
+    def _new_scratch(self) -> Any:
+        rules = self.problem.rules
+        return new_queue(self.arrays, self.machine, rules.allowed, rules.group, self.fixed_op, self.counts_memory)
 
     def _price_part(self, worker: int, part: Population, prices: Prices) -> None:
-        state, heap = self._scratch[worker]
-        fixed = self.problem.fixed_op
-        price(self.arrays, state, heap, part, fixed, self.links, self.counts_memory, prices)
+        price(self.arrays, self.machine, self._scratch[worker], part, self.counts_memory, prices)
 
     def price(self, population: Population) -> FloatArray:
         """Price each row, count the evaluations, offer the best, and return the fitness of each.
 
         Fitness has shape `(rows, 2)`: excess bytes over the memory limit, then the task's value; less is
-        better, so every feasible schedule ranks before every infeasible one (REGAL 3.2). On large graphs rows that
-        there was no time for are infinite.
+        better, so every feasible schedule ranks before every infeasible one (REGAL 3.2). Rows are infinite that send
+        something where no link is, and, on large graphs, those that there was no time for.
         """
         fitness = np.full((len(population), 2), np.inf)
         rows = self.rows_per_look
         for start in range(0, len(population), rows):
-            if start and self.search.must_stop_at_once():
+            if start and self.search.cancelled():
                 break
             fitness[start : start + rows] = self._price_rows(population[start : start + rows])
         return fitness
@@ -113,16 +126,14 @@ class Chromosomes:
             cuts = np.linspace(0, count, self.search.jobs + 1).astype(int)
             parts = [slice(a, b) for a, b in pairwise(cuts)]
             rows = [population[part] for part in parts]
-            part_prices = [Prices(prices.peaks[part], prices.runtimes[part]) for part in parts]
+            part_prices = [Prices(prices.excesses[part], prices.peaks[part], prices.runtimes[part]) for part in parts]
             list(self._pool.map(self._price_part, range(self.search.jobs), rows, part_prices))
-        peaks, runtimes = prices
-        values = peaks if self.problem.task == "memory" else runtimes
-        limit = self.problem.memory_limit
-        excess = np.zeros(count) if limit is None else np.maximum(peaks - limit, 0)
-        fitness = np.column_stack((excess, values)).astype(np.float64)
-        self.search.evaluations += count
+        values = prices.peaks if self.problem.task == "memory" else prices.runtimes
+        fitness = np.column_stack((prices.excesses, values)).astype(np.float64)
+        fitness[np.isinf(prices.runtimes)] = np.inf
+        self.search.spend(count)
         best = int(ranked(fitness)[0])
-        if self.problem.fitness([int(peaks[best])], float(runtimes[best])) < self.search.best_fitness:
+        if tuple(fitness[best]) < self.search.best_fitness:
             self._offer(population[best])
         return fitness
 
@@ -136,25 +147,20 @@ class Chromosomes:
 
     def decode(self, chromosome: NDArray[np.float32]) -> Schedule:
         """Return the schedule that a chromosome stands for."""
-        state, heap = self._scratch[0]
-        genes, fixed = np.ascontiguousarray(chromosome), self.problem.fixed_op
-        steps = new_steps(self.arrays, self.devices)
-        count = decode(self.arrays, state, heap, genes, fixed, self.links, self.counts_memory, steps)
-        items, targets = steps.items[:count], steps.targets[:count]
-        sent = items < 0
-        sources = targets.copy()
-        sources[sent] = state.placement[self.arrays.producer[~items[sent]]]
-        return Schedule.from_steps(items, sources, targets)
+        queue, steps = self._scratch[0], new_steps(self.arrays, self.devices)
+        count, _ = decode(self.arrays, self.machine, queue, np.ascontiguousarray(chromosome), False, steps)
+        return as_schedule(self.arrays.producer, queue.state.placement, steps.items[:count], steps.targets[:count])
 
     def encode(self, schedule: Schedule) -> NDArray[np.float32]:
-        """Return a chromosome that decodes to this schedule, devices renamed so that the fixed op is on 0.
+        """Return a chromosome that decodes to this schedule, devices renamed so that the fixed op, if any, is on 0.
 
         Priorities fall along the schedule, so the decoder always finds its next step the most urgent.
         """
         graph, devices = self.graph, self.devices
         rename = np.arange(devices)
-        home = int(schedule.placement(graph)[self.problem.fixed_op])
-        rename[[0, home]] = rename[[home, 0]]
+        if self.fixed_op != NO_OP:
+            home = int(schedule.placement(graph)[self.fixed_op])
+            rename[[0, home]] = rename[[home, 0]]
         chromosome = np.zeros(self.genes, np.float32)
         falling = 1 - (np.arange(len(schedule)) + 0.5) / len(schedule)
         ops = schedule.items >= 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...search.parameters import Parameters
 from ...search.search import Search
-from .machine_chromosomes import MachineChromosomes
 from .random_keys import Chromosomes, has_time_for_one
 
 _BATCH, _MOST_GENES = 64, 10**7
@@ -18,11 +17,10 @@ def solve(search: Search, parameters: Parameters) -> None:
     ops, gives the paper's numbers (`docs/methods/one-device.md`). On several devices placement and transfers are
     random too.
     """
-    if search.problem.is_plain and not has_time_for_one(search):
+    if not has_time_for_one(search):
         return
-    kind = Chromosomes if search.problem.is_plain else MachineChromosomes
-    with kind(search) as chromosomes:
-        while not search.must_stop():
+    with Chromosomes(search) as chromosomes:
+        while not search.exhausted():
             rows = max(1, min(_BATCH, _MOST_GENES // chromosomes.genes))
             count = int(min(rows, search.evaluations_left))
             chromosomes.price(search.rng.random((count, chromosomes.genes), dtype="float32"))

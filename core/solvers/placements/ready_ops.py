@@ -40,13 +40,7 @@ RULES: tuple[Rule, ...] = (_least, _most, _sufferage)
 def place_ready_ops(
     problem: Problem, edges: EdgeCosts, rule: Callable[[FloatArray], float]
 ) -> InsertionSchedule | None:
-    """Place ops until all are: of those that are ready the one that the rule values most, where it ends first.
-
-    Returns
-    -------
-    InsertionSchedule
-        What was made; None if an op can be nowhere.
-    """
+    """Place ops until all are: of those that are ready the one that the rule values most, where it ends first."""
     own = first_home(problem.graph)
     waiting, leaving = np.bincount(edges.targets, minlength=own), edges.grouped(edges.sources, own)
     made = InsertionSchedule(problem, edges)

@@ -54,15 +54,7 @@ class _Held(NamedTuple):
 
 
 class Relief:
-    """Moves groups of ops until a placement keeps the memory limits.
-
-    Parameters
-    ----------
-    search, plans
-        What is solved: a problem with memory limits.
-    groups
-        The hierarchy of its ops.
-    """
+    """Moves groups of ops until a placement keeps the memory limits."""
 
     def __init__(self, search: Search, plans: Plans, groups: Hierarchy) -> None:
         self.search, self.plans = search, plans
@@ -78,7 +70,7 @@ class Relief:
     def relieved(self, plan: Plan, placement: IndexArray) -> IndexArray:
         """Return a placement that exceeds the limits less, not at all if that is found, for the order of a plan."""
         present = self._price(plan, placement)
-        while present.excess and not self.search.must_stop():
+        while present.excess and not self.search.exhausted():
             self._price(plan, placement)  # for its steps, which those tried since have overwritten
             device = int((present.peaks / self.limits).argmax())
             freed = self._freed(self._held_on(device, placement), placement == device)
@@ -96,17 +88,14 @@ class Relief:
     def _best_of(
         self, moves: list[IndexArray], plan: Plan, placement: IndexArray, present: _Priced
     ) -> tuple[IndexArray, _Priced] | None:
-        """Make the one of some moves that takes least time for what it frees, then those that are nearly as good.
-
-        Returns the placement and what it costs; None if no move frees anything.
-        """
-        values = [0.0 if self.search.must_stop() else self._value(present, self._price(plan, m)) for m in moves]
+        """Make the one of some moves that takes least time for what it frees, then those that are nearly as good."""
+        values = [0.0 if self.search.exhausted() else self._value(present, self._price(plan, m)) for m in moves]
         ranked = sorted(range(len(moves)), key=lambda n: (-values[n], n))
         if not ranked or values[ranked[0]] == 0.0:
             return None
         least, found = NEARLY * values[ranked[0]], None
         for at in ranked:
-            if values[at] < least or self.search.must_stop():
+            if values[at] < least or self.search.exhausted():
                 break
             moved = np.where(moves[at] != placement, moves[at], placement if found is None else found[0])
             priced = self._price(plan, moved)
@@ -122,7 +111,7 @@ class Relief:
         return max(0.0, before.excess - after.excess) / longer
 
     def _price(self, plan: Plan, placement: IndexArray) -> _Priced:
-        self.search.evaluations += 1
+        self.search.spend(1)
         self.count, cost = self.plans.price(plan, placement)
         if not np.isfinite(cost.runtime):
             return _Priced(np.inf, np.inf, np.zeros_like(self.plans.scratch.peak))
@@ -183,10 +172,7 @@ class Relief:
     def _promising(
         self, freed: FloatArray, over: float, device: int, placement: IndexArray, peaks: IntArray
     ) -> list[IndexArray]:
-        """Return placements in which a group has left a device, those first that should free most for their time.
-
-        What a group frees beyond the excess counts for nothing, and it goes where there is room for it.
-        """
+        """Return placements in which a group has left a device, those first that should free most for their time."""
         groups, found = self.groups, []
         here = (placement == device)[groups.ops]
         inside = _summed(here)

@@ -24,9 +24,9 @@ from ...search.search import Search
 from . import filled_devices, first_fit_devices
 from .cooling import Cooling
 from .excess_weights import at_once
-from .lazy_keys import as_schedule
 from .op_groups import groups_in_time
 from .peak_annealing import POWER
+from .random_keys import as_schedule
 
 NO_EDIT = Edit(np.int64(-1), -1)
 
@@ -62,14 +62,14 @@ def solve(search: Search, parameters: Parameters) -> None:
     """
     if search.best is None:
         search.offer_order(search.problem.graph.input_order)
-    if search.must_stop():
+    if search.exhausted():
         return
     walk = _Walk(search)
     if search.problem.task == "runtime" and search.problem.is_limited:
         walk.fill_devices()
     moves: float = min(parameters.cycle * search.problem.graph.num_ops, search.evaluations_left)
     number = 0
-    while not search.must_stop():
+    while not search.exhausted():
         if number % 2 == 0:
             walk.start_from_best()
         walk.cool(int(moves), parameters.hot, parameters.cold)
@@ -112,9 +112,10 @@ class _Walk:
     def fill_devices(self) -> None:
         """Offer the schedules that fill one device after another, in the input order."""
         order = self.problem.graph.input_order
-        fill = filled_devices if self.problem.is_plain else first_fit_devices
+        is_equal = self.problem.hardware.is_equal and not self.problem.has_homes
+        fill = filled_devices if is_equal else first_fit_devices
         for placement in fill.filled_placements(self.problem):
-            if self.search.must_stop():
+            if self.search.exhausted():
                 return
             self.count = self.ops
             self.present.items[: self.ops], self.state.placement[:] = order, placement
@@ -126,13 +127,13 @@ class _Walk:
         """Make so many moves, or as many as the budget allows, while the temperature falls; offer what is better."""
         search, done = self.search, 0
         cooling = Cooling(search)
-        while done < moves and not search.must_stop():
+        while done < moves and not search.exhausted():
             spent = max(done / moves, cooling.progress())
             temperature = hot * (cold / hot) ** spent * self.power
             batch = min(moves - done, cooling.moves(self.ops))
             self._anneal(temperature, batch)
             done += batch
-            if self.aim.memory and not self.aim.is_peak and not search.must_stop():
+            if self.aim.memory and not self.aim.is_peak and not search.exhausted():
                 self._reweigh()
 
     def _anneal(self, temperature: float, moves: int) -> None:
@@ -144,14 +145,14 @@ class _Walk:
         walk = StepWalk(temperature, draws, self.places, found, self.best, self.best_placement)
         start = self.count, self.energy, 0
         self.count, self.energy, count = anneal_steps(self.scene, (self.present, self.other), start, self.aim, walk)
-        search.evaluations += moves
+        search.spend(moves)
         if tuple(found) < tuple(before):
             items, targets = self.best.items[:count], self.best.targets[:count]
             search.offer(as_schedule(self.arrays.producer, self.best_placement, items, targets))
 
     def _price(self) -> int:
         """Price the present plan, and normalise it; return by how much it exceeds the limits."""
-        self.search.evaluations += 1
+        self.search.spend(1)
         count, energy, excess, *_ = run_plan(
             self.scene, self.present, self.count, NO_EDIT, self.aim, np.inf, self.other
         )

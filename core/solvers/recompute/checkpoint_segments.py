@@ -34,7 +34,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     segments = _Segments(search)
     tried = set()
     for first, second in _levels(len(segments.forward)):
-        if search.must_stop():
+        if search.exhausted():
             return
         order = segments.order(first, second)
         if tuple(order) not in tried:
@@ -144,7 +144,7 @@ def forward_ops(search: Search) -> BoolArray:
         turn = max(at for at, op in enumerate(graph.input_order.tolist()) if phases[op] == "forward")
     else:
         turn = _step_of_most_kept(graph)
-        search.notes.append(
+        search.note(
             f"{graph.name} does not say which ops are of the backward pass; those after "
             f"'{graph.op_names[graph.input_order[turn]]}' are taken for it, where most is kept for later"
         )

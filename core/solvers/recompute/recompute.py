@@ -23,8 +23,7 @@ from ...kernels.runs.tensor_groups import groups_of
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search import parameters as base
-from ...search.registry import load, parameters_of
-from ...search.search import Search, Watcher
+from ...search.search import Search
 
 ORDER_SHARE = 0.25
 MOST_TRIES, LEAST_BATCHES = 1000, 50  # between two temperatures
@@ -56,9 +55,9 @@ def solve(search: Search, parameters: Parameters) -> None:
     """
     search.offer_order(search.problem.graph.input_order)
     moves_first = parameters.order == "searched"
-    if moves_first and not search.must_stop():
+    if moves_first and not search.exhausted():
         _search_order(search)
-    if search.must_stop() or math.isinf(search.lower_bound):
+    if search.exhausted() or math.isinf(search.lower_bound):
         return
     runs = AnnealedRuns(search, moves_first)
     if search.problem.task == "memory":
@@ -82,37 +81,22 @@ def _search_order(search: Search) -> None:
     problem = search.problem
     assert search.best is not None
 
-    def report(_: Search) -> None:
-        if search.on_progress is not None:
-            search.on_progress(search)
-
-    inner = Search(
+    with search.on(
         Problem(problem.graph),
-        seed=int(search.rng.integers(2**31)),
+        evaluations=ORDER_SHARE * search.evaluations_left,
+        until=search.share_of_time(ORDER_SHARE),
+        lower_bound=0 if problem.memory_limit is None else problem.memory_limit,  # all that is wanted
         jobs=search.jobs,
-        max_evaluations=ORDER_SHARE * search.evaluations_left,
-        deadline=min(search.deadline, search.share_of_time(ORDER_SHARE)),
-        watcher=Watcher(search.interrupt, report),
-        lower_bound=0 if problem.memory_limit is None else problem.memory_limit,  # which is all that is wanted
-    )
-    inner.offer(Schedule.single_device(search.best.first_runs()))
-    load("order-search")(inner, parameters_of("order-search"))
+        reports=True,
+    ) as inner:
+        inner.offer(Schedule.single_device(search.best.first_runs()))
+        inner.run("order-search")
     assert inner.best is not None
-    search.evaluations += inner.evaluations
-    search.depends_on_time |= inner.depends_on_time or inner.timed_out
     search.offer(inner.best)
 
 
 class AnnealedRuns:
-    """A sequence of runs that is annealed, and the best found so far.
-
-    Parameters
-    ----------
-    search
-        The run; it is offered what is found.
-    moves_first
-        Whether the first run of an op may move.
-    """
+    """A sequence of runs that is annealed, and the best found so far."""
 
     def __init__(self, search: Search, moves_first: bool) -> None:
         problem = search.problem
@@ -157,7 +141,7 @@ class AnnealedRuns:
     def cool(self, parameters: Parameters, budget: _Budget) -> bool:
         """Anneal until the budget ends or both limits are kept, and offer the best; whether both are kept."""
         search, hot, cold = self.search, parameters.hot, parameters.cold
-        while (spent := budget.spent()) < 1 and not self.keeps_both and not search.must_stop():
+        while (spent := budget.spent()) < 1 and not self.keeps_both and not search.exhausted():
             self.step(hot * (cold / hot) ** spent, budget)
         search.offer(Schedule.single_device(self.best_order()))
         return self.keeps_both
@@ -168,7 +152,7 @@ class AnnealedRuns:
         tries = int(min(self.most_tries, search.evaluations_left, 1 + budget.tries() / LEAST_BATCHES))
         self.aim = self.aim._replace(temperature=self.total * temperature, weight=self._weight())
         priced = anneal_runs(self.graph, self.groups, self.runs, self.state, self.aim, tries)
-        search.evaluations += max(priced, tries * LEAST_PRICED)
+        search.spend(max(priced, tries * LEAST_PRICED))
         budget.tried += tries
 
     def _weight(self) -> float:
@@ -192,7 +176,7 @@ class _Budget:
         evaluations = (self.search.evaluations - self.evaluations) / self.most if self.most > 0 else 1.0
         seconds = (time.monotonic() - self.start) / self.seconds if self.seconds > 0 else 1.0
         if self.seconds < math.inf:
-            self.search.depends_on_time = True
+            self.search.steered_by_time()
         return max(evaluations, seconds)
 
     def tries(self) -> float:
@@ -212,7 +196,7 @@ def _least_time(runs: AnnealedRuns, parameters: Parameters) -> None:
     runs.step(parameters.hot, whole)  # says how many moves there is time for
     rounds = whole.tries() / (LEAST_TRIES * search.problem.graph.num_ops)
     for left in range(int(max(1, min(parameters.rounds, rounds))), 0, -1):
-        if search.must_stop():
+        if search.exhausted():
             return
         runs.start(runs.best_order(), limit, 0.0)
         runs.cool(parameters, _Budget(search, 1 / left))
@@ -222,7 +206,7 @@ def _least_peak(runs: AnnealedRuns, parameters: Parameters) -> None:
     """Cool towards one target after the other below the best peak, nearer to it each time that one is not reached."""
     search, share = runs.search, FIRST_STEP
     allowed = search.problem.runtime_limit
-    while not search.must_stop():
+    while not search.exhausted():
         assert search.best is not None and search.best_simulation is not None
         peak = search.best_simulation.peak
         step = math.ceil(share * (peak - search.lower_bound))

@@ -58,7 +58,7 @@ def test_the_arena_of_a_schedule_without_addresses_is_not_drawn(run, files, tmp_
 def test_align_is_of_addresses(run, files):
     done = run("solve", files[0], "--align", "64")
     assert done.exit_code == 2
-    assert "--align is of --addresses" in done.stderr
+    assert "--align is for --addresses" in done.stderr
 
 
 def test_pack_writes_what_its_check_reads(run, tmp_path):

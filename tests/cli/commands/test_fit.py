@@ -74,7 +74,7 @@ def test_a_run_confirms_it(run):
         (["GRAPH", "--memory", "1GiB", "--batch", "batch"], "the largest batch is found for"),
         (["GRAPH", "--memory", "1GiB", "--confirm"], "a run in a new process needs a model"),
         (["GRAPH", "--memory", "1GiB", "--training", "sgd"], "training is for a model that is imported"),
-        (["GRAPH", "--memory", "1GiB", "--time-limit", "soon"], "time limit 'soon'"),
+        (["GRAPH", "--memory", "1GiB", "--time-limit", "soon"], "--time-limit 'soon'"),
         (["none.pb", "--memory", "1GiB"], "none.pb: cannot be read"),
         (["none.onnx", "--memory", "1GiB"], "none.onnx: no such file"),
         (["no_such_module:f", "--memory", "1GiB"], "there is no module 'no_such_module'"),

@@ -92,12 +92,12 @@ def test_it_resumes(run, trade, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--bandwidth", "1GB/s"], "bandwidth and latency are of several devices"),
+        (["--bandwidth", "1GB/s"], "--bandwidth and --latency are of several devices"),
         (["-o", "front.txt"], "front.txt: the name must end in one of .csv"),
         (["--plot", "front.json"], "front.json: the name must end in one of .png"),
         (["-o", "none/front.csv"], "the folder does not exist"),
         (["--resume", "trade.pbtxt"], "line 1 is not of a front"),
-        (["-t", "0s"], "time limit must be more than 0"),
+        (["-t", "0s"], "--time-limit must be more than 0"),
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(run, trade, tmp_path, monkeypatch, arguments, message):

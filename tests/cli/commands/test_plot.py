@@ -91,22 +91,6 @@ def test_schedules_whose_files_share_a_name_are_told_apart(run, diamond_file, sc
     assert [schedule["label"] for schedule in printed["schedules"]] == [str(schedules[0]), str(other)]
 
 
-def other_graph(tmp_path, **sizes):
-    """Write a graph with the diamond's names and other sizes, or with an op more."""
-    builder = GraphBuilder("other")
-    builder.add_op("start", outputs=[sizes.get("start", 10)], runtime=1)
-    builder.add_op("wide1", inputs=[(0, 0)], outputs=[8], runtime=2)
-    builder.add_op("wide2", inputs=[(0, 0)], outputs=[8], runtime=2)
-    builder.add_op("narrow1", inputs=[(1, 0)], outputs=[1], runtime=1)
-    builder.add_op("narrow2", inputs=[(2, 0)], outputs=[1], runtime=1)
-    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[1], is_final=True, runtime=1)
-    if "more" in sizes:
-        builder.add_op("more", inputs=[(5, 0)], outputs=[1])
-    path = tmp_path / "other.pbtxt"
-    write_graph(builder.build(), path)
-    return path
-
-
 def refused(result, target, *parts, code=2):
     assert result.exit_code == code
     assert result.stdout == ""
@@ -118,34 +102,11 @@ def refused(result, target, *parts, code=2):
     assert not target.exists()
 
 
-def test_a_schedule_of_another_graph_is_refused(run, diamond_file, schedules, tmp_path):
-    target = tmp_path / "x.png"
-    for sizes, part in (
-        ({"start": 11}, "claims peaks of [19] bytes, but takes [20]"),
-        ({"more": 1}, "op 'more' never runs"),
-    ):
-        other = other_graph(tmp_path, **sizes)
-        refused(run("plot", other, schedules[0], "-o", target), target, f"{schedules[0]}: made for another graph")
-        result = run("plot", other, schedules[0], "-o", target, "--force")
-        refused(result, target, f"{schedules[0]}: not a schedule of other: ", part, code=1)
-    alone = GraphBuilder("alone")
-    alone.add_op("start", outputs=[10])
-    write_graph(alone.build(), tmp_path / "alone.pbtxt")
-    result = run("plot", tmp_path / "alone.pbtxt", schedules[0], "-o", target, "--force")
-    refused(result, target, f"{schedules[0]}: step", "which alone does not have")
-
-
 def test_damaged_files_are_refused(run, diamond_file, schedules, tmp_path):
     target, damaged = tmp_path / "x.png", tmp_path / "damaged.json"
     whole = schedules[0].read_text()
-    for text, part in (
-        (whole[:-20], "not a JSON file, or truncated"),
-        ("[]", "not a schedule JSON, which is an object"),
-        (whole.replace('"steps"', '"stages"'), "the field 'steps' is missing"),
-    ):
-        assert text != whole
-        damaged.write_text(text)
-        refused(run("plot", diamond_file, damaged, "-o", target), target, str(damaged), part)
+    damaged.write_text(whole[:-20])
+    refused(run("plot", diamond_file, damaged, "-o", target), target, f"{damaged}: not a JSON file, or truncated")
     damaged.write_text(re.sub(r'\{"op": "start", .*\},', "", whole))
     invalid = run("plot", diamond_file, damaged, "-o", target)
     assert invalid.exit_code == 1, "as of check: the file is read, and its schedule breaks the rules"

@@ -21,7 +21,7 @@ def test_compare_takes_graphs_files_and_folders(diamond, diamond_file, tmp_path)
     assert isinstance(comparison.plot(), Figure)
     with pytest.raises(schedopt.UsageError, match="methods are names such as 'auto', not 5"):
         schedopt.compare(diamond, 5)
-    with pytest.raises(schedopt.UsageError, match="seeds must be at least 1"):
+    with pytest.raises(schedopt.UsageError, match="seeds= must be at least 1"):
         schedopt.compare(diamond, "input", seeds=0)
 
 

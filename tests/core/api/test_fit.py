@@ -157,10 +157,10 @@ def test_a_model_and_its_function_s_sizes_are_imported():
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((branches(), "8 bananas"), {}, "memory '8 bananas' has an unknown unit"),
-        ((branches(), None), {}, "memory must be a number, or a text like 16GiB"),
+        ((branches(), "8 bananas"), {}, "memory='8 bananas' has an unknown unit"),
+        ((branches(), None), {}, "memory= must be a number, or a text like 16GiB"),
         ((branches(), 0), {}, "the memory must be more than 0; write it like 8GiB"),
-        ((branches(), 10), {"devices": 65}, "devices must be from 1 to 64, not 65"),
+        ((branches(), 10), {"devices": 65}, "devices= must be from 1 to 64, not 65"),
         ((branches(), 10), {"batch": "batch"}, "the largest batch is found for an .onnx or .pt2 file"),
         ((branches(), 10), {"training": "sgd"}, "a graph has its sizes and costs; training is for a model"),
         ((branches(), 10), {"confirm": True}, "a run in a new process needs a model in a file or as module:function"),

@@ -6,8 +6,7 @@ import pytest
 from models.seeds import seeds
 from models.transfer_costs import COSTS
 from naive.heads import heads
-from schedopt.core.bounds.bounds import critical_path, runtime_bound
-from schedopt.core.bounds.communication_bounds import communication_bound
+from schedopt.core.bounds.bounds import communication_bound, critical_path, runtime_bound
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 

@@ -13,8 +13,8 @@ import pytest
 from schedopt.core.base.errors import ClusterError, FormatError, UsageError, WorkerDiedError
 from schedopt.core.experiments import runs as module
 from schedopt.core.experiments.experiment import Experiment
+from schedopt.core.experiments.options import CompareOptions
 from schedopt.core.experiments.resume import ResumeFile
-from schedopt.core.experiments.settings import Settings
 from schedopt.core.files.graph_hash import graph_hash
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.graph.graph import CostGraph
@@ -63,7 +63,7 @@ def facts(comparison):
     return [{k: v for k, v in cell.items() if k not in TIMES} for cell in comparison.document()["cells"]]
 
 
-def execute(graphs, methods, path, settings=Settings()):
+def execute(graphs, methods, path, settings=CompareOptions()):
     """Do a comparison with a resume file; also how many runs were taken from it."""
     experiment = Experiment(graphs, methods, settings)
     with closing(ResumeFile(path)) as file:
@@ -74,7 +74,7 @@ def execute(graphs, methods, path, settings=Settings()):
 
 def test_every_method_runs_on_every_graph_with_every_seed(graphs):
     seen = []
-    experiment = Experiment(graphs, ["input", "approximate-dp"], Settings(seed=3, seeds=2))
+    experiment = Experiment(graphs, ["input", "approximate-dp"], CompareOptions(seed=3, seeds=2))
     done = experiment.execute(on_cell=seen.append)
     wanted = [(graph, method, seed) for graph in ("small", "large") for method in experiment.methods for seed in (3, 4)]
     assert [(cell.graph, cell.method, cell.seed) for cell in done.cells] == wanted
@@ -91,21 +91,21 @@ def test_every_method_runs_on_every_graph_with_every_seed(graphs):
 @pytest.mark.slow
 def test_the_result_does_not_depend_on_jobs(graphs):
     methods = ["random:evaluations=1", "brkga:chromosomes=8:elites=2:mutants=2"]
-    settings = Settings(task="runtime", devices=2, evaluations=30, seeds=2)
+    settings = CompareOptions(task="runtime", devices=2, evaluations=30, seeds=2)
     serial, parallel = (Experiment(graphs, methods, settings).execute(jobs=jobs) for jobs in (1, 2))
     assert facts(serial) == facts(parallel)
     assert all(cell.evaluations <= (1 if cell.method.startswith("random") else 30) for cell in serial.cells)
 
 
 def test_a_seed_gives_what_it_gives_alone(graphs):
-    both = Experiment(graphs, ["random:evaluations=1"], Settings(seed=5, seeds=2)).execute()
-    alone = Experiment(graphs, ["random:evaluations=1"], Settings(seed=6)).execute()
+    both = Experiment(graphs, ["random:evaluations=1"], CompareOptions(seed=5, seeds=2)).execute()
+    alone = Experiment(graphs, ["random:evaluations=1"], CompareOptions(seed=6)).execute()
     assert [cell for cell in facts(both) if cell["seed"] == 6] == facts(alone)
 
 
 def test_a_failing_method_costs_its_own_cells_only(graphs, fragile):
     fragile["large"] = "no\nluck"
-    done = Experiment(graphs, ["input", "fragile"], Settings(seeds=2)).execute()
+    done = Experiment(graphs, ["input", "fragile"], CompareOptions(seeds=2)).execute()
     failed = [cell for cell in done.cells if cell.status == "failed"]
     assert [(cell.graph, cell.method, cell.seed) for cell in failed] == [("large", "fragile", s) for s in (0, 1)]
     assert {cell.error for cell in failed} == {"ValueError: no luck"}
@@ -122,7 +122,7 @@ def test_a_method_that_cannot_be_imported_fails_in_its_cells(graphs, monkeypatch
 
 
 def test_a_memory_limit_that_is_not_kept_is_proven_infeasible_or_not_met(graphs):
-    done = Experiment(graphs, ["input", "approximate-dp"], Settings(memory_limit=20)).execute()
+    done = Experiment(graphs, ["input", "approximate-dp"], CompareOptions(memory_limit=20)).execute()
     assert [(cell.status, cell.excess) for cell in done.cells] == [
         ("limit-not-met", 6),  # a better order keeps it
         ("optimal", 0),
@@ -133,7 +133,7 @@ def test_a_memory_limit_that_is_not_kept_is_proven_infeasible_or_not_met(graphs)
 
 def test_a_memory_limit_may_be_a_share_of_each_graphs_input_order(graphs):
     """In input order they take 26 and 70 bytes, in the best order 19 and 41."""
-    settings = Settings(memory_limit_share=0.6)
+    settings = CompareOptions(memory_limit="60%")
     assert [settings.problem(graph).memory_limit for graph in graphs] == [15, 42]
     done = Experiment(graphs, ["input", "approximate-dp"], settings).execute()
     assert [(cell.status, cell.excess) for cell in done.cells] == [
@@ -142,8 +142,6 @@ def test_a_memory_limit_may_be_a_share_of_each_graphs_input_order(graphs):
         ("limit-not-met", 28),
         ("optimal", 0),
     ]
-    with pytest.raises(UsageError, match="limit is given twice"):
-        Settings(memory_limit=1, memory_limit_share=0.5)
 
 
 def test_resume_takes_finished_runs_and_tries_failed_ones_again(graphs, fragile, tmp_path):
@@ -163,7 +161,7 @@ def test_resume_takes_finished_runs_and_tries_failed_ones_again(graphs, fragile,
     [
         {"seed": 1},
         {"evaluations": 7},
-        {"memory_limit_share": 0.9},
+        {"memory_limit": "90%"},
         {"devices": 2},
         {"bandwidth": 1.0},
         {"latency": 1.0},
@@ -172,7 +170,7 @@ def test_resume_takes_finished_runs_and_tries_failed_ones_again(graphs, fragile,
 def test_resume_only_takes_runs_of_the_same_problem_budget_and_seed(graphs, tmp_path, change):
     path = tmp_path / "runs.jsonl"
     execute(graphs[:1], ["input"], path)
-    assert execute(graphs[:1], ["input"], path, Settings(**change))[1] == 0
+    assert execute(graphs[:1], ["input"], path, CompareOptions(**change))[1] == 0
     assert execute(graphs[1:], ["input"], path)[1] == 0
     assert execute(graphs[:1], ["dfs"], path)[1] == 0
     renamed = replace(graphs[0], name="renamed")
@@ -227,7 +225,7 @@ def test_broken_workers_are_one_clear_error(graphs, monkeypatch):
         yield runs[0], ended
 
     monkeypatch.setattr(module, "map_as_ended", broken)
-    with pytest.raises(UsageError, match=r"BrokenExecutor: a worker was killed.*--jobs"):
+    with pytest.raises(UsageError, match=r"BrokenExecutor: a worker was killed.*jobs="):
         Experiment(graphs, ["input"]).execute(jobs=2)
 
 
@@ -263,19 +261,19 @@ def test_a_cluster_that_is_lost_ends_the_comparison(graphs, monkeypatch):
         (["input", "dfs"], {}, "bfs", "'bfs' must be one of the methods: input, dfs"),
         (["brkga:bias=0.6", "brkga:bias=0.7"], {}, "brkga", "must be one of"),
         (["nonsense"], {}, None, "unknown method 'nonsense'"),
-        (["input", "approximate-dp"], {"evaluations": 9}, None, "leave --evaluations out"),
+        (["input", "approximate-dp"], {"evaluations": 9}, None, "leave evaluations= out"),
         (["approximate-dp"], {"devices": 2}, None, "one device"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_the_first_run(graphs, methods, settings, reference, message):
     with pytest.raises(UsageError, match=message):
-        Experiment(graphs, methods, Settings(**settings), reference)
+        Experiment(graphs, methods, CompareOptions(**settings), reference)
 
 
-@pytest.mark.parametrize("name", ["memory_limit_share", "evaluations", "time_limit", "seeds"])
+@pytest.mark.parametrize("name", ["evaluations", "time_limit", "seeds"])
 def test_budgets_must_be_positive(name):
-    with pytest.raises(UsageError, match=f"{name.replace('_', ' ')} must be above 0, not 0"):
-        Settings(**{name: 0})
+    with pytest.raises(UsageError, match=f"{name}= must be (at least 1|more than 0), not '?0"):
+        CompareOptions(**{name: 0})
 
 
 def test_graphs_are_needed_each_once(graphs):

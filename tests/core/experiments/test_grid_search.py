@@ -8,7 +8,7 @@ import pytest
 from schedopt.core.base.errors import UsageError
 from schedopt.core.experiments.comparison import Comparison
 from schedopt.core.experiments.grid_search import GRIDS, Grid, check_apart, confirm, plan, race, runs_of
-from schedopt.core.experiments.settings import Settings
+from schedopt.core.experiments.options import CompareOptions
 from schedopt.core.report.summaries import Cell
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.registry import methods_where
@@ -85,7 +85,7 @@ def test_rounds_by_hand(arguments, rounds, runs):
 def test_a_race_ranks_by_the_mean_improvement_per_graph():
     """50 improves by 10% and 30%, 40 by 40% and -10%; in bytes the order would be the other way round."""
     values = {100: [1000, 10], 40: [600, 11], 50: [900, 7], 60: [1000, 10], 70: [2000, 10], 80: [3000, 20]}
-    (ranking,) = race(GRID, graphs(2), Settings(), plan(6, 2, 2, 0.5), Pretend(values))
+    (ranking,) = race(GRID, graphs(2), CompareOptions(), plan(6, 2, 2, 0.5), Pretend(values))
     assert chromosomes(ranking) == [50, 40, 100, 60, 70, 80]
     assert [s.improvement.mean for s in ranking] == pytest.approx([20, 15, 0, 0, -50, -150])
     assert ranking[0].improvement.standard_error == pytest.approx(10)
@@ -94,7 +94,7 @@ def test_a_race_ranks_by_the_mean_improvement_per_graph():
 def test_each_round_drops_the_worst_but_never_the_defaults_and_prices_new_graphs_only():
     values = {100: [10] * 4, 40: [9, 9, 12, 12], 50: [8, 8, 8, 8], 60: [7, 9.5, 1, 1], 70: [12] * 4, 80: [9.5] * 4}
     execute = Pretend(values)
-    rounds = list(race(GRID, graphs(4), Settings(), plan(6, 4, 1, 0.5), execute))
+    rounds = list(race(GRID, graphs(4), CompareOptions(), plan(6, 4, 1, 0.5), execute))
     assert [chromosomes(ranking) for ranking in rounds] == [[60, 50, 40, 80, 100, 70], [50, 60, 100], [50, 100]]
     assert execute.ran == [(6, ("graph0",)), (3, ("graph1",)), (2, ("graph2", "graph3"))]
 
@@ -102,14 +102,14 @@ def test_each_round_drops_the_worst_but_never_the_defaults_and_prices_new_graphs
 def test_a_failed_run_ends_the_search():
     values = {count: [1.0] for count in (100, 40, 50, 70, 80)} | {60: [None]}
     with pytest.raises(UsageError, match="chromosomes=60 failed on graph0: Boom: none"):
-        list(race(GRID, graphs(1), Settings(), plan(6, 1, 1, 0.5), Pretend(values)))
+        list(race(GRID, graphs(1), CompareOptions(), plan(6, 1, 1, 0.5), Pretend(values)))
 
 
 def test_the_winner_is_confirmed_against_the_defaults():
     execute = Pretend({100: [10, 10], 50: [9, 8]})
-    summary = confirm(GRID, "brkga:chromosomes=50", graphs(2), Settings(), execute)
+    summary = confirm(GRID, "brkga:chromosomes=50", graphs(2), CompareOptions(), execute)
     assert (summary.improvement.mean, summary.wins, summary.graphs) == (pytest.approx(15), 2, 2)
-    assert confirm(GRID, GRID.reference, graphs(2), Settings(), execute).improvement.mean == 0
+    assert confirm(GRID, GRID.reference, graphs(2), CompareOptions(), execute).improvement.mean == 0
 
 
 def test_held_out_graphs_are_others():

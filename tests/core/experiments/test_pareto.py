@@ -14,12 +14,12 @@ import pytest
 import schedopt
 from models.small_graphs import chain_of, diamond
 from schedopt.core.base.errors import FormatError, UsageError
+from schedopt.core.experiments.options import ParetoOptions
 from schedopt.core.experiments.pareto.points import LimitBound, front_points
 from schedopt.core.experiments.pareto.resume import SweepFile
-from schedopt.core.experiments.pareto.settings import SweepSettings
 from schedopt.core.experiments.pareto.sweep import Sweep
 
-QUICK = SweepSettings(points=4, evaluations=300)
+QUICK = ParetoOptions(points=4, evaluations=300)
 
 
 def kept_or_made_again(name="kept", runtimes=(1.0, 5.0, 5.0, 5.0, 5.0)):
@@ -221,13 +221,13 @@ def test_files(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"points": 1}, "points must be at least 2"),
-        ({"points": 2.5}, "points must be a whole number"),
-        ({"devices": 65}, "devices must be from 1 to 64, not 65"),
-        ({"bandwidth": "10GB/s"}, "bandwidth and latency are of several devices"),
-        ({"latency": "5us"}, "bandwidth and latency are of several devices"),
-        ({"evaluations": 0}, "evaluations must be at least 1"),
-        ({"time_limit": "0s"}, "time limit must be more than 0"),
+        ({"points": 1}, "points= must be at least 2"),
+        ({"points": 2.5}, "points= must be a whole number"),
+        ({"devices": 65}, "devices= must be from 1 to 64, not 65"),
+        ({"bandwidth": "10GB/s"}, "bandwidth= and latency= are of several devices"),
+        ({"latency": "5us"}, "bandwidth= and latency= are of several devices"),
+        ({"evaluations": 0}, "evaluations= must be at least 1"),
+        ({"time_limit": "0s"}, "time_limit= must be more than 0"),
     ],
 )
 def test_what_cannot_be_asked(options, message):

@@ -4,7 +4,7 @@ import pytest
 import schedopt
 from matplotlib.figure import Figure
 from models.small_graphs import diamond
-from schedopt.core.experiments.pareto.settings import SweepSettings
+from schedopt.core.experiments.options import ParetoOptions
 from schedopt.core.experiments.pareto.sweep import Sweep
 from schedopt.core.report.plots.figures import render
 
@@ -18,7 +18,7 @@ def front():
     heavy = builder.add_op("heavy", inputs=[(middle, 0)], outputs=[8192], runtime=9.0)
     light = builder.add_op("light", inputs=[(heavy, 0)], outputs=[16], runtime=5.0)
     builder.add_op("sink", inputs=[(light, 0), (source, 0)], outputs=[16])
-    return Sweep(builder.build(), SweepSettings(points=3, evaluations=200)).execute()
+    return Sweep(builder.build(), ParetoOptions(points=3, evaluations=200)).execute()
 
 
 def line(axes, label):
@@ -40,7 +40,7 @@ def test_points_and_bound_are_where_they_belong(front):
 
 
 def test_two_devices_have_no_added_time():
-    front = Sweep(diamond(), SweepSettings(points=3, devices=2, evaluations=100)).execute()
+    front = Sweep(diamond(), ParetoOptions(points=3, devices=2, evaluations=100)).execute()
     axes = front.plot()
     assert axes.get_ylabel() == "makespan, us"
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["lower bound", "schedules"]

@@ -68,6 +68,15 @@ together: [["x", "y*"]]
     assert (machine.pins, machine.together) == ((("conv*", "big"),), (("x", "y*"),))
 
 
+def test_a_link_between_devices_goes_both_ways(tmp_path):
+    path = tmp_path / "pair.yaml"
+    devices = "devices: [{name: a, memory: 1GB}, {name: b, memory: 1GB}]"
+    path.write_text(f"{devices}\nlinks: [{{between: [a, b], bandwidth: 1GB/s, latency: 2us}}]\n")
+    machine = schedopt.read_machine(path)
+    assert (machine.bandwidth[0][1], machine.bandwidth[1][0]) == (1e9, 1e9)
+    assert (machine.latency[0][1], machine.latency[1][0]) == (2.0, 2.0)
+
+
 def test_without_a_default_devices_without_a_link_cannot_send(tmp_path):
     (tmp_path / "m.yaml").write_text(BASE.replace("between: [gpu0, cpu0]", "from: gpu0, to: cpu0"))
     machine = read_machine(tmp_path / "m.yaml")

@@ -117,7 +117,7 @@ WRONG = {
     "peaks is a number": ("peak_memory_per_device", 4, "'peak_memory_per_device' has the wrong type"),
     "peaks are fractions": ("peak_memory_per_device", [4.5], "whole numbers"),
     "steps is an object": ("steps", {}, "'steps' has the wrong type"),
-    "format of the future": ("format", 7, "format 7 is not known; this version reads 1 and 2"),
+    "format of the future": ("format", 7, "format 7 is not known; this version reads 2"),
     "format by name": ("format", "2", 'format "2" is not known'),
     "format is true": ("format", True, "format true is not known"),
     "format is null": ("format", None, "format null is not known"),

@@ -21,7 +21,7 @@ from schedopt.core.model.verifier import verify
 from schedopt.core.problem.machine import Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.plans import Plans, objective_of
-from schedopt.core.solvers.placements.lazy_keys import as_schedule
+from schedopt.core.solvers.placements.random_keys import as_schedule
 
 SEEDS = seeds(40, quick=6)
 

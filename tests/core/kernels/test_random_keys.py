@@ -4,7 +4,10 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from naive.machines import random_graph, random_machine
+from schedopt.core.base.errors import ScheduleError
 from schedopt.core.kernels.placements import random_keys
+from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements.random_keys import Chromosomes
@@ -47,6 +50,28 @@ def test_price_is_the_cost_of_the_decoded_schedule(seed, task):
         expected = naive.replay(plain, placement, steps, devices, bandwidth=2e6, latency=0.5)
         value = max(expected.peaks) if task == "memory" else max(expected.clocks)
         assert row.tolist() == pytest.approx([0, value], rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("transfers", ["blocking", "beside"])
+def test_price_is_what_the_simulator_finds_on_machines(seed, transfers):
+    rng = np.random.default_rng([seed, 5])
+    machine = random_machine(rng, 3, transfers=transfers, limits=bool(seed % 2))
+    graph = random_graph(rng, 8, residents=2)
+    problem = Problem(graph, ("memory", "runtime")[seed % 2], machine=machine, replicate=bool(rng.random() < 0.3))
+    with Chromosomes(Search(problem, jobs=2)) as chromosomes:
+        population = rng.random((6, chromosomes.genes), dtype=np.float32)
+        fitness = chromosomes.price(population).tolist()
+        schedules = [chromosomes.decode(genes) for genes in population]
+    for row, schedule in zip(fitness, schedules, strict=True):
+        try:
+            expected = simulate(problem, schedule)
+        except ScheduleError as error:
+            assert "no link" in str(error)
+            assert row == [np.inf, np.inf]
+        else:
+            assert row == pytest.approx(problem.fitness(expected.peak_per_device.tolist(), expected.runtime))
+            assert chromosomes.decode(chromosomes.encode(schedule)).items.tolist() == schedule.items.tolist()
 
 
 def test_cross_takes_each_gene_by_its_draw():

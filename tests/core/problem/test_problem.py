@@ -101,9 +101,16 @@ def test_feasible_first_then_least_excess_then_value(task):
     assert free.is_feasible([2**62])
 
 
+def test_a_machine_keeps_the_tighter_of_two_limits():
+    machine = Machine((Device("a", memory=80), Device("b", memory=200), Device("c")))
+    problem = Problem(graph_of(), memory_limit=100, machine=machine)
+    assert problem.memory_limits == (80, 100, 100)
+    assert problem.excess([90, 90, 120]) == 20
+
+
 def test_a_problem_for_another_graph_keeps_everything_else():
     problem = Problem(graph_of(), "runtime", 3, 100, 2e6, 0.5)
-    other = problem.with_graph(graph_of(runtime=9.0))
+    other = replace(problem, graph=graph_of(runtime=9.0))
     assert (other.fixed_op, problem.fixed_op) == (2, 0)
     assert replace(other, graph=problem.graph) == problem
     assert problem.microseconds_per_byte == 0.5

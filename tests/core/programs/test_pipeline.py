@@ -8,10 +8,9 @@ from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError, 
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.programs import pipeline
 from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
-from schedopt.core.programs.options import ImportOptions
+from schedopt.core.programs.options import ImportOptions, OptimizeOptions
 from schedopt.core.programs.pipeline import Job, Observer, optimize
 from schedopt.core.programs.schedule_order import check_order
-from schedopt.core.search.problem_settings import ProblemSettings
 from schedopt.core.solve.solve import solve
 
 BRANCHES = 3
@@ -94,9 +93,9 @@ def test_without_measuring_there_are_three_stages(runtime):
 
 def test_a_limit_that_no_order_keeps_is_one_sentence_and_writes_nothing(runtime, tmp_path):
     with pytest.raises(ScheduleError, match=r"^net\.onnx: .*limit of 10 B is not kept: no order needs less than 74 B"):
-        optimize(job(settings=ProblemSettings(memory_limit=10), schedule="s.json"), solve, Observer())
+        optimize(job(settings=OptimizeOptions(memory_limit=10), schedule="s.json"), solve, Observer())
     assert list(tmp_path.iterdir()) == []
-    optimize(job(settings=ProblemSettings(memory_limit=100)), solve, Observer())
+    optimize(job(settings=OptimizeOptions(memory_limit=100)), solve, Observer())
     assert (tmp_path / "out.onnx").exists()
 
 
@@ -163,22 +162,22 @@ def test_measuring_reads_orders_before_it_runs_anything(runtime, tmp_path):
 
 
 def test_an_onnx_model_has_no_ops_that_run_again(runtime):
-    settings = ProblemSettings("runtime", memory_limit_share=0.5, recompute=True)
-    with pytest.raises(UsageError, match=r"^net.onnx: an ONNX model runs each node once; leave out --recompute$"):
+    settings = OptimizeOptions(memory_limit="50%", recompute=True)
+    with pytest.raises(UsageError, match=r"^net.onnx: an ONNX model runs each node once; leave out recompute=$"):
         job(settings=settings)
 
 
 def test_a_limit_that_is_not_kept_names_what_helps_a_pytorch_program(runtime, tmp_path):
-    found = Job("module:net", "out.pt2", repeats=0, settings=ProblemSettings(memory_limit=80))
+    found = Job("module:net", "out.pt2", repeats=0, settings=OptimizeOptions(memory_limit=80))
     with pytest.raises(ScheduleError, match=r"is not kept: .*; nothing was written$") as caught:
         optimize(found, lambda problem: solve(problem, "input"), Observer())
-    assert "--recompute" in str(caught.value)
-    beyond = dataclasses.replace(found, settings=ProblemSettings(memory_limit=10))
+    assert "recompute=True" in str(caught.value)
+    beyond = dataclasses.replace(found, settings=OptimizeOptions(memory_limit=10))
     with pytest.raises(
         ScheduleError, match=r"no order needs less than 74 B, and not less than \d+ B if ops run again;"
     ):
         optimize(beyond, solve, Observer())
     with pytest.raises(ScheduleError) as caught:
-        optimize(job(settings=ProblemSettings(memory_limit=80)), lambda problem: solve(problem, "input"), Observer())
-    assert "--recompute" not in str(caught.value)
+        optimize(job(settings=OptimizeOptions(memory_limit=80)), lambda problem: solve(problem, "input"), Observer())
+    assert "recompute=True" not in str(caught.value)
     assert not list(tmp_path.iterdir())

@@ -69,7 +69,7 @@ def test_each_reason_to_stop(values, stops):
     asked = []
     search = Search(Problem(diamond()), watcher=Watcher(on_progress=asked.append), **values)
     search.offer_order(WIDE)
-    assert search.must_stop() == stops
+    assert search.exhausted() == stops
     assert asked == [search]
     assert search.timed_out == ("deadline" in values and stops)
     assert search.is_timed == ("deadline" in values)
@@ -81,8 +81,8 @@ def test_a_part_of_the_budget_is_not_more_than_the_whole():
     for asked, left in ((3, 3), (3, 3), (50, 4)):
         with search.limited(asked):
             assert search.evaluations_left == left
-            search.evaluations += left
-            assert search.must_stop()
+            search.spend(left)
+            assert search.exhausted()
     assert search.evaluations_left == 0
     timed = Search(Problem(diamond()), deadline=time.monotonic() + 1e6)
     with timed.limited(5, time.monotonic() - 1):
@@ -107,15 +107,15 @@ def test_an_event_stops_every_search_that_begins_within():
             deeper = Search(Problem(diamond()))
     after = Search(Problem(diamond()))
     event.set()
-    assert [search.must_stop() for search in (within, own, deeper, after)] == [True, False, False, False]
+    assert [search.exhausted() for search in (within, own, deeper, after)] == [True, False, False, False]
 
 
 def test_an_interrupt_from_outside_stops_it():
     interrupt = threading.Event()
     search = Search(Problem(diamond()), watcher=Watcher(interrupt))
-    assert not search.must_stop()
+    assert not search.exhausted()
     interrupt.set()
-    assert search.must_stop()
+    assert search.exhausted()
     assert not search.timed_out
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.experiments.experiment import Experiment
-from schedopt.core.experiments.settings import Settings
+from schedopt.core.experiments.options import CompareOptions
 from schedopt.core.files.yaml_files import write_yaml
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
@@ -109,7 +109,9 @@ def test_a_bad_file_is_one_sentence_before_anything_runs(tmp_path, text, message
 
 def test_new_settings_in_a_file_are_new_runs_to_resume(file):
     def key():
-        (run,) = Experiment([problem().graph], [f"brkga-tuned:settings={file}"], Settings("runtime", 2)).runs.values()
+        (run,) = Experiment(
+            [problem().graph], [f"brkga-tuned:settings={file}"], CompareOptions("runtime", 2)
+        ).runs.values()
         return run.key
 
     before = key()

@@ -6,7 +6,7 @@ from schedopt.core.bounds.machine_bounds import EdgeCosts
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Stopped
+from schedopt.core.search.search import Cancelled
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import list_schedulers
 from schedopt.core.solvers.placements.insertion import InsertionSchedule
@@ -69,7 +69,7 @@ def test_without_time_for_gaps_there_is_a_plan_of_several_devices(monkeypatch):
     """Insertion takes most of the time: what is known by then is offered before."""
 
     def stopped(*arguments):
-        raise Stopped
+        raise Cancelled
 
     monkeypatch.setattr(list_schedulers, "_insert", stopped)
     builder = GraphBuilder("two")

@@ -337,13 +337,14 @@ def test_a_weight_is_sent_or_replicated():
     assert (replicated.runtime, replicated.peak_memory) == (500.0, 4_000_008)
 
 
-def test_what_writes_a_weight_runs_at_its_home():
+@pytest.mark.parametrize("replicate", [False, True])
+def test_what_writes_a_weight_runs_at_its_home(replicate):
     builder = GraphBuilder("step")
     read = builder.add_op("read", outputs=[8], runtime=10.0, persistent=100)
     other = builder.add_op("other", outputs=[8], runtime=10.0)
     builder.add_op("update", inputs=[(read, 0), (other, 0)], outputs=[0], runtime=1.0)
     weight = Resident("w", "parameter", 100, 0, (0, 1, 2), (2,))
-    problem = Problem(builder.build(Annotations(residents=(weight,))), "runtime", devices=2)
+    problem = Problem(builder.build(Annotations(residents=(weight,))), "runtime", devices=2, replicate=replicate)
     result = solve(problem, evaluations=500)
     assert result.runtime == 11.0
     assert result.placement["update"] == result.placement["w"]

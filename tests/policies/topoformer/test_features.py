@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse.linalg
 from models.seeds import seeds
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.search.search import Stopped
+from schedopt.core.search.search import Cancelled
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.topoformer import laplacian
 from schedopt.policies.topoformer.features import op_features
@@ -194,8 +194,8 @@ def test_eigenvectors_are_given_up_from_within(monkeypatch, missing):
 
     def look():
         if next(looks) == 3:
-            raise Stopped
+            raise Cancelled
 
-    with pytest.raises(Stopped):
+    with pytest.raises(Cancelled):
         positional_encoding(layered(600), 20, look)
     assert list(looks) == [4]

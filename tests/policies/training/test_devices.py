@@ -69,7 +69,7 @@ def test_a_network_says_the_same_there_as_on_the_cpu(device, tmp_path):
     torch.manual_seed(0)
     network = Network(TOPOFORMER.network).eval()
     write_network(tmp_path / "weights.safetensors", network)
-    there = load_network(tmp_path / "weights.safetensors", device).eval()
+    there = load_network(tmp_path / "weights.safetensors").to(device)
     encoded = [encode(graph, TOPOFORMER.network.eigenvectors) for graph in layered(9, 30, 14)]
     with torch.inference_mode():
         policies = [of_device(encoded) for of_device in (network, there)]

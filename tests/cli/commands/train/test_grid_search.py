@@ -107,7 +107,7 @@ def test_its_numbers_are_those_of_compare(run, folders, small_grid):
 
 @pytest.mark.slow
 def test_neither_jobs_nor_a_stop_change_the_result(run, folders, small_grid, tmp_path):
-    """Stopped after any number of runs, the file as it is then gives the same result, without repeating them."""
+    """Cancelled after any number of runs, the file as it is then gives the same result, without repeating them."""
     whole = run(*search(folders, "--json", "--resume", tmp_path / "whole.jsonl"))
     assert run(*search(folders, "--json", "--jobs", 2)).stdout == whole.stdout
     lines = (tmp_path / "whole.jsonl").read_bytes().splitlines(keepends=True)

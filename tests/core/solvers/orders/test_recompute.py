@@ -240,11 +240,13 @@ def test_two_levels_of_segments_reach_what_one_does_not():
 @pytest.mark.parametrize("method", sorted({*METHODS} - {*REPEATING}))
 def test_other_methods_refuse_in_a_sentence(method, diamond):
     problem = Problem(diamond, "runtime", memory_limit=26, recompute=True)
-    with pytest.raises(schedopt.UsageError, match=f"method '{method}' runs every op once; with --recompute use auto"):
+    with pytest.raises(
+        schedopt.UsageError, match=f"method '{method}' runs every op once; with recompute=True use auto"
+    ):
         solve(problem, method)
 
 
 @pytest.mark.parametrize("method", [name for name in REPEATING if METHODS[name].recomputation == "only"])
 def test_they_refuse_problems_without_recomputation(method, diamond):
-    with pytest.raises(schedopt.UsageError, match=f"method '{method}' decides what runs again; give it --recompute"):
+    with pytest.raises(schedopt.UsageError, match=f"method '{method}' decides what runs again; give recompute=True"):
         solve(Problem(diamond), method)

@@ -39,7 +39,7 @@ def test_evaluations_that_do_not_fit_end_with_the_time(monkeypatch, speed):
 def test_unlimited_evaluations_and_unlimited_time(monkeypatch):
     by_time, depends_on_time = cools(monkeypatch, 50, evaluations=np.inf)
     assert depends_on_time and by_time == pytest.approx(np.linspace(0, 1, 101))
-    search = SimpleNamespace(evaluations=0, evaluations_left=100, depends_on_time=False, seconds_left=lambda: np.inf)
+    search = SimpleNamespace(evaluations=50, evaluations_left=100, depends_on_time=False, seconds_left=lambda: np.inf)
     cool = Cooling(search)
-    search.evaluations = 25
+    search.evaluations = 75
     assert cool.progress() == 0.25 and not search.depends_on_time

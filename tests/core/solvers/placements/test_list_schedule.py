@@ -1,10 +1,12 @@
 """The list schedule of large graphs: valid, what it says of clocks holds, and it uses all devices of a fan."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import naive
 import numpy as np
 import pytest
+from naive.machines import random_graph, random_machine
 from schedopt.core.bounds.bounds import earliest_finish, lower_bound
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.verifier import verify
@@ -30,6 +32,22 @@ def test_list_schedule_is_valid(seed):
     graph, _ = naive.random_graph(rng, int(rng.integers(1, 30)))
     problem = Problem(graph, "runtime", int(rng.integers(2, 5)), bandwidth=1e6, latency=1.0)
     assert verify(problem, list_schedule(problem)).runtime >= (1 - 1e-9) * lower_bound(problem)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_list_schedule_keeps_the_rules_of_machines(seed):
+    rng = np.random.default_rng([seed, 1])
+    drawn = random_machine(rng, 3)
+    while not any(device.speed for device in drawn.devices):
+        drawn = random_machine(rng, 3)
+    graph = random_graph(rng, 12, residents=2)
+    machine = replace(drawn, together=((graph.op_names[0], graph.op_names[-1]),))
+    problem = Problem(graph, "runtime", machine=machine, replicate=bool(seed % 2))
+    schedule = list_schedule(problem)
+    if schedule is None:
+        assert not machine.has_link.all()
+    else:
+        verify(problem, schedule)
 
 
 def _lists(pointers, values):
@@ -80,4 +98,4 @@ def test_list_schedulers_stop():
     search.interrupt.set()
     list_schedulers.solve(search, list_schedulers.Parameters())
     assert search.best is None  # the run then offers the input order
-    assert list_schedule(problem, search.must_stop) is None
+    assert list_schedule(problem, search.exhausted) is None

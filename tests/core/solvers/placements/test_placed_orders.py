@@ -155,13 +155,13 @@ def test_a_method_without_time_gives_way_to_a_list_schedule():
 
 def test_time_is_kept_back_for_the_list_schedule_until_something_is_offered():
     search = Search(Problem(two_chains(), "runtime", 2), deadline=time.monotonic() + 60)
-    assert not search.must_stop()
+    assert not search.exhausted()
     search.kept_back = 100.0
-    assert search.must_stop()
+    assert search.exhausted()
     search = Search(search.problem, deadline=time.monotonic() + 60)
     search.kept_back = 100.0
     search.offer_order(np.arange(12))
-    assert not search.must_stop()
+    assert not search.exhausted()
 
 
 @pytest.mark.parametrize("method", ["brkga", "random"])

@@ -1,0 +1,162 @@
+"""Options: dataclass fields that say their default, help, range, unit and spelling once.
+
+The command line, the signatures in Python, JSON and the pages are made of these fields, or compared with them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from .errors import UsageError
+from .names import did_you_mean
+from .units import whole_number
+
+Reader = Callable[[Any, str], Any]
+"""Makes an option's value from a text or a number, and what an error calls the option."""
+_in_shell: ContextVar[bool] = ContextVar("in_shell", default=False)
+
+
+@contextmanager
+def spelled_for_shells() -> Iterator[None]:
+    """Let errors within name options as a shell does, `--memory-limit` instead of `memory_limit=`."""
+    before = _in_shell.set(True)
+    try:
+        yield
+    finally:
+        _in_shell.reset(before)
+
+
+def spelled(name: str, value: Any = None) -> str:
+    """Write an option as the caller does: `--memory-limit` or `memory_limit=`, with its value if one is given."""
+    if not _in_shell.get():
+        return f"{name}={'' if value is None else repr(value)}"
+    return flag_of(name) if value is None or value is True else f"{flag_of(name)} {value}"
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of an option."""
+    return f"--{name.strip('_').replace('_', '-')}"
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    read: Reader | None = None,
+    **more: str,
+) -> Any:
+    """Declare an option.
+
+    Parameters
+    ----------
+    default
+        Its value if it is not given.
+    help
+        One line.
+    low, high
+        The range of its value, inclusive.
+    read
+        Makes its value from a text or a number; by default values are taken as they are.
+    more
+        Of its flag: `short` (one letter), `panel` of the help, `metavar`, `shown` (a default in words). In JSON: `json`
+        (its name; empty to leave it out).
+    """
+    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "read": read, **more})
+
+
+def fixed(value: Any) -> Any:
+    """Declare that an option of the base class is none here, but has this value."""
+    return dataclasses.field(default=value, init=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Base of dataclasses of options: values are read and checked when one is built.
+
+    Raises
+    ------
+    UsageError
+        If a value is not understood, of the wrong type, out of range, or none of the choices.
+    """
+
+    def __post_init__(self) -> None:
+        for field in options_in(type(self)):
+            value, metadata = getattr(self, field.name), field.metadata
+            if value is None and field.default is None:
+                continue
+            called = self.called(field.name)
+            if read := metadata.get("read"):
+                value = read(value, called)
+            value = _checked(value, value_type(type(self), field.name), called)
+            _check_range(value, metadata.get("low"), metadata.get("high"), called)
+            object.__setattr__(self, field.name, value)
+
+    @staticmethod
+    def called(name: str) -> str:
+        """Return the name of an option in errors."""
+        return spelled(name)
+
+    @classmethod
+    def picked(cls, given: Mapping[str, Any]) -> Any:
+        """Return options from the arguments of a function, some of which are no options."""
+        return cls(**{field.name: given[field.name] for field in options_in(cls) if field.name in given})
+
+    def document(self) -> dict[str, Any]:
+        """Return the options by their names in JSON."""
+        named = {field.metadata.get("json", field.name): getattr(self, field.name) for field in options_in(type(self))}
+        named.pop("", None)
+        return {name: dataclasses.asdict(v) if dataclasses.is_dataclass(v) else v for name, v in named.items()}  # type: ignore[arg-type]
+
+
+def options_in(kind: type[Any]) -> list[dataclasses.Field[Any]]:
+    """Return the fields of a dataclass that are options."""
+    return [field for field in dataclasses.fields(kind) if field.init]
+
+
+def option_named(kind: type[Any], name: str) -> dataclasses.Field[Any]:
+    """Return the field of an option."""
+    return next(field for field in options_in(kind) if field.name == name)
+
+
+def value_type(kind: type[Any], name: str) -> Any:
+    """Return the type of an option's values, without None; `str` where there are several."""
+    hint = get_type_hints(kind)[name]
+    if get_origin(hint) is Literal or hint in (bool, int, float, str):
+        return hint
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+    return kinds[0] if len(kinds) == 1 else str
+
+
+def _checked(value: Any, kind: Any, called: str) -> Any:
+    """Return a value, a whole number as an int; refuse what is none of the choices, or not true or false."""
+    if get_origin(kind) is Literal and value not in get_args(kind):
+        choices = [str(choice) for choice in get_args(kind)]
+        raise UsageError(f"{called} must be one of {', '.join(choices)}, not {value!r}{did_you_mean(value, choices)}")
+    if kind is bool and not isinstance(value, bool):
+        raise UsageError(f"{called} is true or false, not {value!r}")
+    return whole_number(value, called) if kind is int else value
+
+
+def _check_range(value: Any, low: float | None, high: float | None, called: str) -> None:
+    """Raise UsageError if a value is out of its range."""
+    if (low is not None and not value >= low) or (high is not None and not value <= high):
+        wanted = f"at least {_plain(low)}" if high is None else f"from {written_range(low, high)}"
+        raise UsageError(f"{called} must be {wanted}, not {value}")
+
+
+def written_range(low: float | None, high: float | None) -> str:
+    """Write which values are taken: `from 1`, `1e-9 to 1`; nothing where all are."""
+    if low is None:
+        return "" if high is None else f"up to {_plain(high)}"
+    return f"from {_plain(low)}" if high is None else f"{_plain(low)} to {_plain(high)}"
+
+
+def _plain(number: Any) -> str:
+    return f"{number:g}".replace("e-0", "e-") if isinstance(number, float) else str(number)

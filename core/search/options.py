@@ -1,0 +1,301 @@
+"""Options of a problem and of a search: what every command and every function that solves something asks for.
+
+The command line reads the fields for its help, so nothing heavy is imported here before a problem is made.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
+
+from ..base.errors import UsageError
+from ..base.names import unknown
+from ..base.options import Options, option, option_named, spelled
+from ..base.units import parse_bandwidth, parse_bytes, parse_count, parse_microseconds, parse_percent, parse_seconds
+from .registry import DEFAULT_METHOD, METHODS, default_devices, listed, methods_where
+
+if TYPE_CHECKING:
+    from ..graph.graph import CostGraph
+    from ..problem.machine import Machine
+    from ..problem.problem import Problem
+
+P = TypeVar("P", bound="ProblemOptions")
+Task = Literal["memory", "runtime"]
+MOST_DEVICES = 64
+_DEVICES, _RECOMPUTATION = "Devices and their links", "Recomputation"
+"""Panels of the help, after the options that all need."""
+
+
+class Share(float):
+    """A memory limit as a share of the peak of each graph's input order."""
+
+    def __repr__(self) -> str:
+        return f"'{100 * self:g}%'"
+
+
+def _task(given: Any, called: str) -> str:
+    if given not in get_args(Task):
+        raise unknown("task", str(given), get_args(Task))
+    return str(given)
+
+
+def read_limit(given: Any, called: str) -> int | Share:
+    """Return bytes, or the share of a text as `60%`."""
+    if isinstance(given, Share):
+        return given
+    if isinstance(given, str) and given.strip().endswith("%"):
+        return Share(parse_percent(given, called))
+    return parse_bytes(given, called)
+
+
+def _share(given: Any, called: str) -> float:
+    if isinstance(given, str):
+        return parse_percent(given, called)
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not math.isfinite(given):
+        raise UsageError(f"{called} is a share as '10%' or 0.1, not {given!r}")
+    return float(given)
+
+
+def read_evaluations(given: Any, called: str) -> Any:
+    """Return a number of evaluations, of a text as `1e4` if it is one."""
+    return parse_count(given, called) if isinstance(given, str) else given
+
+
+def _default_time_limits() -> str:
+    """Return the time limits of the methods that have one, as a sentence says them."""
+    named: dict[float, list[str]] = {}
+    for name, method in METHODS.items():
+        if method.default_seconds is not None:
+            named.setdefault(method.default_seconds, []).append(name)
+    return ", ".join(f"{limit:g}s for {listed(names, 'and')}" for limit, names in named.items())
+
+
+@dataclass(frozen=True)
+class ProblemOptions(Options):
+    """What is minimised, on which devices and within which limits: the problem that every graph poses."""
+
+    task: Task = option("memory", "What to minimise: memory (peak) or runtime (makespan)", read=_task)
+    devices: int | None = option(
+        None,
+        "Devices",
+        low=1,
+        high=MOST_DEVICES,
+        short="d",
+        shown="1 for memory; 2 for "
+        + listed(["runtime", *methods_where(lambda method: method.default_devices == 2)], "and"),
+    )
+    memory_limit: int | Share | None = option(
+        None,
+        "Bytes per device, e.g. 16GiB, or a share of the input order's peak, e.g. 60%",
+        read=read_limit,
+        shown="none",
+    )
+    recompute: bool = option(
+        False,
+        "Let ops run again, on one device: the least added time that keeps --memory-limit, or the least peak within "
+        "--max-overhead",
+        panel=_RECOMPUTATION,
+    )
+    max_overhead: float | None = option(
+        None,
+        "With --recompute: how much of the time of all ops may be added for the least peak, e.g. 10%",
+        low=0,
+        read=_share,
+        panel=_RECOMPUTATION,
+        shown="none",
+    )
+    bandwidth: float | None = option(
+        None,
+        "Bytes per second between devices, e.g. 10GB/s",
+        read=parse_bandwidth,
+        panel=_DEVICES,
+        shown="infinite",
+    )
+    latency: float = option(
+        0.0, "Time that each transfer adds, e.g. 5us", read=parse_microseconds, panel=_DEVICES, json="latency_us"
+    )
+    machine: Any = option(
+        None,
+        "Machine file: devices that differ, their memory and links",
+        panel=_DEVICES,
+        metavar="FILE",
+        shown="equal devices",
+    )
+    op_times: str | os.PathLike[str] | None = option(
+        None,
+        "With --machine: CSV of op, then a time per kind of device; empty: cannot run there",
+        panel=_DEVICES,
+        metavar="FILE",
+        shown="runtime / speed",
+        json="",
+    )
+    pins: Literal["from-graph"] | None = option(
+        None,
+        "Where ops are pinned; from-graph: to the devices that the graph names",
+        panel=_DEVICES,
+        shown="none",
+        json="pins_from_graph",
+    )
+    replicate: bool = option(
+        False, "Weights that no op writes are on each device that reads them, instead of being sent", panel=_DEVICES
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        machine = machine_of(self.machine, self.op_times)
+        object.__setattr__(self, "machine", machine)
+        if machine is not None:
+            count = len(machine.devices)
+            if self.devices not in (option_named(type(self), "devices").default, count):
+                raise UsageError(f"the machine has {count} devices; leave {spelled('devices', self.devices)} out")
+            object.__setattr__(self, "devices", count)
+        if self.recompute:
+            object.__setattr__(self, "devices", self.devices or 1)
+            if self.memory_limit is not None and self.max_overhead is None:
+                object.__setattr__(self, "task", "runtime")
+        self._check_recompute()
+
+    def _check_recompute(self) -> None:
+        names = ("recompute", "max_overhead", "memory_limit", "bandwidth", "latency")
+        recompute, overhead, limit, bandwidth, latency = map(spelled, names)
+        if not self.recompute:
+            if self.max_overhead is not None:
+                raise UsageError(f"{overhead} is what {spelled('recompute', True)} may add; give that, too")
+            return
+        if self.devices != 1:
+            raise UsageError(f"{recompute} is for one device, not for {spelled('devices', self.devices)}")
+        if self.bandwidth is not None or self.latency:
+            raise UsageError(f"{bandwidth} and {latency} are of several devices; {recompute} is for one")
+        if (self.memory_limit is None) == (self.max_overhead is None):
+            raise UsageError(
+                f"{recompute} needs one limit: {limit} for the least added time that keeps it, or {overhead} for the "
+                "least peak with so much added time"
+            )
+        if self.max_overhead is not None and self.task != "memory":
+            raise UsageError(f"{overhead} is for the least peak; leave {spelled('task', self.task)} out")
+
+    @property
+    def memory_limit_share(self) -> float | None:
+        """The memory limit as a share of each graph's peak in input order; None if it is in bytes, or there is none."""
+        return float(self.memory_limit) if isinstance(self.memory_limit, Share) else None
+
+    def for_methods(self: P, names: Iterable[str]) -> P:
+        """Return options that say how many devices there are, by default as many as the methods have."""
+        return self if self.devices is not None else replace(self, devices=default_devices(self.task, names))
+
+    def document(self) -> dict[str, Any]:
+        """Return the options by their names in JSON."""
+        document = {**super().document(), "pins_from_graph": self.pins is not None}
+        if "memory_limit" in document and (share := self.memory_limit_share) is not None:
+            document["memory_limit"] = None
+            return {**document, "memory_limit_share": share}
+        return {**document, "memory_limit_share": None} if "memory_limit" in document else document
+
+    def problem(self, graph: CostGraph) -> Problem:
+        """Return the problem that a graph poses."""
+        from ..problem.problem import Problem
+
+        limit = self.memory_limit
+        if isinstance(limit, Share):
+            from ..model.simulator import input_peak
+
+            limit = max(1, int(round(limit * input_peak(graph), 6)))
+        devices = self.for_methods(()).devices
+        assert devices is not None
+        machine = self._pinned(graph) if self.pins else self.machine
+        transfers = self.bandwidth, self.latency
+        problem = Problem(graph, self.task, devices, limit, *transfers, self.recompute, None, machine, self.replicate)
+        if self.max_overhead is None:
+            return problem
+        return replace(problem, runtime_limit=(1 + self.max_overhead) * float(problem.op_times.sum()))
+
+    def _pinned(self, graph: CostGraph) -> Machine:
+        """Return the machine with the devices that a graph's file names for its ops as pins."""
+        pins, machine = spelled("pins", self.pins), self.machine
+        if machine is None:
+            raise UsageError(f"{pins} takes the devices of a machine; give {spelled('machine')}, too")
+        named = graph.annotations.devices
+        if not any(named):
+            raise UsageError(f"{graph.name}: {pins} finds no op with a device in the graph")
+        known = {name for device in machine.devices for name in (device.name, device.kind)}
+        for op, device in enumerate(named):
+            if device and device not in known:
+                raise UsageError(
+                    f"{graph.name}: op {graph.op_label(op)} has the device '{device}', which the machine does not have"
+                )
+        found = tuple((_literal(graph.op_names[op]), device) for op, device in enumerate(named) if device)
+        return cast("Machine", replace(machine, pins=(*machine.pins, *found)))
+
+
+@dataclass(frozen=True)
+class Budget(Options):
+    """How much a search may do, from which seed, on how many threads."""
+
+    evaluations: int | None = option(
+        None,
+        "Budget of complete schedules priced, e.g. 5000 or 1e4",
+        low=1,
+        read=read_evaluations,
+        metavar="N",
+        shown="the method's",
+    )
+    time_limit: float | None = option(
+        None,
+        "Wall time per run, e.g. 10s",
+        read=parse_seconds,
+        short="t",
+        shown=f"{_default_time_limits()}, else none",
+        json="time_limit_s",
+    )
+    seed: int = option(0, "Seed of every random choice", low=0)
+    jobs: int = option(
+        1, "Worker threads; with a time limit alone auto finds more with more of them", low=1, short="j", json=""
+    )
+
+    @property
+    def budget(self) -> dict[str, Any]:
+        """The keyword arguments of `solve`."""
+        return {name: getattr(self, name) for name in ("evaluations", "time_limit", "seed", "jobs")}
+
+
+SEARCH_TIME: Any = option(
+    None,
+    "Wall time of each search, e.g. 10s",
+    read=parse_seconds,
+    short="t",
+    shown=f"{METHODS[DEFAULT_METHOD].default_seconds:g}s",
+    json="time_limit_s",
+)
+"""The time limit where the method is the default one, and searches more than once."""
+
+
+def machine_of(machine: Any, op_times: Any = None) -> Machine | None:
+    """Return a machine, read where it is a file, with the op times of a file if that is given.
+
+    Raises
+    ------
+    UsageError
+        If there are op times without a machine, or the machine is none.
+    """
+    if machine is None:
+        if op_times is not None:
+            raise UsageError(f"{spelled('op_times')} is by kinds of devices; give {spelled('machine')}, too")
+        return None
+    from ..files.machine_yaml import read_machine
+    from ..files.op_times_csv import read_op_times
+    from ..problem.machine import Machine
+
+    times = None if op_times is None else os.fspath(op_times)
+    if isinstance(machine, Machine):
+        return machine if times is None else replace(machine, op_times=read_op_times(times))
+    if not isinstance(machine, (str, os.PathLike)):
+        raise UsageError(f"a machine is a Machine or the path of its file, not {type(machine).__name__}")
+    return read_machine(os.fspath(machine), times)
+
+
+def _literal(name: str) -> str:
+    """Return a pattern that matches a name alone."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)

@@ -255,18 +255,10 @@ def _run(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, op: int, device: i
     z.clock[device] += m.times[op, device]
 
 
-@kernel
-def decode_for_makespan(g: GraphArrays, s: State, z: Lazy, keys: Any, m: MachineArrays) -> None:
-    """Fill `z.order` and `s.placement` from `ops + 1` keys: one per op, and the patience.
-
-    The device whose clock lags takes the most urgent ready op whose inputs are all on it. If there is none it
-    synchronises with the devices that hold the inputs of the op that could start first; from then on all that
-    these had made counts as sent. If every such op had better stay where it is, the device is parked until
-    the next op is taken; when all are parked, the one that lags takes the op that could start first. Residents come
-    first, and have their home where they are read first.
-    """
+@inlined
+def _begin(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, keys: Any) -> int:
+    """Take the residents, and find the ops that are ready then; returns how many are."""
     ops = s.placement.size
-    patience = np.float64(keys[ops])
     z.clock[:] = 0.0
     z.work[:] = 0.0
     z.met[:] = 0
@@ -287,6 +279,33 @@ def decode_for_makespan(g: GraphArrays, s: State, z: Lazy, keys: Any, m: Machine
         if z.pending[op] == 0:
             _find(g, m, s, z, op)
             size = _insert(z, keys, size, op)
+    return size
+
+
+@inlined
+def _settle_rest(m: MachineArrays, s: State, z: Lazy) -> None:
+    """Give homes to the residents that nothing reads."""
+    for op in range(m.first_home, s.placement.size):
+        if s.placement[op] == NOWHERE:
+            device = 0
+            while not z.places.allowed[op, device]:
+                device += 1
+            place_together(z.places, op, device, s.placement)
+
+
+@kernel
+def decode_for_makespan(g: GraphArrays, s: State, z: Lazy, keys: Any, m: MachineArrays) -> None:
+    """Fill `z.order` and `s.placement` from `ops + 1` keys: one per op, and the patience.
+
+    The device whose clock lags takes the most urgent ready op whose inputs are all on it. If there is none it
+    synchronises with the devices that hold the inputs of the op that could start first; from then on all that
+    these had made counts as sent. If every such op had better stay where it is, the device is parked until
+    the next op is taken; when all are parked, the one that lags takes the op that could start first. Residents come
+    first, and have their home where they are read first.
+    """
+    ops = s.placement.size
+    patience = np.float64(keys[ops])
+    size, taken = _begin(g, m, s, z, keys), ops - m.first_home
     while taken < ops:
         device = _next_device(z, False)
         forced = device < 0
@@ -320,9 +339,4 @@ def decode_for_makespan(g: GraphArrays, s: State, z: Lazy, keys: Any, m: Machine
                 if z.pending[consumer] == 0:
                     _find(g, m, s, z, consumer)
                     size = _insert(z, keys, size, consumer)
-    for op in range(m.first_home, ops):
-        if s.placement[op] == NOWHERE:
-            device = 0
-            while not z.places.allowed[op, device]:
-                device += 1
-            place_together(z.places, op, device, s.placement)
+    _settle_rest(m, s, z)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ import typer
 from schedopt.cli.main import app
 from schedopt.core.base.options import written_range
 from schedopt.core.search.registry import METHODS, parameter_fields
+from schedopt.core.solvers.portfolio import ROWS, Step
 from typer.models import ArgumentInfo
 
 DOCS = Path(__file__).parent
@@ -248,7 +250,33 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
+KINDS = {
+    "recompute": "ops may run again",
+    "order": "peak, one device",
+    "peak": "peak, several devices",
+    "free": "makespan, free transfers, no memory limit",
+    "costly": "makespan, transfers take time or memory is limited",
+}
+
+
+def rows_table(_: str) -> str:
+    """Return the table by which `auto` chooses its searches."""
+    found = []
+    for row in ROWS:
+        most = "any" if math.isinf(row.most_ops) else f"{row.most_ops:g}"
+        found.append(("; ".join(KINDS[kind] for kind in row.kinds), most, ", ".join(map(_step, row.steps))))
+    return _table(("problem", "ops up to", "searches, each with its share of the budget left"), found)
+
+
+def _step(step: Step) -> str:
+    given = ",".join(f"{name}={value:g}" for name, value in step.parameters.items())
+    share = f" {step.share:.0%}" if step.share < 1 else ""
+    most = f" {step.evaluations:,.0f} evaluations" if step.evaluations < math.inf else ""
+    return f"`{step.method}`{share}{most}{f' (`{given}`)' if given else ''}"
+
+
 TABLES: dict[str, Callable[[str], str]] = {
+    "rows": rows_table,
     "options": options_table,
     "parameters": parameters_table,
     "methods": methods_table,

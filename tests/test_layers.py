@@ -9,7 +9,10 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
+from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.problem import Problem
 from schedopt.core.search.registry import METHODS
+from schedopt.core.search.search import Search
 
 ROOT = Path(__file__).parents[1]
 LAYERS = {
@@ -184,6 +187,23 @@ def test_broad_excepts_are_around_the_code_of_others():
         "core/programs/pytorch/tracing.py",
         "core/search/entry_points.py",
     ]
+
+
+def test_a_search_changes_its_own_fields_alone():
+    """Methods spend, note, offer and take parts; the fields of a `Search` are written in its own file."""
+    builder = GraphBuilder("one")
+    builder.add_op("op", outputs=[1])
+    fields = set(vars(Search(Problem(builder.build()))))
+    for path in FILES:
+        if path == ROOT / "core" / "search" / "search.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            for target in targets if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) else ():
+                for part in ast.walk(target):
+                    if isinstance(part, ast.Attribute) and part.attr in fields:
+                        owner = ast.unparse(part.value).rpartition(".")[2]
+                        assert owner not in {"search", "inner", "branch"}, f"{name_of(path)}, line {node.lineno}"
 
 
 def test_every_package_folder_is_installed():

@@ -19,7 +19,6 @@ from ..problem.residents import GraphWithHomes, first_home, model_of
 from .bits import bit_of, has_bit
 from .graph_arrays import GraphArrays, graph_arrays, most_transfers
 from .jit import inlined, kernel
-from .links import Links
 from .placements.moments import sort_moments
 
 NO_LIMIT = 2**62
@@ -227,83 +226,6 @@ def _release(g: GraphArrays, s: State, cell: int, device: int, devices: int) -> 
     s.uses[buffer] -= 1
     if s.uses[buffer] == 0:
         s.resident[device] -= g.tensor_size[buffer // devices]
-
-
-@inlined
-def run_op(g: GraphArrays, s: State, op: int, devices: int, memory: bool) -> tuple[int, int]:
-    """Run an op on its device; returns how many ops became ready and how many transfers became due."""
-    device = s.placement[op]
-    s.clock[device] += g.runtime[op]
-    ready = 0
-    transfers = 0
-    for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-        uses = 0
-        targets = np.uint64(0)
-        for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
-            consumer = g.consumers[at]
-            where = s.placement[consumer]
-            if where == device:
-                uses += 1
-                s.pending[consumer] -= 1
-                if s.pending[consumer] == 0:
-                    s.ready[ready] = consumer
-                    ready += 1
-            else:
-                if targets & bit_of(where) == 0:
-                    targets |= bit_of(where)
-                    uses += 1
-                    s.transfers[transfers] = tensor * devices + where
-                    transfers += 1
-        if memory and not g.is_control[tensor]:
-            cell = tensor * devices + device
-            if g.alias_of[tensor] >= 0:
-                s.buffer[cell] = s.buffer[g.alias_of[tensor] * devices + device]
-            else:
-                s.buffer[cell] = cell
-                s.uses[cell] = 0
-                s.resident[device] += g.tensor_size[tensor]
-            s.uses[s.buffer[cell]] += uses + (1 if g.is_final[tensor] else 0)
-    if memory:
-        s.peak[device] = max(s.peak[device], s.resident[device] + g.workspace[op])
-        for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
-            tensor = g.inputs[at]
-            if not g.is_control[tensor]:
-                _release(g, s, tensor * devices + device, device, devices)
-        for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-            unused = g.alias_of[tensor] < 0 and not g.is_control[tensor]
-            if unused and s.uses[tensor * devices + device] == 0:
-                s.resident[device] -= g.tensor_size[tensor]
-    return ready, transfers
-
-
-@inlined
-def run_transfer(g: GraphArrays, s: State, tensor: int, target: int, links: Links, memory: bool) -> int:
-    """Copy a tensor from its producer's device to another; returns how many ops became ready."""
-    devices = links.devices
-    source = s.placement[g.producer[tensor]]
-    start = max(s.clock[source], s.clock[target])
-    end = start + links.latency + g.tensor_size[tensor] * links.microseconds_per_byte
-    s.clock[source] = end
-    s.clock[target] = end
-    ready = 0
-    uses = 0
-    for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
-        consumer = g.consumers[at]
-        if s.placement[consumer] == target:
-            uses += 1
-            s.pending[consumer] -= 1
-            if s.pending[consumer] == 0:
-                s.ready[ready] = consumer
-                ready += 1
-    if memory and not g.is_control[tensor]:
-        cell = tensor * devices + target
-        s.buffer[cell] = cell
-        s.uses[cell] = uses
-        s.resident[target] += g.tensor_size[tensor]
-        _release(g, s, tensor * devices + source, source, devices)
-    if memory:
-        s.peak[target] = max(s.peak[target], s.resident[target])
-    return ready
 
 
 @inlined

@@ -17,7 +17,7 @@ from ..search.search import Search
 from .side_by_side import Course, search_side_by_side
 
 ORDERS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
-PLACEMENTS = ("heft", "gp-dfs", "peft", "cpop")
+PLACEMENTS = ("heft", "peft", "cpop", "gp-dfs")
 SHARE_OF_HEURISTICS = 0.1
 """Of the time: no heuristic begins after it."""
 MOST_CELLS = 2**31

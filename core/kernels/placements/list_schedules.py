@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
+from ..cost_model import MachineArrays, Scratch, begin, time_op, time_transfer
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from .machine_model import MachineArrays, Scratch, begin, time_op, time_transfer
 
 NOWHERE = -1
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
+from ..cost_model import MachineArrays, Scratch, TimedSteps, account, begin, note_rows, time_op, time_transfer
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from .group_moves import Places, put, put_back, put_group
-from .machine_model import MachineArrays, Scratch, Steps, account, begin, note_rows, time_op, time_transfer
 from .moments import sort_moments
 from .sequences import Objective, bar_of, is_better, peak_penalty, place_within, shift
 
@@ -42,7 +42,9 @@ class Cost(NamedTuple):
 
 
 @kernel
-def write_plan(g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: Steps, bar: float) -> tuple[int, float]:
+def write_plan(
+    g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: TimedSteps, bar: float
+) -> tuple[int, float]:
     """Write the steps of a plan; returns their number, and the makespan, infinite if unlinked or above the bar."""
     devices = s.clock.size
     begin(s)
@@ -79,7 +81,7 @@ def write_plan(g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: 
 
 
 @kernel
-def sort_steps(m: MachineArrays, s: Scratch, steps: Steps, count: int, sorted_steps: Steps) -> None:
+def sort_steps(m: MachineArrays, s: Scratch, steps: TimedSteps, count: int, sorted_steps: TimedSteps) -> None:
     """Order steps so that each transfer follows the ops that end on its target before it starts.
 
     Ops go by their ends and transfers by their starts; the times of the steps remain what they are.

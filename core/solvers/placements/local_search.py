@@ -20,7 +20,7 @@ from ...search.parameters import parameter
 from ...search.plans import Plans, objective_of
 from ...search.search import Search
 from ...search.tuned import shipped
-from .random_keys import as_schedule
+from .random_keys import as_schedule, is_symmetric
 
 Fitness = tuple[int, float]
 SECONDS_PER_OP = 1e-6
@@ -90,13 +90,14 @@ class _Walk:
         self.steps = Steps(self.plans.steps[1].items, self.plans.steps[1].targets)
 
     def restart(self) -> None:
-        """Draw an order, and a placement of which ops are drawn again that may not be where they are."""
+        """Draw an order and a placement, each op where it and all that is with it may be."""
         graph, rng, allowed = self.problem.graph, self.search.rng, self.rules.allowed
-        order = random_order(graph, rng)
-        placement = rng.integers(0, self.devices, self.ops)
-        wrong = np.flatnonzero(~allowed[np.arange(self.ops), placement])
-        placement[wrong] = np.where(allowed[wrong], rng.random((len(wrong), self.devices)), -1.0).argmax(axis=1)
-        self._set(order, placement[self.rules.group])
+        if is_symmetric(self.problem):
+            order, placement = random_order(graph, rng), rng.integers(0, self.devices, self.ops)
+        else:
+            placement = np.where(allowed, rng.random(allowed.shape), -1.0).argmax(axis=1)[self.rules.group]
+            order = random_order(graph, rng)
+        self._set(order, placement)
 
     def start_from(self, schedule: Schedule) -> None:
         """Take over the order and the placement of a schedule."""
@@ -110,8 +111,8 @@ class _Walk:
     def price(self) -> Fitness:
         """Price the schedule, count the evaluation, and offer it if it is the best so far."""
         if self.is_stepped:
-            arrays, machine = self.plans.arrays, self.plans.machine
-            priced = run_sequence(arrays, self.state, self.due, self.order, self.aim, machine, np.inf, self.steps)
+            arrays, machine, order = self.plans.arrays, self.plans.machine, self.plans.homes_first(self.order)
+            priced = run_sequence(arrays, self.state, self.due, order, self.aim, machine, np.inf, self.steps)
             count, _, excess, peak, runtime = priced
         else:
             count, (_, excess, peak, runtime) = self.plans.price(self.plans.plan(self.order), self.placement)

@@ -31,8 +31,7 @@ def test_the_best_schedule_is_kept_with_the_name_of_what_found_it():
     search = Search(Problem(diamond()))
     assert (search.best, search.best_value) == (None, math.inf)
     for working, order, best in (("one", WIDE, 26), ("two", DEEP, 19), ("three", WIDE, 19), ("four", DEEP, 19)):
-        search.working = working
-        assert search.offer_order(order).peak == (26 if order is WIDE else 19)
+        assert search.offer_order(order, by=working).peak == (26 if order is WIDE else 19)
         assert search.best_value == search.best_simulation.peak == best
     assert search.found_by == "two"
     assert search.best.op_order().tolist() == DEEP.tolist()
@@ -79,22 +78,22 @@ def test_each_reason_to_stop(values, stops):
 def test_a_part_of_the_budget_is_not_more_than_the_whole():
     search = Search(Problem(diamond()), max_evaluations=10)
     for asked, left in ((3, 3), (3, 3), (50, 4)):
-        with search.limited(asked):
+        with search.part(evaluations=asked):
             assert search.evaluations_left == left
             search.spend(left)
             assert search.exhausted()
     assert search.evaluations_left == 0
     timed = Search(Problem(diamond()), deadline=time.monotonic() + 1e6)
-    with timed.limited(5, time.monotonic() - 1):
-        assert timed.must_stop()
-    assert (timed.timed_out, timed.depends_on_time, timed.must_stop()) == (False, True, False)
+    with timed.part(evaluations=5, until=time.monotonic() - 1):
+        assert timed.exhausted()
+    assert (timed.timed_out, timed.depends_on_time, timed.exhausted()) == (False, True, False)
     late = Search(Problem(diamond()), deadline=time.monotonic() - 1)
-    with late.limited(5, time.monotonic() + 1e6):
-        assert late.must_stop()
+    with late.part(evaluations=5, until=time.monotonic() + 1e6):
+        assert late.exhausted()
     assert late.timed_out
     untimed = Search(Problem(diamond()))
-    with untimed.limited(5):
-        untimed.must_stop()
+    with untimed.part(evaluations=5):
+        untimed.exhausted()
     assert not untimed.depends_on_time
 
 

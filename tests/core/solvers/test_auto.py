@@ -1,36 +1,57 @@
-"""How `auto` shares its budget out."""
+"""How `auto` shares its budget out: the rows of its table."""
 
 import naive
 import numpy as np
 import pytest
+from schedopt.core.problem.machine import Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
-from schedopt.core.solvers import portfolio as auto
+from schedopt.core.solvers.portfolio import ROWS, steps_for
 
 PAID = {"bandwidth": 1e6, "latency": 3.0}
 LIMIT = {"memory_limit": 10**6}
-COUNT, SECONDS = {"evaluations": 300}, {"time_limit": 0.2}
+
+
+def shares(ops, task, settings, is_counted):
+    graph, _ = naive.random_graph(np.random.default_rng(231), ops)
+    return [(step.method, step.share) for step in steps_for(Problem(graph, task, **settings), is_counted=is_counted)]
 
 
 @pytest.mark.parametrize(
-    ("ops", "settings", "budget", "share"),
+    ("ops", "task", "settings", "is_counted", "wanted"),
     [
-        (80, PAID, SECONDS, auto.SHARE_OF_ANNEALING),
-        (80, PAID, COUNT, auto.SHARE_IF_LARGE),
-        (80, PAID | LIMIT, SECONDS, auto.SHARE_IF_LARGE),
-        (80, LIMIT, COUNT, auto.SHARE_OF_ANNEALING),
-        (40, PAID | LIMIT, COUNT, auto.SHARE_OF_ANNEALING),
-        (310, PAID, SECONDS, auto.SHARE_IF_LARGE),
+        (80, "memory", {}, False, [("order-search", 1.0)]),
+        (80, "memory", {"devices": 2}, False, [("annealing", 1.0)]),
+        (50, "memory", {"devices": 2}, False, [("annealing", 0.75), ("step-search", 0.5), ("cp-sat", 1.0)]),
+        (50, "memory", {"devices": 2}, True, [("annealing", 0.6), ("step-search", 1.0)]),
+        (50, "runtime", {"devices": 9}, False, [("annealing", 0.6), ("step-search", 1.0)]),
+        (80, "runtime", {"devices": 2} | PAID, False, [("annealing", 0.4), ("step-search", 1.0)]),
+        (310, "runtime", {"devices": 2} | LIMIT, False, [("annealing", 0.9), ("step-search", 1.0)]),
+        (20, "memory", {"recompute": True} | LIMIT, True, [("recompute", 1.0)]),
     ],
 )
-def test_annealing_has_most_where_a_move_of_steps_costs_too_much(ops, settings, budget, share, monkeypatch):
-    shares, run_for = [], auto._run_for
+def test_the_first_row_that_fits_says_what_is_run(ops, task, settings, is_counted, wanted):
+    assert shares(ops, task, settings, is_counted) == wanted
 
-    def seen(search, name, share, **parameters):
-        shares.append((name, share))
-        run_for(search, name, share, **parameters)
 
-    monkeypatch.setattr(auto, "_run_for", seen)
-    graph, _ = naive.random_graph(np.random.default_rng(231), ops)
-    solve(Problem(graph, "runtime", 2, **settings), "auto", **budget)
-    assert shares == [("annealing", share)]
+def test_every_problem_has_a_row_without_a_proof():
+    assert len(ROWS) <= 12
+    kinds = {kind for row in ROWS for kind in row.kinds}
+    for kind in kinds:
+        last = [row for row in ROWS if kind in row.kinds][-1]
+        assert last.most_ops == float("inf")
+        assert all(step.method != "cp-sat" for step in last.steps)
+
+
+def test_methods_that_refuse_a_problem_are_left_out():
+    different = Machine.equal(2, 1e9)
+    assert shares(20, "memory", {"machine": different}, False)[-1] == ("cp-sat", 1.0)
+
+
+@pytest.mark.parametrize("settings", [{}, {"devices": 2}, {"devices": 2} | PAID, {"recompute": True} | LIMIT])
+def test_few_evaluations_are_spent_and_the_result_is_never_worse_than_the_input_order(settings):
+    graph, _ = naive.random_graph(np.random.default_rng(7), 12)
+    problem = Problem(graph, "runtime" if settings.get("recompute") else "memory", **settings)
+    result = solve(problem, "auto", evaluations=30)
+    assert result.evaluations <= 30
+    assert result.value <= solve(problem, "input").value or not solve(problem, "input").is_feasible

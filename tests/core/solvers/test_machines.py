@@ -79,11 +79,10 @@ def test_groups_of_ops_leave_together_without_a_limit(seed):
     assert solve(problem, "annealing", evaluations=3000, seed=seed).value < 0.8 * alone
 
 
-def test_auto_partitions_for_equal_devices_where_weights_have_a_home():
-    paid = Problem(chain_of_two(True), "runtime", devices=2, bandwidth=1e9)
-    assert not paid.is_plain and "gp-dfs" in parts(paid, is_counted=False)
-    apart = Machine((Device("a", "gpu"), Device("b", "gpu")), np.full((2, 2), 1e9), np.zeros((2, 2)))
-    assert "gp-dfs" not in parts(Problem(chain_of_two(True), "runtime", machine=apart), is_counted=False)
+def test_auto_partitions_and_lists_on_several_devices():
+    for settings in ({"devices": 2, "bandwidth": 1e9}, {"machine": Machine.equal(2, 1e9)}):
+        used = parts(Problem(chain_of_two(True), "runtime", **settings), is_counted=False)
+        assert {"heft", "gp-dfs", "annealing"} <= set(used)
 
 
 @pytest.mark.slow

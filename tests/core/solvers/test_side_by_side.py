@@ -33,15 +33,14 @@ def orders_by_peak():
 
 def offering(order, name, then=lambda branch: None):
     def course(branch):
-        branch.working = name
-        branch.offer_order(order)
+        branch.offer_order(order, by=name)
         then(branch)
 
     return course
 
 
 def wait_for_the_end(branch):
-    while not branch.must_stop():
+    while not branch.exhausted():
         time.sleep(0.001)
 
 
@@ -151,13 +150,13 @@ def test_every_second_worker_runs_another_method_as_it_is_alone(problem, monkeyp
     ran, lock = [], threading.Lock()
     drawn = {np.random.default_rng(4).random(): 0, np.random.default_rng([4, 1]).random(): 1}
 
-    def run(search, name, **parameters):
+    def run(search, step):
         with lock:
-            ran.append((name, drawn.get(search.rng.random())))
+            ran.append((step.method, drawn.get(search.rng.random())))
         search.offer_order(problem.graph.input_order)
 
     monkeypatch.setattr(auto, "_run", run)
-    monkeypatch.setattr(auto, "_search_alone", lambda search: run(search, "auto"))
+    monkeypatch.setattr(auto, "_search_alone", lambda search: run(search, auto.Step("auto")))
     auto.solve(timed(problem, seed=4, jobs=12), None)
     alone = [name for name, number in ran if number == 0]
     assert len(alone) == len(set(alone)) >= 1

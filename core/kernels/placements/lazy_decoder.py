@@ -266,11 +266,10 @@ def _begin(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, keys: Any) -> in
     z.where[:] = 0
     z.due.sent[:] = 0
     s.placement[:] = NOWHERE
-    size, taken = 0, 0
+    size = 0
     for op in range(m.first_home, ops):
-        z.order[taken] = op
-        taken += 1
-        z.taken[op] = taken
+        z.order[op - m.first_home] = op
+        z.taken[op] = op - m.first_home + 1
     for op in range(m.first_home):
         z.pending[op] = 0
         for at in range(g.input_ptr[op], g.input_ptr[op + 1]):

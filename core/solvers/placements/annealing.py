@@ -104,10 +104,12 @@ def _is_limited(problem: Problem) -> bool:
 
 def warm_up(tiny: Problem) -> Problem:
     """Compile what the search on one device needs, too; more is done under a limit that cannot be kept."""
-    if tiny.hardware.is_beside:
+    machine = tiny.hardware
+    if machine.is_beside or not machine.has_link.all() or (tiny.machine is not None and tiny.devices == 1):
         return tiny
     order_search.warm_up(tiny)
-    list_schedule(tiny)
+    if machine.is_equal:
+        list_schedule(tiny)
     peak_annealing.warm_up(tiny)
     return tiny if tiny.memory_limit is None else replace(tiny, memory_limit=1)
 

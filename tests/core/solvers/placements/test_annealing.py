@@ -67,9 +67,9 @@ class _Recorded(Search):
         super().__init__(problem, seed=3, deadline=deadline, watcher=Watcher(threading.Event(), watch))
         self.offered = []
 
-    def offer(self, schedule):
+    def offer(self, schedule, **how):
         self.offered.append((schedule.items.tolist(), schedule.targets.tolist()))
-        return super().offer(schedule)
+        return super().offer(schedule, **how)
 
 
 @pytest.mark.parametrize("task", ["memory", "runtime"])

@@ -27,7 +27,8 @@ MOST_CELLS = 2**31
 class Step(NamedTuple):
     """A method of a row: its share of the budget left, at most so many evaluations, and its parameters.
 
-    The last step of a row has all that is left. A step has it, too, while no schedule keeps the memory limit.
+    The last step of a row has all that is left. In rows without a proof a step has it, too, while no schedule keeps the
+    memory limit.
     """
 
     method: str
@@ -168,7 +169,7 @@ def _search_alone(search: Search) -> None:
         with search.part(step.share, evaluations=step.evaluations):
             if not search.exhausted():
                 _run(search, step)
-        if search.best_fitness[0] and not search.exhausted():
+        if search.best_fitness[0] and last.method != PROOF and not search.exhausted():
             _run(search, step)
         if search.exhausted() or math.isinf(search.lower_bound):
             return

@@ -72,19 +72,10 @@ def devices_run_one_step_at_a_time(v: Variables) -> None:
             v.check_time()
             busy = v.sent[tensor, target]
             if target != device:
-                busy = _both(v, busy, v.on[v.producer[tensor]][device])
+                busy = v.both(busy, v.on[v.producer[tensor]][device])
             v.busy[(tensor, target), device] = busy
             steps.append(interval(step.start, step.duration, busy, ""))
         v.model.add_no_overlap(steps)
-
-
-def _both(v: Variables, one: Any, other: Any) -> Any:
-    """Return a literal that holds if and only if two others do."""
-    both = v.model.new_bool_var("")
-    v.model.add_bool_or([~one, ~other, both])
-    v.model.add_implication(both, one)
-    v.model.add_implication(both, other)
-    return both
 
 
 def buffers_live_to_their_last_use(v: Variables) -> None:

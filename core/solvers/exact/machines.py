@@ -19,7 +19,7 @@ from ...problem.residents import first_home
 from ...problem.schedule import Schedule
 from ...search.search import Search
 from .units import LARGEST_TIME, MOST_TIMES, in_units, unit_and_steps
-from .variables import OutOfTimeError, is_over
+from .variables import Model
 
 HOLDS = -1  # when what holds a resident runs: before all steps
 MOST_TRANSFERS = 1_000_000
@@ -33,7 +33,7 @@ class Moments(NamedTuple):
     end: Any
 
 
-class MachineModel:
+class MachineModel(Model):
     """The variables and constraints of a problem, hinted with the best schedule known.
 
     Times are whole numbers as those of `Units`.
@@ -56,15 +56,8 @@ class MachineModel:
     """
 
     def __init__(self, search: Search) -> None:
-        from ortools.sat.python import cp_model
-
-        self.search, self.problem, self.graph = search, search.problem, search.problem.graph
-        self.machine, self.devices = self.problem.hardware, range(self.problem.devices)
-        self.own = first_home(self.graph)
-        self.producer = self.graph.tensor_producer.tolist()
-        pointers, readers = (a.tolist() for a in self.graph.consumers)
-        self.readers = [readers[a:b] for a, b in pairwise(pointers)]
-        self.model = cp_model.CpModel()
+        super().__init__(search)
+        self.machine, self.own = self.problem.hardware, first_home(self.graph)
         self._set_units()
         self._set_hint()
         self._add_ops()
@@ -77,10 +70,6 @@ class MachineModel:
     def is_too_large(problem: Problem) -> bool:
         """Whether a model of the problem would not fit into memory."""
         return problem.graph.num_tensors * problem.devices**2 > MOST_TRANSFERS
-
-    def _check_time(self) -> None:
-        if is_over(self.search):
-            raise OutOfTimeError
 
     def _set_units(self) -> None:
         """Choose the unit, the latest end of all, and what each op takes on each device, -1 where it cannot be."""
@@ -135,12 +124,12 @@ class MachineModel:
         clock, there = [0] * len(self.devices), dict[tuple[int, int], int]()
         link: dict[tuple[int, int], int] = {}
         columns = (schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist())
-        reads, outputs = self._reads_and_outputs()
+        outputs = [range(*pair) for pair in pairwise(self.graph.output_ptr.tolist())]
         for item, source, target in zip(*columns, strict=True):
             if item >= self.own:
                 there |= dict.fromkeys(((t, d) for t in outputs[item] for d in self.devices), 0)
             elif item >= 0:
-                start = max([clock[target], *(there[tensor, target] for tensor in reads[item])])
+                start = max([clock[target], *(there[tensor, target] for tensor in self.reads[item])])
                 self.hinted_start[item] = start
                 clock[target] = start + max(1, self.op_time[item][target])
                 there |= {(tensor, target): clock[target] for tensor in outputs[item]}
@@ -156,20 +145,8 @@ class MachineModel:
                     link[source, target] = end
         self.hinted_makespan = max(clock)
 
-    def _reads_and_outputs(self) -> tuple[list[list[int]], list[range]]:
-        pointers, tensors = (a.tolist() for a in self.graph.inputs)
-        outputs = pairwise(self.graph.output_ptr.tolist())
-        return [tensors[a:b] for a, b in pairwise(pointers)], [range(*pair) for pair in outputs]
-
-    def _literal(self, hint: bool) -> Any:
-        variable = self.model.new_bool_var("")
-        self.model.add_hint(variable, hint)
-        return variable
-
     def _moment(self, hint: int) -> Any:
-        variable = self.model.new_int_var(0, self.horizon, "")
-        self.model.add_hint(variable, min(max(0, hint), self.horizon))
-        return variable
+        return self.number(0, self.horizon, hint)
 
     def _add_ops(self) -> None:
         """Each op is on one device where it may be, and lasts what it takes there."""
@@ -177,13 +154,13 @@ class MachineModel:
         self.ops: list[Moments] = []
         group = self.problem.rules.group.tolist()
         for op, first in enumerate(group):
-            self._check_time()
+            self.check_time()
             members = self.problem.rules.groups.get(first, [first])
             able = [d for d in self.devices if all(self.op_time[member][d] >= 0 for member in members)]
             if first < op:
                 self.on.append(self.on[first])
             else:
-                self.on.append({device: self._literal(self.hinted[op] == device) for device in able})
+                self.on.append({device: self.literal(self.hinted[op] == device) for device in able})
                 self.model.add_exactly_one(self.on[op].values())
             if op < self.own:
                 start = self.hinted_start.get(op, 0)
@@ -204,7 +181,7 @@ class MachineModel:
         self.busy: list[tuple[int, int, Any, Any, int]] = []  # source, target, whether, start, duration
         is_everywhere = replicated(self.problem)
         for tensor, readers in enumerate(self.readers):
-            self._check_time()
+            self.check_time()
             for reader in readers if self.producer[tensor] < self.own else ():
                 self.model.add(self.ops[reader].start >= self._made(tensor))
             if is_everywhere[tensor]:
@@ -218,7 +195,7 @@ class MachineModel:
     def _may_be_sent(self, tensor: int, device: int, here: dict[int, Any], sending: list[int]) -> None:
         made_on, made_at = self.on[self.producer[tensor]], self.hinted[self.producer[tensor]]
         start = self.hinted_start.get((tensor, device))
-        sent = self.sent[tensor, device] = self._literal(start is not None)
+        sent = self.sent[tensor, device] = self.literal(start is not None)
         at_home = made_on.get(device)
         if at_home is not None:
             self.model.add_implication(sent, ~at_home)
@@ -236,18 +213,11 @@ class MachineModel:
             if takes < 0:
                 self.model.add_bool_or([~literal, ~sent])
                 continue
-            is_link = sent if len(made_on) == 1 else self._both(sent, literal, start is not None and made_at == source)
+            is_link = sent if len(made_on) == 1 else self.both(sent, literal, start is not None and made_at == source)
             self.busy.append((source, device, is_link, begin, takes))
             self.model.add(end == begin + takes).only_enforce_if(is_link)
         for reader, is_here in here.items():
             self.model.add(self.ops[reader].start >= end).only_enforce_if([sent, is_here])
-
-    def _both(self, one: Any, other: Any, hint: bool) -> Any:
-        both = self._literal(hint)
-        self.model.add_bool_or([~one, ~other, both])
-        self.model.add_implication(both, one)
-        self.model.add_implication(both, other)
-        return both
 
     def _one_step_at_a_time(self) -> None:
         """Let no steps of a device overlap, blocking transfers among them, nor transfers of a contended link."""
@@ -264,7 +234,7 @@ class MachineModel:
             elif self.machine.contention:
                 on_link.setdefault((source, target), []).append((literal, start, takes))
         for steps in (*self.on_device, *on_link.values()):
-            self._check_time()
+            self.check_time()
             self.model.add_no_overlap([interval(start, takes, literal, "") for literal, start, takes in steps])
 
     def _residents_fit(self) -> None:

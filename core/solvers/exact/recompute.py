@@ -23,7 +23,7 @@ from ...problem.problem import RUNTIME_TOLERANCE
 from ...problem.schedule import Schedule
 from ...search.search import Search
 from .units import LARGEST_ENERGY, LARGEST_TIME, byte_unit, bytes_of_devices, floor_times, time_unit
-from .variables import OutOfTimeError, is_over
+from .variables import Model
 
 MOST_RUNS = 1_000_000
 
@@ -49,7 +49,7 @@ class Run(NamedTuple):
     place: Any
 
 
-class RetentionModel:
+class RetentionModel(Model):
     """The variables and constraints of a problem, hinted with the best schedule known.
 
     Parameters
@@ -72,19 +72,14 @@ class RetentionModel:
     """
 
     def __init__(self, search: Search, copies: int, is_fixed: bool) -> None:
-        from ortools.sat.python import cp_model
-
-        self.search, self.problem, self.graph = search, search.problem, search.problem.graph
-        self.model = cp_model.CpModel()
+        super().__init__(search)
         times, useful = self.problem.op_times, most_useful_runs(self.graph)
         self.copies = [min(copies, most) for most in useful]
         self.least_outside = copies * min(
             (float(times[op]) for op, most in enumerate(useful) if most > copies), default=math.inf
         )
         self.horizon = sum(self.copies)
-        self.producer, self.alias = self.graph.tensor_producer.tolist(), self.graph.alias_of.tolist()
-        pointers, tensors = (a.tolist() for a in self.graph.inputs)
-        self.reads = [tensors[a:b] for a, b in pairwise(pointers)]
+        self.alias = self.graph.alias_of.tolist()
         self.time_unit = time_unit(times, float(times.sum()), LARGEST_TIME // copies)
         self.times = floor_times(times / self.time_unit).tolist()
         self.byte_unit = byte_unit(self.problem, LARGEST_ENERGY // self.horizon)
@@ -103,7 +98,7 @@ class RetentionModel:
             places.setdefault(op, []).append(place)
         self.runs: list[list[Run]] = []
         for op, copies in enumerate(self.copies):
-            self._check_time()
+            self.check_time()
             known = places[op][: copies - 1] + places[op][-1:]
             runs: list[Run] = []
             for copy in range(copies):
@@ -133,7 +128,7 @@ class RetentionModel:
         """Each run reads one run of each op that it reads from: the last one before it."""
         self.read_from: dict[tuple[int, int, int, int], Any] = {}
         for op, tensors in enumerate(self.reads):
-            self._check_time()
+            self.check_time()
             for maker in sorted({self.producer[t] for t in tensors if not self.graph.is_control[t]}):
                 for copy, run in enumerate(self.runs[op]):
                     chosen = [self.model.new_bool_var("") for _ in self.runs[maker]]
@@ -163,7 +158,7 @@ class RetentionModel:
                     given = [run.present, *(~r.present for r in later)]
                     self.model.add(end == self.horizon).only_enforce_if(given)
         for (maker, other, op, copy), literal in self.read_from.items():
-            self._check_time()
+            self.check_time()
             for tensor in self.reads[op]:
                 if self.producer[tensor] == maker and not self.graph.is_control[tensor]:
                     end = self.kept_to[tensor, other]
@@ -204,10 +199,6 @@ class RetentionModel:
             spare = limit * (1 + RUNTIME_TOLERANCE) - float(self.problem.op_times.sum())
             self.model.add(added <= math.floor(max(0.0, spare) / self.time_unit + 1e-9))
         self.model.minimize(self.peak)
-
-    def _check_time(self) -> None:
-        if is_over(self.search):
-            raise OutOfTimeError
 
     def schedule(self, value: Any) -> Schedule:
         """Return the schedule of a solution."""

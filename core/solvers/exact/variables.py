@@ -49,7 +49,49 @@ class Buffer(NamedTuple):
     end: Any
 
 
-class Variables:
+class Model:
+    """What every model has: OR-Tools' `CpModel`, the graph as lists, and how variables are made and hinted."""
+
+    def __init__(self, search: Search) -> None:
+        from ortools.sat.python import cp_model
+
+        self.search, self.problem, self.graph = search, search.problem, search.problem.graph
+        self.devices = range(self.problem.devices)
+        self.producer = self.graph.tensor_producer.tolist()
+        pointers, readers = (a.tolist() for a in self.graph.consumers)
+        self.readers = [readers[a:b] for a, b in pairwise(pointers)]
+        pointers, tensors = (a.tolist() for a in self.graph.inputs)
+        self.reads = [tensors[a:b] for a, b in pairwise(pointers)]
+        self.model = cp_model.CpModel()
+
+    def check_time(self) -> None:
+        """Raise OutOfTimeError if the run is over; asked often, since a large model takes long to build."""
+        if is_over(self.search):
+            raise OutOfTimeError
+
+    def literal(self, hint: bool | None) -> Any:
+        """Add a literal, hinted unless the hint is None."""
+        variable = self.model.new_bool_var("")
+        if hint is not None:
+            self.model.add_hint(variable, hint)
+        return variable
+
+    def number(self, low: int, high: int, hint: int) -> Any:
+        """Add a whole number from `low` to `high`, and hint the one nearest to `hint`."""
+        variable = self.model.new_int_var(low, high, "")
+        self.model.add_hint(variable, min(max(low, hint), high))
+        return variable
+
+    def both(self, one: Any, other: Any, hint: bool | None = None) -> Any:
+        """Return a literal that holds if and only if two others do."""
+        both = self.literal(hint)
+        self.model.add_bool_or([~one, ~other, both])
+        self.model.add_implication(both, one)
+        self.model.add_implication(both, other)
+        return both
+
+
+class Variables(Model):
     """A CP-SAT model's variables, each hinted with the best schedule known.
 
     Parameters
@@ -80,19 +122,13 @@ class Variables:
     """
 
     def __init__(self, search: Search, units: Units) -> None:
-        from ortools.sat.python import cp_model
-
-        self.search, self.problem, self.units = search, search.problem, units
-        self.graph, self.devices = self.problem.graph, range(self.problem.devices)
-        self.producer = self.graph.tensor_producer.tolist()
-        pointers, consumers = (a.tolist() for a in self.graph.consumers)
-        self.readers = [consumers[a:b] for a, b in pairwise(pointers)]
+        super().__init__(search)
+        self.units = units
         assert search.best is not None
         self.hint = HintedTimes(search.best, self.graph.num_ops, self.problem.devices, units)
         self.ranked = self._rank()
         self.hint.number_devices(self.ranked)
         self.busy: dict[tuple[tuple[int, int], int], Any] = {}
-        self.model = cp_model.CpModel()
         self._add_placement()
         self._add_ops()
         self._add_transfers()
@@ -103,23 +139,6 @@ class Variables:
         weight = graph.runtime if self.problem.task == "runtime" else op_needs(graph, self.problem.devices)
         first = self.problem.fixed_op
         return [first, *(op for op in np.argsort(-weight, kind="stable").tolist() if op != first)]
-
-    def check_time(self) -> None:
-        """Raise OutOfTimeError if the run is over; asked often, since a large model takes long to build."""
-        if is_over(self.search):
-            raise OutOfTimeError
-
-    def literal(self, hint: bool) -> Any:
-        """Add a literal."""
-        variable = self.model.new_bool_var("")
-        self.model.add_hint(variable, hint)
-        return variable
-
-    def number(self, low: int, high: int, hint: int) -> Any:
-        """Add a whole number from `low` to `high`, and hint the one nearest to `hint`."""
-        variable = self.model.new_int_var(low, high, "")
-        self.model.add_hint(variable, min(max(low, hint), high))
-        return variable
 
     def _add_placement(self) -> None:
         """Each op is on some device."""

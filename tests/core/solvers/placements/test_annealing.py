@@ -72,21 +72,6 @@ class _Recorded(Search):
         return super().offer(schedule, **how)
 
 
-@pytest.mark.parametrize("task", ["memory", "runtime"])
-@pytest.mark.parametrize(("ops", "devices"), [(20, 2), (40, 4)])
-def test_auto_begins_a_small_graph_with_all_that_annealing_does(task, ops, devices, monkeypatch):
-    """Then nothing is lost to it but what annealing finds in the last of the time; cycles depend on no clock."""
-    for module in (annealing, makespan_annealing):
-        monkeypatch.setattr(module, "MOVES_PER_OP", 200)
-    problem = Problem(naive.random_graph(np.random.default_rng(ops), ops)[0], task, devices)
-    runs = [_Recorded(problem, 1000 * ops) for _ in range(2)]
-    for search, method in zip(runs, ("annealing", "auto"), strict=True):
-        run(search, parse_method(method))
-    assert len(runs[0].offered) >= 4
-    assert runs[1].offered == runs[0].offered
-    assert runs[1].best_fitness == runs[0].best_fitness
-
-
 def test_each_cycle_of_the_peak_is_longer_and_all_but_the_first_are_hotter(monkeypatch):
     walks, kernel = [], peak_annealing.anneal_lifetimes
 

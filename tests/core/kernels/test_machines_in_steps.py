@@ -38,6 +38,7 @@ class Case:
         count = len(drawn.devices)
         together = ((graph.op_names[0], graph.op_names[-1]),) if seed % 2 else ()
         bandwidth, latency = rng.choice([1e6, 5e5], (count, count)), rng.choice([0.5, 3.0], (count, count))
+        latency[0, -1] += 0.25  # never a machine of equal devices, whose residents may stay with their op
         machine = Machine(drawn.devices, bandwidth, latency, together=together)
         self.problem = Problem(graph, "runtime", machine=machine, replicate=seed % 3 == 0)
         roomy = replace(machine, devices=tuple(replace(device, memory=None) for device in machine.devices))

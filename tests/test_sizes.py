@@ -8,7 +8,7 @@ FILES = [
     ROOT / "__init__.py",
     *(p for d in ("cli", "core", "policies", "datasets") for p in sorted((ROOT / d).rglob("*.py"))),
 ]
-MOST_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS = 800, 60, 8
+MOST_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS = 800, 70, 9
 
 
 def functions(path):
@@ -56,10 +56,10 @@ def test_files_and_functions_are_short():
 
 def test_what_is_too_long_is_found(tmp_path, monkeypatch):
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
-    many = ", ".join("abcdefghi")
+    many = ", ".join("abcdefghij")
     (tmp_path / "long.py").write_text(f"def wide({many}):\n    pass\n\n\ndef long():\n" + "    pass\n" * 800)
     assert list(too_long(tmp_path / "long.py")) == [
         "long.py: more than 800 lines",
-        "long.py, wide: 9 parameters",
+        "long.py, wide: 10 parameters",
         "long.py, long: 801 lines",
     ]

@@ -93,6 +93,15 @@ class Search:
         Sentences that the user should read.
     depends_on_time
         Whether the clock steered the run, so that a seed does not repeat it.
+
+    Examples
+    --------
+    A method offers schedules or orders until its budget is spent:
+
+    >>> def solve(search, parameters):
+    ...     graph = search.problem.graph
+    ...     while not search.exhausted():
+    ...         search.offer_order(graph.input_order)
     """
 
     def __init__(

@@ -27,7 +27,8 @@ MOST_CELLS = 2**31
 class Step(NamedTuple):
     """A method of a row: its share of the budget left, at most so many evaluations, and its parameters.
 
-    The last step of a row has all that is left. A step has it, too, while no schedule keeps the memory limit.
+    The last step of a row has all that is left. In rows without a proof a step has it, too, while no schedule keeps the
+    memory limit.
     """
 
     method: str
@@ -79,7 +80,7 @@ def kind_of(problem: Problem) -> str:
 
 
 def steps_for(problem: Problem, *, is_counted: bool) -> list[Step]:
-    """Return the steps of the first row that fits, without those whose method refuses the problem.
+    """Return the steps of the first row that fits; one before a method that refuses the problem has its share, too.
 
     Parameters
     ----------
@@ -91,7 +92,14 @@ def steps_for(problem: Problem, *, is_counted: bool) -> list[Step]:
     kind, ops = kind_of(problem), first_home(problem.graph)
     rows = [row.steps for row in ROWS if kind in row.kinds and ops <= row.most_ops]
     proves = [all(_can_run(step, problem, is_counted) for step in steps if step.method == PROOF) for steps in rows]
-    return [step for step in rows[proves.index(True)] if _can_run(step, problem, is_counted)]
+    steps: list[Step] = []
+    for step in rows[proves.index(True)]:
+        if _can_run(step, problem, is_counted):
+            steps.append(step)
+        elif steps:
+            share = 1 - (1 - steps[-1].share) * (1 - step.share)
+            steps[-1] = steps[-1]._replace(share=share)
+    return steps
 
 
 def _can_run(step: Step, problem: Problem, is_counted: bool) -> bool:
@@ -161,7 +169,7 @@ def _search_alone(search: Search) -> None:
         with search.part(step.share, evaluations=step.evaluations):
             if not search.exhausted():
                 _run(search, step)
-        if search.best_fitness[0] and not search.exhausted():
+        if search.best_fitness[0] and last.method != PROOF and not search.exhausted():
             _run(search, step)
         if search.exhausted() or math.isinf(search.lower_bound):
             return

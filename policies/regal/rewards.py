@@ -126,8 +126,9 @@ def plain_value(problem: Problem, evaluations: int, seed: int) -> float:
 def found_value(start: Start, actions: NDArray[Any], parameters: ActionParameters, evaluations: int) -> float:
     """Return what BRKGA finds with a policy's choices, shape `(ops, heads)`: bytes or microseconds [o_a]."""
     problem = start.problem
-    search = Search(problem, max_evaluations=evaluations, lower_bound=start.bound)
-    search.rng.bit_generator.state = start.generator
+    generator = np.random.default_rng()
+    generator.bit_generator.state = start.generator
+    search = Search(problem, seed=generator, max_evaluations=evaluations, lower_bound=start.bound)
     evolve(search, brkga.Parameters(), dequantise(actions, problem.graph, problem.devices, parameters))
     return search.best_value
 

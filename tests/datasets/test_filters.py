@@ -70,7 +70,7 @@ def test_improvement_is_measured_from_1000_to_10000_evaluations(monkeypatch, few
         calls.append((problem.task, problem.devices, method, evaluations, seed))
         return SimpleNamespace(value=float(few if evaluations == 1000 else many))
 
-    monkeypatch.setattr("schedopt.core.solve.solve", solve)
+    monkeypatch.setattr("schedopt.core.solve.solve.solve", solve)
     assert KeepImproving(0.18)(PAIRS, np.random.default_rng(0)) is kept
     assert [call[:4] for call in calls] == [("runtime", 2, "brkga", 1000), ("runtime", 2, "brkga", 10000)]
     assert calls[0][4] == calls[1][4]

@@ -21,7 +21,7 @@ def lifetimes_cost(plain, order, placement, late, devices, scale):
     """Penalties and peak of a sequence: at each place, what is alive on the op's device and where bytes came."""
     after = sent_after(plain, order, placement, late)
     fixed = [sum(plain.persistent[op] for op in plain.ops if placement[op] == d) for d in range(devices)]
-    base, size = scale
+    base, size, _ = scale
     before, penalty, peak = [0] * devices, 0.0, 0
     for at, op in enumerate(order):
         done = set(order[:at]) | {send for send, place in after.items() if place < at}

@@ -255,6 +255,43 @@ def _run(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, op: int, device: i
     z.clock[device] += m.times[op, device]
 
 
+@inlined
+def _begin(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, keys: Any) -> int:
+    """Take the residents, and find the ops that are ready then; returns how many are."""
+    ops = s.placement.size
+    z.clock[:] = 0.0
+    z.work[:] = 0.0
+    z.met[:] = 0
+    z.parked[:] = False
+    z.where[:] = 0
+    z.due.sent[:] = 0
+    s.placement[:] = NOWHERE
+    size = 0
+    for op in range(m.first_home, ops):
+        z.order[op - m.first_home] = op
+        z.taken[op] = op - m.first_home + 1
+    for op in range(m.first_home):
+        z.pending[op] = 0
+        for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
+            if g.producer[g.inputs[at]] < m.first_home:
+                z.pending[op] += 1
+        if z.pending[op] == 0:
+            _find(g, m, s, z, op)
+            size = _insert(z, keys, size, op)
+    return size
+
+
+@inlined
+def _settle_rest(m: MachineArrays, s: State, z: Lazy) -> None:
+    """Give homes to the residents that nothing reads."""
+    for op in range(m.first_home, s.placement.size):
+        if s.placement[op] == NOWHERE:
+            device = 0
+            while not z.places.allowed[op, device]:
+                device += 1
+            place_together(z.places, op, device, s.placement)
+
+
 @kernel
 def decode_for_makespan(g: GraphArrays, s: State, z: Lazy, keys: Any, m: MachineArrays) -> None:
     """Fill `z.order` and `s.placement` from `ops + 1` keys: one per op, and the patience.
@@ -267,26 +304,7 @@ def decode_for_makespan(g: GraphArrays, s: State, z: Lazy, keys: Any, m: Machine
     """
     ops = s.placement.size
     patience = np.float64(keys[ops])
-    z.clock[:] = 0.0
-    z.work[:] = 0.0
-    z.met[:] = 0
-    z.parked[:] = False
-    z.where[:] = 0
-    z.due.sent[:] = 0
-    s.placement[:] = NOWHERE
-    size, taken = 0, 0
-    for op in range(m.first_home, ops):
-        z.order[taken] = op
-        taken += 1
-        z.taken[op] = taken
-    for op in range(m.first_home):
-        z.pending[op] = 0
-        for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
-            if g.producer[g.inputs[at]] < m.first_home:
-                z.pending[op] += 1
-        if z.pending[op] == 0:
-            _find(g, m, s, z, op)
-            size = _insert(z, keys, size, op)
+    size, taken = _begin(g, m, s, z, keys), ops - m.first_home
     while taken < ops:
         device = _next_device(z, False)
         forced = device < 0
@@ -320,9 +338,4 @@ def decode_for_makespan(g: GraphArrays, s: State, z: Lazy, keys: Any, m: Machine
                 if z.pending[consumer] == 0:
                     _find(g, m, s, z, consumer)
                     size = _insert(z, keys, size, consumer)
-    for op in range(m.first_home, ops):
-        if s.placement[op] == NOWHERE:
-            device = 0
-            while not z.places.allowed[op, device]:
-                device += 1
-            place_together(z.places, op, device, s.placement)
+    _settle_rest(m, s, z)

@@ -12,7 +12,7 @@ import numpy as np
 from ..cost_model import MachineArrays, State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from .group_moves import drawn_device, drawn_group, put, put_back, put_group
+from .group_moves import Places, drawn_device, drawn_group, put, put_back, put_group
 from .incremental_makespan import Course, Sequence, Waits, keep_rows, makespan_of
 from .sequences import Due, Objective, Walk, bar_of, note_best, run_sequence, shift
 
@@ -41,6 +41,16 @@ def _first_change(w: Waits, q: Sequence, op: int, place: int) -> int:
     for at in range(w.before_ptr[op], w.before_ptr[op + 1]):
         place = min(place, q.position[w.before[at]])
     return place
+
+
+@inlined
+def _first_of_changes(w: Waits, q: Sequence, places: Places, changes: int, first: int, costs: bool) -> int:
+    """Return the first place at which other devices of the ops that a move has changed change anything."""
+    for at in range(changes):
+        first = min(first, q.position[places.changed[at]])
+        if costs:
+            first = _first_change(w, q, places.changed[at], first)
+    return first
 
 
 @inlined
@@ -96,8 +106,7 @@ def anneal_sequence(
         if op >= m.first_home:
             kind = 0.0
         before, here = q.placement[op], position[op]
-        there, changes = here, 0
-        first = here
+        there, changes, first = here, 0, here
         if group >= 0:
             to = int(draws[move, 3] * devices)
             changes = put_group(places, places.groups.first[group], places.groups.last[group], to, q.placement)
@@ -116,10 +125,7 @@ def anneal_sequence(
                 first = min(here, there)
         if there == here and changes == 0:
             continue
-        for at in range(changes):
-            first = min(first, position[places.changed[at]])
-            if costs:
-                first = _first_change(w, q, places.changed[at], first)
+        first = _first_of_changes(w, q, places, changes, first, costs)
         bar = bar_of(energy, walk.temperature, draws[move, 4])
         new, excess, peak, runtime = _price(g, s, scratch, q, first, aim, m, bar)
         if new > bar:

@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 from ...base.errors import ProgramError
 
-OLDEST = (2, 6)
+OLDEST = (2, 9)
 """The first torch whose `torch.export` has what is used here; training and learned methods need less."""
 
 

@@ -134,7 +134,10 @@ def _recompute(search: Search, parameters: Parameters) -> None:
     if of_all < bound and (bound > search.lower_bound or status == cp_model.INFEASIBLE):
         order = " in the input order" if parameters.fixed else ""
         found = "keeps the limit" if math.isinf(bound) else f"is better than {problem.format_value(bound)}"
-        search.note(f"no schedule{order} that runs an op at most {parameters.copies} times {found}")
+        search.note(
+            f"no schedule{order} that runs an op at most {parameters.copies} times {found}",
+            instead_of=f"no schedule{order} that runs an op at most",
+        )
     search.raise_lower_bound(of_all)
 
 

@@ -26,9 +26,9 @@ from .plan_annealing import PlanAnnealing
 
 LARGEST_IMPATIENT = 10_000
 """Ops up to which keys may have little patience: one device then takes all, and ready ops pile up on it."""
-SHARE_OF_STARTS, SHARE_WITHOUT_LIMIT = 0.1, 0.2
-"""Of the budget: for the starts of different devices, and, where transfers take time, for a schedule that may exceed
-the memory limit."""
+SHARE_OF_STARTS, SHARE_IN_STEPS, SHARE_WITHOUT_LIMIT = 0.1, 0.75, 0.2
+"""Of the budget: for the starts of different devices, before what anneals plans on them, and, where transfers
+take time, for a schedule that may exceed the memory limit."""
 HOTTER_WITHIN = 4.0
 """How much hotter the annealing of a schedule that keeps a limit begins: what once exceeded it is far from the best."""
 LARGEST_IN_CYCLES = 64
@@ -71,18 +71,30 @@ def solve(search: Search, parameters: Parameters) -> None:
     they fall with the evaluations of cycles, of which there are more in more time: a search that goes on afterwards, as
     `auto` does, misses only the last of them.
     """
-    p = parameters
     problem = search.problem
     is_equal = problem.hardware.is_equal and not isinstance(problem.graph, GraphWithHomes)
-    if not is_equal:
-        plans = PlanAnnealing(search, p.hot if problem.task == "runtime" else p.memory_hot)
-        is_small = problem.graph.num_ops <= LARGEST_IN_CYCLES
-        if is_small or problem.hardware.is_beside or not problem.hardware.has_link.all():
-            plans.run()
-            return
+    is_small = problem.graph.num_ops <= LARGEST_IN_CYCLES
+    if is_equal:
+        _in_steps(search, parameters)
+        return
+    plans = PlanAnnealing(search, parameters.hot if problem.task == "runtime" else parameters.memory_hot)
+    if is_small or problem.hardware.is_beside or not problem.hardware.has_link.all():
+        plans.offer_starts()
+    else:
+        if search.best is None:
+            search.offer_order(problem.graph.input_order)
         with search.part(SHARE_OF_STARTS):
             plans.offer_starts()
-    elif search.best is None:
+        with search.part(SHARE_IN_STEPS if problem.task == "runtime" else 1.0):
+            _in_steps(search, parameters)
+        plans.take_best()
+    plans.go_on()
+
+
+def _in_steps(search: Search, p: Parameters) -> None:
+    """Anneal on devices with blocking transfers, any two of them linked."""
+    problem = search.problem
+    if search.best is None:
         search.offer_order(problem.graph.input_order)
     for_peak = p.memory_hot, p.memory_cold
     if problem.task == "memory":
@@ -104,10 +116,12 @@ def _is_limited(problem: Problem) -> bool:
 
 def warm_up(tiny: Problem) -> Problem:
     """Compile what the search on one device needs, too; more is done under a limit that cannot be kept."""
-    if tiny.hardware.is_beside:
+    machine = tiny.hardware
+    if machine.is_beside or not machine.has_link.all() or (tiny.machine is not None and tiny.devices == 1):
         return tiny
     order_search.warm_up(tiny)
-    list_schedule(tiny)
+    if machine.is_equal:
+        list_schedule(tiny)
     peak_annealing.warm_up(tiny)
     return tiny if tiny.memory_limit is None else replace(tiny, memory_limit=1)
 

@@ -19,9 +19,10 @@ SHARES = (0.95, 0.85, 0.75, 0.65, 0.55, 0.45, 0.35)
 
 def filled_placements(problem: Problem) -> Iterator[IndexArray]:
     """Yield a placement, shape `(ops,)`, for each of some shares of the memory limit up to which devices are filled."""
-    assert problem.memory_limit is not None
+    limit = problem.memory_limits[0]
+    assert limit is not None
     for share in SHARES:
-        yield _fill(problem, share * problem.memory_limit)
+        yield _fill(problem, share * limit)
 
 
 def _fill(problem: Problem, most: float) -> IndexArray:

@@ -350,7 +350,8 @@ class LeastPeak:
 
 def warm_up(tiny: Problem) -> None:
     """Compile what runs once a better placement or sequence is found: on a tiny graph on two devices, if at all."""
-    search = Search(replace(tiny, task="memory", devices=2), max_evaluations=20, lower_bound=-1.0)
+    several = replace(tiny, task="memory", devices=2) if tiny.machine is None else replace(tiny, task="memory")
+    search = Search(several, max_evaluations=20, lower_bound=-1.0)
     search.offer_order(tiny.graph.input_order)
     peaks = LeastPeak(search)
     peaks.goal = -1

@@ -60,9 +60,8 @@ class PlanAnnealing:
         self.fastest, self.is_slow = times.argmin(axis=1), times > times.min(axis=1, keepdims=True)
         self.places = self.plans.places(no_groups() if self.groups is None else moving_groups(self.groups))
 
-    def run(self) -> None:
-        """Anneal until the budget ends."""
-        self.offer_starts()
+    def go_on(self) -> None:
+        """Anneal until the budget ends, from the plan taken."""
         number = 0
         while not self.search.exhausted():
             self.round(number)
@@ -90,7 +89,7 @@ class PlanAnnealing:
         if self.search.best is None:
             self.search.offer_order(problem.graph.input_order)
         self._offer_relieved(starts)
-        self._take_best()
+        self.take_best()
         self._offer_filled()
 
     def _small_orders(self) -> list[IndexArray]:
@@ -154,9 +153,10 @@ class PlanAnnealing:
         if self.search.best_fitness[0] and not self.search.exhausted():
             gp_dfs.solve(self.search, Parameters())
 
-    def _take_best(self) -> None:
+    def take_best(self) -> None:
         """Take the plan of the best schedule known, with the lead that makes it cheapest."""
         assert self.search.best is not None
+        self.cooling = Cooling(self.search)
         self.best_order[:] = self.plans.homes_first(self.search.best.op_order())
         self.best_placement[:] = self.search.best.placement(self.plans.graph)
         prices = []

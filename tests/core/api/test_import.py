@@ -23,7 +23,7 @@ def test_import_model_reads_files(tmp_path):
         (("net.dot",), {"costs": "free"}, "unknown costs 'free'; choose roofline or measured"),
         (("net.dot",), {"device": "abacus"}, "unknown device 'abacus'; choose cpu or cuda"),
         (("net.dot",), {"training": "sgd"}, "has no use for --training"),
-        (("net.dot",), {"default_size": "much"}, "default size 'much' is not understood"),
+        (("net.dot",), {"default_size": "much"}, "default_size='much' is not understood"),
     ],
 )
 def test_what_cannot_be_imported_is_a_usage_error(tmp_path, monkeypatch, arguments, options, message):

@@ -105,7 +105,7 @@ def test_a_machine_keeps_the_tighter_of_two_limits():
     machine = Machine((Device("a", memory=80), Device("b", memory=200), Device("c")))
     problem = Problem(graph_of(), memory_limit=100, machine=machine)
     assert problem.memory_limits == (80, 100, 100)
-    assert problem.excess([90, 90, 120]) == 20
+    assert problem.fitness([90, 90, 120], 0.0)[0] == 20
 
 
 def test_a_problem_for_another_graph_keeps_everything_else():

@@ -121,10 +121,10 @@ def test_a_damaged_file_is_refused(tmp_path, diamond, change, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"align": 64}, "--align is of --addresses"),
-        ({"addresses": True, "align": 0}, "from 1 to 2\\^31 bytes, not 0"),
+        ({"align": 64}, "align= is for addresses=True"),
+        ({"addresses": True, "align": 0}, "align= must be from 1 to 2147483648, not 0"),
         ({"addresses": True, "align": "2 apples"}, "unknown unit"),
-        ({"addresses": 1}, "addresses is true or false, not 1"),
+        ({"addresses": 1}, "addresses= is true or false, not 1"),
     ],
 )
 def test_bad_options_are_refused(diamond, options, message):

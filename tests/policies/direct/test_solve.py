@@ -72,7 +72,7 @@ def test_a_graph_too_large_for_the_network_gets_the_rule(task, monkeypatch):
 def test_a_search_that_is_stopped_within_the_network_gets_the_rule(monkeypatch):
     search = Search(problem_of())
     asked = iter([False, True])
-    monkeypatch.setattr(search, "must_stop", lambda: next(asked, False))
+    monkeypatch.setattr(search, "exhausted", lambda: next(asked, False))
     direct.solve(search, parse_method("direct").parameters)
     assert search.best_value == values_of(search.problem, rule_keys(search.problem)[None])[0]
     assert "there was no time for direct's network" in search.notes[0]

@@ -226,7 +226,7 @@ def test_a_program_that_pytorch_cannot_save_is_one_sentence(tmp_path, monkeypatc
     def save(exported, file):
         raise TypeError("return_types.topk\nhas no serialized name")
 
-    monkeypatch.setattr(torch_apply.torch.export, "save", save)
+    monkeypatch.setattr(torch.export, "save", save)
     graph = graph_of(program_of(*torch_models.linear()))
     schedule = write_schedule(tmp_path / "s.json", graph, graph.input_order.tolist())
     with pytest.raises(ProgramError, match=r"^models.torch_models:linear: PyTorch cannot save .*: .*topk") as caught:

@@ -235,7 +235,10 @@ def test_sizes_that_depend_on_values_keep_their_order():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"options": {"tiem_limit": 1}}, "has no option 'tiem_limit'; it has method, time_limit"),
+        (
+            {"options": {"tiem_limit": 1}},
+            "has no option 'tiem_limit'; it has method, memory_limit, evaluations, time_limit, seed",
+        ),
         ({"options": {"time_limit": "soon"}}, "soon"),
         ({"options": {"evaluations": 0}}, "evaluations"),
         ({"options": {"memory_limit": "much"}}, "much"),

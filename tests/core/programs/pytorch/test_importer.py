@@ -264,7 +264,7 @@ def test_read_is_what_import_calls(tmp_path, monkeypatch):
         "read_net:build: the model is in evaluation mode; call its train() to train as usual",
         "read_net:build: the loss is the mean of the model's output",
     ]
-    with pytest.raises(UsageError, match="--flops must be more than 0"):
+    with pytest.raises(UsageError, match="flops= must be more than 0"):
         read_model("read_net:build", ImportOptions(flops=0), notes.append)
 
 

@@ -213,12 +213,12 @@ def test_a_wrong_order_is_told_and_nothing_is_kept(tied, monkeypatch):
     ("model", "kwargs", "message"),
     [
         (42, {}, "what is optimized is a PyTorch module, or a function that does a training step, not int"),
-        (nn.Linear(4, 4), {"time_limit": "5 parsecs"}, "time limit '5 parsecs' has an unknown unit"),
-        (nn.Linear(4, 4), {"time_limit": 0}, "time limit must be more than 0"),
+        (nn.Linear(4, 4), {"time_limit": "5 parsecs"}, "time_limit='5 parsecs' has an unknown unit"),
+        (nn.Linear(4, 4), {"time_limit": 0}, "time_limit= must be more than 0"),
         (nn.Linear(4, 4), {"dynamic": True}, "dynamic=True is not supported: a plan is for fixed shapes; leave it out"),
-        (nn.Linear(4, 4), {"plan_limit": 0}, "plan_limit must be at least 1, not 0"),
+        (nn.Linear(4, 4), {"plan_limit": 0}, "plan_limit= must be at least 1, not 0"),
         (nn.Linear(4, 4), {"training": "sgdd"}, "training 'sgdd' is unknown; use one of none, sgd, adam"),
-        (nn.Linear(4, 4), {"seed": -1}, "seed must be at least 0, not -1"),
+        (nn.Linear(4, 4), {"seed": -1}, "seed= must be at least 0, not -1"),
     ],
 )
 def test_what_optimize_cannot_take_is_refused(model, kwargs, message):

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from schedopt.core.base.errors import ProgramError
+from schedopt.core.programs.pytorch import refuse_older
 from schedopt.core.programs.pytorch.torch_internals import needed_by
 
 ROOM = Path(__file__).parents[4] / "core" / "programs" / "pytorch"
@@ -71,3 +73,11 @@ def test_a_command_on_a_version_without_a_name_ends_in_one_sentence(tmp_path):
     )
     assert done.returncode == 2
     assert re.match(r"error: PyTorch programs cannot run with PyTorch \S+: .*_set_conj.*\n$", done.stderr)
+
+
+@pytest.mark.parametrize("version", ["2.5.1", "1.13.0+cpu"])
+def test_a_torch_that_is_too_old_is_one_sentence(version):
+    refuse_older(torch.__version__)
+    refuse_older("2.10.0a0+git")
+    with pytest.raises(ProgramError, match=rf"^PyTorch programs need torch 2\.9 or later; here is {version[:4]}"):
+        refuse_older(version)

@@ -6,7 +6,7 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.kernels.graph_arrays import graph_arrays
+from schedopt.core.kernels.cost_model import machine_arrays
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
@@ -26,7 +26,7 @@ def _strands(count, length):
 
 def _placement(problem, ops_per_window, evaluations):
     search = Search(problem, max_evaluations=evaluations)
-    cuts = BalancedCuts(search, graph_arrays(problem.graph, problem.devices))
+    cuts = BalancedCuts(search, *machine_arrays(problem))
     return cuts.placement(ops_per_window, 1.0), search
 
 

@@ -164,7 +164,7 @@ def test_a_generation_too_large_for_one_look_at_the_clock_is_the_same(monkeypatc
 def test_a_generation_is_left_when_the_search_must_stop(monkeypatch):
     monkeypatch.setattr(brkga, "MOST_DRAWN", 1)
     search = Search(brkga_problem())
-    monkeypatch.setattr(search, "must_stop", lambda: search.evaluations >= 105)
+    monkeypatch.setattr(search, "exhausted", lambda: search.evaluations >= 105)
     final = evolve(search, Parameters(), GeneDistribution())[0].priced()
     assert search.evaluations == 105
     assert len(final) == 25  # elites, and five of the generation that was left

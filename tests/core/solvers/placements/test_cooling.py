@@ -12,6 +12,7 @@ def cools(monkeypatch, speed, evaluations=1000, seconds=10.0):
     """Progress at each tenth of a second, of a search that makes `speed` evaluations in one; whether time mattered."""
     clock, found = 0.0, []
     search = SimpleNamespace(evaluations=0, evaluations_left=evaluations, depends_on_time=False)
+    search.steered_by_time = lambda: setattr(search, "depends_on_time", True)
     search.seconds_left = lambda: seconds - clock
     monkeypatch.setattr(cooling, "time", SimpleNamespace(monotonic=lambda: clock))
     cool = Cooling(search)

@@ -6,6 +6,7 @@ import pytest
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.kernels.placements.makespans import anneal_sequence
 from schedopt.core.problem.problem import Problem
+from schedopt.core.search.plans import EXCESS_WEIGHT
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import annealing, excess_weights
@@ -19,7 +20,6 @@ from schedopt.core.solvers.placements.excess_weights import (
     at_once,
     by_and_by,
 )
-from schedopt.core.solvers.placements.lazy_keys import EXCESS_WEIGHT
 from schedopt.core.solvers.placements.makespan_annealing import MakespanAnnealing
 
 

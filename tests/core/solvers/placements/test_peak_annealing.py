@@ -125,13 +125,6 @@ def test_ops_are_spread_out_if_that_takes_little_of_the_time(seconds, is_found, 
     assert (search.best_value < 0.8 * least_of_one) == is_found
 
 
-def test_auto_begins_as_annealing_does():
-    graph, _ = naive.random_graph(np.random.default_rng([116, 0]), 90)
-    found = [solve(Problem(graph, "memory", 2), method, evaluations=600, seed=3) for method in ("auto", "annealing")]
-    steps = [(result.schedule.items.tolist(), result.schedule.targets.tolist()) for result in found]
-    assert steps[0] == steps[1]
-
-
 def test_sequences_are_priced_whole_again_before_their_moves_are_too_many_to_number(monkeypatch):
     graph, _ = naive.random_graph(np.random.default_rng([118, 0]), 40)
 

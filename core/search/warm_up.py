@@ -35,8 +35,6 @@ def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None, 
         search = Search(tiny if prepare is None else prepare(tiny), max_evaluations=EVALUATIONS, lower_bound=-1.0)
         load(part)(search, spec.parameters if part == spec.name else parameters_of(part))
         assert search.best is not None
-    if not problem.hardware.is_equal:
-        return
     order = tiny.graph.input_order
     memory = simulate(tiny, Schedule.single_device(order)).step_memory
     if problem.recompute:

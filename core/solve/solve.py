@@ -78,19 +78,19 @@ def solve(
         evaluations, time_limit = spec.method.default_evaluations, spec.method.default_seconds
     warm_up(problem, spec, evaluations, jobs)
 
-    start = time.monotonic()
+    start, seconds = time.monotonic(), math.inf if time_limit is None else time_limit
     search = Search(
         problem,
         seed=seed,
         jobs=jobs,
         max_evaluations=math.inf if evaluations is None else evaluations,
-        deadline=math.inf if time_limit is None else start + time_limit,
+        deadline=start + seconds,
         watcher=watcher,
         initial=initial,
         kept_back=seconds_to_list(problem) if _is_listed(problem) else 0.0,
     )
-    latest = math.inf if time_limit is None else start + BOUND_SHARE * time_limit
-    search.raise_lower_bound(lower_bound(problem, lambda: search.interrupt.is_set() or search.is_past(latest)))
+    stop = lambda: search.interrupt.is_set() or search.is_past(start + BOUND_SHARE * seconds)  # noqa: E731
+    search.raise_lower_bound(lower_bound(problem, stop))
     _run_and_bound(search, spec)
     return _result(search, spec, seed, time.monotonic() - start)
 

@@ -304,8 +304,8 @@ def test_bad_limits_are_one_sentence():
     model, tokens = gpt()
     cases = [
         ({"memory_limit": "1KiB"}, UsageError, "below the .* of weights"),
-        ({"memory_limit": "fast"}, UsageError, "memory limit 'fast' is not understood"),
-        ({"memory_limit": "80%", "recompute": "yes"}, UsageError, "recompute is True or False, not 'yes'"),
+        ({"memory_limit": "fast"}, UsageError, "memory_limit='fast' is not understood"),
+        ({"memory_limit": "80%", "recompute": "yes"}, UsageError, "recompute= is true or false, not 'yes'"),
         ({"memory_limit": "80%", "recompute": False}, ScheduleError, "is not kept: .*; let ops run again"),
         ({"memory_limit": "80%", "method": "lpmf"}, UsageError, "'lpmf' runs every op once"),
         ({"memory_limit": "10%"}, (UsageError, ScheduleError), "limit of .* is (not kept|below)"),

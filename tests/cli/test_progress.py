@@ -13,7 +13,8 @@ from schedopt.cli.progress import LiveLine, progress_bar
 def talk():
     """Return a talk to a terminal of 100 columns that keeps what is drawn."""
     talk = Talk()
-    talk.console = Console(file=io.StringIO(), force_terminal=True, width=100, soft_wrap=True, color_system=None)
+    terminal = {"force_terminal": True, "force_interactive": True, "_environ": {"TERM": "xterm"}}
+    talk.console = Console(file=io.StringIO(), width=100, soft_wrap=True, color_system=None, **terminal)
     return talk
 
 

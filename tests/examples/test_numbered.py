@@ -53,7 +53,7 @@ def test_every_experiment_stands_in_their_readme():
     readme = (folder / "README.md").read_text()
     parts = {"regal/policies.sh", "regal/figures_of_runs.py", "regal/figures_of_networks.py"}
     parts |= {"regal/figures_of_training.py", "topoformer/first_training.yaml", "topoformer/set_labels.py"}
-    parts |= {"several_devices/recorded_runs.py", "several_devices/op_choice.py"}
+    parts |= {"several_devices/recorded_runs.py"}
     for path in folder.glob("*/*.*"):
         name = str(path.relative_to(folder))
         assert (f"]({name})" in readme) != (name in parts), name

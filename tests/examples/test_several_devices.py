@@ -2,12 +2,8 @@
 
 import json
 
-import numpy as np
 import pytest
 from models.examples import EXAMPLES, run
-from models.sequences import SequenceCase
-from naive.cuts import move_weights
-from schedopt.core.kernels.placements.incremental_makespan import new_course
 
 GRAPH = EXAMPLES / "graphs" / "watts-strogatz-100.pb.gz"
 
@@ -52,56 +48,3 @@ def test_peak_bounds_compares_with_runs_of_before(tmp_path):
     printed = run(*arguments, "--before", before)
     assert "bound: raised on 1, lower on 0" in printed
     assert "peak: -50.00 ± 0.00 %, lower on 1, higher on 0" in printed
-
-
-@pytest.mark.slow
-def test_next_moves_learns_and_compares_and_keeps_its_runs(tmp_path):
-    (tmp_path / "synthetic-100").mkdir()
-    for name in ("one", "two"):
-        (tmp_path / "synthetic-100" / f"{name}.pb.gz").symlink_to(GRAPH)
-    kept = tmp_path / "runs.jsonl"
-    script, few = "several_devices/next_moves.py", (tmp_path, "synthetic", "--ops", 100)
-    learnt = run(script, "learn", *few, "--long", 2000)
-    assert "held back" in learnt
-    assert (tmp_path / "next-moves-synthetic.npz").exists()
-    told = run(script, "oracle", *few, "--long", 2000, "--moves", 100)
-    assert told.count("  100 moves") == 7
-    arguments = (script, "compare", *few, "--seconds", 0.2, "--resume", kept)
-    printed = run(*arguments)
-    lines = [line.split()[3].strip(":") for line in printed.splitlines()]
-    assert lines == ["uniform", "auto", "network", "critical", "crossing", "sent-less"]
-    found = [json.loads(line) for line in kept.read_text().splitlines()]
-    assert all(value >= bound and used < 0.5 for _, (value, bound, used) in found)
-    assert run(*arguments) == printed
-    assert len(kept.read_text().splitlines()) == len(found) == 12
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("devices", [2, 3])
-@pytest.mark.parametrize("seed", [1, 3, 5, 7, 9, 11])
-def test_what_moves_are_chosen_by_is_true(seed, devices, monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES / "experiments" / "several_devices")
-    import op_choice
-
-    case = SequenceCase(seed, devices)
-    aim, ops = case.aim("makespan"), case.graph.num_ops
-    order, placement = case.random_sequence()
-    course = new_course(case.arrays, case.graph.input_order, case.links)
-    scratch = op_choice.new_scratch(ops, devices)
-    places = np.empty(ops, np.int32)
-    places[order] = np.arange(ops)
-    given = (np.array(order, np.int32), places, np.array(placement, np.int32))
-    makespan = op_choice.describe(case.arrays, course.waits, *given, case.links, scratch)
-    assert makespan == case.cost(aim)(order, placement)[2]
-    rows = dict(zip(op_choice.NAMES, scratch.rows.reshape(ops, devices, -1).transpose(2, 0, 1), strict=True))
-    sending = (0.25 + case.graph.tensor_size).tolist()
-    mean = max(float(case.graph.runtime.mean()), 1e-300)
-    expected = np.array(move_weights(case.plain, placement, sending, devices, mean))
-    assert np.exp(2 * rows["sent less"].astype(float)) == pytest.approx(expected, rel=1e-4)
-    runtime = list(case.plain.runtime)
-    for op in range(ops):
-        slack = scratch.late[op]
-        assert rows["critical"][op, 0] == (slack <= 1e-9 * makespan)
-        for longer, is_late in ((slack, False), (slack + 0.5, True)):
-            case.plain.runtime = [*runtime[:op], runtime[op] + longer, *runtime[op + 1 :]]
-            assert (case.cost(aim)(order, placement)[2] > makespan) == is_late

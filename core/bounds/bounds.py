@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import BoolArray, FloatArray, IntArray, csr, distinct_pairs, frozen, sum_of_groups
+from ..base.speed import seconds_for
 from ..graph.buffers import Buffers
 from ..graph.graph import CostGraph
 from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
@@ -34,8 +35,8 @@ MOST_PAIRS = 20_000_000
 ENERGY_ROUNDS, ASKED_EVERY = 200, 64
 ROUNDING_PER_TERM = 2.5e-16
 """What the rounding of a sum may have added per term, relative."""
-SECONDS_PER_ARC = 1e-6
-BUILDING = 2
+FLOW, BUILDING = 12.0, 24.0
+"""Numbers sorted in the time of a flow, and of building the network, per arc."""
 LARGEST = 2**63 - 1
 ROUNDING = 1e-12
 LARGEST_WHOLE = 2.0**39
@@ -329,12 +330,12 @@ def min_cuts(
     tried by that, the largest first, until it is no more than the largest term.
     """
     arcs = 2 * (len(b.size) + len(b.users) + len(b.predecessors))
-    if work < LEAST_FLOWS * arcs or stop() or not has_time_for(BUILDING * arcs * SECONDS_PER_ARC):
+    if work < LEAST_FLOWS * arcs or stop() or not has_time_for(seconds_for(BUILDING * arcs)):
         return
     cut = ArrivalCut(b)
     side = np.empty(len(cut.flow.label), bool)
     for step in np.argsort(-memory, kind="stable"):
-        if memory[step] <= known or work < arcs or stop() or not has_time_for(arcs * SECONDS_PER_ARC):
+        if memory[step] <= known or work < arcs or stop() or not has_time_for(seconds_for(FLOW * arcs)):
             return
         work -= arcs
         op = int(order[step])

@@ -170,20 +170,26 @@ def bench_brkga() -> None:
 
 def bench_peak_moves() -> None:
     """Moves of the peak's annealing on four devices, from random placements; wanted: a tenth of pricing all of them."""
-    from schedopt.core.kernels.graph_arrays import graph_arrays
+    from schedopt.core.kernels.cost_model import machine_arrays
+    from schedopt.core.kernels.metropolis import Walk
+    from schedopt.core.kernels.placements.group_moves import no_groups, places_of
     from schedopt.core.kernels.placements.incremental_peak import Scale, Sequence, new_lifetimes, price_lifetimes
-    from schedopt.core.kernels.placements.incremental_peak_moves import PeakWalk, anneal_lifetimes
+    from schedopt.core.kernels.placements.incremental_peak_moves import anneal_lifetimes
+    from schedopt.core.problem.problem import Problem
 
     for graph in (synthetic(98, 0), synthetic(998, 0), layered(1000, 0), layered(10_000, 0)):
-        arrays, rng, place = graph_arrays(graph, 4), np.random.default_rng(0), np.argsort(graph.input_order)
-        places = graph.input_order.copy(), place.astype(np.int32), rng.integers(0, 4, graph.num_ops, np.int32)
-        present, best = (Sequence(*(a.copy() for a in places), np.ones(graph.num_tensors * 4, np.bool_)) for _ in "ab")
-        lifetimes, scale = new_lifetimes(arrays, 4), Scale(0.0, 1e6)
+        problem, rng, place = Problem(graph, "memory", 4), np.random.default_rng(0), np.argsort(graph.input_order)
+        (arrays, machine), rules = machine_arrays(problem), problem.rules
+        places = places_of(rules.group, rules.allowed, no_groups())
+        first = graph.input_order.copy(), place.astype(np.int32), rng.integers(0, 4, graph.num_ops, np.int32)
+        present, best = (Sequence(*(a.copy() for a in first), np.ones(graph.num_tensors * 4, np.bool_)) for _ in "ab")
+        lifetimes, scale = new_lifetimes(arrays, machine), Scale(0.0, 1e6, np.empty(0))
         for _ in range(2):  # the first compiles
             start = time.process_time()
             _, peak = price_lifetimes(arrays, lifetimes, present, scale)
             whole, start = time.process_time() - start, time.process_time()
-            anneal_lifetimes(arrays, lifetimes, present, PeakWalk(scale, 0.01, rng.random((2000, 6))), peak, best)
+            walk = Walk(0.01, rng.random((2000, 6)), np.array([0.0, peak]), best, places)
+            anneal_lifetimes(arrays, lifetimes, present, scale, machine.first_home, walk)
             move = (time.process_time() - start) / 2000
         print(f"peak, {graph.name}: a move {move * 1e6:.1f} us, a whole sequence {whole * 1e6:.0f} us")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ from ...base.arrays import FloatArray, IndexArray
 from ..cost_model import MachineArrays
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
+from ..metropolis import Walk, tolerated
 from .sequences import sending
 
 
@@ -92,13 +92,14 @@ def _longer(m: MachineArrays, c: Cuts, op: int, here: int, there: int) -> float:
 
 
 @kernel
-def anneal_cuts(g: GraphArrays, m: MachineArrays, c: Cuts, allowed: Any, temperature: float, draws: Any) -> None:
+def anneal_cuts(g: GraphArrays, m: MachineArrays, c: Cuts, walk: Walk) -> None:
     """Move single ops to other devices at one temperature, microseconds.
 
     What is minimised is the time of all transfers and, summed over the windows, the work of the fullest device. Each
-    row of `draws`, shape `(moves, 3)`, uniform, chooses an op, a device, and whether a worse placement is kept. A
-    device where an op is not `allowed`, shape `(ops, devices)`, is no move.
+    row of three draws chooses an op, a device, and whether a worse placement is kept. A device where an op is not
+    allowed is no move. The best is not kept.
     """
+    draws, allowed = walk.draws, walk.places.allowed
     ops, devices = len(c.placement), c.load.shape[1]
     for move in range(len(draws)):
         op = int(draws[move, 0] * ops)
@@ -107,7 +108,7 @@ def anneal_cuts(g: GraphArrays, m: MachineArrays, c: Cuts, allowed: Any, tempera
         if not allowed[op, there]:
             continue
         worse = _longer(m, c, op, here, there) - _sent_less(g, m, c, op, here, there)
-        if worse > 0.0 and worse >= -temperature * math.log(max(draws[move, 2], 1e-300)):
+        if worse > 0.0 and worse >= tolerated(walk.temperature, draws[move, 2]):
             continue
         c.placement[op] = there
         c.load[c.window[op], here] -= m.times[op, here]

@@ -36,8 +36,6 @@ class Waits(NamedTuple):
     ----------
     before_ptr, before
         CSR op -> ops whose tensors it reads, in the order of its inputs, each once; residents only where they are sent.
-    after_ptr, after
-        CSR op -> ops that read its tensors.
     least
         What each op takes on the device where it takes least, microseconds, shape `(ops,)`.
     tail
@@ -48,8 +46,6 @@ class Waits(NamedTuple):
 
     before_ptr: IndexArray
     before: IndexArray
-    after_ptr: IndexArray
-    after: IndexArray
     least: FloatArray
     tail: FloatArray
     work: float
@@ -118,7 +114,7 @@ def _waits(g: GraphArrays, order: IndexArray, m: MachineArrays) -> Waits:
     after = reader[by_maker].astype(np.int32)
     after_ptr = np.searchsorted(before[by_maker], np.arange(ops + 1)).astype(np.int32)
     levels = path_ends(order[::-1], after_ptr, after, least)
-    return Waits(before_ptr, before, after_ptr, after, least, levels - least, float(least.sum()))
+    return Waits(before_ptr, before, least, levels - least, float(least.sum()))
 
 
 def _new_rows(ops: int, devices: int) -> Rows:

@@ -6,41 +6,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.arrays import FloatArray, IndexArray
+from ...base.arrays import IndexArray
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
+from ..metropolis import Walk, bar_of, is_better
 from .group_moves import Places, drawn_device, put, put_back
 from .incremental_peak import Lifetimes, Scale, Sequence, mark, place_of, price_places, take_places
-from .sequences import bar_of, place_within, shift
+from .sequences import place_within, shift
 
 MOST_MOVES = 2**30
 """Moves between two sequences that are priced whole: they are numbered by 31 bits."""
 TURNED = 0.1
 """Of the moves, those that turn a transfer."""
-
-
-class PeakWalk(NamedTuple):
-    """Moves of an annealing.
-
-    Parameters
-    ----------
-    scale
-        What bytes count in the penalties.
-    temperature
-        A move is kept if the penalties stay under their present sum times `u ** -temperature`.
-    draws
-        Shape `(moves, 6)`, uniform: a row per move, each of which is one evaluation.
-    places
-        Where ops may be.
-    first_home
-        From which op on they hold residents, which come first.
-    """
-
-    scale: Scale
-    temperature: float
-    draws: FloatArray
-    places: Places
-    first_home: int
 
 
 class Move(NamedTuple):
@@ -139,16 +116,16 @@ def _drawn_transfer(g: GraphArrays, q: Sequence, op: int, draws: Any, devices: i
 
 
 @inlined
-def _drawn_move(g: GraphArrays, q: Sequence, walk: PeakWalk, draws: Any, devices: int) -> Move:
+def _drawn_move(g: GraphArrays, q: Sequence, places: Places, first_home: int, draws: Any, devices: int) -> Move:
     """Return the move that a row of draws stands for."""
     op = int(draws[0] * q.order.size)
-    device, place, is_home = q.placement[op], q.position[op], op >= walk.first_home
+    device, place, is_home = q.placement[op], q.position[op], op >= first_home
     cell = _drawn_transfer(g, q, op, draws, devices)
     if cell < 0:
         if devices > 1 and (draws[1] < 0.5 or is_home):
-            device = drawn_device(walk.places, op, device, draws[2])
+            device = drawn_device(places, op, device, draws[2])
         if (devices == 1 or draws[1] >= 0.1) and not is_home:
-            place = place_within(g, q.position, op, draws[3], q.order.size - walk.first_home)
+            place = place_within(g, q.position, op, draws[3], q.order.size - first_home)
     return Move(cell, op, device, place)
 
 
@@ -226,8 +203,8 @@ def _changed_places(
 
 
 @kernel
-def anneal_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, walk: PeakWalk, peak: int, best: Sequence) -> int:
-    """Anneal, and return the least peak known after the moves, in bytes.
+def anneal_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, scale: Scale, first_home: int, walk: Walk) -> None:
+    """Anneal, given from which op on they hold residents, which come first; the value of a walk is the peak in bytes.
 
     A move turns a transfer from early to late or back (one of ten), or gives an op another device, another place
     between those that it waits for and those that wait for it, or both.
@@ -237,7 +214,7 @@ def anneal_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, walk: PeakWalk, 
         energy += z.present.penalty[here]
         present = max(present, z.present.most[here])
     for row in range(walk.draws.shape[0]):
-        move = _drawn_move(g, q, walk, walk.draws[row], z.first.size)
+        move = _drawn_move(g, q, places, first_home, walk.draws[row], z.first.size)
         before = Move(move.cell, move.op, q.placement[move.op], q.position[move.op])
         if move.cell < 0 and move.device == before.device and move.place == before.place:
             continue
@@ -246,12 +223,10 @@ def anneal_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, walk: PeakWalk, 
         first, last = _changed_places(g, z, q, places.changed, move, before, changes)
         bar = bar_of(energy, walk.temperature, walk.draws[row, 4])
         rest = _rest_of(z, energy, first, last)
-        new, reached = price_places(g, z, q, walk.scale, first, last, rest, bar)
+        new, reached = price_places(g, z, q, scale, first, last, rest, bar)
         if new > bar:
             _undo(g, z, q, places, before, touched, changes)
             continue
         energy, present = new, _take(z, first, last, present, reached)
-        if present < peak:
-            peak = present
-            _copy(q, best)
-    return peak
+        if is_better(walk, 0, np.float64(present)):
+            _copy(q, walk.kept)

@@ -9,11 +9,12 @@ import numpy as np
 from ..cost_model import MachineArrays, State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
+from ..metropolis import Walk, bar_of
 from ..uniform import seed_of, uniform
 from .lazy_decoder import Lazy, decode_for_makespan
 from .memory_greedy import decode_for_peak
 from .random_keys import Prices
-from .sequences import Objective, Walk, bar_of, note_best, run_sequence
+from .sequences import Objective, note_best, run_sequence
 
 LEAST_MOVED = 0.02
 """The least share of the keys, on average, that a move changes, unless that is less than one."""
@@ -63,16 +64,24 @@ def _change(keys: Any, draws: Any, ops: int) -> None:
 
 @kernel
 def anneal_keys(
-    g: GraphArrays, s: State, z: Lazy, keys: Any, kept: Any, aim: Objective, m: MachineArrays, walk: Walk
+    g: GraphArrays,
+    s: State,
+    z: Lazy,
+    keys: Any,
+    before: Any,
+    aim: Objective,
+    m: MachineArrays,
+    energy: float,
+    walk: Walk,
 ) -> float:
-    """Anneal over keys, 5 draws a move; returns what the present `keys` cost then. `kept` is scratch of their shape.
+    """Anneal over keys, 5 draws a move; returns what the present `keys` cost then. `before` is scratch of their shape.
 
     A move adds a number within 0.1 or 0.5 to the keys of some ops, from one or one in 50 to all, or in one move of 20
     redraws the patience, if transfers cost anything.
     """
-    ops, draws, energy = g.runtime.size, walk.draws, walk.energy
+    ops, draws = g.runtime.size, walk.draws
     nothing = Steps(z.order[:0], z.order[:0])
-    _copy(keys, kept)
+    _copy(keys, before)
     for move in range(draws.shape[0]):
         if z.costs and draws[move, 3] < 0.05:
             keys[ops] = draws[move, 2]
@@ -82,9 +91,9 @@ def anneal_keys(
         _decode(g, s, z, keys, aim, m)
         _, new, excess, peak, runtime = run_sequence(g, s, z.due, z.order, aim, m, bar, nothing)
         if new > bar:
-            _copy(kept, keys)
+            _copy(before, keys)
             continue
         energy = new
-        _copy(keys, kept)
+        _copy(keys, before)
         note_best(walk, aim, excess, peak, runtime, z.order, s.placement)
     return energy

@@ -12,27 +12,15 @@ import numpy as np
 from ..cost_model import MachineArrays, State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
+from ..metropolis import Walk, bar_of
 from .group_moves import Places, drawn_device, drawn_group, put, put_back, put_group
 from .incremental_makespan import Course, Sequence, Waits, keep_rows, makespan_of
-from .sequences import Due, Objective, Walk, bar_of, note_best, run_sequence, shift
+from .sequences import Due, Objective, note_best, place_within, run_sequence, shift
 
 SWAPPED = 0.3
 """Of the moves that leave an op's device, where transfers are free: two ops swap theirs instead."""
 ROUNDING_OF_SUMS = 1e-9
 """Of a bar: penalties are added in another order than they are compared."""
-
-
-@inlined
-def _move_within(w: Waits, q: Sequence, op: int, draw: float, homes: int) -> int:
-    """Move an op to a place, drawn uniformly, between those that it waits for, residents too, and that wait for it."""
-    first, last = homes, q.order.size - 1
-    for at in range(w.before_ptr[op], w.before_ptr[op + 1]):
-        first = max(first, q.position[w.before[at]] + 1)
-    for at in range(w.after_ptr[op], w.after_ptr[op + 1]):
-        last = min(last, q.position[w.after[at]] - 1)
-    there = first + int(draw * (last - first + 1))
-    shift(q.order, q.position, q.position[op], there)
-    return there
 
 
 @inlined
@@ -84,6 +72,7 @@ def anneal_sequence(
     position: Any,
     aim: Objective,
     m: MachineArrays,
+    energy: float,
     walk: Walk,
 ) -> float:
     """Anneal over sequences, 5 draws a move.
@@ -96,7 +85,7 @@ def anneal_sequence(
     w, rows, _, costs, _ = scratch[1]
     places, devices = walk.places, m.limits.size
     q = Sequence(order, position, s.placement)
-    draws, energy = walk.draws, walk.energy
+    draws = walk.draws
     swapped = 0.0 if costs else SWAPPED
     makespan_of(g, scratch[1], q, np.int64(0), aim, m, np.inf)
     keep_rows(rows, 0)
@@ -121,7 +110,8 @@ def anneal_sequence(
                     changes = put(places, op, q.placement[other], q.placement, 0)
                     changes = put(places, other, before, q.placement, changes)
             elif kind >= 0.1:
-                there = _move_within(w, q, op, draws[move, 3], order.size - m.first_home)
+                there = place_within(g, position, op, draws[move, 3], order.size - m.first_home)
+                shift(order, position, here, there)
                 first = min(here, there)
         if there == here and changes == 0:
             continue

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.arrays import FloatArray, IndexArray
+from ...base.arrays import IndexArray
 from ..cost_model import MachineArrays, Scratch, TimedSteps, account, begin, note_rows, time_op, time_transfer
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
+from ..metropolis import Walk, bar_of, is_better
 from .group_moves import Places, put, put_back, put_group
 from .moments import sort_moments
-from .sequences import Objective, bar_of, is_better, peak_penalty, place_within, shift
+from .sequences import Objective, peak_penalty, place_within, shift
 
 EARLY, NEXT, LATE = 0, 1, 2
 SHARE_OF_LEADS, SHARE_OF_RETURNS = 0.15, 0.3
@@ -147,37 +148,22 @@ class Returns(NamedTuple):
     device: IndexArray
 
 
-class PlanWalk(NamedTuple):
-    """Moves of an annealing over plans, and the best that it meets.
+class Bunches(NamedTuple):
+    """Moves of groups and of leads.
 
     Parameters
     ----------
-    temperature, energy
-        A move is kept if what is minimised stays under its present value times `u ** -temperature`.
-    draws
-        Shape `(moves, 6)`, uniform: a row per move, each of which is one evaluation.
-    best
-        Shape `(2,)`: the least excess in bytes, and the task's value there.
-    best_order, best_placement, best_lead
-        Shape `(ops,)`: the plan to which `best` belongs.
-    leads
-        Whether leads are changed, too.
-    bunches
-        The share of moves that take a whole group of the hierarchy, if there is one.
+    share
+        Of the moves those that take a whole group of the hierarchy, if there is one.
     returns
         Groups that had better be elsewhere.
+    leads
+        Whether leads are changed, too.
     """
 
-    temperature: float
-    energy: float
-    draws: FloatArray
-    best: FloatArray
-    best_order: IndexArray
-    best_placement: IndexArray
-    best_lead: IndexArray
-    leads: bool
-    bunches: float
+    share: float
     returns: Returns
+    leads: bool
 
 
 @inlined
@@ -193,12 +179,13 @@ def _put_bunch(s: Scratch, places: Places, returns: Returns, draws: Any) -> int:
 
 
 @inlined
-def _keep_best(s: Scratch, plan: Plan, walk: PlanWalk, aim: Objective, cost: Cost) -> None:
-    if is_better(walk.best, cost.excess, np.float64(cost.peak) if aim.is_peak else cost.runtime):
+def _keep_best(s: Scratch, plan: Plan, walk: Walk, aim: Objective, cost: Cost) -> None:
+    if is_better(walk, cost.excess, np.float64(cost.peak) if aim.is_peak else cost.runtime):
+        best_order, best_placement, best_lead = walk.kept
         for at in range(plan.order.size):
-            walk.best_order[at] = plan.order[at]
-            walk.best_placement[at] = s.placement[at]
-            walk.best_lead[at] = plan.lead[at]
+            best_order[at] = plan.order[at]
+            best_placement[at] = s.placement[at]
+            best_lead[at] = plan.lead[at]
 
 
 @kernel
@@ -208,17 +195,18 @@ def anneal_plan(
     s: Scratch,
     plan: Plan,
     steps: Any,
-    places: Places,
     aim: Objective,
-    walk: PlanWalk,
+    bunches: Bunches,
+    energy: float,
+    walk: Walk,
 ) -> float:
     """Anneal over plans; returns what the present one costs then.
 
     A move gives an op, and all that is on one device with it, another device, or another place in the order, or both;
     or a group of ops another device; or it changes how early an op is sent what it lacks.
     """
-    draws, energy = walk.draws, walk.energy
-    single = 1.0 - walk.bunches if places.groups.first.size else 1.0
+    draws, places = walk.draws, walk.places
+    single = 1.0 - bunches.share if places.groups.first.size else 1.0
     for move in range(draws.shape[0]):
         op = int(draws[move, 0] * plan.order.size)
         group = places.group[op]
@@ -230,8 +218,8 @@ def anneal_plan(
         if op >= m.first_home:
             kind = 0.0
         if draws[move, 5] >= single:
-            changes = _put_bunch(s, places, walk.returns, draws[move])
-        elif walk.leads and draws[move, 5] < SHARE_OF_LEADS * single:
+            changes = _put_bunch(s, places, bunches.returns, draws[move])
+        elif bunches.leads and draws[move, 5] < SHARE_OF_LEADS * single:
             plan.lead[op] = (lead + 1 + int(draws[move, 2] * 2)) % 3
         else:
             if kind < 0.5 and choices > 1:

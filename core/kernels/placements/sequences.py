@@ -16,7 +16,7 @@ from ..bits import bit_of, has_bit
 from ..cost_model import MachineArrays, State, Steps, start, step_op, step_transfer, write_step
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from .group_moves import Places
+from ..metropolis import Walk, is_better
 
 LEAST_EXCESS = 0.001
 
@@ -58,34 +58,6 @@ class Objective(NamedTuple):
     weight: float
     memory: bool
     together: bool
-
-
-class Walk(NamedTuple):
-    """Moves of an annealing, and the best that it meets.
-
-    Parameters
-    ----------
-    temperature
-        A move is kept if what is minimised stays under its present value times `u ** -temperature`.
-    energy
-        The present value.
-    draws
-        Shape `(moves, columns)`, uniform: a row per move, each of which is one evaluation.
-    best
-        Shape `(2,)`: the least excess over the memory limit, and the task's value there.
-    best_order, best_placement
-        Shape `(ops,)`: the sequence to which `best` belongs.
-    places
-        Where ops may be, and which go together.
-    """
-
-    temperature: float
-    energy: float
-    draws: FloatArray
-    best: FloatArray
-    best_order: IndexArray
-    best_placement: IndexArray
-    places: Places
 
 
 def new_due(g: GraphArrays, devices: int) -> Due:
@@ -197,36 +169,29 @@ def shift(order: Any, position: Any, here: int, there: int) -> None:
 
 
 @inlined
-def place_within(g: GraphArrays, position: Any, op: int, draw: float, homes: int) -> int:
-    """Return a place for an op, drawn uniformly, between those that it waits for, residents too, and its readers."""
-    first, last = homes, position.size - 1
+def room_of(g: GraphArrays, position: Any, op: int, first: int, last: int) -> Any:
+    """Return from where to before where an op may be: after those that it waits for, and before its readers."""
     for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
         first = max(first, position[g.producer[g.inputs[at]]] + 1)
     for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
         for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
-            last = min(last, position[g.consumers[at]] - 1)
-    return first + int(draw * (last - first + 1))
+            last = min(last, position[g.consumers[at]])
+    return first, last
 
 
 @inlined
-def bar_of(energy: float, temperature: float, draw: float) -> Any:
-    """Return what a move may cost at most, as Metropolis accepts it: the logarithm of a cost counts, not the cost."""
-    return energy * (1.0 - draw) ** -temperature
-
-
-@inlined
-def is_better(best: Any, excess: int, value: float) -> bool:
-    """Whether a schedule is better than the best that a walk met, by the excess, then by the value; notes it then."""
-    better: bool = excess < best[0] or (excess == best[0] and value < best[1])
-    if better:
-        best[0], best[1] = excess, value
-    return better
+def place_within(g: GraphArrays, position: Any, op: int, draw: float, homes: int) -> int:
+    """Return a place for an op, drawn uniformly, between those that it waits for, residents too, and its readers."""
+    first, last = room_of(g, position, op, homes, position.size)
+    place: int = first + int(draw * (last - first))
+    return place
 
 
 @inlined
 def note_best(walk: Walk, aim: Objective, excess: int, peak: int, runtime: float, order: Any, placement: Any) -> None:
-    """Keep a sequence that is better than the best that a walk met."""
-    if is_better(walk.best, excess, np.float64(peak) if aim.is_peak else runtime):
+    """Keep a sequence, an order and a placement, that is better than the best that a walk met."""
+    if is_better(walk, excess, np.float64(peak) if aim.is_peak else runtime):
+        best_order, best_placement = walk.kept
         for at in range(order.size):
-            walk.best_order[at] = order[at]
-            walk.best_placement[at] = placement[at]
+            best_order[at] = order[at]
+            best_placement[at] = placement[at]

@@ -16,10 +16,10 @@ from ..bits import bit_of, has_bit
 from ..cost_model import MachineArrays, State, new_steps, start, step_op, step_transfer
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
+from ..metropolis import Walk, bar_of, is_better
 from .group_moves import Places, drawn_device, put, put_back, put_group
-from .sequences import Objective, bar_of, is_better, sending, step_penalty
+from .sequences import Objective, room_of, sending, step_penalty
 
-DRAWS = 6
 ROUNDING = 1.0 + 1e-12
 MOVED, SWAPPED, GROUPED, SENT = 0.4, 0.52, 0.62, 0.8
 """Kinds of moves, by a draw below: another device; two ops' devices swapped; a group's; a transfer elsewhere; an op."""
@@ -46,33 +46,6 @@ class Edit(NamedTuple):
 
     step: Any
     before: Any
-
-
-class StepWalk(NamedTuple):
-    """Moves of an annealing, and the best that it meets.
-
-    Parameters
-    ----------
-    temperature
-        A move is kept if what is minimised stays under its present value times `u ** -temperature`.
-    draws
-        Shape `(moves, DRAWS)`, uniform: a row per move, each of which is one evaluation.
-    places
-        Where ops may be, and which go together.
-    found
-        Shape `(2,)`: the least excess over the memory limit, and the task's value there.
-    best
-        The plan to which `found` belongs.
-    best_placement
-        Shape `(ops,)`: its placement.
-    """
-
-    temperature: float
-    draws: FloatArray
-    places: Places
-    found: FloatArray
-    best: Plan
-    best_placement: IndexArray
 
 
 class Scene(NamedTuple):
@@ -194,18 +167,6 @@ def _write(plan: Plan, step: int, item: int, target: int) -> int:
 
 
 @inlined
-def _op_edit(g: GraphArrays, plan: Plan, count: int, op: int, draw: float, homes: int) -> Edit:
-    """Return an op's move to a place, drawn uniformly, between those that it waits for and those that wait for it."""
-    first, last = homes, count
-    for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
-        first = max(first, plan.place[g.producer[g.inputs[at]]] + 1)
-    for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-        for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
-            last = min(last, plan.place[g.consumers[at]])
-    return Edit(np.int64(plan.place[op]), first + int(draw * (last - first + 1)))
-
-
-@inlined
 def _transfer_edit(x: Scene, plan: Plan, count: int, draws: Any) -> Edit:
     """Return the move of some transfer to a place between its tensor's maker and its first reader there."""
     step = int(draws[2] * count)
@@ -246,23 +207,25 @@ def _make_move(x: Scene, plan: Plan, count: int, draws: Any, places: Places) -> 
     elif kind < SENT and count > ops:
         edit = _transfer_edit(x, plan, count, draws)
     if moves_op and op < x.m.first_home:
-        edit = _op_edit(x.g, plan, count, op, draws[3], homes)
+        first, last = room_of(x.g, plan.place, op, homes, count)
+        edit = Edit(np.int64(plan.place[op]), first + int(draws[3] * (last - first + 1)))
     return edit, changes
 
 
 @inlined
-def _keep_best(walk: StepWalk, plan: Plan, count: int, placement: Any) -> None:
-    """Keep a plan that is the best that a walk met."""
+def _keep(walk: Walk, plan: Plan, count: int, placement: Any) -> None:
+    """Write a plan and its placement where a walk keeps the best."""
+    best, best_placement = walk.kept
     for at in range(count):
-        walk.best.items[at] = plan.items[at]
-        walk.best.targets[at] = plan.targets[at]
+        best.items[at] = plan.items[at]
+        best.targets[at] = plan.targets[at]
     for op in range(placement.size):
-        walk.best_placement[op] = placement[op]
+        best_placement[op] = placement[op]
 
 
 @kernel
 def anneal_steps(
-    x: Scene, plans: tuple[Plan, Plan], start: tuple[int, float, int], aim: Objective, walk: StepWalk
+    x: Scene, plans: tuple[Plan, Plan], start: tuple[int, float, int], aim: Objective, walk: Walk
 ) -> tuple[int, float, int]:
     """Anneal over plans, a row of draws each; the present one is the first of `plans`, placed as the state says.
 
@@ -281,8 +244,8 @@ def anneal_steps(
             continue
         present, other = other, present
         count, energy = steps, new
-        if is_better(walk.found, excess, np.float64(peak) if aim.is_peak else runtime):
-            _keep_best(walk, present, count, x.s.placement)
+        if is_better(walk, excess, np.float64(peak) if aim.is_peak else runtime):
+            _keep(walk, present, count, x.s.placement)
             best_count = count
     for at in range(count):
         item = present.items[at]

@@ -6,11 +6,10 @@ Kirkpatrick, Gelatt and Vecchi 1983. The moves are in `run_moves`, the edits tha
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ..jit import kernel
+from ..metropolis import tolerated
 from .run_bytes import Sequence, excess_of
 from .run_edits import begin, delete_run, finish, is_read, shift_run, undo
 from .run_moves import Aim, Annealing, delete, draw, draw_move, insert_chain
@@ -55,7 +54,7 @@ def _is_accepted(s: Sequence, a: Annealing, aim: Aim, excess: float, microsecond
     """Whether the sequence as it is now is gone on from, which is then known by its excess and its microseconds."""
     rise = (excess - a.values[0]) * aim.weight
     rise += max(microseconds, aim.allowed) - max(a.values[1], aim.allowed)
-    if rise > 0.0 and draw(a) >= math.exp(-rise / aim.temperature):
+    if rise > 0.0 and rise >= tolerated(aim.temperature, draw(a)):
         return False
     a.values[0] = excess
     a.values[1] = microseconds

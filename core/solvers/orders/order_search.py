@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...base.arrays import IndexArray, IntArray
+from ...base.speed import seconds_for
 from ...bounds.bounds import min_cuts
 from ...bounds.order_proofs import Precedences
 from ...bounds.stretches import separators, stretch_of
@@ -31,7 +32,7 @@ FIRST_EFFORT = 2_000_000
 LARGEST_RELATED = 10_000
 CLOSE = 1e-4
 PROOF_ARCS = 100_000_000
-SECONDS_TO_RELATE = 2e-12  # per op cubed: closing and reducing precedences
+RELATED = 2.4e-5  # numbers sorted in the time of closing and reducing precedences, per cubed op
 CUT_SHARE, PROOF_SHARE = 0.3, 0.3
 SHORTEST_STRETCH, LONGEST_STRETCH = 20, 160  # steps around the peak, reordered by themselves
 STRETCH_BEAMS = (8, 16, 32, 64)
@@ -61,6 +62,11 @@ def solve(search: Search, parameters: Parameters) -> None:
         while not (stretch := stretches.of_largest_peak()).must_stop:
             if not stretch.improve():
                 return
+
+
+def seconds_to_relate(ops: int) -> float:
+    """Return about how long the precedences of so many ops take to be closed and reduced."""
+    return seconds_for(RELATED * float(ops) ** 3)
 
 
 def warm_up(tiny: Problem) -> Problem:
@@ -153,7 +159,7 @@ class _Stretch:
             if ops <= LARGEST_RELATED:
                 self._run_first_beams()
                 self.sizes = [min(FIRST_SIZE, max(1, self.effort // (10 * ops)))] * 2
-                if self.is_proving and self.search.has_time_for(ops**3 * SECONDS_TO_RELATE / PROOF_SHARE):
+                if self.is_proving and self.search.has_time_for(seconds_to_relate(ops) / PROOF_SHARE):
                     self.proofs = _Proofs(self)
             return True
         if min(self.sizes) == self.largest_size or self.search.evaluations_left < LEAST_EVALUATIONS:

@@ -13,9 +13,10 @@ from ...bounds.bounds import earliest_finish
 from ...kernels.cost_model import MachineArrays
 from ...kernels.graph_arrays import GraphArrays
 from ...kernels.placements.balanced_cuts import anneal_cuts, new_cuts
+from ...kernels.placements.group_moves import no_groups, places_of
 from ...search.plans import topological
 from ...search.search import Search
-from .cooling import Cooling
+from ..annealing import Annealing
 from .lazy_keys import bottom_levels
 
 HOT, COLD = 1.0, 0.02
@@ -28,6 +29,7 @@ class BalancedCuts:
     def __init__(self, search: Search, arrays: GraphArrays, machine: MachineArrays) -> None:
         self.search, self.arrays, self.machine = search, arrays, machine
         self.rules = search.problem.rules
+        self.places = places_of(self.rules.group, self.rules.allowed, no_groups())
         problem = search.problem
         graph = problem.graph
         self.devices, self.ops = problem.devices, graph.num_ops
@@ -37,15 +39,14 @@ class BalancedCuts:
 
     def placement(self, ops_per_window: int, share: float) -> IndexArray:
         """Return the device of each op, shape `(ops,)`, int32; from a random placement on."""
-        search, cooling = self.search, Cooling(self.search, share)
+        search, annealing = self.search, Annealing(self.search, share)
         first = self._possible(search.rng.integers(0, self.devices, self.ops).astype(np.int32))
         cuts = new_cuts(self.arrays, self.machine, first, self._windows(ops_per_window))
         mean = max(float(self.arrays.runtime.mean()), 1e-300)
-        while not search.exhausted() and (spent := cooling.progress()) < 1.0:
-            sweeps = cooling.moves(self.ops)
-            draws = search.rng.random((sweeps * self.ops, 3))
-            anneal_cuts(self.arrays, self.machine, cuts, self.rules.allowed, mean * HOT * (COLD / HOT) ** spent, draws)
-            search.spend(sweeps)
+        for temperature in annealing.temperatures(HOT * mean, COLD * mean):
+            sweeps = annealing.walk(temperature, (annealing.moves(self.ops), 3 * self.ops), (), self.places)
+            anneal_cuts(self.arrays, self.machine, cuts, sweeps._replace(draws=sweeps.draws.reshape(-1, 3)))
+            annealing.spend(sweeps)
         return self._possible(cuts.placement)
 
     def _possible(self, placement: IndexArray) -> IndexArray:

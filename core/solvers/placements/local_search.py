@@ -23,8 +23,6 @@ from ...search.tuned import shipped
 from .random_keys import as_schedule, is_symmetric
 
 Fitness = tuple[int, float]
-SECONDS_PER_OP = 1e-6
-"""To price a start and to offer it."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def solve(search: Search, parameters: Parameters) -> None:
         else:
             walk.start_from(start)
             start = None
-        if search.exhausted() or (search.best is None and not search.has_time_for(SECONDS_PER_OP * walk.ops)):
+        if search.exhausted():
             return
         current, failures = walk.price(), 0
         while failures < patience and not search.exhausted():

@@ -7,32 +7,32 @@ then refine what no keys decode to.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import cycle
 from typing import Any
 
 import numpy as np
 
-from ...base.arrays import IndexArray
-from ...kernels.cost_model import Steps, machine_arrays, new_state, new_steps, no_steps
+from ...base.arrays import BoolArray, FloatArray, IndexArray
+from ...kernels.cost_model import MachineArrays, Steps, machine_arrays, new_state, new_steps, no_steps
+from ...kernels.graph_arrays import GraphArrays
+from ...kernels.metropolis import Walk
+from ...kernels.placements.balanced_cuts import Cuts, weigh_moves
 from ...kernels.placements.group_moves import no_groups, places_of
 from ...kernels.placements.incremental_makespan import new_course
 from ...kernels.placements.lazy_decoder import new_lazy
 from ...kernels.placements.lazy_keys import anneal_keys, price_keys
 from ...kernels.placements.makespans import anneal_sequence
 from ...kernels.placements.random_keys import new_prices
-from ...kernels.placements.sequences import Objective, Walk, run_sequence
+from ...kernels.placements.sequences import Objective, run_sequence
 from ...problem.schedule import Schedule
 from ...search.plans import EXCESS_WEIGHT, objective_of
 from ...search.search import Cancelled, Search
+from ..annealing import Annealing, reweighed
 from .balanced_cuts import BalancedCuts
-from .cooling import Cooling
-from .excess_weights import UncheckedMoves, Weighing, at_once, by_and_by
+from .clusters import groups_in_time
 from .gp_dfs import merge
-from .lazy_keys import has_time_to_decode, seconds_to_decode
-from .move_draws import MoveDraws
-from .op_groups import groups_in_time
+from .lazy_keys import LONGEST_UNSEEN, has_time_to_decode, seconds_to_decode
 from .random_keys import as_schedule
 
 PRICED_AGAIN = 4
@@ -52,9 +52,14 @@ MOVES_PER_OP, LONGER, HOTTER = 4000, 1.3, (10.0, 1.0)
 
 What is much hotter shares out a few large weights, by worse plans in between.
 """
-SECONDS_TO_MERGE = 2e-5
-SECONDS_OF_KEYS = 0.01
-"""Seconds between two looks at the clock, about: keys of a dense graph take milliseconds each."""
+RISE = 1e5
+"""How much heavier an excess gets if it lasts a whole annealing that begins beyond the memory limit."""
+LEAST_UNCHECKED, MOST_UNCHECKED, PAUSE = 8, 2000, 8
+"""How few and how many moves go unchecked at once, and how often none do once the fewest were taken back."""
+SHARE_AS_EVER = 0.2
+"""Of the moves: drawn uniformly, so that none is excluded."""
+SHORTEST = 1e-9
+"""Of the longest transfer: shorter mean runtimes count as this, as weights have to be finite."""
 
 
 class MakespanAnnealing:
@@ -71,9 +76,8 @@ class MakespanAnnealing:
         self.lazy = new_lazy(self.arrays, self.machine, self.places)
         self.order, self.placement = np.empty(self.ops, np.int32), np.zeros(self.ops, np.int32)
         self.keys, self.keys_before = np.empty(0, np.float32), np.empty(self.ops + 1, np.float32)
-        self.move_draws: MoveDraws | None = None
         self.steps = new_steps(self.arrays, devices)
-        self.cooling = Cooling(search)
+        self.annealing = Annealing(search)
         self.seconds_to_decode = seconds_to_decode(self.problem)
         self.start_from_best()
 
@@ -107,7 +111,7 @@ class MakespanAnnealing:
             if fitness < search.best_fitness:
                 self.order[:], self.placement[:] = self.lazy.order, self.state.placement
                 self._offer()
-        self.cooling = Cooling(search)
+        self.annealing = Annealing(search)
         return best is not None
 
     def over_cuts(self) -> None:
@@ -132,7 +136,7 @@ class MakespanAnnealing:
             return
         search.spend(1)
         self._offer()
-        if search.exhausted() or problem.replicate or not search.has_time_for(SECONDS_TO_MERGE * self.ops):
+        if search.exhausted() or problem.replicate:
             return
         search.spend(1)
         device_of = self.placement[cuts.by_level]
@@ -142,28 +146,28 @@ class MakespanAnnealing:
 
     def over_keys(self, share: float, hot: float, cold: float) -> None:
         """Anneal the best keys until a share of the budget that is left is spent."""
-        start = self.cooling.progress()
-        aim = objective_of(self.problem, scale=self._scale())
-        energy = np.inf
-        search = self.search
-        while not search.exhausted() and has_time_to_decode(search, self.seconds_to_decode):
-            if (now := (self.cooling.progress() - start) / max(1 - start, 1e-9)) >= share:
+        aim, energy = objective_of(self.problem, scale=self._scale()), math.inf
+        most = max(1, int(LONGEST_UNSEEN / max(self.seconds_to_decode, 1e-9)))
+        for temperature in self.annealing.temperatures(hot, cold, share=share):
+            if not has_time_to_decode(self.search, self.seconds_to_decode):
                 return
-            first = hot * (cold / hot) ** (now / share)
-            arguments = self.lazy, self.keys, self.keys_before, aim
-            energy = self._anneal(5, anneal_keys, arguments, first, energy)
+            walk = self._walk(temperature, min(most, self.annealing.moves(self.ops)), 5)
+            scratch = self.arrays, self.state, self.lazy, self.keys, self.keys_before
+            energy = anneal_keys(*scratch, aim, self.machine, energy, walk)
+            if self.annealing.spend(walk):
+                self._offer(aim)
 
     def over_cycles(self, hot: float, cold: float) -> None:
         """Anneal some keys, then the sequence of the best schedule anew, for longer each time, until time ends."""
         search, moves = self.search, float(MOVES_PER_OP * self.ops)
         with search.part(evaluations=KEYS_PER_OP * self.ops):
-            self.cooling = Cooling(search)
+            self.annealing = Annealing(search)
             self.over_keys(1.0, hot, cold)
         for hotter in cycle(HOTTER):
             if search.exhausted():
                 return
             with search.part(evaluations=int(moves)):
-                self.cooling = Cooling(search)
+                self.annealing = Annealing(search)
                 self.start_from_best()
                 self.over_sequences(hotter * hot, cold)
             moves *= LONGER
@@ -179,18 +183,22 @@ class MakespanAnnealing:
         _, energy, _, _, runtime = self._run(aim, self.order)
         excess = energy - aim.scale * runtime
         if excess > 0.0:
-            self.cooling = Cooling(self.search, SHARE_OF_LIMIT)
+            self.annealing = Annealing(self.search, SHARE_OF_LIMIT)
             share = min(1.0, LIGHTLY * aim.scale * runtime / excess)
             weight = aim.weight * (share or 1.0)  # against a makespan of nothing, all of it
-            self.over_sequences(hot, cold, by_and_by, weight)
-            self.cooling = Cooling(self.search)
+            self.over_sequences(hot, cold, weight, is_gradual=True)
+            self.annealing = Annealing(self.search)
 
-    def over_sequences(self, hot: float, cold: float, weigh: Weighing = at_once, weight: float = EXCESS_WEIGHT) -> None:
-        """Anneal the present sequence until the budget ends; a weight is what an excess of the limit has at first."""
-        search = self.search
+    def over_sequences(
+        self, hot: float, cold: float, weight: float = EXCESS_WEIGHT, *, is_gradual: bool = False
+    ) -> None:
+        """Anneal the present sequence until the budget ends; a weight is what an excess of the limit has at first.
+
+        It soon forbids an excess, or rises evenly.
+        """
+        search, annealing = self.search, self.annealing
         if search.exhausted():
             return
-        start = self.cooling.progress()
         order = self.order.copy()
         position = np.empty(self.ops, np.int32)
         position[order] = np.arange(self.ops)
@@ -200,28 +208,36 @@ class MakespanAnnealing:
         self.places = self.places._replace(groups=groups_in_time(search), share=share)
         columns = 6 if self.places.groups.first.size else 5
         course = new_course(self.arrays, self.problem.graph.input_order, self.machine)
+        drawn = None
         if course.costs and self.problem.devices > 1:
-            self.move_draws = MoveDraws(self.arrays, self.machine, self.places.allowed, self.state.placement)
-        unchecked = UncheckedMoves(aim.together or not course.has_hubs)
-        while not search.exhausted() and (now := self.cooling.progress()) < 1.0:
-            temperature = hot * (cold / hot) ** ((now - start) / (1.0 - start))
-            present = order, position, self.state.placement
-            before = [values.copy() for values in present] if (moves := unchecked.next()) else []
-            heeded = aim._replace(memory=False) if moves else aim
-            arguments = (self.lazy.due, course), order, position, heeded
-            energy_before = energy
-            energy = self._anneal(columns, anneal_sequence, arguments, temperature, energy, moves)
+            drawn = MoveDraws(self.arrays, self.machine, self.places.allowed, self.state.placement)
+        checks = UncheckedMoves(aim.together or not course.has_hubs)
+        present = order, position, self.state.placement
+        for temperature in annealing.temperatures(hot, cold):
+            unchecked, energy_before = checks.next(), energy
+            before = [values.copy() for values in present] if unchecked else []
+            is_run_whole = aim.memory and not unchecked
+            moves = annealing.moves(self.ops if is_run_whole else self.ops // PRICED_AGAIN)
+            moves = min(moves, unchecked or moves, self.ops if drawn else moves)
+            walk = self._walk(temperature, moves, columns, (0, -math.inf) if unchecked else None)
+            if drawn:
+                drawn.rewrite(walk.draws)
+            heeded, scratch = aim._replace(memory=is_run_whole), (self.lazy.due, course)
+            sequence = self.arrays, self.state, scratch, order, position
+            energy = anneal_sequence(*sequence, heeded, self.machine, energy, walk)
+            if annealing.spend(walk) and not unchecked:
+                self._offer(heeded)
             if aim.memory and not search.exhausted():
-                passed = (self.cooling.progress() - now) / (1.0 - start)
-                weighed, cost, is_within = self._reweigh(aim, order, weigh, passed)
-                if unchecked.keeps(is_within):
+                rise = RISE ** (annealing.passed() - annealing.part) if is_gradual else None
+                weighed, cost, is_within = self._reweigh(aim, order, rise)
+                if checks.keeps(is_within):
                     aim, energy = weighed, cost
                 else:
                     energy = energy_before
                     for values, old in zip(present, before, strict=True):
                         values[:] = old
 
-    def _reweigh(self, aim: Objective, order: Any, weigh: Weighing, passed: float) -> tuple[Objective, float, bool]:
+    def _reweigh(self, aim: Objective, order: Any, rise: float | None) -> tuple[Objective, float, bool]:
         """Weigh the excess more if the present sequence has any, else less; offer it if it is the best."""
         self.search.spend(1)
         _, energy, excess, _, runtime = self._run(aim, order)
@@ -229,7 +245,7 @@ class MakespanAnnealing:
         if is_within and (0, runtime) < self.search.best_fitness:
             self.order[:], self.placement[:] = order, self.state.placement
             self._offer(aim)
-        weight = weigh(aim.weight, not is_within, passed)
+        weight = reweighed(aim.weight, not is_within, *(rise, 1 / rise, 0.0) if rise else ())
         penalty = (energy - aim.scale * runtime) * weight / aim.weight
         return aim._replace(weight=weight), penalty + aim.scale * runtime, is_within
 
@@ -254,37 +270,10 @@ class MakespanAnnealing:
         steps = steps or no_steps()
         return run_sequence(self.arrays, self.state, self.lazy.due, order, aim, self.machine, np.inf, steps)
 
-    def _anneal(
-        self,
-        columns: int,
-        kernel: Callable[..., float],
-        arguments: tuple[Any, ...],
-        temperature: float,
-        energy: float,
-        unchecked: int = 0,
-    ) -> float:
-        """Make some moves at one temperature, offer the best, and return what the present schedule costs."""
-        search = self.search
-        is_run_whole = kernel is anneal_keys or (self.aim.memory and not unchecked)
-        moves = self.cooling.moves(self.ops if is_run_whole else self.ops // PRICED_AGAIN)
-        if unchecked:
-            moves = min(moves, unchecked)
-        if kernel is anneal_keys:
-            moves = min(moves, max(1, int(SECONDS_OF_KEYS / max(self.seconds_to_decode, 1e-9))))
-        if self.move_draws:
-            moves = min(moves, self.ops)
-        excess, value = (0, -math.inf) if unchecked else search.best_fitness
-        best = np.array([min(excess, 2**62), value], np.float64)
-        before = best.copy()
-        draws = search.rng.random((moves, columns))
-        if self.move_draws:
-            self.move_draws.rewrite(draws)
-        walk = Walk(temperature, energy, draws, best, self.order, self.placement, self.places)
-        energy = kernel(self.arrays, self.state, *arguments, self.machine, walk)
-        search.spend(moves)
-        if tuple(best) < tuple(before):
-            self._offer(arguments[-1])
-        return energy
+    def _walk(self, temperature: float, moves: int, columns: int, best: tuple[float, float] | None = None) -> Walk:
+        """Return moves to make, with room for the best sequence that they meet."""
+        kept = self.order, self.placement
+        return self.annealing.walk(temperature, (moves, columns), kept, self.places, best)
 
     def _offer(self, aim: Objective | None = None) -> None:
         """Offer the sequence in `order` and `placement` as a schedule."""
@@ -294,3 +283,71 @@ class MakespanAnnealing:
         self.state.placement[:] = present
         items, targets = self.steps.items[:count], self.steps.targets[:count]
         self.search.offer(as_schedule(self.arrays.producer, self.placement, items, targets))
+
+
+class UncheckedMoves:
+    """How many moves are made before their memory is looked at, which takes several times as long as their makespan.
+
+    While the limit is kept some are, and all of them are taken back if it no longer is. There are twice as many each
+    time that it still is, else half as many; if they were the fewest, the memory of each move is looked at for a while.
+    """
+
+    def __init__(self, are_priced: bool) -> None:
+        self.are_priced, self.size, self.pause, self.made, self.is_within = are_priced, LEAST_UNCHECKED, 0, 0, False
+
+    def next(self) -> int:
+        """Return how many moves are next, or 0 if the memory of each is looked at."""
+        self.made = self.size if self.are_priced and self.is_within and not self.pause else 0
+        self.pause = max(0, self.pause - 1)
+        return self.made
+
+    def keeps(self, is_within: bool) -> bool:
+        """Whether the moves last made are kept, given whether the limit is after them."""
+        is_kept = is_within or not self.made
+        if not is_kept and self.size == LEAST_UNCHECKED:
+            self.pause = PAUSE
+        elif self.made:
+            self.size = min(2 * self.size, MOST_UNCHECKED) if is_kept else self.size // 2
+        self.is_within = is_within or not is_kept
+        return is_kept
+
+
+class MoveDraws:
+    """Rewrites the draws of an annealing of sequences, so that moves which send less are drawn more often.
+
+    The weights of all moves are found anew once as many moves were drawn as there are ops.
+    """
+
+    def __init__(self, arrays: GraphArrays, machine: MachineArrays, allowed: BoolArray, placement: IndexArray) -> None:
+        self.arrays, self.machine, self.allowed, self.placement = arrays, machine, allowed, placement
+        ops, devices = machine.times.shape
+        readers = np.zeros((len(arrays.tensor_size), devices), np.int32)
+        self.cuts = Cuts(placement, readers, np.empty((0, devices)), np.empty(0, np.int32))
+        longest = machine.latency.max() + arrays.tensor_size.max(initial=0) * machine.per_byte.max()
+        self.mean = max(float(arrays.runtime.mean()), SHORTEST * float(longest), 1e-300)
+        self.weights, self.sums = np.empty((ops, devices)), np.empty(0)
+        self.drawn = ops
+
+    def rewrite(self, draws: FloatArray) -> None:
+        """Let rows of uniform draws, as `anneal_sequence` takes them, stand for ops and devices drawn by weight."""
+        if self.drawn >= len(self.placement):
+            self._weigh()
+            self.drawn = 0
+        self.drawn += len(draws)
+        ops, devices = self.weights.shape
+        cell = np.searchsorted(self.sums, draws[:, 0] * self.sums[-1], side="right")
+        op, device = np.divmod(np.minimum(cell, ops * devices - 1), devices)
+        away = (device - self.placement[op]) % devices
+        draws[:, 0] = (op + 0.5) / ops
+        draws[:, 1] = 0.5 * draws[:, 1] + np.where(away == 0, 0.5, 0.0)
+        draws[:, 2] = np.where(away == 0, draws[:, 2], (away - 0.5) / (devices - 1))
+
+    def _weigh(self) -> None:
+        """Find the sums of the weights: in all, half of those of a uniform draw are for an op's own device."""
+        ops, devices = self.weights.shape
+        weigh_moves(self.arrays, self.machine, self.cuts, self.mean, self.weights)
+        uniform = np.where(self.allowed, 1.0 / (devices - 1), 0.0)
+        uniform[np.arange(ops), self.placement] = 1.0
+        self.weights *= uniform
+        share = (1 - SHARE_AS_EVER) / self.weights.sum()
+        self.sums = (share * self.weights + SHARE_AS_EVER / (2 * ops) * uniform).cumsum()

@@ -15,16 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from ...base.arrays import IndexArray
+from ...base.arrays import FloatArray, IndexArray
 from ...bounds.bounds import MIN_CUT_WORK_SHARED, lower_bound, min_cuts
 from ...bounds.order_proofs import Precedences
 from ...bounds.refutations import Refutations
 from ...bounds.split_buffers import split_buffers
+from ...graph.graph import CostGraph
 from ...kernels.cost_model import NO_LIMIT, machine_arrays, new_steps
-from ...kernels.graph_arrays import graph_arrays, most_transfers
+from ...kernels.graph_arrays import GraphArrays, graph_arrays, most_transfers
 from ...kernels.orders.order_memory import memory_of_steps
 from ...kernels.placements.group_moves import no_groups, places_of
 from ...kernels.placements.incremental_peak import (
+    Lifetimes,
     Scale,
     Sequence,
     new_lifetimes,
@@ -32,7 +34,7 @@ from ...kernels.placements.incremental_peak import (
     read_transfers,
     write_transfers,
 )
-from ...kernels.placements.incremental_peak_moves import MOST_MOVES, PeakWalk, anneal_lifetimes
+from ...kernels.placements.incremental_peak_moves import MOST_MOVES, anneal_lifetimes
 from ...kernels.placements.placement_beam import extend_beam, new_choices, new_states, start_beam, trace_beam
 from ...kernels.placements.placing import Limits
 from ...kernels.placements.routes import new_route
@@ -42,18 +44,15 @@ from ...problem.residents import model_of
 from ...problem.schedule import Schedule
 from ...search.plans import Plans
 from ...search.search import Cancelled, Search
+from ..annealing import Annealing
 from ..orders import order_search
 from ..orders.baselines import kahn_order
-from ..orders.order_search import LARGEST_RELATED, SECONDS_TO_RELATE
-from .cooling import Cooling
+from ..orders.order_search import LARGEST_RELATED, seconds_to_relate
 from .lazy_keys import LazyChromosomes, seconds_to_spread, start_keys
-from .move_draws import PeakDraws
 from .random_keys import as_schedule
 
 SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_SPREADS, SHARE_OF_CUTS, SHARE_OF_OTHERS = 0.2, 0.15, 0.1, 0.05, 0.1
-LEAST_PROOFS, MOST_PROOFS, PROOF_OPS_PER_SECOND = 0.05, 0.3, 60
-"""Shares of the time for proofs: the larger the graph, the more moves it needs, and the less its proofs reach. More
-than two devices, of which each has its share of what they raise, and graphs whose buffers are split have the least."""
+SHARE_OF_PROOFS = 0.1
 LEAST_SAVED = 0.5
 """Of what several devices may save of the peak on one: an order along which beams save less is one of bad luck."""
 COLD_OPS, WARMEST = 1000, 10.0
@@ -85,7 +84,7 @@ class LeastPeak:
         self.arrays, self.machine = machine_arrays(self.problem)
         self.own = self.arrays if self.model is self.graph else graph_arrays(self.model, self.devices)
         self.lifetimes = new_lifetimes(self.arrays, self.machine)
-        self.cooling = Cooling(search, share)
+        self.annealing = Annealing(search, share)
         self.places = places_of(self.problem.rules.group, self.problem.rules.allowed, no_groups())
         self.is_free = self.model is self.graph and bool(self.places.allowed.all()) and self.are_alone()
         assert search.best is not None and search.best_simulation is not None
@@ -129,7 +128,7 @@ class LeastPeak:
 
     def progress(self) -> float:
         """Return the share of the budget spent."""
-        return self.cooling.progress()
+        return self.annealing.progress()
 
     def must_stop(self) -> bool:
         """Whether the goal is met or the budget spent."""
@@ -158,8 +157,8 @@ class LeastPeak:
         """
         search = self.search
         problem = Problem(self.model, "memory")
-        evaluations = max(1.0, share * self.cooling.evaluations)
-        until = time.monotonic() + share * self.cooling.seconds
+        evaluations = max(1.0, share * self.annealing.evaluations)
+        until = time.monotonic() + share * self.annealing.seconds
         with search.on(problem, evaluations=evaluations, until=until, lower_bound=lower_bound(problem)) as one:
             one.offer_order(start)
             order_search.solve(one, order_search.Parameters())
@@ -191,20 +190,18 @@ class LeastPeak:
             cuts = min_cuts(self.buffers, order, memory, self.bound - present, **limits)
             for term, _ in cuts:
                 self._share_bound(term + present)
-        share = LEAST_PROOFS
-        if self.devices == 2 and self.buffers is self.graph.buffers:
-            share = min(MOST_PROOFS, max(LEAST_PROOFS, PROOF_OPS_PER_SECOND * self.cooling.seconds / ops))
-        if self.must_stop() or ops > LARGEST_RELATED or not search.has_time_for(ops**3 * SECONDS_TO_RELATE / share):
+        seconds = seconds_to_relate(ops) / SHARE_OF_PROOFS
+        if self.must_stop() or ops > LARGEST_RELATED or not search.has_time_for(seconds):
             return
         precedences = Precedences(self.buffers, order, memory)
-        stop = self._stop_after(share, lambda: precedences.flows >= self.cooling.evaluations)  # take about as long each
+        stop = self._stop_after(SHARE_OF_PROOFS, lambda: precedences.flows >= self.annealing.evaluations)
         high = min(int(memory.max()), self.devices * self.peak - present)
         for bound in Refutations(precedences).bounds(self.bound - present, high, stop):
             self._share_bound(bound + present)
 
     def _stop_after(self, share: float, is_enough: Callable[[], bool] = lambda: False) -> Callable[[], bool]:
         """Return what says whether to stop: after a share of the time from now on, or if something is enough."""
-        latest = min(self.search.deadline, time.monotonic() + share * self.cooling.seconds)
+        latest = min(self.search.deadline, time.monotonic() + share * self.annealing.seconds)
         return lambda: self.must_stop() or is_enough() or self.search.is_past(latest)
 
     def search_placements(self, order: Any, share: float = SHARE_OF_BEAMS) -> None:
@@ -266,24 +263,23 @@ class LeastPeak:
         if self.must_stop():
             return
         present, found = self._best_sequence(), self._best_sequence()
-        start, work, least = self.progress(), self._work_per_move(), self.peak
+        annealing, work, least = self.annealing, self._work_per_move(), self.peak
         steeper, priced, offered, scale = 0, -math.inf, search.evaluations, Scale(0.0, 1.0, self.scaled)
         aimed = PeakDraws(self.problem.graph, self.arrays, self.lifetimes, present)
-        while not self.must_stop():
-            part = (self.progress() - start) / (1.0 - start)
-            stage = STEEPER[min(len(STEEPER) - 1, int(part * len(STEEPER)))]
+        for temperature in annealing.temperatures(hot, cold):
+            if self.peak <= self.goal:
+                break
+            stage = STEEPER[min(len(STEEPER) - 1, int(annealing.part * len(STEEPER)))]
             if stage != steeper or search.evaluations - priced > MOST_MOVES:
                 steeper, scale = stage, Scale((1.0 - 1.0 / stage) * least, max(1.0, float(least)), self.scaled)
                 price_lifetimes(self.arrays, self.lifetimes, present, scale)
                 search.spend(1)
                 priced = search.evaluations
-            temperature = steeper * hot * (cold / hot) ** part
-            moves = self.cooling.moves(work)
-            draws = search.rng.random((moves, 6))
-            aimed.rewrite(draws, AIMED * (1.0 - part))
-            walk = PeakWalk(scale, temperature, draws, self.places, self.machine.first_home)
-            least = anneal_lifetimes(self.arrays, self.lifetimes, present, walk, least, found)
-            search.spend(moves)
+            walk = annealing.walk(steeper * temperature, (annealing.moves(work), 6), found, self.places, (0, least))
+            aimed.rewrite(walk.draws, AIMED * (1.0 - annealing.part))
+            anneal_lifetimes(self.arrays, self.lifetimes, present, scale, self.machine.first_home, walk)
+            annealing.spend(walk)
+            least = int(walk.found[1])
             if least < self.peak and (least <= self.goal or search.evaluations - offered >= ops):
                 offered = search.evaluations
                 self._offer_sequence(found)
@@ -386,7 +382,7 @@ class _Beams:
         stretch = max(1, CELLS_PER_CALL // (size * self.slots))
         start_beam(*beam)
         count = 1
-        is_timed = math.isinf(peaks.cooling.evaluations)
+        is_timed = math.isinf(peaks.annealing.evaluations)
         for first in range(0, graph.num_ops, stretch):
             if search.exhausted() or (is_timed and peaks.progress() >= self.share):
                 return False
@@ -404,3 +400,42 @@ class _Beams:
         else:
             peaks._offer_sequence(peaks._sequence(self.route.order, placement, items, targets))
         return True
+
+
+class PeakDraws:
+    """Rewrites the draws of an annealing for the peak, so that ops which fill the fullest places are drawn more often.
+
+    An op's weight is the square root of what the tensors that it makes or reads, its own bytes and its workspace add
+    to, each with the penalties of all places where it is held: without the root few ops would have all draws. A view is
+    what it is a view of, which is held as long as any of its views. The weights are found anew once as many moves were
+    drawn as there are ops.
+    """
+
+    def __init__(self, graph: CostGraph, arrays: GraphArrays, lifetimes: Lifetimes, sequence: Sequence) -> None:
+        self.arrays, self.penalty, self.sequence, self.root = arrays, lifetimes.present.penalty, sequence, graph.root
+        self.reader = np.repeat(np.arange(len(arrays.runtime)), np.diff(arrays.input_ptr))
+        self.sums, self.drawn = np.empty(0), len(arrays.runtime)
+
+    def rewrite(self, draws: FloatArray, share: float) -> None:
+        """Let the first of each row of uniform draws stand for an op, drawn by weight."""
+        ops = len(self.arrays.runtime)
+        if self.drawn >= ops:
+            weights = self._weights()
+            self.sums = (share * weights / max(float(weights.sum()), 1e-300) + (1 - share) / ops).cumsum()
+            self.drawn = 0
+        self.drawn += len(draws)
+        op = np.searchsorted(self.sums, draws[:, 0] * self.sums[-1], side="right")
+        draws[:, 0] = (np.minimum(op, ops - 1) + 0.5) / ops
+
+    def _weights(self) -> FloatArray:
+        g, place, ops = self.arrays, self.sequence.position, len(self.arrays.runtime)
+        until = np.concatenate(((0.0,), self.penalty.cumsum()))
+        first = place[g.producer]
+        last = np.where(g.is_final, ops - 1, first)
+        np.maximum.at(last, g.inputs, place[self.reader])
+        np.maximum.at(last, self.root, last)
+        filled = (g.tensor_size * (until[last + 1] - until[first]))[self.root]
+        made = np.bincount(g.producer, filled, ops)
+        read = np.bincount(self.reader, filled[g.inputs], ops)
+        weights: FloatArray = np.sqrt(made + read + g.persistent * until[-1] + g.workspace * self.penalty[place])
+        return weights

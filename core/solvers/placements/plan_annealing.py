@@ -6,38 +6,45 @@ random orders placed where each op ends first, and from random placements, each 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ...base.arrays import IndexArray
-from ...bounds.machine_bounds import EdgeCosts
+from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
+from ...bounds.machine_bounds import EdgeCosts, possible_times
 from ...kernels.placements.group_moves import no_groups
-from ...kernels.placements.plans import EARLY, LATE, Cost, Plan, PlanWalk, Returns, anneal_plan
+from ...kernels.placements.plans import EARLY, LATE, Bunches, Cost, Plan, Returns, anneal_plan
 from ...kernels.placements.sequences import Objective
 from ...problem.residents import first_home, model_of
 from ...search.parameters import Parameters
-from ...search.plans import EXCESS_WEIGHT, Plans, objective_of
+from ...search.plans import Plans, objective_of
 from ...search.search import Search
+from ..annealing import Annealing, reweighed
 from ..orders.lpmf import greedy_order
 from . import gp_dfs
-from .cooling import Cooling
+from .clusters import LARGEST_GROUP, Clusters, clusters_in_time, moving_groups
 from .first_fit_devices import filled_placements
-from .op_groups import LARGEST_GROUP, hierarchy_in_time, moving_groups
+from .insertion import MOST_OPS, RULES, place_ready_ops
 from .ranks import upward_ranks
-from .ready_ops import MOST_OPS, RULES, place_ready_ops
-from .repair import Relief
 
 MOVES_PER_OP = 200
 GROWTH = 1.15
 HOTTEST, HOT_BY_OPS, COOLING = 0.1, 0.6, 0.01
-MOST_STEPS_PER_CALL = 2_000_000
 RANDOM_ORDERS = 4
 """What is placed along them may be better balanced, and hold less, than by rank or in the input order."""
-SHARE_OF_RELIEF, SHARE_OF_ONE = 0.5, 0.4
+SHARE_OF_REPAIR, SHARE_OF_ONE = 0.5, 0.4
 WITHOUT, WITH_HOMES, WITH_LIMITS = 0.1, 0.3, 0.7
 """Of the moves those of a whole group: with neither limits nor homes of weights, with homes, and with limits."""
-HEAVIER, LIGHTER, HEAVIEST = 1.5, 0.9, 1e6
+
+PRICED = 12
+LEAST_SHARE = 1 / 24
+"""Of the excess: what a group frees, unless none does; smaller ones take as long to try."""
+LEAST_LONGER = 1e-6
+"""Of the makespan: moves that take less, or that make it shorter, differ by what they free."""
+NEARLY = 0.5
+MOST_PAIRS = 20_000_000
+NOBODY = -1
 
 
 class PlanAnnealing:
@@ -47,11 +54,11 @@ class PlanAnnealing:
         self.search, self.plans = search, Plans(search.problem)
         self.ops = search.problem.graph.num_ops
         self.hot = min(HOTTEST, max(hot, HOT_BY_OPS / self.ops))
-        self.cooling = Cooling(search)
+        self.annealing = Annealing(search)
         self.best_order = np.arange(self.ops, dtype=np.int32)
         self.best_placement, self.best_lead = np.zeros(self.ops, np.int32), np.zeros(self.ops, np.int32)
         self.leads = (EARLY, LATE) if self.plans.machine.beside else (EARLY,)
-        self.groups = hierarchy_in_time(search) if search.problem.task == "runtime" else None
+        self.groups = clusters_in_time(search) if search.problem.task == "runtime" else None
         self.is_tight = self.groups is not None and self.plans.may_exceed
         has_homes = first_home(search.problem.graph) < self.ops
         self.bunches = WITH_LIMITS if self.is_tight else WITH_HOMES if has_homes else WITHOUT
@@ -88,7 +95,7 @@ class PlanAnnealing:
         self._offer_ready_ops()
         if self.search.best is None:
             self.search.offer_order(problem.graph.input_order)
-        self._offer_relieved(starts)
+        self._offer_repaired(starts)
         self.take_best()
         self._offer_filled()
 
@@ -100,29 +107,29 @@ class PlanAnnealing:
         best = None if self.search.best is None else self.search.best.op_order()
         return [order for order in (best, greedy) if order is not None]
 
-    def _offer_relieved(self, starts: list[tuple[Plan, IndexArray]]) -> None:
+    def _offer_repaired(self, starts: list[tuple[Plan, IndexArray]]) -> None:
         """Offer what becomes of starts that exceed the limits when ops leave full devices, the best first."""
         search, plans = self.search, self.plans
         if self.groups is None or not self.is_tight or search.exhausted():
             return
-        relief = Relief(search, plans, self.groups)
+        repair = Repair(search, plans, self.groups)
         left: list[tuple[int, int, Plan, IndexArray]] = []
 
-        def relieve(plan: Plan, placement: IndexArray, share: float) -> None:
+        def mend(plan: Plan, placement: IndexArray, share: float) -> None:
             with search.part(share):
-                placement = relief.relieved(plan, placement)
+                placement = repair.repaired(plan, placement)
             self._offer(plan, placement)
             left.append((plans.price(plan, placement)[1].excess, len(left), plan, placement))
 
         priced = [plans.price(plan, placement)[1] for plan, placement in starts]
-        with search.part(SHARE_OF_RELIEF):
+        with search.part(SHARE_OF_REPAIR):
             for at in sorted(range(len(starts)), key=lambda n: (self._with_excess(priced[n]), n)):
                 if search.exhausted():
                     break
                 if search.best_fitness > (0, priced[at].runtime):  # else it is slower before anything has left
-                    relieve(*starts[at], SHARE_OF_ONE)
+                    mend(*starts[at], SHARE_OF_ONE)
         if left and search.best_fitness[0] and not search.exhausted():
-            relieve(*min(left)[2:], SHARE_OF_RELIEF)
+            mend(*min(left)[2:], SHARE_OF_REPAIR)
 
     def _with_excess(self, cost: Cost) -> float:
         """Return a makespan, longer by the share of a limit by which a plan exceeds them."""
@@ -156,7 +163,7 @@ class PlanAnnealing:
     def take_best(self) -> None:
         """Take the plan of the best schedule known, with the lead that makes it cheapest."""
         assert self.search.best is not None
-        self.cooling = Cooling(self.search)
+        self.annealing = Annealing(self.search)
         self.best_order[:] = self.plans.homes_first(self.search.best.op_order())
         self.best_placement[:] = self.search.best.placement(self.plans.graph)
         prices = []
@@ -177,14 +184,10 @@ class PlanAnnealing:
         aim = objective_of(search.problem, max(cost.peak, 1), 1.0 / max(search.lower_bound, 1e-9))
         plans.aim = aim
         _, cost = plans.price(plan, placement)
-        energy, made, length = cost.energy, 0, MOVES_PER_OP * self.ops * GROWTH**number
-        start = self.cooling.progress()
-        while made < length and not search.exhausted():
-            spent = (self.cooling.progress() - start) / max(1e-9, 1.0 - start)
-            share = min(1.0, max(made / length, spent))
-            moves = int(min(length - made + 1, self.cooling.moves(self.ops), MOST_STEPS_PER_CALL))
-            energy = self._walk(plan, aim, self.hot * COOLING**share, energy, moves)
-            made += moves
+        energy, length = cost.energy, MOVES_PER_OP * self.ops * GROWTH**number
+        for temperature in self.annealing.temperatures(self.hot, COOLING * self.hot, moves=length):
+            moves = int(min(length - self.annealing.made + 1, self.annealing.moves(self.ops)))
+            energy = self._walk(plan, aim, temperature, energy, moves)
             if self.is_tight and not search.exhausted():
                 aim, energy = self._reweighed(plan, aim)
 
@@ -193,8 +196,7 @@ class PlanAnnealing:
         plans = self.plans
         self.search.spend(1)
         _, cost = plans.price(plan, plans.scratch.placement)
-        factor = HEAVIER if cost.excess else LIGHTER
-        weight = min(max(EXCESS_WEIGHT, aim.weight * factor), HEAVIEST)
+        weight = reweighed(aim.weight, cost.excess > 0)
         if weight != aim.weight:
             plans.aim = aim = aim._replace(weight=weight)
             _, cost = plans.price(plan, plans.scratch.placement)
@@ -216,18 +218,13 @@ class PlanAnnealing:
         return draws.argmax(axis=1)[rules.group].astype(np.int32)
 
     def _walk(self, plan: Plan, aim: Any, temperature: float, energy: float, moves: int) -> float:
-        search, plans = self.search, self.plans
-        excess, value = search.best_fitness
-        best = np.array([min(excess, 2**62), value], np.float64)
-        before = best.copy()
-        leads = bool(aim.memory and plans.machine.beside)
-        draws = search.rng.random((moves, 6))
+        plans, annealing = self.plans, self.annealing
         kept = self.best_order, self.best_placement, self.best_lead
-        bunches = self.bunches, self._returns()
-        walk = PlanWalk(temperature, energy, draws, best, *kept, leads, *bunches)
-        energy = anneal_plan(plans.arrays, plans.machine, plans.scratch, plan, plans.steps, self.places, aim, walk)
-        search.spend(moves)
-        if tuple(best) < tuple(before):
+        bunches = Bunches(self.bunches, self._returns(), bool(aim.memory and plans.machine.beside))
+        walk = annealing.walk(temperature, (moves, 6), kept, self.places)
+        arrays = plans.arrays, plans.machine, plans.scratch
+        energy = anneal_plan(*arrays, plan, plans.steps, aim, bunches, energy, walk)
+        if annealing.spend(walk):
             present = plans.scratch.placement.copy()
             self._offer(plans.plan(self.best_order, self.best_lead), self.best_placement, counted=True)
             plans.scratch.placement[:] = present
@@ -250,3 +247,191 @@ class PlanAnnealing:
         self.search.spend(not counted)
         if schedule is not None:
             self.search.offer(schedule)
+
+
+class _Priced(NamedTuple):
+    """What a placement costs: bytes above the limits, makespan, and the peak of each device.
+
+    Those bytes are of the peaks of all devices and, so that of two equal peaks either may go first, of the mean step.
+    """
+
+    excess: float
+    runtime: float
+    peaks: IntArray
+
+
+class _Held(NamedTuple):
+    """What is held on a device at its peak.
+
+    Shape `(buffers,)` each: bytes, and the places in the hierarchy's order of who made it there, of the first and of
+    the last who reads it there later; `NOBODY` if it was sent, if nobody does, and if it is to stay.
+    """
+
+    size: FloatArray
+    maker: IntArray
+    first: IntArray
+    last: IntArray
+
+
+class Repair:
+    """Moves groups of ops off devices that exceed their limits, those that free most for the least time.
+
+    One device alone, and list schedulers, give plans that are fast and too large. What is held on the fullest device at
+    its peak is freed if its maker leaves, or all who read it later: of the groups of ops for which that frees most
+    bytes per microsecond that moving them should take, some are priced, and the best one goes.
+    """
+
+    def __init__(self, search: Search, plans: Plans, groups: Clusters) -> None:
+        self.search, self.plans = search, plans
+        self.problem, self.graph = search.problem, search.problem.graph
+        self.groups = groups
+        self.place = np.empty(self.graph.num_ops, np.int64)
+        self.place[self.groups.ops] = np.arange(self.graph.num_ops)
+        self.limits = np.array([np.inf if limit is None else limit for limit in self.problem.memory_limits])
+        self.times = possible_times(self.problem)
+        self.count = 0
+        self.reads = np.repeat(np.arange(self.graph.num_tensors), np.diff(self.graph.consumers[0]))
+
+    def repaired(self, plan: Plan, placement: IndexArray) -> IndexArray:
+        """Return a placement that exceeds the limits less, not at all if that is found, for the order of a plan."""
+        present = self._price(plan, placement)
+        while present.excess and not self.search.exhausted():
+            self._price(plan, placement)  # for its steps, which those tried since have overwritten
+            device = int((present.peaks / self.limits).argmax())
+            freed = self._freed(self._held_on(device, placement), placement == device)
+            over = float(present.peaks[device] - self.limits[device])
+            for least in (LEAST_SHARE * over, 1.0):
+                moves = self._promising(np.where(freed >= least, freed, 0.0), over, device, placement, present.peaks)
+                found = self._best_of(moves, plan, placement, present)
+                if found is not None:
+                    break
+            else:
+                return placement
+            placement, present = found
+        return placement
+
+    def _best_of(
+        self, moves: list[IndexArray], plan: Plan, placement: IndexArray, present: _Priced
+    ) -> tuple[IndexArray, _Priced] | None:
+        """Make the one of some moves that takes least time for what it frees, then those that are nearly as good."""
+        values = [0.0 if self.search.exhausted() else self._value(present, self._price(plan, m)) for m in moves]
+        ranked = sorted(range(len(moves)), key=lambda n: (-values[n], n))
+        if not ranked or values[ranked[0]] == 0.0:
+            return None
+        least, found = NEARLY * values[ranked[0]], None
+        for at in ranked:
+            if values[at] < least or self.search.exhausted():
+                break
+            moved = np.where(moves[at] != placement, moves[at], placement if found is None else found[0])
+            priced = self._price(plan, moved)
+            if self._value(present if found is None else found[1], priced) >= least:
+                found = moved, priced
+                if not priced.excess:
+                    break
+        return found
+
+    def _value(self, before: _Priced, after: _Priced) -> float:
+        """Return the bytes that a move frees per microsecond by which it makes a plan longer; 0 if it frees none."""
+        longer = max(after.runtime - before.runtime, LEAST_LONGER * before.runtime, 1e-9)
+        return max(0.0, before.excess - after.excess) / longer
+
+    def _price(self, plan: Plan, placement: IndexArray) -> _Priced:
+        self.search.spend(1)
+        self.count, cost = self.plans.price(plan, placement)
+        if not np.isfinite(cost.runtime):
+            return _Priced(np.inf, np.inf, np.zeros_like(self.plans.scratch.peak))
+        peaks, memory = self.plans.scratch.peak.copy(), self.plans.scratch.memory[: self.count]
+        over = np.maximum(0.0, peaks - self.limits).sum()
+        lasting = np.maximum(0.0, memory - self.limits[self.plans.steps[1].targets[: self.count]]).mean()
+        return _Priced(float(over + lasting), cost.runtime, peaks)
+
+    def _held_on(self, device: int, placement: IndexArray) -> _Held:
+        """Return what the plan that was priced last holds on a device when that is fullest."""
+        graph, arrays = self.graph, self.plans.arrays
+        began, ends, now = self._times_on(device)
+        here = placement[graph.tensor_producer] == device
+        there = (began <= now) & ~graph.is_control
+        root = np.where(here, graph.root, np.arange(graph.num_tensors))
+        readers = graph.consumers[1]
+        later = ends[readers] >= now
+        by_here = later & (placement[readers] == device)
+        first, last = np.full(graph.num_tensors, NOBODY), np.full(graph.num_tensors, NOBODY)
+        np.maximum.at(last, root[self.reads[by_here]], self.place[readers[by_here]])
+        first[last >= 0] = graph.num_ops
+        np.minimum.at(first, root[self.reads[by_here]], self.place[readers[by_here]])
+        stays = _any_of(root, graph.is_final & here)
+        first[stays] = NOBODY
+        is_read = _any_of(root, np.bincount(self.reads[later & (by_here | here[self.reads])], minlength=len(root)) > 0)
+        is_held = there & (is_read | stays) & (root == np.arange(len(root)))
+        buffers = np.flatnonzero(is_held & (np.arange(graph.num_tensors) < self.plans.machine.first_resident))
+        buffers = buffers[np.argsort(-arrays.tensor_size[buffers], kind="stable")]
+        buffers = buffers[: MOST_PAIRS // len(self.groups.first)]
+        maker = np.where(here[buffers], self.place[graph.tensor_producer[buffers]], NOBODY)
+        return _Held(graph.tensor_size[buffers].astype(np.float64), maker, first[buffers], last[buffers])
+
+    def _times_on(self, device: int) -> tuple[FloatArray, FloatArray, float]:
+        """Return since when each tensor is on a device, when each op ends, and when the device is fullest."""
+        graph, steps, scratch = self.graph, self.plans.steps[1], self.plans.scratch
+        items, targets = steps.items[: self.count], steps.targets[: self.count]
+        start, end = steps.start[: self.count], steps.end[: self.count]
+        is_op, is_here = items >= 0, targets == device
+        ends = np.zeros(graph.num_ops)
+        ends[items[is_op]] = end[is_op]
+        op_start = np.full(graph.num_ops, np.inf)
+        op_start[items[is_op & is_here]] = start[is_op & is_here]
+        began = op_start[graph.tensor_producer]
+        sent = ~is_op & is_here
+        began[~items[sent]] = start[sent]
+        memory = np.where(is_here, scratch.memory[: self.count], -1)
+        return began, ends, float(start[int(memory.argmax())])
+
+    def _freed(self, held: _Held, here: BoolArray) -> FloatArray:
+        """Return the bytes that are freed if a group leaves, shape `(groups,)`."""
+        groups = self.groups
+        first, last = groups.first[:, None], groups.last[:, None]
+        leaves = (held.maker >= first) & (held.maker < last) | (held.first >= first) & (held.last < last)
+        stays = _summed(np.where(here, self.graph.persistent, 0)[groups.ops])
+        freed: FloatArray = leaves @ held.size + stays[groups.last] - stays[groups.first]
+        return freed
+
+    def _promising(
+        self, freed: FloatArray, over: float, device: int, placement: IndexArray, peaks: IntArray
+    ) -> list[IndexArray]:
+        """Return placements in which a group has left a device, those first that should free most for their time."""
+        groups, found = self.groups, []
+        here = (placement == device)[groups.ops]
+        inside = _summed(here)
+        freed = np.where(inside[groups.last] > inside[groups.first], freed, 0.0)
+        for other in np.flatnonzero(np.isfinite(self.times).any(axis=0)).tolist():
+            if other == device:
+                continue
+            longer = self.times[groups.ops, other] - np.where(here, self.times[groups.ops, device], 0.0)
+            total = _summed(np.where(here & np.isfinite(longer), longer, 0.0))
+            takes = np.maximum(0.0, total[groups.last] - total[groups.first]) + groups.exchange
+            fits = (freed > 0) & (freed <= self.limits[other] - peaks[other])
+            value = np.where(fits, np.minimum(freed, over) / np.maximum(takes, 1e-9), 0.0)
+            best = np.argpartition(-value, min(PRICED, len(value) - 1))[:PRICED]
+            found += [(float(value[group]), int(group), other) for group in best if value[group] > 0]
+        found.sort(key=lambda move: (-move[0], move[1:]))
+        return [self._moved(placement, device, group, other) for _, group, other in found[:PRICED]]
+
+    def _moved(self, placement: IndexArray, device: int, group: int, other: int) -> IndexArray:
+        """Return a placement with the ops of a group elsewhere, of those on a device that may be there."""
+        rules, ops = self.problem.rules, self.groups.ops[self.groups.first[group] : self.groups.last[group]]
+        leaders = np.unique(rules.group[ops[placement[ops] == device]])
+        moves = np.zeros(self.graph.num_ops, bool)
+        moves[leaders[rules.allowed[leaders, other]]] = True
+        moved: IndexArray = np.where(moves[rules.group], other, placement).astype(np.int32)
+        return moved
+
+
+def _any_of(root: IndexArray, chosen: BoolArray) -> BoolArray:
+    """Return whether any tensor of those that share a buffer is chosen, at the place of the one that they share."""
+    found = np.zeros(len(root), bool)
+    found[root[chosen]] = True
+    return found
+
+
+def _summed(values: NDArray[Any]) -> FloatArray:
+    """Return the sums up to each place, 0 first."""
+    return np.concatenate(([0.0], np.cumsum(values, dtype=np.float64)))

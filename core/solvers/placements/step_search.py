@@ -15,16 +15,15 @@ from ...base.errors import UsageError
 from ...kernels.cost_model import machine_arrays, new_state
 from ...kernels.paths import path_ends
 from ...kernels.placements.group_moves import places_of
-from ...kernels.placements.step_moves import DRAWS, Edit, Scene, StepWalk, anneal_steps, new_plan, run_plan
+from ...kernels.placements.step_moves import Edit, Scene, anneal_steps, new_plan, run_plan
 from ...problem.problem import Problem
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.plans import objective_of
 from ...search.search import Search
+from ..annealing import Annealing, reweighed
 from . import filled_devices, first_fit_devices
-from .cooling import Cooling
-from .excess_weights import at_once
-from .op_groups import groups_in_time
+from .clusters import groups_in_time
 from .peak_annealing import POWER
 from .random_keys import as_schedule
 
@@ -125,30 +124,18 @@ class _Walk:
 
     def cool(self, moves: int, hot: float, cold: float) -> None:
         """Make so many moves, or as many as the budget allows, while the temperature falls; offer what is better."""
-        search, done = self.search, 0
-        cooling = Cooling(search)
-        while done < moves and not search.exhausted():
-            spent = max(done / moves, cooling.progress())
-            temperature = hot * (cold / hot) ** spent * self.power
-            batch = min(moves - done, cooling.moves(self.ops))
-            self._anneal(temperature, batch)
-            done += batch
+        search, annealing = self.search, Annealing(self.search)
+        kept = self.best, self.best_placement
+        for temperature in annealing.temperatures(hot, cold, moves=moves):
+            batch = min(moves - annealing.made, annealing.moves(self.ops))
+            walk = annealing.walk(temperature * self.power, (batch, 6), kept, self.places)
+            start = self.count, self.energy, 0
+            self.count, self.energy, count = anneal_steps(self.scene, (self.present, self.other), start, self.aim, walk)
+            if annealing.spend(walk):
+                items, targets = self.best.items[:count], self.best.targets[:count]
+                search.offer(as_schedule(self.arrays.producer, self.best_placement, items, targets))
             if self.aim.memory and not self.aim.is_peak and not search.exhausted():
                 self._reweigh()
-
-    def _anneal(self, temperature: float, moves: int) -> None:
-        search = self.search
-        excess, value = search.best_fitness
-        found = np.array([min(excess, 2**62), value], np.float64)
-        before = found.copy()
-        draws = search.rng.random((moves, DRAWS))
-        walk = StepWalk(temperature, draws, self.places, found, self.best, self.best_placement)
-        start = self.count, self.energy, 0
-        self.count, self.energy, count = anneal_steps(self.scene, (self.present, self.other), start, self.aim, walk)
-        search.spend(moves)
-        if tuple(found) < tuple(before):
-            items, targets = self.best.items[:count], self.best.targets[:count]
-            search.offer(as_schedule(self.arrays.producer, self.best_placement, items, targets))
 
     def _price(self) -> int:
         """Price the present plan, and normalise it; return by how much it exceeds the limits."""
@@ -162,7 +149,7 @@ class _Walk:
 
     def _reweigh(self) -> None:
         """Weigh the excess over the memory limit more while the present plan has any, else less."""
-        weight = at_once(self.aim.weight, self._price() > 0)
+        weight = reweighed(self.aim.weight, self._price() > 0)
         if weight != self.aim.weight:
             self.aim = self.aim._replace(weight=weight)
             self._price()

@@ -7,7 +7,6 @@ Each search starts from a known order, most often that of `order-search`, and an
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -24,6 +23,7 @@ from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search import parameters as base
 from ...search.search import Search
+from ..annealing import Annealing, reweighed
 
 ORDER_SHARE = 0.25
 MOST_TRIES, LEAST_BATCHES = 1000, 50  # between two temperatures
@@ -138,52 +138,24 @@ class AnnealedRuns:
         """Whether the best keeps the limit within the time that costs nothing."""
         return bool(self.state.values[3] == 0 and self.state.values[2] <= self.aim.allowed * (1 + 1e-12))
 
-    def cool(self, parameters: Parameters, budget: _Budget) -> bool:
+    def cool(self, parameters: Parameters, annealing: Annealing) -> bool:
         """Anneal until the budget ends or both limits are kept, and offer the best; whether both are kept."""
-        search, hot, cold = self.search, parameters.hot, parameters.cold
-        while (spent := budget.spent()) < 1 and not self.keeps_both and not search.exhausted():
-            self.step(hot * (cold / hot) ** spent, budget)
-        search.offer(Schedule.single_device(self.best_order()))
+        for temperature in annealing.temperatures(parameters.hot, parameters.cold):
+            if self.keeps_both:
+                break
+            self.step(temperature, annealing)
+        self.search.offer(Schedule.single_device(self.best_order()))
         return self.keeps_both
 
-    def step(self, temperature: float, budget: _Budget) -> None:
+    def step(self, temperature: float, annealing: Annealing) -> None:
         """Try some moves at a temperature, given as a share of the time of all ops."""
         search = self.search
-        tries = int(min(self.most_tries, search.evaluations_left, 1 + budget.tries() / LEAST_BATCHES))
-        self.aim = self.aim._replace(temperature=self.total * temperature, weight=self._weight())
+        tries = int(min(self.most_tries, search.evaluations_left, 1 + annealing.affordable() / LEAST_BATCHES))
+        walk, unit = annealing.walk(self.total * temperature, (tries, 0), (), ()), self.total / self.aim.limit
+        weight = reweighed(self.aim.weight, self.state.values[0] > 0, least=1e-6 * unit, most=1e3 * unit)
+        self.aim = self.aim._replace(temperature=walk.temperature, weight=weight)
         priced = anneal_runs(self.graph, self.groups, self.runs, self.state, self.aim, tries)
-        search.spend(max(priced, tries * LEAST_PRICED))
-        budget.tried += tries
-
-    def _weight(self) -> float:
-        """Return what a byte above the limit counts: more while there are any, less while there are none."""
-        unit = self.total / self.aim.limit
-        if self.state.values[0] > 0:
-            return min(self.aim.weight * 1.5, 1e3 * unit)
-        return max(self.aim.weight * 0.9, 1e-6 * unit)
-
-
-class _Budget:
-    """A share of the time and of the evaluations that a search has left."""
-
-    def __init__(self, search: Search, share: float) -> None:
-        self.search, self.start, self.evaluations = search, time.monotonic(), search.evaluations
-        self.seconds, self.most = share * search.seconds_left(), share * search.evaluations_left
-        self.tried = 0
-
-    def spent(self) -> float:
-        """Return how much of it is spent, 1 at its end."""
-        evaluations = (self.search.evaluations - self.evaluations) / self.most if self.most > 0 else 1.0
-        seconds = (time.monotonic() - self.start) / self.seconds if self.seconds > 0 else 1.0
-        if self.seconds < math.inf:
-            self.search.steered_by_time()
-        return max(evaluations, seconds)
-
-    def tries(self) -> float:
-        """Return how many moves there is room for, by the evaluations and by how many were tried in the time spent."""
-        if not self.tried or self.seconds == math.inf:
-            return self.most
-        return min(self.most, self.seconds * self.tried / max(1e-6, time.monotonic() - self.start))
+        annealing.spend(walk, max(priced, tries * LEAST_PRICED))
 
 
 def _least_time(runs: AnnealedRuns, parameters: Parameters) -> None:
@@ -192,14 +164,14 @@ def _least_time(runs: AnnealedRuns, parameters: Parameters) -> None:
     limit = search.problem.memory_limit
     assert limit is not None
     runs.start(runs.best_order(), limit, 0.0)
-    whole = _Budget(search, 1.0)
+    whole = Annealing(search)
     runs.step(parameters.hot, whole)  # says how many moves there is time for
-    rounds = whole.tries() / (LEAST_TRIES * search.problem.graph.num_ops)
+    rounds = whole.affordable() / (LEAST_TRIES * search.problem.graph.num_ops)
     for left in range(int(max(1, min(parameters.rounds, rounds))), 0, -1):
         if search.exhausted():
             return
         runs.start(runs.best_order(), limit, 0.0)
-        runs.cool(parameters, _Budget(search, 1 / left))
+        runs.cool(parameters, Annealing(search, 1 / left))
 
 
 def _least_peak(runs: AnnealedRuns, parameters: Parameters) -> None:
@@ -211,7 +183,7 @@ def _least_peak(runs: AnnealedRuns, parameters: Parameters) -> None:
         peak = search.best_simulation.peak
         step = math.ceil(share * (peak - search.lower_bound))
         runs.start(search.best.op_order(), peak - step, UNLIMITED * runs.total if allowed is None else allowed)
-        if not runs.cool(parameters, _Budget(search, TARGET_SHARE)):
+        if not runs.cool(parameters, Annealing(search, TARGET_SHARE)):
             if step <= 1:
                 return
             share /= 2

@@ -6,6 +6,7 @@ from models.seeds import seeds
 from models.sequences import SequenceCase
 from naive.cuts import anneal_cuts as anneal_plainly
 from naive.cuts import cut_cost, move_weights
+from schedopt.core.kernels.metropolis import Walk
 from schedopt.core.kernels.placements.balanced_cuts import anneal_cuts, new_cuts, weigh_moves
 
 
@@ -21,7 +22,7 @@ def test_moves_are_those_of_the_plain_twin(seed, devices):
     machine = case.machine._replace(latency=0.25 * (1 - np.eye(devices)), per_byte=0.25 * (1 - np.eye(devices)))
     cuts = new_cuts(case.arrays, machine, first.copy(), window)
     for temperature, part in ((4.0, draws[:15]), (0.01, draws[15:])):
-        anneal_cuts(case.arrays, machine, cuts, case.places.allowed, temperature, part)
+        anneal_cuts(case.arrays, machine, cuts, Walk(temperature, part, np.empty(2), (), case.places))
     args = (window.tolist(), sending.tolist(), devices)
     warm = anneal_plainly(case.plain, first.tolist(), *args, 4.0, draws[:15].tolist())
     expected = anneal_plainly(case.plain, warm, *args, 0.01, draws[15:].tolist())

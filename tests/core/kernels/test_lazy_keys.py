@@ -4,8 +4,8 @@ import naive
 import numpy as np
 import pytest
 from models.sequences import KINDS, SequenceCase
+from schedopt.core.kernels.metropolis import Walk
 from schedopt.core.kernels.placements.lazy_keys import LEAST_MOVED, anneal_keys
-from schedopt.core.kernels.placements.sequences import Walk
 
 SEEDS, LARGE = range(25), 22
 
@@ -31,8 +31,9 @@ def test_annealing_of_keys(seed, kind):
     walk = naive.Walk(aim, case.cost(aim), start, case.limit)
     expected = naive.anneal_keys(walk, keys.copy(), decode, bool(case.costs), 0.05, draws)
     best, found = np.full(2, np.inf), (np.empty(len(keys) - 1, np.int32), np.empty(len(keys) - 1, np.int32))
-    moves = Walk(0.05, start, draws, best, *found, case.places)
-    energy = anneal_keys(case.arrays, case.state, case.lazy, keys, np.empty_like(keys), aim, case.machine, moves)
+    moves = Walk(0.05, draws, best, found, case.places)
+    scratch = case.arrays, case.state, case.lazy, keys, np.empty_like(keys)
+    energy = anneal_keys(*scratch, aim, case.machine, start, moves)
     assert keys.tolist() == expected.tolist()
     assert energy == pytest.approx(walk.energy, rel=1e-9)
     assert tuple(best) == pytest.approx(walk.best, rel=1e-9)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.kernels.cost_model import machine_arrays
+from schedopt.core.kernels.metropolis import Walk
 from schedopt.core.kernels.placements.group_moves import no_groups, places_of
 from schedopt.core.kernels.placements.incremental_peak import (
     Scale,
@@ -14,7 +15,7 @@ from schedopt.core.kernels.placements.incremental_peak import (
     read_transfers,
     write_transfers,
 )
-from schedopt.core.kernels.placements.incremental_peak_moves import PeakWalk, anneal_lifetimes
+from schedopt.core.kernels.placements.incremental_peak_moves import anneal_lifetimes
 from schedopt.core.problem.problem import Problem
 
 EVEN = np.empty(0)
@@ -37,8 +38,10 @@ class Case:
         self.arrays, self.machine = machine_arrays(problem)
         self.places = places_of(problem.rules.group, problem.rules.allowed, no_groups())
 
-    def walk(self, *values):
-        return PeakWalk(*values, self.places, self.machine.first_home)
+    def anneal(self, lifetimes, present, scale, temperature, draws, peak, best):
+        walk = Walk(temperature, draws, np.array([0.0, peak]), best, self.places)
+        anneal_lifetimes(self.arrays, lifetimes, present, scale, self.machine.first_home, walk)
+        return walk.found[1]
 
     def scratch(self):
         order, position = np.array(self.order, np.int32), np.empty(len(self.order), np.int32)
@@ -108,7 +111,7 @@ def test_annealing_of_lifetimes(seed, devices, base):
     found = Sequence(*(array.copy() for array in present))
     peak = first
     for part in np.split(draws, [7, 25]):
-        peak = anneal_lifetimes(arrays, lifetimes, present, case.walk(scale, 0.5, part), peak, found)
+        peak = case.anneal(lifetimes, present, scale, 0.5, part, peak, found)
     order, placement, late, expected_energy, expected_peak = expected
     assert present.order.tolist() == order
     assert present.position[order].tolist() == list(range(len(order)))
@@ -129,9 +132,7 @@ def test_moves_leave_what_pricing_anew_finds(seed, devices):
     _, peak = price_lifetimes(arrays, lifetimes, present, scale)
     kept = [lifetimes.changes.amount, lifetimes.persistent, lifetimes.end, *lifetimes.present]
     for temperature in (10.0, 0.1, 0.001):
-        peak = anneal_lifetimes(
-            arrays, lifetimes, present, case.walk(scale, temperature, case.rng.random((200, 6))), peak, found
-        )
+        peak = case.anneal(lifetimes, present, scale, temperature, case.rng.random((200, 6)), peak, found)
         known = [array.copy() for array in kept]
         price_lifetimes(arrays, lifetimes, present, scale)
         assert all(np.allclose(array, before, rtol=1e-9, atol=0) for array, before in zip(kept, known, strict=True))

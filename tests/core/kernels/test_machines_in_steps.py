@@ -7,15 +7,16 @@ import pytest
 from models.seeds import seeds
 from naive.machines import random_graph, random_machine
 from schedopt.core.kernels.cost_model import machine_arrays, new_state, new_steps, no_steps
+from schedopt.core.kernels.metropolis import Walk
 from schedopt.core.kernels.paths import path_ends
 from schedopt.core.kernels.placements.group_moves import Groups, no_groups, places_of
 from schedopt.core.kernels.placements.incremental_makespan import new_course
 from schedopt.core.kernels.placements.incremental_peak import Scale, Sequence, new_lifetimes, price_lifetimes
-from schedopt.core.kernels.placements.incremental_peak_moves import PeakWalk, anneal_lifetimes
+from schedopt.core.kernels.placements.incremental_peak_moves import anneal_lifetimes
 from schedopt.core.kernels.placements.lazy_decoder import decode_for_makespan, new_lazy
 from schedopt.core.kernels.placements.makespans import anneal_sequence
-from schedopt.core.kernels.placements.sequences import Walk, run_sequence
-from schedopt.core.kernels.placements.step_moves import Edit, Scene, StepWalk, anneal_steps, new_plan, run_plan
+from schedopt.core.kernels.placements.sequences import run_sequence
+from schedopt.core.kernels.placements.step_moves import Edit, Scene, anneal_steps, new_plan, run_plan
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.machine import Machine
@@ -87,9 +88,9 @@ def test_sequences_are_priced_as_verified_after_each_annealing(seed, together):
     for memory in (False, True):
         heeded = aim._replace(memory=memory)
         found = case.order.copy(), case.placement.copy()
-        walk = Walk(0.2, 1e9, case.rng.random((60, 6)), best, *found, case.places(case.groups))
-        scratch = case.lazy.due, course
-        energy = anneal_sequence(case.arrays, case.state, scratch, case.order, position, heeded, case.machine, walk)
+        walk = Walk(0.2, case.rng.random((60, 6)), best, found, case.places(case.groups))
+        scratch = case.arrays, case.state, (case.lazy.due, course)
+        energy = anneal_sequence(*scratch, case.order, position, heeded, case.machine, 1e9, walk)
         cost = run_sequence(
             case.arrays, case.state, case.lazy.due, case.order, heeded, case.machine, np.inf, no_steps()
         )
@@ -119,9 +120,8 @@ def test_lists_of_steps_are_priced_as_verified_after_annealing(seed):
     nowhere = Edit(np.int64(-1), -1)
     count, energy, *_ = run_plan(scene, present, case.ops, nowhere, case.aim, np.inf, other)
     present, other = other, present
-    walk = StepWalk(
-        0.2, case.rng.random((80, 6)), case.places(case.groups), np.full(2, np.inf), best, case.placement.copy()
-    )
+    kept = best, case.placement.copy()
+    walk = Walk(0.2, case.rng.random((80, 6)), np.full(2, np.inf), kept, case.places(case.groups))
     count, energy, _ = anneal_steps(scene, (present, other), (count, energy, 0), case.aim, walk)
     again, cost, *rest = run_plan(scene, present, count, nowhere, case.aim, np.inf, other)
     assert (again, cost) == (count, pytest.approx(energy, rel=1e-9))
@@ -141,10 +141,8 @@ def test_lifetimes_after_moves_are_those_of_pricing_anew(seed):
     found = Sequence(*(array.copy() for array in present))
     kept = [lifetimes.changes.amount, lifetimes.persistent, lifetimes.end, *lifetimes.present]
     for temperature in (10.0, 0.1):
-        walk = PeakWalk(
-            scale, temperature, case.rng.random((100, 6)), case.places(no_groups()), case.machine.first_home
-        )
-        peak = anneal_lifetimes(case.arrays, lifetimes, present, walk, peak, found)
+        walk = Walk(temperature, case.rng.random((100, 6)), np.array([0.0, peak]), found, case.places(no_groups()))
+        anneal_lifetimes(case.arrays, lifetimes, present, scale, case.machine.first_home, walk)
         known = [array.copy() for array in kept]
         price_lifetimes(case.arrays, lifetimes, present, scale)
         assert all(np.allclose(array, before, rtol=1e-9, atol=0) for array, before in zip(kept, known, strict=True))

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from models.sequences import KINDS, SequenceCase
+from schedopt.core.kernels.metropolis import Walk
 from schedopt.core.kernels.placements import incremental_makespan as courses
 from schedopt.core.kernels.placements.incremental_makespan import new_course
 from schedopt.core.kernels.placements.makespans import SWAPPED, anneal_sequence
-from schedopt.core.kernels.placements.sequences import Walk
 
 
 @pytest.mark.slow
@@ -34,8 +34,8 @@ def test_annealing_of_sequences(seed, devices, temperature, kind, monkeypatch):
     best, best_order, best_placement = np.full(2, np.inf), present.copy(), case.state.placement.copy()
     scratch, energy = (case.lazy.due, new_course(case.arrays, case.graph.input_order, case.machine)), start
     for half in (draws[:50], draws[50:]):
-        moves = Walk(temperature, energy, half, best, best_order, best_placement, case.grouped(groups))
-        energy = anneal_sequence(case.arrays, case.state, scratch, present, position, aim, case.machine, moves)
+        moves = Walk(temperature, half, best, (best_order, best_placement), case.grouped(groups))
+        energy = anneal_sequence(case.arrays, case.state, scratch, present, position, aim, case.machine, energy, moves)
     assert (present.tolist(), case.state.placement.tolist()) == expected
     assert position[present].tolist() == list(range(len(order)))
     assert energy == pytest.approx(walk.energy, rel=1e-9)

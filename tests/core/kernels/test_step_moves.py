@@ -7,12 +7,11 @@ from models.seeds import seeds
 from models.sequences import KINDS, SequenceCase
 from naive.step_moves import anneal_steps as anneal_plainly
 from naive.step_moves import mended, moved, plan_cost
+from schedopt.core.kernels.metropolis import Walk
 from schedopt.core.kernels.placements.group_moves import Groups
 from schedopt.core.kernels.placements.step_moves import (
-    DRAWS,
     Edit,
     Scene,
-    StepWalk,
     anneal_steps,
     new_plan,
     run_plan,
@@ -119,7 +118,7 @@ def test_annealing_of_steps(seed, devices, kind):
     case.write(case.plans[0], case.steps, case.placement)
     case.state.placement[:] = case.placement
     aim = case.aim(kind)
-    draws = case.rng.random((60, DRAWS))
+    draws = case.rng.random((60, 6))
     ops = case.rng.permutation(case.graph.num_ops).astype(np.int32)
     ends = np.sort(case.rng.integers(0, len(ops) + 1, (seed % 3, 2)), axis=1).astype(np.int32)
     groups = Groups(ops, ends[:, 0].copy(), ends[:, 1].copy())
@@ -129,7 +128,7 @@ def test_annealing_of_steps(seed, devices, kind):
     steps, placement = anneal_plainly(case.plain, walk, case.steps, case.placement, devices, 0.05, draws, members)
 
     best, best_placement = new_plan(case.arrays, devices), np.empty(case.graph.num_ops, np.int32)
-    moves = StepWalk(0.05, draws, case.places_with(groups), np.full(2, np.inf), best, best_placement)
+    moves = Walk(0.05, draws, np.full(2, np.inf), (best, best_placement), case.places_with(groups))
     start = (len(case.steps), energy, 0)
     count, energy, best_count = anneal_steps(case.scene, case.plans, start, aim, moves)
     assert case.state.placement.tolist() == list(placement)

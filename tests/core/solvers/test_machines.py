@@ -20,9 +20,9 @@ from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.exact.machines import MachineModel
 from schedopt.core.solvers.placements import annealing
+from schedopt.core.solvers.placements.clusters import clusters_of
 from schedopt.core.solvers.placements.first_fit_devices import filled_placements
-from schedopt.core.solvers.placements.op_groups import hierarchy
-from schedopt.core.solvers.placements.repair import Relief
+from schedopt.core.solvers.placements.plan_annealing import Repair
 from schedopt.core.solvers.portfolio import parts
 
 
@@ -164,8 +164,8 @@ def relieved(problem, placement):
     """Return where ops are after relief in the input order, and what prices a placement."""
     plans = Plans(problem)
     plan = plans.plan(problem.graph.input_order)
-    relief = Relief(Search(problem), plans, hierarchy(problem))
-    return relief.relieved(plan, placement), lambda where: plans.price(plan, where)[1]
+    relief = Repair(Search(problem), plans, clusters_of(problem))
+    return relief.repaired(plan, placement), lambda where: plans.price(plan, where)[1]
 
 
 def test_relief_keeps_pins_and_groups_and_never_exceeds_limits_more():

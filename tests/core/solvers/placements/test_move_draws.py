@@ -13,7 +13,8 @@ from schedopt.core.kernels.placements.incremental_peak import Sequence, new_life
 from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import makespan_annealing, peak_annealing
-from schedopt.core.solvers.placements.move_draws import SHARE_AS_EVER, MoveDraws, PeakDraws
+from schedopt.core.solvers.placements.makespan_annealing import SHARE_AS_EVER, MoveDraws
+from schedopt.core.solvers.placements.peak_annealing import PeakDraws
 
 
 def _move_draws(problem, placement):

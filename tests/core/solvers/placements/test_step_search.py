@@ -1,6 +1,5 @@
 """Annealing of whole schedules, and the groups of ops that it moves."""
 
-import time
 from collections import Counter
 from itertools import count
 
@@ -13,7 +12,7 @@ from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
-from schedopt.core.solvers.placements.op_groups import groups_in_time, hierarchy, hierarchy_in_time, moving_groups
+from schedopt.core.solvers.placements.clusters import clusters_in_time, clusters_of, moving_groups
 
 
 @pytest.mark.slow
@@ -52,7 +51,7 @@ def test_a_tensor_is_sent_before_its_reader_is_next():
 def test_groups_are_a_hierarchy_of_the_ops(seed):
     graph, _ = naive.random_graph(np.random.default_rng([19, seed]), 2 + seed)
     for problem in (Problem(graph, "runtime", 2, latency=1.0), Problem(graph, "runtime", 2, memory_limit=10**6)):
-        groups = moving_groups(hierarchy(problem))
+        groups = moving_groups(clusters_of(problem))
         assert sorted(groups.ops.tolist()) == list(range(graph.num_ops))
         spans = list(zip(groups.first.tolist(), groups.last.tolist(), strict=True))
         assert all(2 <= last - first <= 0.6 * graph.num_ops for first, last in spans)
@@ -72,7 +71,7 @@ def test_ops_that_exchange_most_are_grouped_first():
         builder.add_op(f"{chain} 0", inputs=[(2, 0)] if chain else [], outputs=[1000])
         for op in (1, 2):
             builder.add_op(f"{chain} {op}", inputs=[(3 * chain + op - 1, 0)], outputs=[1000 if op < 2 else 1])
-    groups = moving_groups(hierarchy(Problem(builder.build(), "runtime", 2, bandwidth=1e6)))
+    groups = moving_groups(clusters_of(Problem(builder.build(), "runtime", 2, bandwidth=1e6)))
     members = {frozenset(groups.ops[a:b].tolist()) for a, b in zip(groups.first, groups.last, strict=True)}
     assert {frozenset({0, 1, 2}), frozenset({3, 4, 5})} <= members
 
@@ -81,7 +80,7 @@ def test_groups_are_merged_no_further_than_there_is_time():
     graph, _ = naive.random_graph(np.random.default_rng(11), 60)
     problem = Problem(graph, "runtime", 2, bandwidth=1e6)
     asked = iter([False, False, True])
-    some, every = (moving_groups(hierarchy(problem, *stop)) for stop in ([lambda: next(asked)], []))
+    some, every = (moving_groups(clusters_of(problem, *stop)) for stop in ([lambda: next(asked)], []))
     assert 0 < len(some.first) < len(every.first)
     assert sorted(some.ops.tolist()) == list(range(graph.num_ops))
 
@@ -116,7 +115,7 @@ def test_groups_merge_where_each_is_the_best_for_the_other(seed):
         groups |= made
         between = _between(groups, prices)
         expected |= {ops: sum(between[pair] for pair in between if name in pair) for name, ops in made.items()}
-    found = hierarchy(Problem(builder.build(), "runtime", 2, bandwidth=1e6))
+    found = clusters_of(Problem(builder.build(), "runtime", 2, bandwidth=1e6))
     spans = zip(found.first.tolist(), found.last.tolist(), found.exchange.tolist(), strict=True)
     got = {frozenset(found.ops[first:last].tolist()): exchange for first, last, exchange in spans}
     assert {ops: exchange for ops, exchange in got.items() if len(ops) > 1} == expected
@@ -128,7 +127,7 @@ def test_ops_that_are_together_are_one_group():
         builder.add_op(f"op{op}", inputs=[(op - 1, 0)] if op else [], outputs=[8], runtime=1.0)
     devices, linked = (Device("a", "gpu"), Device("b", "gpu")), np.full((2, 2), 1e6)
     machine = Machine(devices, linked, np.zeros((2, 2)), together=(("op0", "op3"), ("op2", "op4")))
-    found = hierarchy(Problem(builder.build(), "runtime", machine=machine))
+    found = clusters_of(Problem(builder.build(), "runtime", machine=machine))
     spans = zip(found.first.tolist(), found.last.tolist(), strict=True)
     groups = [set(found.ops[first:last].tolist()) for first, last in spans]
     assert groups[:3] == [{1}, {0, 3}, {2, 4}]
@@ -145,21 +144,12 @@ def hub(readers):
 
 
 def test_a_hub_is_not_merged_to_the_end(monkeypatch):
-    monkeypatch.setattr("schedopt.core.solvers.placements.op_groups.MOST_ROUNDS", 3)
-    found = hierarchy(Problem(hub(20), "runtime", 2, bandwidth=1e6))
+    monkeypatch.setattr("schedopt.core.solvers.placements.clusters.MOST_ROUNDS", 3)
+    found = clusters_of(Problem(hub(20), "runtime", 2, bandwidth=1e6))
     assert (found.last - found.first).tolist() == [1] * 21 + [2, 3, 4]
     assert sorted(found.ops.tolist()) == list(range(21))
 
 
 def test_on_one_device_there_is_nothing_to_move():
-    assert hierarchy_in_time(Search(Problem(hub(3), "runtime", machine=Machine.equal(1)))) is None
-    assert hierarchy_in_time(Search(Problem(hub(3), "runtime", machine=Machine.equal(2)))) is not None
-
-
-def test_no_groups_where_a_round_takes_longer_than_there_is(monkeypatch):
-    graph, _ = naive.random_graph(np.random.default_rng(12), 30)
-    problem = Problem(graph, "runtime", 2, bandwidth=1e6)
-    assert len(groups_in_time(Search(problem, deadline=time.monotonic() + 100)).first)
-    monkeypatch.setattr("schedopt.core.solvers.placements.op_groups.SECONDS_PER_ROUND", 100.0)
-    search = Search(problem, deadline=time.monotonic() + 100)
-    assert not len(groups_in_time(search).first) and search.depends_on_time
+    assert clusters_in_time(Search(Problem(hub(3), "runtime", machine=Machine.equal(1)))) is None
+    assert clusters_in_time(Search(Problem(hub(3), "runtime", machine=Machine.equal(2)))) is not None

@@ -18,12 +18,11 @@ SHARE_OF_GROUPS = 0.2
 """Of the time: more than that is not spent on which ops move together."""
 MOST_READS = 500_000
 """Of more, a single round of merging takes half a second."""
-SECONDS_PER_ROUND = 1e-6  # and read
 MOST_ROUNDS = 1_000
 """A tensor with thousands of readers would ask for as many: of those that exchange alike one is merged in a round."""
 
 
-class Hierarchy(NamedTuple):
+class Clusters(NamedTuple):
     """Groups of ops, single ones first, each of which is a stretch of `ops`; of any two one holds the other, or none.
 
     Ops that share a device by the problem's rules are in a group together or not at all.
@@ -44,7 +43,7 @@ class Hierarchy(NamedTuple):
     exchange: FloatArray
 
 
-def hierarchy(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Hierarchy:
+def clusters_of(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Clusters:
     """Merge ops, then groups, two at a time, in rounds: wherever each is that with which the other exchanges most.
 
     That is for the ops of the smaller one. An exchange is what the transfers between two groups would cost, on a
@@ -72,25 +71,24 @@ def hierarchy(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Hie
             continue
         stack += [(group, True), *((child, False) for child in children[group - ops])]
     begin, beyond = np.array(first, np.int32)[is_whole], np.array(last, np.int32)[is_whole]
-    return Hierarchy(np.array(order, np.int32), begin, beyond, np.array(exchange)[is_whole])
+    return Clusters(np.array(order, np.int32), begin, beyond, np.array(exchange)[is_whole])
 
 
-def hierarchy_in_time(search: Search) -> Hierarchy | None:
-    """Return the hierarchy found in a fifth of the time; None on one device, or if a single round takes longer."""
-    a_round = SECONDS_PER_ROUND * len(search.problem.graph.inputs[1])
-    if search.problem.devices == 1 or not search.has_time_for(a_round / SHARE_OF_GROUPS):
+def clusters_in_time(search: Search) -> Clusters | None:
+    """Return the hierarchy found in a fifth of the time; None on one device."""
+    if search.problem.devices == 1:
         return None
     enough = search.share_of_time(SHARE_OF_GROUPS)
-    return hierarchy(search.problem, lambda: search.exhausted() or search.is_past(enough))
+    return clusters_of(search.problem, lambda: search.exhausted() or search.is_past(enough))
 
 
 def groups_in_time(search: Search) -> Groups:
     """Return the groups of the hierarchy found in time; none where transfers cost neither time nor room."""
-    found = hierarchy_in_time(search) if search.problem.transfers_cost else None
+    found = clusters_in_time(search) if search.problem.transfers_cost else None
     return no_groups() if found is None else moving_groups(found)
 
 
-def moving_groups(groups: Hierarchy) -> Groups:
+def moving_groups(groups: Clusters) -> Groups:
     """Return those of two ops up to `LARGEST_GROUP` of all."""
     sizes = groups.last - groups.first
     wide = (sizes > 1) & (sizes <= LARGEST_GROUP * len(groups.ops))

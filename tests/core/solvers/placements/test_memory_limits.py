@@ -1,41 +1,24 @@
-"""What an excess over the memory limit weighs, and what that is worth."""
+"""How the annealing of a makespan keeps a memory limit: unchecked moves, and what an excess weighs."""
 
 import naive
 import numpy as np
 import pytest
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.kernels.placements.makespans import anneal_sequence
+from schedopt.core.kernels.cost_model import no_steps
+from schedopt.core.kernels.placements.sequences import run_sequence
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.plans import EXCESS_WEIGHT
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
-from schedopt.core.solvers.placements import annealing, excess_weights
-from schedopt.core.solvers.placements.excess_weights import (
-    HEAVIEST,
+from schedopt.core.solvers.annealing import reweighed
+from schedopt.core.solvers.placements import annealing, makespan_annealing
+from schedopt.core.solvers.placements.makespan_annealing import (
     LEAST_UNCHECKED,
     MOST_UNCHECKED,
     PAUSE,
-    RISE,
+    MakespanAnnealing,
     UncheckedMoves,
-    at_once,
-    by_and_by,
 )
-from schedopt.core.solvers.placements.makespan_annealing import MakespanAnnealing
-
-
-def test_a_weight_by_and_by_rises_by_as_much_however_many_parts_the_annealing_has():
-    for parts in (1, 7, 100):
-        weight = 0.01
-        for _ in range(parts):
-            weight = by_and_by(weight, True, 1 / parts)
-        assert weight == pytest.approx(0.01 * RISE)
-    assert by_and_by(by_and_by(3.0, True, 0.3), False, 0.3) == pytest.approx(3.0)
-    assert by_and_by(HEAVIEST, True, 0.5) == HEAVIEST
-
-
-def test_a_weight_at_once_is_never_light():
-    assert at_once(0.01, False) == at_once(0.01, True) == EXCESS_WEIGHT
-    assert at_once(2 * EXCESS_WEIGHT, True) > 2 * EXCESS_WEIGHT > at_once(2 * EXCESS_WEIGHT, False) > EXCESS_WEIGHT
 
 
 def test_moves_go_unchecked_in_batches_that_grow_while_the_limit_is_kept():
@@ -70,17 +53,17 @@ def test_moves_that_end_beyond_the_limit_are_not_kept_and_after_the_fewest_each_
 @pytest.mark.parametrize("together", [True, False])
 def test_no_move_is_unchecked_where_its_makespan_is_not_priced_alone(together, monkeypatch):
     """A tensor that 200 ops read, whose copies are sent just in time: there the kernel prices the whole run."""
-    anneal, aim_of_sequence, counts = MakespanAnnealing._anneal, MakespanAnnealing._sequence_aim, []
+    following, aim_of_sequence, counts = UncheckedMoves.next, MakespanAnnealing._sequence_aim, []
 
-    def seen(self, columns, kernel, arguments, temperature, energy, unchecked=0):
-        counts.append(unchecked)
-        return anneal(self, columns, kernel, arguments, temperature, energy, unchecked)
+    def seen(self):
+        counts.append(following(self))
+        return counts[-1]
 
     def just_in_time(self, weight):
         aim, _ = aim_of_sequence(self, weight)
         return self._cost(aim._replace(together=together))
 
-    monkeypatch.setattr(MakespanAnnealing, "_anneal", seen)
+    monkeypatch.setattr(UncheckedMoves, "next", seen)
     monkeypatch.setattr(MakespanAnnealing, "_sequence_aim", just_in_time)
     builder = GraphBuilder("hub")
     hub = builder.add_op("hub", outputs=[100], runtime=1.0)
@@ -92,26 +75,27 @@ def test_no_move_is_unchecked_where_its_makespan_is_not_priced_alone(together, m
 
 def test_unchecked_moves_that_end_beyond_the_limit_are_taken_back(monkeypatch):
     """Each batch begins where the last one ended or, if that was taken back, where it began."""
-    anneal, keeps = MakespanAnnealing._anneal, UncheckedMoves.keeps
+    anneal, keeps = makespan_annealing.anneal_sequence, UncheckedMoves.keeps
     starts, ends, kept = [], [], []
 
-    def seen_anneal(self, columns, kernel, arguments, temperature, energy, unchecked=0):
-        if kernel is not anneal_sequence or not self.aim.memory:
-            return anneal(self, columns, kernel, arguments, temperature, energy, unchecked)
-        present = arguments[1], arguments[2], self.state.placement
-        starts.append([values.copy() for values in present])
-        before = self.search.best_fitness
-        assert energy == pytest.approx(self._run(arguments[3], arguments[1])[1]), "what the present sequence costs"
-        result = anneal(self, columns, kernel, arguments, temperature, energy, unchecked)
-        assert not unchecked or self.search.best_fitness == before
-        ends.append([values.copy() for values in present])
-        return result
+    def seen_anneal(graph, state, scratch, order, position, aim, machine, energy, walk):
+        present, found = (order, position, state.placement), walk.found.copy()
+        is_limited = machine.limits.max() < 2**62
+        if is_limited:
+            starts.append([values.copy() for values in present])
+            cost = run_sequence(graph, state, scratch[0], order, aim, machine, np.inf, no_steps())[1]
+            assert energy == pytest.approx(cost), "what the present sequence costs"
+        energy = anneal(graph, state, scratch, order, position, aim, machine, energy, walk)
+        if is_limited:
+            assert aim.memory or walk.found.tolist() == found.tolist()
+            ends.append([values.copy() for values in present])
+        return energy
 
     def seen_keeps(self, is_within):
         kept.append((self.made, keeps(self, is_within)))
         return kept[-1][1]
 
-    monkeypatch.setattr(MakespanAnnealing, "_anneal", seen_anneal)
+    monkeypatch.setattr(makespan_annealing, "anneal_sequence", seen_anneal)
     monkeypatch.setattr(UncheckedMoves, "keeps", seen_keeps)
     solve(_limited(100), "annealing", evaluations=20_000)
     assert {is_kept for made, is_kept in kept if made} == {True, False}
@@ -156,19 +140,20 @@ def _limited(seed):
 def test_a_schedule_that_ignores_the_limit_is_brought_within_it(seed, monkeypatch):
     weights = []
 
-    def seen(weight, is_exceeded, passed):
-        weights.append((weight, is_exceeded))
-        return by_and_by(weight, is_exceeded, passed)
+    def seen(weight, is_exceeded, *rates):
+        if rates:
+            weights.append(weight)
+        return reweighed(weight, is_exceeded, *rates)
 
-    monkeypatch.setattr("schedopt.core.solvers.placements.makespan_annealing.by_and_by", seen)
+    monkeypatch.setattr(makespan_annealing, "reweighed", seen)
     result = solve(_limited(seed), "annealing", evaluations=20_000)
     assert result.is_feasible
     assert result.runtime < 0.99 * float(result.problem.graph.runtime.sum())
-    assert weights[0][0] < EXCESS_WEIGHT
+    assert weights[0] < EXCESS_WEIGHT
 
 
 def test_nothing_is_weighed_where_the_fast_schedule_keeps_the_limit(monkeypatch):
-    monkeypatch.setattr(excess_weights, "RISE", None)
+    monkeypatch.setattr(makespan_annealing, "RISE", None)
     problem = _limited(100)
     problem = Problem(problem.graph, "runtime", 2, 10**12, 1e6, 3.0)
     search = Search(problem, max_evaluations=2000)

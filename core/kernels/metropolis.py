@@ -1,0 +1,56 @@
+"""Metropolis moves: the draws of a walk, which moves it keeps, and the best that it meets (Metropolis et al. 1953)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from ..base.arrays import FloatArray
+from .jit import inlined
+
+
+class Walk(NamedTuple):
+    """Moves at one temperature.
+
+    Parameters
+    ----------
+    temperature
+        A move is kept if what is minimised stays under its present value times `u ** -temperature`.
+    draws
+        Shape `(moves, columns)`, uniform: a row per move, each of which is one evaluation.
+    found
+        Shape `(2,)`: the least excess over the memory limit, and the task's value there.
+    kept
+        Arrays of the kernel to which the best is written, whose price `found` is.
+    places
+        Where ops may be, and which go together.
+    """
+
+    temperature: float
+    draws: FloatArray
+    found: FloatArray
+    kept: Any
+    places: Any
+
+
+@inlined
+def tolerated(temperature: float, draw: float) -> float:
+    """Return by how much a move may raise what is minimised at most, as Metropolis accepts it."""
+    rise: float = -temperature * math.log(max(draw, 1e-300))
+    return rise
+
+
+@inlined
+def bar_of(energy: float, temperature: float, draw: float) -> Any:
+    """Return what a move may cost at most: the logarithm of a cost counts, not the cost."""
+    return energy * math.exp(tolerated(temperature, 1.0 - draw))
+
+
+@inlined
+def is_better(walk: Walk, excess: int, value: float) -> bool:
+    """Whether a schedule is better than the best that a walk met, by the excess, then by the value; notes it then."""
+    found = walk.found
+    better: bool = excess < found[0] or (excess == found[0] and value < found[1])
+    if better:
+        found[0], found[1] = excess, value
+    return better

@@ -51,27 +51,16 @@ def clusters_of(problem: Problem, stop: Callable[[], bool] = lambda: False) -> C
     among its readers. Once `stop` says so, or after `MOST_ROUNDS`, no more are merged. Of more than `MOST_READS` none
     are.
     """
-    parent, children, exchange = _merged(problem, stop)
-    ops = problem.graph.num_ops
-    is_whole = np.ones(len(parent), bool)
-    is_whole[[op for members in _tied(problem) for op in members]] = False
-    roots = [group for group in range(len(parent)) if parent[group] < 0]
-    order: list[int] = []
-    first, last = [0] * len(parent), [0] * len(parent)
-    stack = [(group, False) for group in reversed(roots)]
-    while stack:
-        group, is_done = stack.pop()
-        if is_done:
-            last[group] = len(order)
-            continue
-        first[group] = len(order)
-        if group < ops:
-            order.append(group)
-            last[group] = len(order)
-            continue
-        stack += [(group, True), *((child, False) for child in children[group - ops])]
-    begin, beyond = np.array(first, np.int32)[is_whole], np.array(last, np.int32)[is_whole]
-    return Clusters(np.array(order, np.int32), begin, beyond, np.array(exchange)[is_whole])
+    parent, first, size, exchange = _merged(problem, stop)
+    ops, is_root, is_whole = problem.graph.num_ops, parent < 0, np.ones(len(parent), bool)
+    first[is_root] = size[is_root].cumsum() - size[is_root]
+    for group in range(len(parent) - 1, -1, -1):  # a group comes after those in it
+        if parent[group] >= 0:
+            first[group] += first[parent[group]]
+    for members in problem.rules.groups.values():
+        is_whole[list(members)] = False
+    bounds = first[is_whole].astype(np.int32), (first + size)[is_whole].astype(np.int32)
+    return Clusters(np.argsort(first[:ops]).astype(np.int32), *bounds, exchange[is_whole])
 
 
 def clusters_in_time(search: Search) -> Clusters | None:
@@ -120,40 +109,34 @@ def _together(one: IntArray, other: IntArray, price: FloatArray) -> tuple[IntArr
     return pairs // width, pairs % width, np.bincount(which, price[apart], len(pairs)).astype(np.float64)
 
 
-def _tied(problem: Problem) -> list[tuple[int, ...]]:
-    """Return the ops that share a device by the problem's rules."""
-    return [tuple(members) for members in problem.rules.groups.values()]
-
-
-def _merged(problem: Problem, stop: Callable[[], bool]) -> tuple[list[int], list[tuple[int, ...]], list[float]]:
-    """Return each group's parent, -1 for none, ops first, the children of each group made, and all exchanges."""
-    ops = problem.graph.num_ops
-    parent, size, exchange = np.full(2 * ops, -1), np.ones(2 * ops, np.int64), np.zeros(2 * ops)
-    children: list[tuple[int, ...]] = _tied(problem)
-    for group, members in enumerate(children, ops):
-        parent[list(members)], size[group] = group, len(members)
-    count = ops + len(children)
-    if len(problem.graph.inputs[1]) > MOST_READS:
-        return parent[:count].tolist(), children, exchange[:count].tolist()
+def _merged(problem: Problem, stop: Callable[[], bool]) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+    """Return each group's parent, -1 for none, where it is in that, its size, and all exchanges; ops are first."""
+    ops, count = problem.graph.num_ops, problem.graph.num_ops + len(problem.rules.groups)
+    parent, place, size, exchange = (
+        np.full(2 * ops, -1),
+        np.zeros(2 * ops, int),
+        np.ones(2 * ops, int),
+        np.zeros(2 * ops),
+    )
+    for group, members in enumerate(problem.rules.groups.values(), ops):
+        parent[list(members)], place[list(members)], size[group] = group, np.arange(len(members))[::-1], len(members)
     top = np.where(parent[:ops] < 0, np.arange(ops), parent[:ops])
-    makers, readers, shares = _exchanges(problem)
-    one, other, price = _together(top[makers], top[readers], shares)
-    exchange[:count] = np.bincount(one, price, count) + np.bincount(other, price, count)
-    for _ in range(MOST_ROUNDS):
-        if not len(one) or stop():
-            break
-        count = ops + len(children)
-        first, second = _best_of_both(one, other, price / np.minimum(size[one], size[other]), count)
-        new = count + np.arange(len(first))
-        parent[first] = parent[second] = new
-        size[new] = size[first] + size[second]
-        children += zip(first.tolist(), second.tolist(), strict=True)
-        count += len(new)
-        now = np.where(parent[:count] < 0, np.arange(count), parent[:count])
-        one, other, price = _together(now[one], now[other], price)
-        exchange[new] = (np.bincount(one, price, count) + np.bincount(other, price, count))[new]
-    count = ops + len(children)
-    return parent[:count].tolist(), children, exchange[:count].tolist()
+    if len(problem.graph.inputs[1]) <= MOST_READS:
+        makers, readers, shares = _exchanges(problem)
+        one, other, price = _together(top[makers], top[readers], shares)
+        exchange[:count] = np.bincount(one, price, count) + np.bincount(other, price, count)
+        for _ in range(MOST_ROUNDS):
+            if not len(one) or stop():
+                break
+            first, second = _best_of_both(one, other, price / np.minimum(size[one], size[other]), count)
+            new = count + np.arange(len(first))
+            parent[first], parent[second], place[first] = new, new, size[second]
+            size[new] = size[first] + size[second]
+            count += len(new)
+            now = np.where(parent[:count] < 0, np.arange(count), parent[:count])
+            one, other, price = _together(now[one], now[other], price)
+            exchange[new] = (np.bincount(one, price, count) + np.bincount(other, price, count))[new]
+    return parent[:count], place[:count], size[:count], exchange[:count]
 
 
 def _best_of_both(one: IntArray, other: IntArray, value: FloatArray, count: int) -> tuple[IntArray, IntArray]:

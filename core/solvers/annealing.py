@@ -63,8 +63,11 @@ class Annealing:
         return (self.progress() - self._start) / max(1e-9, 1.0 - self._start)
 
     def temperatures(self, hot: float, cold: float, *, share: float = 1.0, moves: float = math.inf) -> Iterator[float]:
-        """Yield temperatures until a share of the budget left is spent, so many moves are made, or the search ends."""
+        """Begin a cooling; return its temperatures until a share of what is left is spent, or that many moves made."""
         self._start, self.made = self.progress(), 0
+        return self._temperatures(hot, cold, share, moves)
+
+    def _temperatures(self, hot: float, cold: float, share: float, moves: float) -> Iterator[float]:
         while self.made < moves and (passed := self.passed()) < share and not self.search.exhausted():
             self.part = max(self.made / moves, passed / share)
             yield hot * (cold / hot) ** self.part

@@ -199,7 +199,7 @@ class MakespanAnnealing:
         search, annealing = self.search, self.annealing
         if search.exhausted():
             return
-        order = self.order.copy()
+        temperatures, order = annealing.temperatures(hot, cold), self.order.copy()
         position = np.empty(self.ops, np.int32)
         position[order] = np.arange(self.ops)
         aim, energy = self._sequence_aim(weight)
@@ -213,7 +213,7 @@ class MakespanAnnealing:
             drawn = MoveDraws(self.arrays, self.machine, self.places.allowed, self.state.placement)
         checks = UncheckedMoves(aim.together or not course.has_hubs)
         present = order, position, self.state.placement
-        for temperature in annealing.temperatures(hot, cold):
+        for temperature in temperatures:
             unchecked, energy_before = checks.next(), energy
             before = [values.copy() for values in present] if unchecked else []
             is_run_whole = aim.memory and not unchecked

@@ -86,7 +86,8 @@ class LeastPeak:
         self.lifetimes = new_lifetimes(self.arrays, self.machine)
         self.annealing = Annealing(search, share)
         self.places = places_of(self.problem.rules.group, self.problem.rules.allowed, no_groups())
-        self.is_free = self.model is self.graph and bool(self.places.allowed.all()) and self.are_alone()
+        are_alone = not self.problem.rules.groups
+        self.is_free = self.model is self.graph and bool(self.places.allowed.all()) and are_alone
         assert search.best is not None and search.best_simulation is not None
         limits, self.goal = self.machine.limits.astype(np.float64), int(search.lower_bound)
         if self.problem.task == "runtime":
@@ -99,10 +100,6 @@ class LeastPeak:
         self.scaled = self.weight[:0] if (self.weight == 1.0).all() else self.weight
         self.best, self.peak = search.best, self._peak_of(search.best_simulation)
         self.buffers, self.bound = split_buffers(self.model), self.devices * int(search.lower_bound)
-
-    def are_alone(self) -> bool:
-        """Whether no op has to be with another."""
-        return len(self.problem.rules.groups) == 0
 
     def _peak_of(self, costs: Simulation) -> int:
         return int((costs.peak_per_device * self.weight).max())

@@ -137,44 +137,36 @@ def price_plan(
     return count, cost
 
 
-class Returns(NamedTuple):
-    """Groups some of whose ops are on a slower device than need be, once per device on which such are fastest.
-
-    Shape `(returns,)` each: the first and the last place of a group among `Groups.ops`, and that device.
-    """
-
-    first: IndexArray
-    last: IndexArray
-    device: IndexArray
-
-
 class Bunches(NamedTuple):
-    """Moves of groups and of leads.
+    """Moves of groups, and whether leads are changed.
 
     Parameters
     ----------
     share
-        Of the moves those that take a whole group of the hierarchy, if there is one.
-    returns
-        Groups that had better be elsewhere.
+        Of the moves those that take a whole group, if there is one.
+    first, last, device
+        Shape `(returns,)`: where groups that hold ops on slower devices than need be begin, the places after their
+        ends, and a device on which such ops are fastest.
     leads
         Whether leads are changed, too.
     """
 
     share: float
-    returns: Returns
+    first: IndexArray
+    last: IndexArray
+    device: IndexArray
     leads: bool
 
 
 @inlined
-def _put_bunch(s: Scratch, places: Places, returns: Returns, draws: Any) -> int:
+def _put_bunch(s: Scratch, places: Places, bunches: Bunches, draws: Any) -> int:
     """Place a group that is drawn, one that had better be elsewhere or any; returns how many ops moved."""
     first, last = places.groups.first, places.groups.last
     device: Any = int(draws[2] * s.clock.size)
     number = int(draws[0] * first.size)
-    if returns.device.size and draws[1] < SHARE_OF_RETURNS:
-        number = int(draws[0] * returns.device.size)
-        first, last, device = returns.first, returns.last, np.int64(returns.device[number])
+    if bunches.device.size and draws[1] < SHARE_OF_RETURNS:
+        number = int(draws[0] * bunches.device.size)
+        first, last, device = bunches.first, bunches.last, np.int64(bunches.device[number])
     return put_group(places, first[number], last[number], device, s.placement)
 
 
@@ -218,7 +210,7 @@ def anneal_plan(
         if op >= m.first_home:
             kind = 0.0
         if draws[move, 5] >= single:
-            changes = _put_bunch(s, places, bunches.returns, draws[move])
+            changes = _put_bunch(s, places, bunches, draws[move])
         elif bunches.leads and draws[move, 5] < SHARE_OF_LEADS * single:
             plan.lead[op] = (lead + 1 + int(draws[move, 2] * 2)) % 3
         else:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ...bounds.machine_bounds import EdgeCosts, possible_times
 from ...kernels.placements.group_moves import no_groups
-from ...kernels.placements.plans import EARLY, LATE, Bunches, Cost, Plan, Returns, anneal_plan
+from ...kernels.placements.plans import EARLY, LATE, Bunches, Cost, Plan, anneal_plan
 from ...kernels.placements.sequences import Objective
 from ...problem.residents import first_home, model_of
 from ...search.parameters import Parameters
@@ -220,7 +220,7 @@ class PlanAnnealing:
     def _walk(self, plan: Plan, aim: Any, temperature: float, energy: float, moves: int) -> float:
         plans, annealing = self.plans, self.annealing
         kept = self.best_order, self.best_placement, self.best_lead
-        bunches = Bunches(self.bunches, self._returns(), bool(aim.memory and plans.machine.beside))
+        bunches = Bunches(self.bunches, *self._returns(), bool(aim.memory and plans.machine.beside))
         walk = annealing.walk(temperature, (moves, 6), kept, self.places)
         arrays = plans.arrays, plans.machine, plans.scratch
         energy = anneal_plan(*arrays, plan, plans.steps, aim, bunches, energy, walk)
@@ -230,7 +230,7 @@ class PlanAnnealing:
             plans.scratch.placement[:] = present
         return energy
 
-    def _returns(self) -> Returns:
+    def _returns(self) -> tuple[IndexArray, IndexArray, IndexArray]:
         """Return the groups that hold ops on slower devices than need be, single ops included."""
         found = [(np.empty(0, np.int32),) * 3]
         groups, is_slow = self.groups, self.is_slow[np.arange(self.ops), self.plans.scratch.placement]
@@ -240,7 +240,8 @@ class PlanAnnealing:
                 held = np.concatenate(([0], np.cumsum((is_slow & (self.fastest == device))[groups.ops])))
                 at = np.flatnonzero((held[groups.last] > held[groups.first]) & ~is_wide)
                 found.append((groups.first[at], groups.last[at], np.full(len(at), device, np.int32)))
-        return Returns(*(np.concatenate(column) for column in zip(*found, strict=True)))
+        first, last, device = (np.concatenate(column) for column in zip(*found, strict=True))
+        return first, last, device
 
     def _offer(self, plan: Plan, placement: Any, *, counted: bool = False) -> None:
         schedule = self.plans.schedule(plan, placement)

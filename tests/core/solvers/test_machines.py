@@ -161,14 +161,14 @@ def test_auto_keeps_the_limits_of_devices_that_a_division_keeps():
 
 
 def relieved(problem, placement):
-    """Return where ops are after relief in the input order, and what prices a placement."""
+    """Return where ops are after repair in the input order, and what prices a placement."""
     plans = Plans(problem)
     plan = plans.plan(problem.graph.input_order)
-    relief = Repair(Search(problem), plans, clusters_of(problem))
-    return relief.repaired(plan, placement), lambda where: plans.price(plan, where)[1]
+    repair = Repair(Search(problem), plans, clusters_of(problem))
+    return repair.repaired(plan, placement), lambda where: plans.price(plan, where)[1]
 
 
-def test_relief_keeps_pins_and_groups_and_never_exceeds_limits_more():
+def test_repair_keeps_pins_and_groups_and_never_exceeds_limits_more():
     rng = np.random.default_rng(7)
     relieved_some = 0
     for _ in range(40):
@@ -187,7 +187,7 @@ def test_relief_keeps_pins_and_groups_and_never_exceeds_limits_more():
     assert relieved_some > 5
 
 
-def test_relief_takes_what_frees_most_for_its_time():
+def test_repair_takes_what_frees_most_for_its_time():
     """Of kept tensors of equal size those leave whose op takes least, and no more of them than have to."""
     builder = GraphBuilder("wide")
     times = [7.0, 1.0, 5.0, 2.0, 6.0, 3.0, 4.0, 8.0]
@@ -200,7 +200,7 @@ def test_relief_takes_what_frees_most_for_its_time():
     assert price(placement).excess == 0
 
 
-def test_relief_takes_readers_where_they_are_cheaper_than_the_maker():
+def test_repair_takes_readers_where_they_are_cheaper_than_the_maker():
     """A tensor leaves a device, too, if all who read it later are elsewhere."""
     builder = GraphBuilder("late reader")
     first = builder.add_op("dear", outputs=[60], runtime=50.0)

@@ -1,12 +1,8 @@
-"""A schedule that grows op by op, in gaps, too: the insertion of HEFT (Topcuoglu, Hariri and Wu 2002, 4.1).
-
-Min-Min, Max-Min and Sufferage (Maheswaran et al. 1999) look at all ready ops for each op that they place.
-"""
+"""A schedule that grows op by op, in gaps, too: the insertion of HEFT (Topcuoglu, Hariri and Wu 2002, 4.1)."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
 
 import numpy as np
 
@@ -14,9 +10,6 @@ from ...base.arrays import FloatArray, IndexArray
 from ...bounds.machine_bounds import EdgeCosts, possible_times
 from ...problem.problem import Problem
 from ...problem.residents import first_home
-
-MOST_OPS = 100
-"""Ops up to which these take no more than about a tenth of a second."""
 
 
 class InsertionSchedule:
@@ -86,43 +79,3 @@ def _lengthen(stretches: list[tuple[float, float]], start: float, end: float) ->
         end = stretches[beyond][1]
         beyond += 1
     stretches[at:beyond] = [(start, end)]
-
-
-def _least(ends: FloatArray) -> float:
-    return -float(ends.min())
-
-
-def _most(ends: FloatArray) -> float:
-    return float(ends.min())
-
-
-def _sufferage(ends: FloatArray) -> float:
-    """Return by how much an op ends later on its second best device."""
-    finite = np.sort(ends[np.isfinite(ends)])
-    return float(finite[1] - finite[0]) if len(finite) > 1 else np.inf
-
-
-Rule = Callable[[FloatArray], float]
-RULES: tuple[Rule, ...] = (_least, _most, _sufferage)
-
-
-def place_ready_ops(problem: Problem, edges: EdgeCosts, rule: Rule) -> InsertionSchedule | None:
-    """Place ops until all are: of those that are ready the one that the rule values most, where it ends first."""
-    own = first_home(problem.graph)
-    waiting, leaving = np.bincount(edges.targets, minlength=own), edges.grouped(edges.sources, own)
-    made = InsertionSchedule(problem, edges)
-    ready = [op for op in range(own) if not waiting[op]]
-    while ready:
-        starts, ends = zip(*(made.earliest(op) for op in ready), strict=True)
-        at = max(range(len(ready)), key=lambda n: (rule(ends[n]), -ready[n]))
-        device = int(ends[at].argmin())
-        if not np.isfinite(ends[at][device]):
-            return None
-        op = ready.pop(at)
-        made.put(op, device, float(starts[at][device]))
-        for e in leaving[op]:
-            target = int(edges.targets[e])
-            waiting[target] -= 1
-            if not waiting[target]:
-                ready.append(target)
-    return made

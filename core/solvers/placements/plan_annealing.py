@@ -25,7 +25,6 @@ from ..orders.lpmf import greedy_order
 from . import gp_dfs
 from .clusters import LARGEST_GROUP, Clusters, clusters_in_time, moving_groups
 from .first_fit_devices import filled_placements
-from .insertion import MOST_OPS, RULES, place_ready_ops
 from .ranks import upward_ranks
 
 MOVES_PER_OP = 200
@@ -92,7 +91,6 @@ class PlanAnnealing:
                 if placement is not None and not self.search.exhausted():
                     self._offer(plans.plan(start), placement)
                     starts += [(plans.plan(start, np.full(self.ops, lead)), placement) for lead in self.leads]
-        self._offer_ready_ops()
         if self.search.best is None:
             self.search.offer_order(problem.graph.input_order)
         self._offer_repaired(starts)
@@ -135,17 +133,6 @@ class PlanAnnealing:
         """Return a makespan, longer by the share of a limit by which a plan exceeds them."""
         least = min(limit for limit in self.search.problem.memory_limits if limit is not None)
         return cost.runtime * (1.0 + cost.excess / least)
-
-    def _offer_ready_ops(self) -> None:
-        """Offer what rules on all ready ops find, where the graph is small and time counts."""
-        problem = self.search.problem
-        if self.ops > MOST_OPS or problem.task == "memory":
-            return
-        edges = EdgeCosts(problem)
-        for rule in RULES:
-            made = None if self.search.exhausted() else place_ready_ops(problem, edges, rule)
-            if made is not None:
-                self._offer(self.plans.plan(made.order()), self.plans.place_homes(made.device))
 
     def _offer_filled(self) -> None:
         """Offer placements that fill devices only so far, until one keeps the limits, then an even division."""

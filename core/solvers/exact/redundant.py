@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from .constraints import Steps
 from .variables import Variables
 
 MOST_RANKED = 200
-"""Ops by which alike devices are told apart: more say little."""
+"""Ops by which equal devices are told apart: more say little."""
 
 
-def devices_are_numbered_as_they_are_used(v: Variables) -> None:
-    """Let an op be on a device only if one before it, in `v.ranked`, is on the device numbered one lower."""
+def equal_devices_are_numbered_as_they_are_used(v: Variables) -> None:
+    """Let an op be on a device only if one before it, in `v.ranked`, is on the device numbered one lower.
+
+    So one op stays on device 0 (REGAL A.2).
+    """
     ranked = v.ranked[:MOST_RANKED]
     for place, op in enumerate(ranked):
         for device in v.devices[1:]:
@@ -22,10 +26,8 @@ def devices_are_numbered_as_they_are_used(v: Variables) -> None:
                 v.model.add_bool_or([~v.on[op][device], *before])
 
 
-def devices_work_within(v: Variables, makespan: Any) -> None:
+def devices_work_within(v: Variables, steps_of_device: dict[int, Steps], makespan: Any) -> None:
     """On each device: ops, what is sent there and what is sent from there, one after the other."""
-    for device in v.devices:
+    for steps in steps_of_device.values():
         v.check_time()
-        ops = [step.duration * v.on[op][device] for op, step in enumerate(v.ops)]
-        sent = [step.duration * v.busy[key, device] for key, step in v.transfers.items()]
-        v.model.add(sum(ops) + sum(sent) <= makespan)
+        v.model.add(sum(duration * literal for literal, _, duration in steps) <= makespan)

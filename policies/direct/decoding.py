@@ -38,8 +38,9 @@ def decode(search: Search, keys: Any) -> None:
             search.offer_order(order_of(graph, row))
         if not alone.all():
             decode_keys(search, _within(rows[~alone]))
-        if search.best is None and not search.exhausted():  # no link carries what is sent
-            search.offer_order(order_of(graph, rows[0]))
+        if search.best is None:
+            if not search.exhausted():  # no link carries what is sent
+                search.offer_order(order_of(graph, rows[0]))
         elif search.problem.is_symmetric and search.best_fitness[0] > 0 and search.evaluations_left >= 1:
             place(search, np.stack([order_of(graph, row) for row in rows]))
         return

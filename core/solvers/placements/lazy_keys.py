@@ -148,7 +148,7 @@ class LazyChromosomes(Chromosomes):
     def decode(self, chromosome: NDArray[np.float32]) -> Schedule:
         """Return the schedule that the keys stand for, that of one device if they send what no link carries."""
         if not self.is_lazy:
-            plans = self._scratch[0]
+            plans: Plans = self._scratch[0]
             plan, placement = self._plan(plans, chromosome)
             schedule = None if placement is None else plans.schedule(plan, placement)
             return schedule or plans.schedules_along(self.graph.input_order)[0]

@@ -28,20 +28,20 @@ def decode(search: Search, keys: Any) -> None:
     Makespan: the lazy decoder, one evaluation a row, but for those with a patience below 0: these stay on one device,
     so only the first of them is tried. If none keeps the memory limit, ops are placed along the rows' orders by beams
     that do. Peak: each row's order is placed by beams, of `PER_ORDER` evaluations at most. Where devices differ or
-    residents have a home, for either task: ops follow the row's order, each where it ends first.
+    residents have a home, ops follow the row's order, each where it ends first, and the first row's also on each sort
+    of device alone.
     """
     rows = keys[: int(max(1.0, min(len(keys), search.evaluations_left)))]
     graph = search.problem.graph
     if search.problem.task == "runtime":
-        alone = stays(search.problem, rows)
-        for row in rows[alone][:1]:
+        alone, is_symmetric = stays(search.problem, rows), search.problem.is_symmetric
+        for row in rows[alone][:1] if is_symmetric else rows[:1]:
             search.offer_order(order_of(graph, row))
-        if not alone.all():
-            decode_keys(search, _within(rows[~alone]))
-        if search.best is None:
-            if not search.exhausted():  # no link carries what is sent
-                search.offer_order(order_of(graph, rows[0]))
-        elif search.problem.is_symmetric and search.best_fitness[0] > 0 and search.evaluations_left >= 1:
+        moving = rows[~alone][: int(min(len(rows), max(0.0, search.evaluations_left)))]
+        if len(moving):
+            decode_keys(search, _within(moving))
+        is_over_limit = search.best is not None and search.best_fitness[0] > 0
+        if is_symmetric and is_over_limit and search.evaluations_left >= 1:
             place(search, np.stack([order_of(graph, row) for row in rows]))
         return
     for row in rows:

@@ -6,6 +6,8 @@ from typing import Any
 
 from .variables import Buffer, Variables
 
+MOST_RANKED = 200
+"""Ops by which equal devices are told apart: more say little."""
 Steps = list[tuple[Any, Any, int]]
 """Of a device or a link: per step that it may have, whether it has it, its start and its duration."""
 
@@ -13,6 +15,8 @@ Steps = list[tuple[Any, Any, int]]
 def add_time_constraints(v: Variables) -> dict[int, Steps]:
     """Add all that holds whatever is minimised; return the steps of each device."""
     ops_run_on_one_device_each(v)
+    if v.problem.is_symmetric:
+        equal_devices_are_numbered_as_they_are_used(v)
     steps_last_what_they_take(v)
     needed_tensors_are_sent(v)
     inputs_are_there(v)
@@ -24,6 +28,21 @@ def ops_run_on_one_device_each(v: Variables) -> None:
     for op, first in enumerate(v.problem.rules.group.tolist()):
         if op == first:
             v.model.add_exactly_one(v.on[op].values())
+
+
+def equal_devices_are_numbered_as_they_are_used(v: Variables) -> None:
+    """Let an op be on a device only if one before it, in `v.ranked`, is on the device numbered one lower.
+
+    So one op stays on device 0 (REGAL A.2). Every best schedule obeys this once its devices are numbered so.
+    """
+    ranked = v.ranked[:MOST_RANKED]
+    for place, op in enumerate(ranked):
+        for device in v.devices[1:]:
+            before = [v.on[other][device - 1] for other in ranked[:place]]
+            if place < device:
+                v.model.add(v.on[op][device] == 0)
+            elif device > 1:
+                v.model.add_bool_or([~v.on[op][device], *before])
 
 
 def steps_last_what_they_take(v: Variables) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 from ...problem.problem import Problem
 from ...search.plans import may_exceed
 from ...search.search import Search
-from .constraints import Steps, add_time_constraints, bytes_throughout, most_bytes
-from .redundant import devices_work_within, equal_devices_are_numbered_as_they_are_used
+from .constraints import add_time_constraints, bytes_throughout, most_bytes
 from .variables import Variables
 
 Minimised = tuple[Variables, Callable[[float], float]]
@@ -28,7 +27,8 @@ def knows_memory(problem: Problem) -> bool:
 def minimised_peak(search: Search) -> Minimised:
     """Minimise the peak of the fullest device, down to what is known to be the least, within limits that differ."""
     assert search.best_simulation is not None
-    v, _ = _model(search, counts_time=False)
+    v = Variables(search, counts_time=False)
+    add_time_constraints(v)
     held = most_bytes(v)
     low = min(int(search.lower_bound) // v.units.bytes, v.most)
     peak = v.number(max(0, low), v.most, search.best_simulation.peak // v.units.bytes)
@@ -42,7 +42,8 @@ def minimised_peak(search: Search) -> Minimised:
 
 def minimised_excess(search: Search) -> Minimised:
     """Minimise by how much the device that exceeds its memory limit most does so."""
-    v, _ = _model(search, counts_time=False)
+    v = Variables(search, counts_time=False)
+    add_time_constraints(v)
     excess = v.number(0, v.most, search.best_fitness[0] // v.units.bytes)
     _keep_limits(v, most_bytes(v), excess)
     v.model.minimize(excess)
@@ -51,7 +52,8 @@ def minimised_excess(search: Search) -> Minimised:
 
 def minimised_makespan(search: Search) -> Minimised:
     """Minimise the end of the last op, no later than in the hint if that is feasible; what is sent is read later."""
-    v, steps_of_device = _model(search, counts_time=True)
+    v = Variables(search, counts_time=True)
+    steps_of_device = add_time_constraints(v)
     if knows_memory(search.problem) and may_exceed(search.problem):
         _keep_limits(v, most_bytes(v))
     else:
@@ -59,19 +61,12 @@ def minimised_makespan(search: Search) -> Minimised:
     low = max(0, math.floor(search.lower_bound / v.units.microseconds * (1 - 1e-12)) * v.units.steps)
     high = v.units.horizon if search.best_fitness[0] else max(low, v.hint.makespan)
     makespan = v.number(min(low, high), high, v.hint.makespan)
-    devices_work_within(v, steps_of_device, makespan)
+    for steps in steps_of_device.values():  # all that a device does fits in, which helps the solver's bound
+        v.model.add(sum(duration * literal for literal, _, duration in steps) <= makespan)
     for step in v.ops:
         v.model.add(makespan >= step.end)
     v.model.minimize(makespan)
     return v, lambda least: math.ceil(least - 1e-6) // v.units.steps * v.units.microseconds
-
-
-def _model(search: Search, *, counts_time: bool) -> tuple[Variables, dict[int, Steps]]:
-    """Return a model with all that holds whatever is minimised, and the steps of each device."""
-    v = Variables(search, counts_time=counts_time)
-    if search.problem.is_symmetric:
-        equal_devices_are_numbered_as_they_are_used(v)
-    return v, add_time_constraints(v)
 
 
 def _keep_limits(v: Variables, held: list[Any], excess: Any = 0) -> None:

@@ -23,7 +23,7 @@ from .. import portfolio as auto
 from .hint import improve
 from .objective import knows_memory, minimised_excess, minimised_makespan, minimised_peak
 from .recompute import RetentionModel
-from .variables import Model, OutOfTimeError, is_over, is_too_large
+from .variables import OutOfTimeError, Variables, is_over, is_too_large
 
 POLL_SECONDS = 0.02
 
@@ -94,7 +94,7 @@ def _minimise_in_turn(search: Search) -> None:
     search.raise_lower_bound(_minimise(search, *minimised(search)))
 
 
-def _minimise(search: Search, model: Model, in_units: Callable[[float], float]) -> float:
+def _minimise(search: Search, model: Variables | RetentionModel, in_units: Callable[[float], float]) -> float:
     """Solve a model; return what was proven, bytes or microseconds, infinite where it has no schedule."""
     from ortools.sat.python import cp_model
 
@@ -118,7 +118,7 @@ def _recompute(search: Search, parameters: Parameters) -> None:
     search.raise_lower_bound(of_all)
 
 
-def _run(search: Search, model: Model) -> tuple[Any, Any]:
+def _run(search: Search, model: Variables | RetentionModel) -> tuple[Any, Any]:
     """Solve on another thread while this one offers what is found; return the solver and its status."""
     from ortools.sat.python import cp_model
 

@@ -136,10 +136,6 @@ def _sizes(problem: Problem) -> IntArray:
     return np.concatenate((graph.tensor_size, graph.workspace, graph.persistent))
 
 
-def _common_divisor(problem: Problem) -> int:
-    return int(np.gcd.reduce(_sizes(problem))) or 1
-
-
 def bytes_of_devices(problem: Problem, unit: int) -> int:
     """Return all sizes on all devices, at least 1, in units of so many bytes."""
     return max(1, int(_sizes(problem).sum()) * problem.devices // unit)
@@ -147,7 +143,7 @@ def bytes_of_devices(problem: Problem, unit: int) -> int:
 
 def byte_unit(problem: Problem, most: int) -> int:
     """Return the common divisor of all sizes, or more if their sum would still be too large."""
-    divisor = _common_divisor(problem)
+    divisor = int(np.gcd.reduce(_sizes(problem))) or 1
     most = min(most, LARGEST_MEMORY)
     if bytes_of_devices(problem, divisor) <= most:
         return divisor

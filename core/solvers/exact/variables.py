@@ -104,10 +104,6 @@ class Model:
         self.model.add_implication(both, other)
         return both
 
-    def schedule(self, value: Any) -> Schedule:
-        """Return the schedule of a solution."""
-        raise NotImplementedError
-
 
 class Variables(Model):
     """A CP-SAT model's variables, each hinted with the best schedule known.

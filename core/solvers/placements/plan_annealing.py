@@ -23,9 +23,9 @@ from ..orders.lpmf import greedy_order
 from . import gp_dfs
 from .cooling import Cooling
 from .first_fit_devices import filled_placements
+from .insertion import MOST_OPS, RULES, place_ready_ops
 from .op_groups import LARGEST_GROUP, hierarchy_in_time, moving_groups
 from .ranks import upward_ranks
-from .ready_ops import MOST_OPS, RULES, place_ready_ops
 from .repair import Relief
 
 MOVES_PER_OP = 200

@@ -53,8 +53,7 @@ class Greedy(NamedTuple):
 def _try(g: GraphArrays, m: MachineArrays, s: Scratch, z: Greedy, op: int, device: int) -> Any:
     """Return when an op would end on a device, infinite if it cannot be sent something."""
     devices = s.clock.size
-    first, beyond = (device, device + 1) if z.is_quick else (0, devices)
-    for source in range(first, beyond):
+    for source in range(devices):
         z.clock[source] = s.clock[source]
         z.link[source] = s.link[source * devices + device]
     ready = 0.0

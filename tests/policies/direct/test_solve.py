@@ -54,7 +54,7 @@ def test_the_best_of_several_is_no_worse_than_one_device(decoded):
 @pytest.mark.parametrize("task", ["runtime", "memory"])
 def test_plans_on_machines_are_valid_and_no_worse_than_one_device(task, transfers):
     rng = np.random.default_rng(9)
-    for _ in range(4):
+    for _ in range(2):
         machine = random_machine(rng, 3, transfers=transfers, hosts=False)
         problem = Problem(random_graph(rng, 12, residents=2), task, machine=machine)
         one = solve(problem, "input")

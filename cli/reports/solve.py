@@ -25,11 +25,7 @@ def remark(talk: Talk, result: Result) -> None:
     elif problem.task == "runtime" and not problem.graph.runtime.any():
         talk.note(f"{problem.graph.name}: every op has runtime 0, so every schedule takes 0 us")
     elif result.value > result.input_value and result.value > feasible_reference_value(problem):
-        better = (
-            "the input order"
-            if problem.hardware.is_equal and not problem.has_homes
-            else "the input order on one device"
-        )
+        better = "the input order" if problem.is_symmetric else "the input order on one device"
         talk.note(f"{better} is better than what this method found; --method auto never returns worse")
     if not result.is_repeatable:
         remedy = "; --evaluations repeats exactly" if method_of(result.method).counts_evaluations else ""

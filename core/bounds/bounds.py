@@ -43,9 +43,12 @@ LARGEST_WHOLE = 2.0**39
 """Microseconds of which 1e-12 is less than one, so that a bound rounded up is not rounded up once more."""
 
 
-def earliest_finish(graph: CostGraph) -> FloatArray:
-    """Return when each op ends at the earliest, on as many devices as it takes, microseconds; shape `(ops,)`."""
-    return path_ends(graph.input_order, *graph.predecessors, graph.runtime)
+def earliest_finish(graph: CostGraph, times: FloatArray | None = None) -> FloatArray:
+    """Return when each op ends at the earliest, on as many devices as it takes, microseconds; shape `(ops,)`.
+
+    An op takes its runtime, or what `times` say, shape `(ops,)`.
+    """
+    return path_ends(graph.input_order, *graph.predecessors, graph.runtime if times is None else times)
 
 
 def critical_path(graph: CostGraph) -> float:

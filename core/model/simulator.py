@@ -129,7 +129,7 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
 
 def _check_places(problem: Problem, placement: IndexArray) -> None:
     """Refuse ops where they may not be, or apart from those that are to be with them."""
-    if problem.hardware.is_equal and not isinstance(problem.graph, GraphWithHomes):
+    if problem.is_symmetric:
         return
     rules = problem.rules
     wrong = np.flatnonzero(~rules.allowed[np.arange(len(placement)), placement] | (placement != placement[rules.group]))

@@ -189,6 +189,11 @@ class Problem:
         return isinstance(self.graph, GraphWithHomes)
 
     @cached_property
+    def is_symmetric(self) -> bool:
+        """Whether devices can be exchanged: they are equal, and no resident has a home on one."""
+        return self.hardware.is_equal and not self.has_homes
+
+    @cached_property
     def hardware(self) -> Machine:
         """The machine, or as many equal devices as there are."""
         return self.machine or Machine.equal(self.devices, self.bandwidth, float(self.latency))

@@ -18,7 +18,8 @@ def why_none_fits(problem: Problem, proven: float) -> str:
     """Return the sentence that says why no schedule keeps the memory limits; empty where that is not proven."""
     limits = [limit for limit in problem.memory_limits if limit is not None]
     if len(limits) < problem.devices:
-        return ""
+        none = f"no schedule of {_name(problem)} keeps the limits of all devices: a search of all ended without one"
+        return none if math.isinf(proven) else ""
     most = max(limits)
     least = least_peak(problem, proven)
     kind, each = ("order", "order") if problem.devices == 1 else (f"schedule on {problem.devices} devices", "schedule")

@@ -32,8 +32,6 @@ class Method(NamedTuple):
         Devices for the memory task where their number is not said; for the makespan it is 2 with every method.
     recomputation
         Whether it may run ops again: `never` refuses such problems, `only` refuses others.
-    machines
-        Whether it knows different devices and residents with a home; refuses them if not.
     flags
         Parameters that `solve` has an option for; see `FLAGS`.
     trainer, training
@@ -62,7 +60,6 @@ class Method(NamedTuple):
     default_seconds: float | None = None
     default_devices: int = 1
     recomputation: Literal["never", "also", "only"] = "never"
-    machines: bool = True
     flags: tuple[str, ...] = ()
     trainer: str = ""
     training: str = ""

@@ -85,7 +85,6 @@ def check_supported(
 ) -> None:
     """Raise UsageError if the method cannot solve this problem, count evaluations, or start from a schedule."""
     is_single = problem.devices == 1
-    is_machine = problem.has_homes or not problem.hardware.is_equal
     unable = "never" if problem.recompute else "only"
     if spec.method.recomputation == unable:
         able = methods_where(lambda m: m.recomputation != unable)
@@ -100,7 +99,6 @@ def check_supported(
                 m.recomputation != unable
                 and not m.memory_on_one_device_only
                 and not (is_single and m.several_devices_only)
-                and (m.machines or not is_machine)
             )
         )
         on = spelled("devices", problem.devices) if problem.machine is None else "on a machine"
@@ -114,10 +112,6 @@ def check_supported(
             spelled("devices", 1),
         )
         raise UsageError(f"method '{spec.name}' places ops on several devices; for {one} use {listed(able)}")
-    if is_machine and not spec.method.machines:
-        able = methods_where(lambda m: m.machines and not m.memory_on_one_device_only and m.recomputation != "only")
-        what = "a machine" if problem.machine is not None else "weights that several devices read"
-        raise UsageError(f"method '{spec.name}' knows equal devices alone; for {what} use {listed(able)}")
     spec.parameters.check(problem)
     if initial is not None and not spec.method.searches:
         able = methods_where(lambda m: m.recomputation != unable and m.searches)

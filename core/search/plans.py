@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..base.errors import UsageError
 from ..graph.graph import CostGraph
 from ..kernels.cost_model import NO_LIMIT, machine_arrays, new_scratch, new_timed_steps
 from ..kernels.placements.group_moves import Groups, Places, places_of
-from ..kernels.placements.list_schedules import Greedy, place_order
+from ..kernels.placements.list_schedule import Greedy, begin_list, list_ops
 from ..kernels.placements.plans import Cost, Plan, price_plan
 from ..kernels.placements.sequences import Objective
 from ..problem.machine import distinct_devices
@@ -21,6 +22,8 @@ from ..problem.residents import first_home
 from ..problem.schedule import Schedule
 
 EXCESS_WEIGHT = 10.0
+CHUNK = 20_000
+"""Ops that are placed between two looks at the clock."""
 
 
 class Plans:
@@ -47,11 +50,13 @@ class Plans:
         return Greedy(
             allowed=rules.allowed,
             group=rules.group,
-            ahead=np.zeros((self.ops, devices)),
+            ahead=np.empty((0, devices)),
+            is_quick=False,
             chosen=np.empty(self.ops, np.int32),
             clock=np.empty(devices),
             link=np.empty(devices),
             room=np.empty(devices, np.int64),
+            held=np.empty(devices, np.int64),
         )
 
     def homes_first(self, order: Any) -> IndexArray:
@@ -89,14 +94,30 @@ class Plans:
         sources[sent] = np.asarray(placement)[self.arrays.producer[~items[sent]]]
         return Schedule.from_steps(items, sources, targets)
 
-    def place_along(self, order: Any, ahead: FloatArray | None = None) -> IndexArray | None:
-        """Return where each op ends first, plus `ahead`, shape `(ops, devices)`; None if something cannot be sent."""
-        greedy = self.greedy if ahead is None else self.greedy._replace(ahead=np.ascontiguousarray(ahead))
+    def place_along(
+        self,
+        order: Any,
+        ahead: FloatArray | None = None,
+        *,
+        is_quick: bool = False,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> IndexArray | None:
+        """Return where each op ends first, plus `ahead`, shape `(ops, devices)`; None if something cannot be sent.
+
+        With `is_quick` two devices are tried for each op. None, too, if told to stop, which is asked now and then.
+        """
+        greedy, static = self.greedy._replace(is_quick=is_quick), self.problem.is_limited
+        if ahead is not None:
+            greedy = greedy._replace(ahead=np.ascontiguousarray(ahead))
         order = np.asarray(order, np.int32)
-        static = self.problem.is_limited
-        runtime = place_order(self.arrays, self.machine, self.scratch, greedy, order[order < self.own], static)
+        order = order[order < self.own]
+        begin_list(self.machine, self.scratch, greedy)
+        for first in range(0, len(order), CHUNK):
+            part = order[first : first + CHUNK]
+            if stop() or not list_ops(self.arrays, self.machine, self.scratch, greedy, part, static):
+                return None
         placement: IndexArray = self.scratch.placement.copy()
-        return placement if np.isfinite(runtime) else None
+        return placement
 
     def place_homes(self, placement: Any) -> IndexArray:
         """Return a placement of the model's own ops with each resident where it is read first, if it may be there."""

@@ -230,7 +230,6 @@ _LINES: dict[str, Method | Preset] = {
         searches=False,
         default_evaluations=5000,
         default_devices=2,
-        machines=False,
         flags=("decode", "width", "weights"),
         trainer="schedopt.policies.direct.trainable",
         training="Train direct, a network that schedules in one pass, by imitation and by REINFORCE.",

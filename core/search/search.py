@@ -351,7 +351,7 @@ class Search:
         Where no device can run all, each op is where it ends first.
         """
         self.spend(1)
-        if self.problem.hardware.is_equal and not self.problem.has_homes:
+        if self.problem.is_symmetric:
             return self.offer(Schedule.single_device(order), by=by)
         from .plans import Plans
 

@@ -141,7 +141,7 @@ def _offer_at_once(search: Search, spec: MethodSpec) -> None:
 def strengthen_bound(search: Search) -> None:
     """Add the min-cut bound on the peak, as far as its allowance of work goes."""
     problem = search.problem
-    if problem.task != "memory" or search.is_optimal:
+    if problem.task != "memory" or search.is_optimal or math.isinf(search.lower_bound):
         return
     assert search.best is not None
     known, stop = int(search.lower_bound), search.interrupt.is_set

@@ -10,7 +10,6 @@ from ..addresses.packing import DEFAULT_SECONDS
 from ..base.errors import UsageError
 from ..model.address_verifier import verify_addresses
 from ..problem.problem import Problem
-from ..problem.residents import GraphWithHomes
 from ..report.result import Result
 from ..search.method_spec import MethodSpec
 from .address_choice import choose, warm_up
@@ -24,7 +23,7 @@ def solve_with_addresses(problem: Problem, spec: MethodSpec, alignment: int | No
     """Solve a problem; with an alignment, find the order and the addresses of the least arena that the time allows."""
     if alignment is None:
         return solve(problem, spec, **budget)
-    if not problem.hardware.is_equal or isinstance(problem.graph, GraphWithHomes):
+    if not problem.is_symmetric:
         what = "weights that several devices read" if problem.hardware.is_equal else "a machine"
         raise UsageError(f"{problem.graph.name}: addresses are found for equal devices, not for {what}")
     warm_up()

@@ -10,7 +10,6 @@ from ...core.base.arrays import BoolArray, FloatArray, IndexArray
 from ...core.graph.graph import CostGraph
 from ...core.kernels.orders.priority_orders import greedy
 from ...core.problem.problem import Problem
-from ...core.problem.schedule import Schedule
 from ...core.search.search import Search
 from ...core.solvers.placements.lazy_keys import LazyChromosomes
 from ...core.solvers.placements.peak_annealing import FIRST_BEAM
@@ -28,18 +27,21 @@ def decode(search: Search, keys: Any) -> None:
 
     Makespan: the lazy decoder, one evaluation a row, but for those with a patience below 0: these stay on one device,
     so only the first of them is tried. If none keeps the memory limit, ops are placed along the rows' orders by beams
-    that do. Peak: each row's order is placed by beams, of `PER_ORDER` evaluations at most.
+    that do. Peak: each row's order is placed by beams, of `PER_ORDER` evaluations at most. Where devices differ or
+    residents have a home, ops follow the row's order, each where it ends first, and the first row's also on each sort
+    of device alone.
     """
     rows = keys[: int(max(1.0, min(len(keys), search.evaluations_left)))]
     graph = search.problem.graph
     if search.problem.task == "runtime":
-        alone = stays(search.problem, rows)
-        for row in rows[alone][:1]:
-            search.spend(1)
-            search.offer(Schedule.single_device(order_of(graph, row)))
-        if not alone.all():
-            decode_keys(search, _within(rows[~alone]))
-        if search.best is not None and search.best_fitness[0] > 0 and search.evaluations_left >= 1:
+        alone, is_symmetric = stays(search.problem, rows), search.problem.is_symmetric
+        for row in rows[alone][:1] if is_symmetric else rows[:1]:
+            search.offer_order(order_of(graph, row))
+        moving = rows[~alone][: int(min(len(rows), max(0.0, search.evaluations_left)))]
+        if len(moving):
+            decode_keys(search, _within(moving))
+        is_over_limit = search.best is not None and search.best_fitness[0] > 0
+        if is_symmetric and is_over_limit and search.evaluations_left >= 1:
             place(search, np.stack([order_of(graph, row) for row in rows]))
         return
     for row in rows:
@@ -90,6 +92,5 @@ def _within(keys: Any) -> Any:
 def _place_order(search: Search, order: IndexArray) -> None:
     evaluations = max(1.0, min(PER_ORDER, search.evaluations_left - FIRST_BEAM))  # the last beam may exceed it
     with search.part(evaluations=evaluations):
-        search.spend(1)
-        search.offer(Schedule.single_device(order))
+        search.offer_order(order)
         place(search, order[None])

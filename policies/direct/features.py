@@ -18,6 +18,7 @@ from ...core.search.search import Cancelled
 from ...core.solvers.orders.baselines import reverse_postorder
 from ...core.solvers.orders.lpmf import greedy_order
 from ...core.solvers.placements.lazy_keys import bottom_levels
+from ...core.solvers.placements.ranks import mean_times
 
 PATIENCE = 0.5
 """Of the rule: in the middle of what the lazy decoder's searches start from."""
@@ -49,7 +50,7 @@ class Seen(NamedTuple):
 
 
 def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
-    """Return what the network sees of a problem.
+    """Return what the network sees of a problem; of devices and links that differ it sees the means.
 
     The features of an op are
 
@@ -66,14 +67,15 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
     """
     graph, ops = problem.graph, problem.graph.num_ops
     sources, targets = graph.edges
-    end, ahead = earliest_finish(graph), bottom_levels(graph)
-    longest = max(float(ahead.max()), 1e-300)
-    runtime, mean = graph.runtime, max(float(graph.runtime.mean()), 1e-300)
+    runtime = mean_times(problem)
+    end, ahead = earliest_finish(graph, runtime), bottom_levels(graph, runtime)
+    longest, mean = max(float(ahead.max()), 1e-300), max(float(runtime.mean()), 1e-300)
     read = _sums(graph.consumers[1], graph.tensor_size[_tensors(problem)], ops)
     made = _sums(graph.tensor_producer, graph.tensor_size, ops)
     own = (graph.workspace + graph.persistent).astype(np.float64)
     paid = problem.task == "runtime" and problem.transfers_take_time
-    sent = (made * problem.microseconds_per_byte + problem.latency * (made > 0)) if paid else np.zeros(ops)
+    latency, per_byte = _mean_link(problem)
+    sent = (made * per_byte + latency * (made > 0)) if paid else np.zeros(ops)
     links = _links(problem, read, mean) if paid else np.zeros((LINK_FEATURES, ops))
     least_first, depth = _places(_least_peak_first(problem, stop)), np.array(levels(graph), np.float64)
     if stop():
@@ -110,7 +112,7 @@ def rule_keys(problem: Problem, least_first: FloatArray | None = None, ahead: Fl
     the order that keeps the peak on one device lowest at each step.
     """
     if problem.task == "runtime":
-        level = bottom_levels(problem.graph) if ahead is None else ahead
+        level = bottom_levels(problem.graph, mean_times(problem)) if ahead is None else ahead
         keys = level / max(float(level.max()), 1e-300)
     else:
         keys = 1 - (_places(_least_peak_first(problem)) if least_first is None else least_first)
@@ -120,10 +122,18 @@ def rule_keys(problem: Problem, least_first: FloatArray | None = None, ahead: Fl
 def _links(problem: Problem, read: FloatArray, mean: float) -> FloatArray:
     """Return what links cost against a mean runtime, as logarithms, shape `(LINK_FEATURES, ops)`; see `seen`."""
     graph, ops = problem.graph, problem.graph.num_ops
-    fetched = read * problem.microseconds_per_byte + problem.latency * np.diff(graph.inputs[0])
+    latency, per_byte = _mean_link(problem)
+    fetched = read * per_byte + latency * np.diff(graph.inputs[0])
     size = float(graph.tensor_size.sum()) / max(1, graph.num_tensors)
-    sending = size * problem.microseconds_per_byte + problem.latency
-    return np.log1p(np.stack([fetched, np.full(ops, sending), np.full(ops, problem.latency)]) / mean)
+    sending = size * per_byte + latency
+    return np.log1p(np.stack([fetched, np.full(ops, sending), np.full(ops, latency)]) / mean)
+
+
+def _mean_link(problem: Problem) -> tuple[float, float]:
+    """Return what a transfer takes, and each byte of it, in microseconds: on a machine over the mean of all links."""
+    if problem.hardware.is_equal:
+        return problem.latency, problem.microseconds_per_byte
+    return problem.hardware.mean_link
 
 
 def _least_peak_first(problem: Problem, stop: Callable[[], bool] = lambda: False) -> IndexArray:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.model.verifier import verify
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.schedule import Schedule
 
@@ -165,6 +168,33 @@ def least_makespan(problem):
 
     place(0, {})
     return best[0]
+
+
+def least_fitness(problem):
+    """The least `(excess, value)` of every placement and every order of ops and transfers, by verifying them all."""
+    rules, ops = problem.rules, problem.graph.num_ops
+    own, best = ops - len(getattr(problem.graph, "held", ())), (np.inf, np.inf)
+    firsts = [op for op in range(ops) if rules.group[op] == op]
+
+    def orders(placement, sends, done, sent, columns):
+        ready = ready_steps(problem, placement, sends, done, sent)
+        if not ready:
+            yield columns
+        for step in [step for step in ready if not isinstance(step, tuple) and step >= own][:1] or ready:
+            following = tuple([*column] for column in columns)
+            append_step(problem, placement, following, step)
+            transfers = {step} if isinstance(step, tuple) else set()
+            yield from orders(placement, sends, done | ({step} - transfers), sent | transfers, following)
+
+    for devices in itertools.product(*(np.flatnonzero(rules.allowed[first]).tolist() for first in firsts)):
+        chosen = dict(zip(firsts, devices, strict=True))
+        placement = [chosen[int(rules.group[op])] for op in range(ops)]
+        sends = sends_of(problem, placement)
+        if all(problem.hardware.has_link[placement[problem.graph.tensor_producer[t]], to] for t, to in sends):
+            for columns in orders(placement, sends, frozenset(), frozenset(), ([], [], [])):
+                totals = verify(problem, Schedule.from_steps(*columns), enforce_limit=False)
+                best = min(best, problem.fitness(totals.peak_per_device, totals.runtime))
+    return best
 
 
 def _try_orders(problem, placement, sends, best):

@@ -4,78 +4,132 @@ from __future__ import annotations
 
 from typing import Any
 
-from .redundant import devices_are_numbered_as_they_are_used
 from .variables import Buffer, Variables
 
+MOST_RANKED = 200
+"""Ops by which equal devices are told apart: more say little."""
+Steps = list[tuple[Any, Any, int]]
+"""Of a device or a link: per step that it may have, whether it has it, its start and its duration."""
 
-def add_time_constraints(v: Variables) -> None:
-    """Add all that holds whatever is minimised."""
+
+def add_time_constraints(v: Variables) -> dict[int, Steps]:
+    """Add all that holds whatever is minimised; return the steps of each device."""
     ops_run_on_one_device_each(v)
-    one_op_stays_on_device_0(v)
-    devices_are_numbered_as_they_are_used(v)
-    needed_transfers_are_sent(v)
+    if v.problem.is_symmetric:
+        equal_devices_are_numbered_as_they_are_used(v)
+    steps_last_what_they_take(v)
+    needed_tensors_are_sent(v)
     inputs_are_there(v)
-    devices_run_one_step_at_a_time(v)
-
-
-def add_memory_constraints(v: Variables) -> None:
-    """Add what ties the peak to the rest."""
-    buffers_live_to_their_last_use(v)
-    devices_hold_what_is_alive(v)
+    return devices_and_links_run_one_step_at_a_time(v)
 
 
 def ops_run_on_one_device_each(v: Variables) -> None:
-    """Run each op on exactly one device."""
-    for on in v.on:
-        v.model.add_exactly_one(on)
+    """Run each op on exactly one device, and with it all that it is together with."""
+    for op, first in enumerate(v.problem.rules.group.tolist()):
+        if op == first:
+            v.model.add_exactly_one(v.on[op].values())
 
 
-def one_op_stays_on_device_0(v: Variables) -> None:
-    """Devices are alike, so one op may stay where it is (REGAL A.2)."""
-    v.model.add(v.on[v.problem.fixed_op][0] == 1)
+def equal_devices_are_numbered_as_they_are_used(v: Variables) -> None:
+    """Let an op be on a device only if one before it, in `v.ranked`, is on the device numbered one lower.
+
+    So one op stays on device 0 (REGAL A.2). Every best schedule obeys this once its devices are numbered so.
+    """
+    ranked = v.ranked[:MOST_RANKED]
+    for place, op in enumerate(ranked):
+        for device in v.devices[1:]:
+            before = [v.on[other][device - 1] for other in ranked[:place]]
+            if place < device:
+                v.model.add(v.on[op][device] == 0)
+            elif device > 1:
+                v.model.add_bool_or([~v.on[op][device], *before])
 
 
-def needed_transfers_are_sent(v: Variables) -> None:
-    """Send a tensor to a device if and only if a reader is there and its producer is not."""
+def steps_last_what_they_take(v: Variables) -> None:
+    """Let a step whose duration depends on where it runs last what it takes there."""
+    for op, takes in enumerate(v.takes):
+        if len({*takes.values()}) > 1:
+            lasts = sum(duration * v.on[op][device] for device, duration in takes.items())
+            v.model.add(v.ops[op].end == v.ops[op].start + lasts)
+    for key, links in v.links.items():
+        v.check_time()
+        if len({duration for _, duration in links.values()}) > 1:
+            for literal, duration in links.values():
+                v.model.add(v.transfers[key].end == v.transfers[key].start + duration).only_enforce_if(literal)
+
+
+def needed_tensors_are_sent(v: Variables) -> None:
+    """Have a tensor on a device if and only if a reader is there and its producer is not, over a link that exists."""
     for (tensor, device), sent in v.sent.items():
         v.check_time()
-        home = v.on[v.producer[tensor]][device]
-        here = [v.on[reader][device] for reader in v.readers[tensor]]
-        v.model.add_implication(sent, ~home)
+        made_on = v.on[v.producer[tensor]]
+        home = [made_on[device]] if device in made_on else []
+        here = [v.on[reader][device] for reader in v.readers[tensor] if device in v.on[reader]]
         v.model.add_bool_or([*here, ~sent])
+        for literal in home:
+            v.model.add_implication(sent, ~literal)
         for reader in here:
-            v.model.add_bool_or([~reader, home, sent])
+            v.model.add_bool_or([~reader, *home, sent])
+        for source, literal in made_on.items() if (tensor, device) in v.links else ():
+            if source != device and source not in v.links[tensor, device]:
+                v.model.add_bool_or([~literal, ~sent])
 
 
 def inputs_are_there(v: Variables) -> None:
     """Run an op after what it reads is produced and sent, and a transfer after its tensor is produced."""
     for tensor, readers in enumerate(v.readers):
         v.check_time()
-        produced = v.ops[v.producer[tensor]].end
-        for reader in readers:
-            v.model.add(v.ops[reader].start >= produced)
-        for device in v.devices:
-            if (tensor, device) in v.sent:
-                step, sent = v.transfers[tensor, device], v.sent[tensor, device]
-                v.model.add(step.start >= produced).only_enforce_if(sent)
-                for reader in readers:
-                    both = [sent, v.on[reader][device]]
-                    v.model.add(v.ops[reader].start >= step.end).only_enforce_if(both)
+        if v.producer[tensor] < v.own:
+            for reader in readers:
+                v.model.add(v.ops[reader].start >= v.ops[v.producer[tensor]].end)
+    for (tensor, device), step in v.transfers.items():
+        v.check_time()
+        sent = v.sent[tensor, device]
+        if v.producer[tensor] < v.own:
+            v.model.add(step.start >= v.ops[v.producer[tensor]].end).only_enforce_if(sent)
+        for reader in v.readers[tensor]:
+            if device in v.on[reader]:
+                v.model.add(v.ops[reader].start >= step.end).only_enforce_if([sent, v.on[reader][device]])
 
 
-def devices_run_one_step_at_a_time(v: Variables) -> None:
-    """Ops on a device, and transfers to it and from it, do not overlap."""
+def devices_and_links_run_one_step_at_a_time(v: Variables) -> dict[int, Steps]:
+    """Let no ops on a device overlap, nor transfers that occupy it or a contended link; return those of each device."""
+    of_device: dict[int, Steps] = {device: [] for device in v.devices}
+    of_link: dict[tuple[int, int], Steps] = {}
+    for op, takes in enumerate(v.takes):
+        for device, duration in takes.items():
+            of_device[device].append((v.on[op][device], v.ops[op].start, duration))
+    for (tensor, target), links in v.links.items():
+        start, durations = v.transfers[tensor, target].start, {duration for _, duration in links.values()}
+        for source, (literal, duration) in links.items():
+            if not v.machine.is_beside:
+                of_device[source].append((literal, start, duration))
+            elif v.machine.contention:
+                of_link.setdefault((source, target), []).append((literal, start, duration))
+        if not v.machine.is_beside and len(durations) == 1:
+            of_device[target].append((v.sent[tensor, target], start, *durations))
+        elif not v.machine.is_beside:
+            of_device[target] += [(literal, start, duration) for literal, duration in links.values()]
     interval = v.model.new_optional_fixed_size_interval_var
-    for device in v.devices:
-        steps = [interval(s.start, s.duration, v.on[op][device], "") for op, s in enumerate(v.ops)]
-        for (tensor, target), step in v.transfers.items():
-            v.check_time()
-            busy = v.sent[tensor, target]
-            if target != device:
-                busy = v.both(busy, v.on[v.producer[tensor]][device])
-            v.busy[(tensor, target), device] = busy
-            steps.append(interval(step.start, step.duration, busy, ""))
-        v.model.add_no_overlap(steps)
+    for steps in (*of_device.values(), *of_link.values()):
+        v.check_time()
+        v.model.add_no_overlap([interval(start, duration, literal, "") for literal, start, duration in steps])
+    return of_device
+
+
+def bytes_throughout(v: Variables, device: int) -> Any:
+    """Return the units of bytes that lie on a device throughout: persistent ones, residents and their replicas."""
+    persistent = (v.graph.persistent // v.units.bytes).tolist()
+    held = [size * v.on[op][device] for op, size in enumerate(persistent) if size and device in v.on[op]]
+    replicas = [v.size[t] * sent for (t, where), sent in v.sent.items() if where == device and v.is_everywhere[t]]
+    return sum((*held, *replicas))
+
+
+def most_bytes(v: Variables) -> list[Any]:
+    """Add the memory of devices with blocking transfers; return what each holds at the most, in units of bytes."""
+    v.add_buffers()
+    buffers_live_to_their_last_use(v)
+    return [bytes_throughout(v, device) + bytes_at_once(v, device) for device in v.devices]
 
 
 def buffers_live_to_their_last_use(v: Variables) -> None:
@@ -91,7 +145,9 @@ def buffers_live_to_their_last_use(v: Variables) -> None:
         while members:
             member, is_produced_here, given = members.pop()
             _member_is_used(v, buffer, member, is_produced_here, given, device)
-            members += [(view, True, [*given, v.on[v.producer[view]][device]]) for view in views[member]]
+            for view in views[member]:
+                if device in v.on[v.producer[view]]:
+                    members.append((view, True, [*given, v.on[v.producer[view]][device]]))
 
 
 def _member_is_used(
@@ -99,11 +155,12 @@ def _member_is_used(
 ) -> None:
     """Keep a buffer for the uses of a tensor that lives in it if the literals `given` hold."""
     for reader in v.readers[tensor]:
-        _lasts_to(v, buffer, v.ops[reader].end, [*given, v.on[reader][device]])
+        if device in v.on[reader]:
+            _lasts_to(v, buffer, v.ops[reader].end, [*given, v.on[reader][device]])
     if not is_produced_here:
         return
     for target in v.devices:
-        if target != device and (tensor, target) in v.sent:
+        if target != device and (tensor, target) in v.transfers:
             _lasts_to(v, buffer, v.transfers[tensor, target].end, [*given, v.sent[tensor, target]])
     if v.graph.is_final[tensor]:
         _lasts_to(v, buffer, v.units.horizon, given)
@@ -113,25 +170,20 @@ def _lasts_to(v: Variables, buffer: Buffer, end: Any, given: list[Any]) -> None:
     v.model.add(buffer.end >= end).only_enforce_if(given)
 
 
-def devices_hold_what_is_alive(v: Variables) -> None:
-    """On each device: persistent bytes, buffers alive and the workspace of the op that runs, within the peak."""
-    unit = v.units.bytes
-    workspace, persistent = (v.graph.workspace // unit).tolist(), (v.graph.persistent // unit).tolist()
-    for device in v.devices:
-        held = [_lifetime(v, key, buffer) for key, buffer in v.buffers.items() if key[2] == device]
-        for op, step in enumerate(v.ops):
-            if workspace[op]:
-                present = v.on[op][device]
-                running = v.model.new_optional_fixed_size_interval_var(step.start, step.duration, present, "")
-                held.append((running, workspace[op]))
-        room = v.model.new_int_var(0, v.most, "")
-        weights = [size * on[device] for size, on in zip(persistent, v.on, strict=True) if size]
-        v.model.add(room + sum(weights) <= v.peak)
-        v.model.add_cumulative([interval for interval, _ in held], [size for _, size in held], room)
-
-
-def _lifetime(v: Variables, key: tuple[bool, int, int], buffer: Buffer) -> tuple[Any, int]:
-    """Return when a buffer is alive, and its size."""
-    length = v.model.new_int_var(0, v.units.horizon, "")
-    interval = v.model.new_optional_interval_var(buffer.since.start, length, buffer.end, buffer.present, "")
-    return interval, v.size[key[1]]
+def bytes_at_once(v: Variables, device: int) -> Any:
+    """Return the most that buffers alive and the workspace of the op that runs take on a device."""
+    interval, fixed = v.model.new_optional_interval_var, v.model.new_optional_fixed_size_interval_var
+    intervals, sizes = [], []
+    for (_, tensor, where), buffer in v.buffers.items():
+        if where == device:
+            length = v.model.new_int_var(0, v.units.horizon, "")
+            intervals.append(interval(buffer.since.start, length, buffer.end, buffer.present, ""))
+            sizes.append(v.size[tensor])
+    workspace = (v.graph.workspace // v.units.bytes).tolist()
+    for op, takes in enumerate(v.takes):
+        if workspace[op] and device in takes:
+            intervals.append(fixed(v.ops[op].start, takes[device], v.on[op][device], ""))
+            sizes.append(workspace[op])
+    room = v.model.new_int_var(0, v.most, "")
+    v.model.add_cumulative(intervals, sizes, room)
+    return room

@@ -1,10 +1,8 @@
-"""A hint for the solver: the best schedule known, and the time at which each of its steps starts."""
+"""A hint for the solver: the best schedule known, and the times at which its steps run."""
 
 from __future__ import annotations
 
-from ...problem.schedule import Schedule
 from ...search.search import Search
-from .units import Units
 
 EDITS_AS_ONE = 20
 
@@ -17,26 +15,32 @@ def improve(search: Search, evaluations: int, method: str) -> None:
 
 
 class HintedTimes:
-    """Device and start of each step of a known schedule, each as early as it can."""
+    """Device of each op, and start and end of each step, of a schedule whose steps run as early as they can.
 
-    def __init__(self, schedule: Schedule, ops: int, devices: int, units: Units) -> None:
-        self.device, self.op_start = [0] * ops, [0] * ops
-        self.transfer_start: dict[tuple[int, int], int] = {}
-        clock = [0] * devices
-        columns = (schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist())
-        for item, source, target in zip(*columns, strict=True):
-            start = max(clock[source], clock[target])
-            if item >= 0:
-                self.device[item], self.op_start[item] = target, start
-                clock[target] = start + units.op[item]
-            else:
-                self.transfer_start[~item, target] = start
-                clock[source] = clock[target] = start + units.transfer[~item]
-        self.makespan = max(clock)
+    `times` has the ops by their number, and the transfers by tensor and target.
+    """
+
+    def __init__(self, devices: list[int]) -> None:
+        self.device = devices
+        self.times: dict[int | tuple[int, int], tuple[int, int]] = {}
+        self.clock: dict[int | tuple[int, int], int] = {}
+
+    @property
+    def makespan(self) -> int:
+        """The latest end."""
+        return max((end for _, end in self.times.values()), default=0)
+
+    def run(self, step: int | tuple[int, int], ready: int, duration: int, places: list[int | tuple[int, int]]) -> None:
+        """Run a step once it is ready and the devices or the link that it occupies are free."""
+        start = max([ready, *(self.clock.get(place, 0) for place in places)])
+        self.times[step] = start, start + duration
+        self.clock |= dict.fromkeys(places, start + duration)
 
     def number_devices(self, ranked: list[int]) -> None:
         """Give the devices numbers, in the order in which the ops of a list use them first."""
         used = list(dict.fromkeys(self.device[op] for op in ranked))
         new = {device: number for number, device in enumerate(used)}
         self.device = [new[device] for device in self.device]
-        self.transfer_start = {(t, new[device]): start for (t, device), start in self.transfer_start.items()}
+        self.times = {
+            step if isinstance(step, int) else (step[0], new[step[1]]): times for step, times in self.times.items()
+        }

@@ -2,7 +2,8 @@
 
 Each op has up to `copies` runs, the first of them always there; a run is one place of a sequence, and what it makes is
 kept from there to the last run that reads it: its retention interval. A reader reads the latest run before it. The
-paper keeps the order of first runs as it is given, which `fixed` does here, too.
+paper keeps the order of first runs as it is given, which `fixed` does here, too. The variables are others than those of
+`variables`: an op has several steps on one device, of which each reader chooses one, not one step on one of several.
 
 No schedule has to run an op oftener than its readers run, and once more if it makes something final: a run that nothing
 reads can be left out. So few ops need more than `copies` runs, and a schedule in which one of those has them takes at
@@ -102,14 +103,11 @@ class RetentionModel(Model):
             known = places[op][: copies - 1] + places[op][-1:]
             runs: list[Run] = []
             for copy in range(copies):
-                present = self.model.new_bool_var("") if copy else self.model.new_constant(1)
-                place = self.model.new_int_var(0, self.horizon - 1, "")
+                present = self.literal(copy < len(known)) if copy else self.model.new_constant(1)
+                place = self.number(0, self.horizon - 1, known[copy] if copy < len(known) else None)
                 if copy:
-                    self.model.add_hint(present, copy < len(known))
                     self.model.add_implication(present, runs[-1].present)
                     self.model.add(place > runs[-1].place).only_enforce_if(present)
-                if copy < len(known):
-                    self.model.add_hint(place, min(known[copy], self.horizon - 1))
                 runs.append(Run(present, place))
             self.runs.append(runs)
 

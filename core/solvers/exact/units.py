@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.arrays import FloatArray, IntArray
+from ...bounds.machine_bounds import possible_times
 from ...problem.problem import Problem
+from ...problem.residents import first_home
+from ...search.search import Search
 
 LARGEST_MEMORY = 2**40
 LARGEST_TIME = 2**30  # beyond 2^31 the solver was seen to prove wrong optima (OR-Tools 9.15)
@@ -29,11 +32,11 @@ class Units(NamedTuple):
     Parameters
     ----------
     bytes, microseconds
-        Of one unit.
+        Of one unit; a unit of time is infinite where only the order counts, so that every step lasts 1.
     steps
-        More than any schedule has without duration; 1 where only the order matters.
-    op, transfer
-        Shape `(ops,)`, `(tensors,)`: durations.
+        More than any schedule has without duration; 1 where only the order counts.
+    longest
+        Microseconds; no step of a schedule that is worth finding takes more.
     horizon
         The latest end of any step.
     """
@@ -41,37 +44,51 @@ class Units(NamedTuple):
     bytes: int
     microseconds: float
     steps: int
-    op: list[int]
-    transfer: list[int]
+    longest: float
     horizon: int
 
-
-def units_of(problem: Problem, task: str) -> Units:
-    """Return units in which the solver can count for a task without overflow."""
-    graph = problem.graph
-    copies = np.minimum(np.diff(graph.consumers[0]), problem.devices - 1).astype(np.int64)
-    if task == "memory":
-        steps = graph.num_ops + int(copies.sum()) + 1
-        op, transfer = np.ones(graph.num_ops, np.int64), np.ones(graph.num_tensors, np.int64)
-        return Units(byte_unit(problem, LARGEST_ENERGY // steps), 1.0, 1, op.tolist(), transfer.tolist(), steps)
-    machine = problem.hardware
-    runtime: FloatArray = graph.runtime / machine.devices[0].speed
-    sending: FloatArray = machine.latencies[0, -1] + graph.tensor_size * machine.microseconds_per_byte[0, -1]
-    total = float(runtime.sum() + (sending * copies).sum())
-    zeros = int((runtime == 0).sum() + copies[sending == 0].sum())
-    times = np.concatenate((runtime, sending))
-    unit, steps = unit_and_steps(times, total, zeros, graph.num_ops + int(copies.sum()))
-    op, transfer = in_units(runtime, unit, steps), in_units(sending, unit, steps)
-    horizon = int(op.sum() + (transfer * copies).sum())
-    return Units(byte_unit(problem, LARGEST_ENERGY // horizon), unit, steps, op.tolist(), transfer.tolist(), horizon)
+    def whole(self, times: FloatArray) -> list[list[int]]:
+        """Return times in units, -1 for what is impossible or longer than all that is worth finding."""
+        fits = np.isfinite(times) & (times <= self.longest * (1 + 1e-12))
+        lasts = in_units(np.where(fits, times, 0.0), self.microseconds, self.steps)
+        found: list[list[int]] = np.where(fits, lasts, -1).tolist()
+        return found
 
 
-def unit_and_steps(times: FloatArray, total: float, zeros: int, most: int) -> tuple[float, int]:
-    """Return a unit of times and the `steps` of `Units`."""
-    unit, steps = time_unit(times, total, LARGEST_TIME // (1 + zeros)), 1 + zeros
-    if (times[times > 0] < unit).any():
-        unit, steps = time_unit(times, total, LARGEST_TIME // (1 + most)), 1 + most
-    return unit, steps
+def units_of(search: Search, *, counts_time: bool) -> Units:
+    """Return units in which the solver can count without overflow, of time or of steps alone."""
+    problem = search.problem
+    copies = np.minimum(np.diff(problem.graph.consumers[0]), problem.devices - 1).astype(np.int64)
+    most = problem.graph.num_ops + int(copies.sum())
+    unit, steps, longest, horizon = math.inf, 1, math.inf, most + 1
+    if counts_time:
+        unit, steps, longest = _units_of_time(search, copies, most)
+        horizon = (math.ceil(longest / unit) + 1) * steps
+    return Units(byte_unit(problem, LARGEST_ENERGY // horizon), unit, steps, longest, horizon)
+
+
+def _units_of_time(search: Search, copies: IntArray, most: int) -> tuple[float, int, float]:
+    """Return a unit, the `steps` and the `longest` time of `Units`, for at most so many steps."""
+    problem, graph, machine = search.problem, search.problem.graph, search.problem.hardware
+    times = possible_times(problem)[: first_home(graph)]
+    is_link = machine.has_link & ~np.eye(problem.devices, dtype=bool)
+    links = np.unique(np.stack((machine.latencies, machine.microseconds_per_byte), -1)[is_link], axis=0)
+    slowest, fastest = links.max(0, initial=0.0), links.min(0, initial=np.inf)
+    total = float(np.where(np.isfinite(times), times, 0.0).max(1).sum())
+    total += float(((slowest[0] + slowest[1] * graph.tensor_size) * copies).sum())
+    if not search.best_fitness[0]:
+        total = min(total, search.best_value)
+    total = max(total, 1e-9)
+    sizes = np.unique(graph.tensor_size)
+    if len(links) * len(sizes) > MOST_TIMES:
+        return total / (LARGEST_TIME // (1 + most)), 1 + most, total
+    known = np.concatenate((times[times <= total], *(late + per_byte * sizes for late, per_byte in links)))
+    may_be_zero = (fastest[0] == 0) & ((fastest[1] == 0) | (graph.tensor_size == 0))
+    zeros = int((times == 0).any(1).sum()) + int((may_be_zero * copies).sum())
+    unit, steps = time_unit(known, total, LARGEST_TIME // (1 + zeros)), 1 + zeros
+    if (known[known > 0] < unit).any():
+        unit, steps = time_unit(known, total, LARGEST_TIME // (1 + most)), 1 + most
+    return unit, steps, total
 
 
 def in_units(times: FloatArray, unit: float, steps: int) -> IntArray:
@@ -119,10 +136,6 @@ def _sizes(problem: Problem) -> IntArray:
     return np.concatenate((graph.tensor_size, graph.workspace, graph.persistent))
 
 
-def _common_divisor(problem: Problem) -> int:
-    return int(np.gcd.reduce(_sizes(problem))) or 1
-
-
 def bytes_of_devices(problem: Problem, unit: int) -> int:
     """Return all sizes on all devices, at least 1, in units of so many bytes."""
     return max(1, int(_sizes(problem).sum()) * problem.devices // unit)
@@ -130,7 +143,7 @@ def bytes_of_devices(problem: Problem, unit: int) -> int:
 
 def byte_unit(problem: Problem, most: int) -> int:
     """Return the common divisor of all sizes, or more if their sum would still be too large."""
-    divisor = _common_divisor(problem)
+    divisor = int(np.gcd.reduce(_sizes(problem))) or 1
     most = min(most, LARGEST_MEMORY)
     if bytes_of_devices(problem, divisor) <= most:
         return divisor

@@ -1,8 +1,9 @@
-"""The variables of the CP-SAT model: devices of ops, starts of steps, lives of buffers, and the peak.
+"""The variables of the CP-SAT model: devices of ops, starts of steps, lives of buffers.
 
-Steps are ops, and optional transfers of a tensor to a device. Steps on one device, where a transfer is on both of its
-own, do not overlap; that and the precedences are all that the cost model asks of time, and the memory of a device
-changes by the steps on it alone, so no total order of all steps is needed.
+Steps are ops, and optional transfers of a tensor to a device. Steps on one device, where a blocking transfer is on both
+of its own, do not overlap, nor do those on a contended link; that and the precedences are all that the cost model asks
+of time. With blocking transfers the memory of a device changes by the steps on it alone, so no total order of all steps
+is needed.
 """
 
 from __future__ import annotations
@@ -12,11 +13,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...base.arrays import FloatArray
 from ...bounds.bounds import op_needs
+from ...bounds.machine_bounds import possible_times
+from ...kernels.cost_model import replicated
+from ...problem.problem import Problem
+from ...problem.residents import first_home
 from ...problem.schedule import Schedule
 from ...search.search import Search
 from .hint import HintedTimes
-from .units import Units, bytes_of_devices
+from .units import bytes_of_devices, units_of
+
+HOLDS = -1  # when what holds a resident runs: before all steps
+MOST_TRANSFERS = 1_000_000
+"""Tensors times pairs of devices; more take gigabytes."""
 
 
 class OutOfTimeError(Exception):
@@ -29,16 +39,16 @@ def is_over(search: Search) -> bool:
     return search.timed_out or search.interrupt.is_set()
 
 
+def is_too_large(problem: Problem) -> bool:
+    """Whether a model of the problem would not fit into memory."""
+    return problem.graph.num_tensors * problem.devices**2 > MOST_TRANSFERS
+
+
 class Step(NamedTuple):
-    """When a step runs: its start (a variable) and its duration."""
+    """When a step runs: its start, a variable, and its end, as an expression."""
 
     start: Any
-    duration: int
-
-    @property
-    def end(self) -> Any:
-        """When it ends, as an expression."""
-        return self.start + self.duration
+    end: Any
 
 
 class Buffer(NamedTuple):
@@ -51,6 +61,9 @@ class Buffer(NamedTuple):
 
 class Model:
     """What every model has: OR-Tools' `CpModel`, the graph as lists, and how variables are made and hinted."""
+
+    symmetry_level = 2
+    """How much OR-Tools looks for symmetries."""
 
     def __init__(self, search: Search) -> None:
         from ortools.sat.python import cp_model
@@ -76,10 +89,11 @@ class Model:
             self.model.add_hint(variable, hint)
         return variable
 
-    def number(self, low: int, high: int, hint: int) -> Any:
-        """Add a whole number from `low` to `high`, and hint the one nearest to `hint`."""
+    def number(self, low: int, high: int, hint: int | None) -> Any:
+        """Add a whole number from `low` to `high`, and hint the one nearest to `hint`, unless that is None."""
         variable = self.model.new_int_var(low, high, "")
-        self.model.add_hint(variable, min(max(low, hint), high))
+        if hint is not None:
+            self.model.add_hint(variable, min(max(low, hint), high))
         return variable
 
     def both(self, one: Any, other: Any, hint: bool | None = None) -> Any:
@@ -98,40 +112,82 @@ class Variables(Model):
     ----------
     search
         The run, which has a schedule to hint.
-    units
-        How bytes and microseconds become whole numbers.
+    counts_time
+        Whether steps last what they take; else only their order counts.
 
     Attributes
     ----------
     model
         OR-Tools' `CpModel`.
+    units
+        How bytes and microseconds become whole numbers.
     on
-        Per op and device: whether the op runs there.
-    ops
-        Per op: its step.
+        Per op: by device where it may be, whether it is there; ops that are together share it.
+    takes, ops
+        Per op of the model's own: by device what it takes, and its step; residents are there throughout.
     ranked
-        The ops, by which alike devices are numbered.
-    busy
-        By transfer and device: whether it takes place and is on the device, at either end.
-    sent, transfers
-        By tensor and device: whether it is sent there, and that step. Empty on one device.
-    peak, most
-        Units of bytes of the fullest device, and more than any device can hold; once `add_memory` was called.
+        The ops, by which equal devices are numbered.
+    sent
+        By tensor and device: whether it has to be there and is made elsewhere. Empty on one device.
+    transfers, links
+        By tensor and device, but for replicas: the step that sends it there, and by source whether it comes from there,
+        with what it takes.
     buffers
-        By whether it is a copy that was sent, tensor, device; once `add_memory` was called.
+        By whether it is a copy that was sent, tensor, device; once `add_buffers` was called.
     """
 
-    def __init__(self, search: Search, units: Units) -> None:
+    def __init__(self, search: Search, *, counts_time: bool) -> None:
         super().__init__(search)
-        self.units = units
-        assert search.best is not None
-        self.hint = HintedTimes(search.best, self.graph.num_ops, self.problem.devices, units)
+        self.machine, self.own = self.problem.hardware, first_home(self.graph)
+        self.is_everywhere = replicated(self.problem)
+        self.symmetry_level = (
+            2 if self.problem.is_symmetric else 0
+        )  # else OR-Tools 9.15 fails on residents without room
+        self.units = units_of(search, counts_time=counts_time)
+        self.most = bytes_of_devices(self.problem, self.units.bytes)
+        self.size = (self.graph.tensor_size // self.units.bytes).tolist()
+        self._op_times = self.units.whole(possible_times(self.problem))
+        self.hint = self._hinted()
         self.ranked = self._rank()
-        self.hint.number_devices(self.ranked)
-        self.busy: dict[tuple[tuple[int, int], int], Any] = {}
+        if self.problem.is_symmetric:
+            self.hint.number_devices(self.ranked)
         self._add_placement()
         self._add_ops()
         self._add_transfers()
+
+    def _sending(self, tensor: int) -> list[list[int]]:
+        """Return what a tensor takes from each device to each, -1 without a link."""
+        with np.errstate(invalid="ignore"):
+            takes: FloatArray = (
+                self.machine.latencies + int(self.graph.tensor_size[tensor]) * self.machine.microseconds_per_byte
+            )
+        return self.units.whole(np.where(self.machine.has_link, takes, np.inf))
+
+    def places(self, source: int, target: int) -> list[int | tuple[int, int]]:
+        """Return what a transfer occupies: both devices, or their link if that has one transfer at a time."""
+        if not self.machine.is_beside:
+            return [source, target]
+        return [(source, target)] if self.machine.contention else []
+
+    def _hinted(self) -> HintedTimes:
+        """Return when each step of the best schedule known runs."""
+        schedule = self.search.best
+        assert schedule is not None
+        hint = HintedTimes(schedule.placement(self.graph).tolist())
+        there: dict[tuple[int, int], int] = {}
+        columns = (schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist())
+        for item, source, target in zip(*columns, strict=True):
+            if item >= self.own:
+                continue
+            if item >= 0:
+                ready = max((there.get((tensor, target), 0) for tensor in self.reads[item]), default=0)
+                hint.run(item, ready, max(1, self._op_times[item][target]), [target])
+                there |= {(tensor, target): hint.times[item][1] for tensor in self.graph.outputs(item)}
+            else:
+                ready, lasts = there.get((~item, source), 0), max(1, self._sending(~item)[source][target])
+                hint.run((~item, target), ready, lasts, self.places(source, target))
+                there[~item, target] = hint.times[~item, target][1]
+        return hint
 
     def _rank(self) -> list[int]:
         """Return the ops, the one that stays on device 0 first, then those of the longest runtime or most memory."""
@@ -141,69 +197,80 @@ class Variables(Model):
         return [first, *(op for op in np.argsort(-weight, kind="stable").tolist() if op != first)]
 
     def _add_placement(self) -> None:
-        """Each op is on some device."""
-        self.on: list[list[Any]] = []
-        for op in range(self.graph.num_ops):
+        """Each op is on some device where it and all that is together with it may be."""
+        self.on: list[dict[int, Any]] = []
+        groups = self.problem.rules.groups
+        for op, first in enumerate(self.problem.rules.group.tolist()):
             self.check_time()
-            self.on.append([self.literal(self.hint.device[op] == device) for device in self.devices])
+            if first < op:
+                self.on.append(self.on[first])
+                continue
+            times = [self._op_times[member] for member in groups.get(op, [op])]
+            able = [device for device in self.devices if all(row[device] >= 0 for row in times)]
+            self.on.append({device: self.literal(self.hint.device[op] == device) for device in able})
+
+    def _step(self, key: int | tuple[int, int], durations: list[int]) -> Step:
+        """Add a step that lasts one of some durations."""
+        begun, ended = self.hint.times.get(key, (0, 0))
+        start = self.number(0, self.units.horizon, begun)
+        is_fixed = len({*durations}) == 1
+        return Step(start, start + durations[0] if is_fixed else self.number(0, self.units.horizon, ended))
 
     def _add_ops(self) -> None:
-        """Each op has a start."""
-        horizon = self.units.horizon
-        self.ops = [
-            Step(self.number(0, horizon - duration, self.hint.op_start[op]), duration)
-            for op, duration in enumerate(self.units.op)
-        ]
+        """Each op has a start, and lasts what it takes on its device."""
+        self.takes = [{d: self._op_times[op][d] for d in self.on[op]} for op in range(self.own)]
+        self.ops = [self._step(op, [*takes.values()]) for op, takes in enumerate(self.takes)]
 
     def _add_transfers(self) -> None:
-        """Each tensor that is read may be sent to each device, at some start."""
+        """Each tensor that is read may be sent to each device where a reader may be, at some start."""
         self.sent: dict[tuple[int, int], Any] = {}
         self.transfers: dict[tuple[int, int], Step] = {}
-        if len(self.devices) == 1:
-            return
+        self.links: dict[tuple[int, int], dict[int, tuple[Any, int]]] = {}
         for tensor, readers in enumerate(self.readers):
             self.check_time()
-            duration = self.units.transfer[tensor]
-            for device in self.devices if readers else ():
-                start = self.hint.transfer_start.get((tensor, device))
-                self.sent[tensor, device] = self.literal(start is not None)
-                start = self.number(0, self.units.horizon - duration, start or 0)
-                self.transfers[tensor, device] = Step(start, duration)
+            sending = self._sending(tensor) if readers and len(self.devices) > 1 else []
+            for device in self.devices if sending else ():
+                if any(device in self.on[reader] for reader in readers):
+                    self._add_transfer(tensor, device, [row[device] for row in sending])
 
-    def add_memory(self, limit: int | None) -> None:
-        """Add the peak, which is one number for all devices and within the limit in bytes, and the buffers."""
-        unit = self.units.bytes
-        self.most = bytes_of_devices(self.problem, unit)
-        high = self.most if limit is None else min(limit // unit, self.most)
-        assert self.search.best_simulation is not None
-        self.peak = self.number(0, high, self.search.best_simulation.peak // unit)
-        self.size = (self.graph.tensor_size // unit).tolist()
-        self._add_buffers()
+    def _add_transfer(self, tensor: int, device: int, sending: list[int]) -> None:
+        made_on, hinted = self.on[self.producer[tensor]], self.hint.device
+        home, sources = hinted[self.producer[tensor]], [source for source in made_on if source != device]
+        is_sent = home != device and any(hinted[reader] == device for reader in self.readers[tensor])
+        sent = self.sent[tensor, device] = self.literal(is_sent)
+        if self.is_everywhere[tensor]:
+            return
+        links = self.links[tensor, device] = {}
+        for source in sources:
+            is_only = len(sources) == 1
+            if sending[source] >= 0:
+                literal = sent if is_only else self.both(sent, made_on[source], is_sent and home == source)
+                links[source] = literal, sending[source]
+        self.transfers[tensor, device] = self._step((tensor, device), [lasts for _, lasts in links.values()])
 
-    def _add_buffers(self) -> None:
-        """Start a buffer for each tensor that is no view where it is produced, and for any where it is sent."""
+    def add_buffers(self) -> None:
+        """Start a buffer for each tensor that is no view where an op makes it, and for any where it is sent."""
         self.buffers: dict[tuple[bool, int, int], Buffer] = {}
         for tensor, producer in enumerate(self.producer):
             self.check_time()
-            if self.size[tensor] == 0:
-                continue
-            for device in self.devices:
-                if self.graph.alias_of[tensor] < 0:
-                    self._add_buffer(False, tensor, device, self.ops[producer], self.on[producer][device])
-                if (tensor, device) in self.sent:
-                    step = self.transfers[tensor, device]
-                    self._add_buffer(True, tensor, device, step, self.sent[tensor, device])
+            if self.size[tensor] and self.graph.alias_of[tensor] < 0 and producer < self.own:
+                for device, present in self.on[producer].items():
+                    self._add_buffer(False, tensor, device, self.ops[producer], present)
+        for (tensor, device), step in self.transfers.items():
+            if self.size[tensor]:
+                self._add_buffer(True, tensor, device, step, self.sent[tensor, device])
 
     def _add_buffer(self, is_copy: bool, tensor: int, device: int, since: Step, present: Any) -> None:
         end = self.model.new_int_var(0, self.units.horizon, "")
         self.buffers[is_copy, tensor, device] = Buffer(since, present, end)
 
     def schedule(self, value: Any) -> Schedule:
-        """Return the schedule of a solution: steps by their start; none that wait for each other start together."""
-        device = [next(d for d in self.devices if value(on[d])) for on in self.on]
-        steps = [(value(step.start), op, device[op], device[op]) for op, step in enumerate(self.ops)]
+        """Return the schedule of a solution: ops by their end and transfers by their start, residents first."""
+        device = [next(d for d, literal in on.items() if value(literal)) for on in self.on]
+        steps = [(HOLDS, False, op, device[op], device[op]) for op in range(self.own, self.graph.num_ops)]
+        steps += [(value(step.end), False, op, device[op], device[op]) for op, step in enumerate(self.ops)]
         for (tensor, target), step in self.transfers.items():
             if value(self.sent[tensor, target]):
-                steps.append((value(step.start), ~tensor, device[self.producer[tensor]], target))
+                steps.append((value(step.start), True, ~tensor, device[self.producer[tensor]], target))
         steps.sort()
-        return Schedule.from_steps(*zip(*(step[1:] for step in steps), strict=True))
+        return Schedule.from_steps(*zip(*(step[2:] for step in steps), strict=True))

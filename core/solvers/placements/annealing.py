@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass, replace
 
 from ...problem.problem import Problem
-from ...problem.residents import GraphWithHomes
 from ...problem.schedule import Schedule
 from ...search import parameters as base
 from ...search.parameters import parameter
@@ -72,9 +71,8 @@ def solve(search: Search, parameters: Parameters) -> None:
     `auto` does, misses only the last of them.
     """
     problem = search.problem
-    is_equal = problem.hardware.is_equal and not isinstance(problem.graph, GraphWithHomes)
     is_small = problem.graph.num_ops <= LARGEST_IN_CYCLES
-    if is_equal:
+    if problem.is_symmetric:
         _in_steps(search, parameters)
         return
     plans = PlanAnnealing(search, parameters.hot if problem.task == "runtime" else parameters.memory_hot)

@@ -19,8 +19,7 @@ from ...search.search import Search
 from ...search.tuned import Tuned, read_tuned, shipped
 from .beta_quantiles import quantile_tables
 from .lazy_keys import LONGEST_DECODING, LazyChromosomes, seconds_to_decode, start_keys
-from .machine_chromosomes import LazyMachineChromosomes
-from .random_keys import Chromosomes, Population, has_time_for_one, is_symmetric, ranked
+from .random_keys import Chromosomes, Population, has_time_for_one, ranked
 
 Decoder = Literal["queue", "lazy"]
 DECODERS: dict[Decoder, type[Chromosomes]] = {"queue": Chromosomes, "lazy": LazyChromosomes}
@@ -151,10 +150,7 @@ def evolve(
 
     Elites are not priced again, and the last generation is cut to the budget.
     """
-    decoder = DECODERS[parameters.decoder]
-    if decoder is LazyChromosomes and not is_symmetric(search.problem):
-        decoder = LazyMachineChromosomes
-    with decoder(search) as chromosomes:
+    with DECODERS[parameters.decoder](search) as chromosomes:
         p = _fitting(search, parameters, chromosomes.genes)
         bias = np.ascontiguousarray(distribution.bias, np.float64)
         known = [] if warm_start is None else list(warm_start)

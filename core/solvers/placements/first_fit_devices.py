@@ -1,7 +1,7 @@
-"""Starts under the memory limits of a machine: along the input order, each op where it has room and costs least.
+"""Starts under memory limits: devices are filled along the input order, each op where it has room and costs least.
 
-As m-ETF of Baechi (Jeon et al. 2020, section 3), in the input order: what has no room on the device where it would end
-first goes to the next best one. Residents have their home where they are read first.
+As m-TOPO of Baechi (Jeon et al. 2020, section 3), but that an op follows what is dear to send, so that a backward pass
+runs where the activations are, and goes where it is fastest. Residents have their home where they are read first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...base.arrays import BoolArray, FloatArray, IndexArray
 from ...problem.problem import Problem
 from ...problem.residents import first_home
 
-SHARES = (0.95, 0.85, 0.75, 0.65, 0.55, 0.45, 0.35, 0.2, 0.05)
+SHARES = (0.95, 0.85, 0.75, 0.65, 0.55, 0.45, 0.35)
 
 
 def filled_placements(problem: Problem) -> Iterator[IndexArray]:
@@ -30,7 +30,7 @@ class _Filling:
     def __init__(self, problem: Problem, most: FloatArray) -> None:
         self.problem, self.graph, self.most = problem, problem.graph, most
         self.own = first_home(problem.graph)
-        self.resident = np.zeros(problem.devices)
+        self.resident, self.present = np.zeros(problem.devices), 0
         self.where = np.full(self.graph.num_ops, -1)
         self.of_group: dict[int, int] = {}
         self.left = (np.diff(self.graph.consumers[0]) + self.graph.is_final).tolist()
@@ -58,9 +58,9 @@ class _Filling:
         graph, machine = self.graph, self.problem.hardware
         pointers, tensors = graph.inputs
         read = tensors[pointers[op] : pointers[op + 1]].tolist()
-        made = sum(int(graph.tensor_size[t]) for t in graph.outputs(op) if graph.alias_of[t] < 0)
+        made = sum(int(graph.tensor_size[t]) for t in graph.outputs(op))
         needs = np.full(len(self.most), float(made + graph.workspace[op] + graph.persistent[op]))
-        paid = np.where(self._allowed(op), self.problem.rules.times[op], np.inf)
+        paid = np.zeros(len(self.most))
         for tensor in read:
             size, source = int(graph.tensor_size[tensor]), int(self.where[graph.tensor_producer[tensor]])
             if source < 0:
@@ -70,8 +70,11 @@ class _Filling:
             needs[elsewhere] += size
             per_byte = np.where(machine.has_link[source], machine.microseconds_per_byte[source], 0.0)
             paid[elsewhere] += (machine.latencies[source] + size * per_byte)[elsewhere]  # infinite without a link
+        allowed, elsewhere = self._allowed(op), np.arange(len(needs)) != self.present
+        paid += np.where(allowed, self.problem.rules.times[op], np.inf)
         lacks = np.where(np.isfinite(paid), np.maximum(0.0, self.resident + needs - self.most), np.inf)
-        device = int(np.lexsort((self.resident, paid, lacks, ~self._allowed(op)))[0])  # without links, any allowed one
+        ranks = self.resident, elsewhere, paid, lacks, ~allowed  # without links, any that is allowed
+        self.present = device = int(np.lexsort(ranks)[0])
         self._settle(op, device)
         self.resident[device] += made
         for tensor in read:

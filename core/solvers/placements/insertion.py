@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -17,9 +18,8 @@ class InsertionSchedule:
 
     def __init__(self, problem: Problem, edges: EdgeCosts) -> None:
         self.problem, self.edges = problem, edges
-        graph, machine = problem.graph, problem.hardware
+        graph = problem.graph
         self.times, self.rules = possible_times(problem), problem.rules
-        self.latency, self.per_byte = machine.latencies, machine.microseconds_per_byte
         self.entering = edges.grouped(edges.targets, graph.num_ops)
         self.busy: list[list[tuple[float, float]]] = [[] for _ in range(problem.devices)]
         self.stretches: list[list[tuple[float, float]]] = [[] for _ in range(problem.devices)]
@@ -79,3 +79,15 @@ def _lengthen(stretches: list[tuple[float, float]], start: float, end: float) ->
         end = stretches[beyond][1]
         beyond += 1
     stretches[at:beyond] = [(start, end)]
+
+
+def place_in_order(made: InsertionSchedule, order: Iterable[int], ahead: FloatArray) -> bool:
+    """Put each op where its end and `ahead` are least together; False if one can be nowhere."""
+    for op in order:
+        start, end = made.earliest(op)
+        wanted = end + ahead[op]
+        device = int((wanted if np.isfinite(wanted).any() else end).argmin())
+        if not np.isfinite(end[device]):
+            return False
+        made.put(op, device, float(start[device]))
+    return True

@@ -17,11 +17,12 @@ from ...kernels.paths import path_ends
 from ...kernels.placements.group_moves import no_groups, places_of
 from ...kernels.placements.lazy_decoder import new_lazy
 from ...kernels.placements.lazy_keys import price_keys
+from ...kernels.placements.plans import Plan
 from ...kernels.placements.random_keys import Prices, new_prices
 from ...kernels.placements.sequences import run_sequence
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
-from ...search.plans import objective_of
+from ...search.plans import Plans, objective_of
 from ...search.search import Search
 from .random_keys import Chromosomes, Population, as_schedule
 
@@ -34,9 +35,12 @@ _SECONDS_PER_STEP = 1e-7
 """Of an op and a device, to run what was decoded."""
 
 
-def bottom_levels(graph: CostGraph) -> FloatArray:
-    """Return each op's longest path to a sink, its own runtime included, microseconds; shape `(ops,)`."""
-    return path_ends(graph.input_order[::-1], *graph.successors, graph.runtime)
+def bottom_levels(graph: CostGraph, times: FloatArray | None = None) -> FloatArray:
+    """Return each op's longest path to a sink, its own time included, microseconds; shape `(ops,)`.
+
+    An op takes its runtime, or what `times` say, shape `(ops,)`.
+    """
+    return path_ends(graph.input_order[::-1], *graph.successors, graph.runtime if times is None else times)
 
 
 def _waits(graph: CostGraph) -> float:
@@ -53,10 +57,12 @@ def seconds_to_decode(problem: Problem) -> float:
 
     Every op that waits is looked at in each step, for as many steps as it does, ready, in the input order. Devices meet
     where no op has its inputs at hand, about once per level and device, and then each input of each op that waits is
-    looked for on every device.
+    looked for on every device. Along an order of the ops, where devices differ, no op waits.
     """
     graph, devices = problem.graph, problem.devices
     ops, reads = graph.num_ops, len(graph.inputs[1])
+    if not problem.is_symmetric:
+        return _SECONDS_PER_READ * reads * devices
     levels = path_ends(graph.input_order, *graph.predecessors, np.ones(ops)).max()
     share_of_meetings = min(1.0, levels * devices / ops)
     looks = _waits(graph) * (1 + share_of_meetings * devices * (1 + reads / ops))
@@ -94,11 +100,13 @@ def start_keys(problem: Problem) -> Population:
 class LazyChromosomes(Chromosomes):
     """Keys of shape `(ops + 1,)`: one per op, and one that tunes the decoder.
 
-    For the runtime task the last key is the patience of `arrange`, for the memory task the noise of `spread`.
+    For the runtime task the last key is the patience of `decode_for_makespan`, for the memory task the noise of
+    `decode_for_peak`. Where devices differ or residents have a home it counts for nothing: ops follow their keys, each
+    where it ends first.
     """
 
     def __init__(self, search: Search) -> None:
-        self.aim = objective_of(search.problem)
+        self.aim, self.is_lazy = objective_of(search.problem), search.problem.is_symmetric
         self.places = places_of(search.problem.rules.group, search.problem.rules.allowed, no_groups())
         super().__init__(search)
         self.genes = self.graph.num_ops + 1
@@ -106,19 +114,44 @@ class LazyChromosomes(Chromosomes):
         self._seconds = seconds(self.problem) + _SECONDS_PER_STEP * self.graph.num_ops * self.devices
 
     @property
+    def rows_at_once(self) -> int:
+        """How many rows are drawn and priced before the search may end: one where that takes long beside a look."""
+        return super().rows_at_once if self.is_lazy else 1
+
+    @property
     def rows_per_look(self) -> int:
         """How many rows are priced between two looks at the clock, on all threads."""
         return min(self.rows_at_once, self.search.jobs * max(1, int(LONGEST_UNSEEN / self._seconds)))
 
-    def _new_scratch(self) -> tuple[Any, Any]:
+    def _new_scratch(self) -> Any:
+        if not self.is_lazy:
+            return Plans(self.problem)
         return new_state(self.arrays, self.devices, self.aim.memory), new_lazy(self.arrays, self.machine, self.places)
 
     def _price_part(self, worker: int, part: Population, prices: Prices) -> None:
+        if not self.is_lazy:
+            for row, keys in enumerate(part):
+                plan, placement = self._plan(self._scratch[worker], keys)
+                prices.runtimes[row] = np.inf
+                if placement is not None:
+                    _, cost = self._scratch[worker].price(plan, placement)
+                    prices.excesses[row], prices.peaks[row], prices.runtimes[row] = cost[1:]
+            return
         state, lazy = self._scratch[worker]
         price_keys(self.arrays, state, lazy, part, self.aim, self.machine, prices)
 
+    def _plan(self, plans: Plans, keys: NDArray[np.float32]) -> tuple[Plan, IndexArray | None]:
+        """Return the ops along their keys, and where each ends first; None if something cannot be sent there."""
+        order = plans.topological(np.argsort(-keys[:-1], kind="stable"))
+        return plans.plan(order), plans.place_along(order)
+
     def decode(self, chromosome: NDArray[np.float32]) -> Schedule:
-        """Return the schedule that the keys stand for."""
+        """Return the schedule that the keys stand for, that of one device if they send what no link carries."""
+        if not self.is_lazy:
+            plans: Plans = self._scratch[0]
+            plan, placement = self._plan(plans, chromosome)
+            schedule = None if placement is None else plans.schedule(plan, placement)
+            return schedule or plans.schedules_along(self.graph.input_order)[0]
         self._price_part(0, np.ascontiguousarray(chromosome)[None], new_prices(1))
         state, lazy = self._scratch[0]
         steps = new_steps(self.arrays, self.devices)

@@ -6,16 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...kernels.cost_model import machine_arrays
-from ...kernels.placements.list_schedule import list_ops, new_listed
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
+from ...search.plans import Plans
 from .lazy_keys import bottom_levels
-from .random_keys import as_schedule
+from .ranks import mean_times
 
-CHUNK = 20_000
-"""Ops between two looks at the clock."""
-_SECONDS_PER_READ = 2.5e-7
+_SECONDS_PER_READ = 4e-7
 
 
 def seconds_to_list(problem: Problem) -> float:
@@ -24,24 +21,14 @@ def seconds_to_list(problem: Problem) -> float:
 
 
 def list_schedule(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Schedule | None:
-    """Return the ops by bottom level, the longest first, each on one of two devices: that on which it starts first.
+    """Return the ops by bottom level, the longest first, each on one of two devices: that on which it ends first.
 
     These are the device that is free first and the one that holds most bytes of what the op reads. As with HEFT what it
-    lacks could have been sent when it was made; but it is sent just before the first op that reads it there, which
-    takes both devices. On different devices that counts on which it ends first. None if something cannot be sent.
+    lacks could have been sent when it was made; but it is sent just before the first op that reads it there. None if
+    something cannot be sent, or if told to stop.
     """
-    graph = problem.graph
-    arrays, machine = machine_arrays(problem)
-    listed = new_listed(arrays, problem.rules.allowed, problem.rules.group)
-    place = np.argsort(graph.input_order)
-    order = np.lexsort((place, -bottom_levels(graph))).astype(np.int32)
-    order = order[order < machine.first_home]
-    count = 0
-    for first in range(0, len(order), CHUNK):
-        if stop():
-            return None
-        count = list_ops(arrays, machine, listed, order[first : first + CHUNK], count)
-        if count < 0:
-            return None
-    steps = listed.steps
-    return as_schedule(arrays.producer, listed.placement, steps.items[:count], steps.targets[:count])
+    plans = Plans(problem)
+    place = np.argsort(problem.graph.input_order)
+    order = np.lexsort((place, -bottom_levels(problem.graph, mean_times(problem))))
+    placement = plans.place_along(order, is_quick=True, stop=stop)
+    return None if placement is None else plans.schedule(plans.plan(order), placement)

@@ -9,7 +9,7 @@ stays there.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.plans import Plans
 from ...search.search import Cancelled, Search
-from .insertion import InsertionSchedule
+from .insertion import InsertionSchedule, place_in_order
 from .ranks import downward_ranks, upward_ranks
 
 MOST_CELLS = 10_000_000
@@ -112,7 +112,7 @@ def _offer(search: Search, edges: EdgeCosts, priority: FloatArray, ahead: FloatA
     order = _by_priority(search, edges, priority)
     _offer_plan(search, plans, order, plans.place_along(order, _finite(ahead)))
     made = InsertionSchedule(search.problem, edges)
-    if _insert(made, search.cancellable(order), ahead):
+    if place_in_order(made, search.cancellable(order), ahead):
         _offer_plan(search, plans, made.order(), plans.place_homes(made.device))
     if search.best is None:
         search.offer_order(search.problem.graph.input_order)
@@ -145,15 +145,3 @@ def _by_priority(search: Search, edges: EdgeCosts, priority: FloatArray) -> list
             if not waiting[target]:
                 heapq.heappush(ready, (-priority[target], target))
     return order
-
-
-def _insert(made: InsertionSchedule, order: Iterable[int], ahead: FloatArray) -> bool:
-    """Put each op where its end and `ahead` are least together; False if one can be nowhere."""
-    for op in order:
-        start, end = made.earliest(op)
-        wanted = end + ahead[op]
-        device = int((wanted if np.isfinite(wanted).any() else end).argmin())
-        if not np.isfinite(end[device]):
-            return False
-        made.put(op, device, float(start[device]))
-    return True

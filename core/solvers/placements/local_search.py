@@ -20,7 +20,7 @@ from ...search.parameters import parameter
 from ...search.plans import Plans, objective_of
 from ...search.search import Search
 from ...search.tuned import shipped
-from .random_keys import as_schedule, is_symmetric
+from .random_keys import as_schedule
 
 Fitness = tuple[int, float]
 
@@ -90,7 +90,7 @@ class _Walk:
     def restart(self) -> None:
         """Draw an order and a placement, each op where it and all that is with it may be."""
         graph, rng, allowed = self.problem.graph, self.search.rng, self.rules.allowed
-        if is_symmetric(self.problem):
+        if self.problem.is_symmetric:
             order, placement = random_order(graph, rng), rng.integers(0, self.devices, self.ops)
         else:
             placement = np.where(allowed, rng.random(allowed.shape), -1.0).argmax(axis=1)[self.rules.group]

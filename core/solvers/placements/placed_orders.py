@@ -5,29 +5,26 @@ from __future__ import annotations
 import numpy as np
 
 from ...base.arrays import IndexArray
-from ...search.plans import Plans
 from ...search.search import Search
 from .lazy_keys import LazyChromosomes, has_time_to_decode, keys_along, seconds_to_decode
 from .list_schedule import list_schedule
 from .peak_annealing import LeastPeak
-from .random_keys import Population, is_symmetric
+from .random_keys import Population
 
 
 def place(search: Search, orders: IndexArray) -> None:
     """Offer schedules on several devices that follow orders made for one, one of which has been offered there.
 
-    Least peak: beams place the ops along each order, which has an equal share of the budget left. Least makespan: an
-    op's place in the order is its key in the lazy decoder, one evaluation per order; if no schedule keeps the memory
-    limit, beams then look for one that does.
+    Where devices differ or residents have a home, each op is where it ends first. Else, least peak: beams place the ops
+    along each order, which has an equal share of the budget left. Least makespan: an op's place in the order is its key
+    in the lazy decoder, one evaluation per order; if no schedule keeps the memory limit, beams then look for one that
+    does.
     """
     problem = search.problem
-    if not is_symmetric(problem):
-        _place_on_machine(search, orders)
-        return
-    if problem.task == "runtime":
+    if problem.task == "runtime" or not problem.is_symmetric:
         _run_lazily(search, orders)
-        if search.best_fitness[0] == 0:
-            return
+    if not problem.is_symmetric or (problem.task == "runtime" and search.best_fitness[0] == 0):
+        return
     peaks = LeastPeak(search)
     for row, order in enumerate(orders):
         if peaks.must_stop():
@@ -54,16 +51,3 @@ def decode_keys(search: Search, keys: Population) -> None:
     if schedule is not None:
         search.spend(1)
         search.offer(schedule)
-
-
-def _place_on_machine(search: Search, orders: IndexArray) -> None:
-    """Offer a schedule per order, each op where it ends first."""
-    plans = Plans(search.problem)
-    for order in orders:
-        if search.exhausted():
-            return
-        placement = plans.place_along(order)
-        schedule = None if placement is None else plans.schedule(plans.plan(order), placement)
-        search.spend(1)
-        if schedule is not None:
-            search.offer(schedule)

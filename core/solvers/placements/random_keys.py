@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from ...base.arrays import FloatArray, IndexArray
 from ...kernels.cost_model import machine_arrays, new_steps
 from ...kernels.placements.random_keys import Prices, decode, new_prices, new_queue, price
-from ...problem.problem import Problem
-from ...problem.residents import GraphWithHomes
 from ...problem.schedule import Schedule
 from ...search.search import Search
 
@@ -52,11 +50,6 @@ def as_schedule(producer: IndexArray, placement: Any, items: Any, targets: Any) 
     return Schedule.from_steps(items, sources, targets)
 
 
-def is_symmetric(problem: Problem) -> bool:
-    """Whether devices can be exchanged and nothing has a home."""
-    return problem.hardware.is_equal and not isinstance(problem.graph, GraphWithHomes)
-
-
 class Chromosomes:
     """The random keys of a problem: `ops * devices` affinities, `ops` priorities, `tensors * devices` transfers.
 
@@ -72,7 +65,7 @@ class Chromosomes:
         self.genes = graph.num_ops * devices + graph.num_ops + graph.num_tensors * devices
         self.counts_memory = self.problem.task == "memory" or self.problem.is_limited
         self.arrays, self.machine = machine_arrays(self.problem)
-        self.fixed_op = self.problem.fixed_op if is_symmetric(self.problem) else NO_OP
+        self.fixed_op = self.problem.fixed_op if self.problem.is_symmetric else NO_OP
         self._scratch = [self._new_scratch() for _ in range(search.jobs)]
         self._pool = ThreadPoolExecutor(search.jobs) if search.jobs > 1 else None
 

@@ -22,8 +22,8 @@ from ...search.parameters import parameter
 from ...search.plans import objective_of
 from ...search.search import Search
 from ..annealing import Annealing, reweighed
-from . import filled_devices, first_fit_devices
 from .clusters import groups_in_time
+from .first_fit_devices import filled_placements
 from .peak_annealing import POWER
 from .random_keys import as_schedule
 
@@ -111,9 +111,7 @@ class _Walk:
     def fill_devices(self) -> None:
         """Offer the schedules that fill one device after another, in the input order."""
         order = self.problem.graph.input_order
-        is_equal = self.problem.hardware.is_equal and not self.problem.has_homes
-        fill = filled_devices if is_equal else first_fit_devices
-        for placement in fill.filled_placements(self.problem):
+        for placement in filled_placements(self.problem):
             if self.search.exhausted():
                 return
             self.count = self.ops

@@ -71,7 +71,7 @@ def test_without_time_for_gaps_there_is_a_plan_of_several_devices(monkeypatch):
     def stopped(*arguments):
         raise Cancelled
 
-    monkeypatch.setattr(list_schedulers, "_insert", stopped)
+    monkeypatch.setattr(list_schedulers, "place_in_order", stopped)
     builder = GraphBuilder("two")
     for number in range(2):
         builder.add_op(f"op{number}", outputs=[1], runtime=5.0)

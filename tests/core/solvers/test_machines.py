@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from naive.machines import least_makespan, random_graph, random_machine
+from naive.machines import least_fitness, least_makespan, random_graph, random_machine
 from schedopt.core.base.errors import ScheduleError, UsageError
 from schedopt.core.bounds.bounds import lower_bound
 from schedopt.core.graph.annotations import Annotations, Resident
@@ -18,7 +18,7 @@ from schedopt.core.search.registry import METHODS as METHODS_
 from schedopt.core.search.registry import load
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
-from schedopt.core.solvers.exact.machines import MachineModel
+from schedopt.core.solvers.exact.objective import minimised_makespan
 from schedopt.core.solvers.placements import annealing
 from schedopt.core.solvers.placements.clusters import clusters_of
 from schedopt.core.solvers.placements.first_fit_devices import filled_placements
@@ -91,9 +91,7 @@ def test_annealing_finds_the_best_of_all_plans_of_many():
 
 
 METHODS = [
-    name
-    for name, method in METHODS_.items()
-    if not method.memory_on_one_device_only and method.recomputation != "only" and method.machines
+    name for name, method in METHODS_.items() if not method.memory_on_one_device_only and method.recomputation != "only"
 ]
 
 
@@ -270,14 +268,14 @@ def test_cp_sat_is_hinted_with_a_solution():
         problem = random_problem(rng, "runtime")
         search = Search(problem, max_evaluations=30)
         load("random")(search, parse_method("random").parameters)
-        model = MachineModel(search)
+        model, _ = minimised_makespan(search)
         solver = cp_model.CpSolver()
         solver.parameters.fix_variables_to_their_hinted_value = True
         solver.parameters.symmetry_level = 0
         sent += len(search.best) > problem.graph.num_ops
         if not search.best_fitness[0]:
             assert solver.solve(model.model) == cp_model.OPTIMAL
-            assert model.schedule(solver.value).placement(problem.graph).tolist() == model.hinted
+            assert model.schedule(solver.value).placement(problem.graph).tolist() == model.hint.device
     assert sent > 5
 
 
@@ -311,10 +309,55 @@ def test_times_that_only_small_denominators_tell_are_whole():
     assert solve(problem, "cp-sat", time_limit=60).status == "optimal"
 
 
-def test_cp_sat_says_that_it_minimises_no_peak_on_a_machine():
-    problem = random_problem(np.random.default_rng(8), "memory")
-    with pytest.raises(UsageError, match="method 'cp-sat' minimises the makespan alone with a machine; for the peak"):
-        solve(problem, "cp-sat")
+def tiny_problem(rng, task):
+    """Draw up to three ops, a resident, and two devices with blocking transfers and, perhaps, limits of their own."""
+    if rng.random() < 0.25:
+        return Problem(random_graph(rng, 3, residents=2), task, 2, int(rng.integers(60, 140)), 1e6, 0.5)
+    while True:
+        machine = random_machine(rng, 2, transfers="blocking", limits=bool(rng.random() < 0.7))
+        if any(device.speed for device in machine.devices):
+            graph = random_graph(rng, int(rng.integers(1, 4)), residents=1)
+            return Problem(graph, task, machine=machine, replicate=bool(rng.random() < 0.3))
+
+
+def check_cp_sat_against_all_orders(count, seed):
+    """It proves the least peak, or the least makespan within the limits, that any order of any placement has."""
+    rng = np.random.default_rng(seed)
+    kept = 0
+    for number in range(count):
+        problem = tiny_problem(rng, ("memory", "runtime")[number % 2])
+        excess, value = least_fitness(problem)
+        result = solve(problem, "cp-sat:hint=0", time_limit=60)
+        kept += excess == 0
+        if excess:
+            assert result.status == "infeasible"
+            assert problem.fitness(result.simulation.peak_per_device.tolist(), 0.0)[0] == excess
+        else:
+            assert result.value == pytest.approx(value, rel=1e-9)
+            assert value * (1 - 1e-4) <= result.lower_bound <= value * (1 + 1e-9)
+    assert kept
+
+
+def test_cp_sat_proves_the_least_peak_and_keeps_limits_that_differ():
+    """Three tensors of 10 are kept to the end: two on the slow device, and one on the fast one, which holds no more."""
+    builder = GraphBuilder("three")
+    for number in range(3):
+        builder.add_op(f"op{number}", outputs=[10], runtime=6.0, is_final=True)
+    machine = Machine((Device("fast", memory=15, speed=3.0), Device("slow", memory=30)), 1e6)
+    for task, value in (("memory", 20), ("runtime", 12.0)):
+        result = solve(Problem(builder.build(), task, machine=machine), "cp-sat:hint=0", time_limit=60)
+        assert (result.value, result.lower_bound, result.status) == (value, value, "optimal")
+
+
+@pytest.mark.slow
+def test_cp_sat_proves_the_least_peak_and_what_limits_leave():
+    check_cp_sat_against_all_orders(150, 16)
+
+
+def test_cp_sat_says_that_it_minimises_no_peak_beside_work():
+    machine = Machine((Device("a"), Device("b", speed=2.0)), 1e6, transfers="beside")
+    with pytest.raises(UsageError, match="'cp-sat' minimises the makespan alone where transfers run beside work"):
+        solve(Problem(chain_of_two(True), machine=machine), "cp-sat")
 
 
 def chain_of_two(shared):

@@ -4,6 +4,7 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.policies.direct.features import LINK_FEATURES, NODE_FEATURES, PATIENCE, rule_keys, seen
 
@@ -73,3 +74,13 @@ def test_a_graph_without_costs_gives_numbers():
         found = seen(Problem(builder.build(), task, devices=2))
         assert np.isfinite(found.nodes).all()
         assert np.isfinite(found.rule).all()
+
+
+def test_a_machine_of_equal_devices_is_seen_as_devices_and_others_by_their_means():
+    graph = chain_and_twig()
+    machines = [Machine.equal(2, 1e6, 0.5), Machine((Device("a"), Device("b", speed=0.5)), 1e6, 0.5)]
+    equal, other = (seen(Problem(graph, "runtime", machine=machine)) for machine in machines)
+    one = seen(Problem(graph, "runtime", devices=2, bandwidth=1e6, latency=0.5))
+    np.testing.assert_array_equal(equal.nodes, one.nodes)
+    np.testing.assert_allclose(other.rule, one.rule)
+    assert (other.nodes[:, -1] < one.nodes[:, -1]).all()

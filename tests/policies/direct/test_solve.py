@@ -4,7 +4,10 @@ import naive
 import numpy as np
 import pytest
 from models.networks import write_direct_weights
+from naive.machines import random_graph, random_machine
 from schedopt.core.base.errors import FormatError, UsageError
+from schedopt.core.model.verifier import verify
+from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Search
@@ -45,6 +48,28 @@ def test_the_best_of_several_is_no_worse_than_one_device(decoded):
     problem = problem_of(latency=1e6)
     assert solve(problem, "direct:decode=greedy").value > problem.graph.runtime.sum()
     assert solve(problem, decoded).value == pytest.approx(problem.graph.runtime.sum())
+
+
+@pytest.mark.parametrize("transfers", ["blocking", "beside"])
+@pytest.mark.parametrize("task", ["runtime", "memory"])
+def test_plans_on_machines_are_valid_and_no_worse_than_one_device(task, transfers):
+    rng = np.random.default_rng(9)
+    for _ in range(2):
+        machine = random_machine(rng, 3, transfers=transfers, hosts=False)
+        problem = Problem(random_graph(rng, 12, residents=2), task, machine=machine)
+        one = solve(problem, "input")
+        for text in ("direct", "direct:decode=greedy", "direct:decode=rule"):
+            result = solve(problem, text, seed=1)
+            verify(problem, result.schedule)
+            if task == "runtime":
+                assert result.value <= one.value * (1 + 1e-9)
+
+
+def test_a_machine_without_links_and_weights_with_a_home():
+    machine = Machine((Device("a"), Device("b", speed=3.0)), bandwidth=0.0)
+    graph = random_graph(np.random.default_rng(10), 12, residents=2)
+    assert solve(Problem(graph, "runtime", machine=machine), "direct").status in ("feasible", "optimal")
+    assert solve(Problem(graph, "runtime", 2, bandwidth=1e6), "direct:decode=greedy").is_feasible
 
 
 def test_another_network_gives_other_schedules(tmp_path):

@@ -11,9 +11,9 @@ from schedopt.core.bounds.bounds import earliest_finish, lower_bound
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
+from schedopt.core.search import plans
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements import annealing, list_schedulers
-from schedopt.core.solvers.placements import list_schedule as list_schedule_module
 from schedopt.core.solvers.placements.lazy_keys import bottom_levels
 from schedopt.core.solvers.placements.list_schedule import list_schedule
 
@@ -56,7 +56,7 @@ def _lists(pointers, values):
 
 @pytest.mark.parametrize("devices", [2, 3, 64])
 def test_list_schedule_is_that_of_the_plain_twin(devices, monkeypatch):
-    monkeypatch.setattr(list_schedule_module, "CHUNK", 7)
+    monkeypatch.setattr(plans, "CHUNK", 7)
     for seed in range(30):
         rng = np.random.default_rng([seed, devices])
         graph, _ = naive.random_graph(rng, int(rng.integers(1, 60)))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
-from schedopt.core.solvers.placements.filled_devices import SHARES, filled_placements
+from schedopt.core.solvers.placements.first_fit_devices import SHARES, filled_placements
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -9,7 +9,7 @@ from .measure import change, orders_document
 
 if TYPE_CHECKING:
     from ...core.programs.pipeline import Job
-    from ...core.programs.range_pipeline import OptimizedRange
+    from ...core.programs.size_range import OptimizedRange
 
 
 def range_document(job: Job, optimized: OptimizedRange) -> dict[str, Any]:

@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 
 from ..base.arrays import INT64_MAX, IntArray, frozen
 from ..base.errors import UsageError
-from .alignment import LARGEST_ALIGNMENT
+
+DEFAULT_ALIGNMENT = 64
+LARGEST_ALIGNMENT = 2**31
+
 
 LATEST = 2**62
 

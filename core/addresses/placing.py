@@ -16,8 +16,7 @@ from ..model.unrolled import unrolled
 from ..problem.addresses import Addresses, Arena
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from .alignment import DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT
-from .lifetimes import Lifetimes
+from .lifetimes import DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT, Lifetimes
 from .packing import DEFAULT_SECONDS, IMPROVED_SHARE, Packer
 
 WORKSPACE = -1

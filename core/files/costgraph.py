@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import hashlib
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain, compress, count, filterfalse
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from ..base.errors import FormatError, UsageError
 from ..base.without_gc import without_gc
+from ..graph.annotations import NO_ANNOTATIONS
 from ..graph.builder import GraphBuilder
 from ..graph.graph import CostGraph
 from .atomic import write_atomically
@@ -369,3 +375,29 @@ def find_graphs(paths: Iterable[str | Path]) -> list[Path]:
         else:
             raise FormatError(f"{path}: no such file or folder")
     return found
+
+
+def graph_hash(graph: CostGraph) -> str:
+    """Return the SHA-256 of what a graph holds, but for its name."""
+    rounded = np.round(graph.runtime)
+    digest = hashlib.sha256(format_graph(replace(graph, runtime=rounded, annotations=NO_ANNOTATIONS), "binary"))
+    if np.any(graph.runtime != rounded):
+        digest.update(graph.runtime.tobytes())
+    return digest.hexdigest()
+
+
+def structure_hash(graph: CostGraph) -> str:
+    """Return the SHA-256 by which a schedule file names its graph: of all that an order and its memory rest on."""
+    digest = hashlib.sha256(json.dumps(graph.op_names).encode())
+    for values in (
+        graph.output_ptr,
+        graph.tensor_size,
+        graph.alias_of,
+        graph.is_final,
+        graph.is_control,
+        graph.read_ptr,
+        graph.read_tensor,
+        graph.persistent,
+    ):
+        digest.update(values.astype("<i8").tobytes())
+    return digest.hexdigest()

@@ -19,8 +19,7 @@ from ..problem.residents import holders
 from ..problem.schedule import Schedule
 from .importers import kind_by_name
 from .options import ImportOptions
-from .runtime import Note, load_runtime
-from .schedule_order import read_program_schedule
+from .runtime import Note, load_runtime, read_program_schedule
 
 PROCESSORS = ("cpu", "host")
 """Kinds of device that accelerate calls `cpu`."""

@@ -10,12 +10,20 @@ from ..base.options import spelled
 from ..files.atomic import check_writable, write_atomically
 from ..problem.problem import Problem
 from ..report.result import Result
-from .imported import with_imported
+from .importers import with_imported
 from .measurement import Measurement, OnRun
 from .memory_limit import check_limit
 from .options import ImportOptions, OptimizeOptions
-from .runtime import Note, check_output, check_repeats, load_runtime, repeats_ops
-from .schedule_order import one_device_order, read_order, read_program_schedule
+from .runtime import (
+    Note,
+    check_output,
+    check_repeats,
+    load_runtime,
+    one_device_order,
+    read_order,
+    read_program_schedule,
+    repeats_ops,
+)
 
 SEARCHING = "searching for an order"
 

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from ...base.errors import ProgramError
 from ..fresh_process import answer, digest
 from ..options import Size
-from ..system_allocator import SystemAllocator
-from ..timing import time_runs
+from ..system_allocator import SystemAllocator, time_runs
 from .nodes import subgraphs
 from .program import OnnxProgram, read_program
 from .session import constant_tensors, kernel_times, random_inputs, runnable, session_of, session_options

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .. import fresh_process
-from ..timing import time_runs
+from ..system_allocator import time_runs
 from .allocator import peak_of
 from .replay import SEED
 from .torch_internals import custom_builtins, pytree

@@ -10,7 +10,7 @@ import numpy as np
 from ...addresses.placing import place_schedule
 from ...graph.graph import CostGraph
 from ...problem.schedule import Schedule
-from ..schedule_order import problem_of
+from ..runtime import problem_of
 from .importer import caller_gives
 from .planner import ALIGNMENT, Scratch, head_of
 from .program import ONLINE, TfliteProgram, parse_program

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..fresh_process import answer, digest
-from ..timing import time_runs
+from ..system_allocator import time_runs
 from .costs import arena_for
 from .interpreter import MicroInterpreter
 from .program import load_program

@@ -22,8 +22,7 @@ from schedopt.core.programs.pytorch.costs import measured_costs
 from schedopt.core.programs.pytorch.equality import check_module, digests_of_run, results_of
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
-from schedopt.core.programs.runtime import check_equal
-from schedopt.core.programs.schedule_order import check_order
+from schedopt.core.programs.runtime import check_equal, check_order
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_leaves
 

@@ -22,7 +22,7 @@ from schedopt.core.programs.pytorch.equality import check_module
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import function_of, held_bytes
-from schedopt.core.programs.schedule_order import check_order
+from schedopt.core.programs.runtime import check_order
 from torch import nn
 from torch.nn import functional as f
 

@@ -25,8 +25,7 @@ from schedopt.core.model.verifier import verify
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs import pipeline
 from schedopt.core.programs.options import ImportOptions
-from schedopt.core.programs.runtime import load_runtime
-from schedopt.core.programs.schedule_order import problem_of
+from schedopt.core.programs.runtime import load_runtime, problem_of
 from schedopt.core.programs.tflite.costs import run_each
 from schedopt.core.programs.tflite.plan import Planned, planned
 from schedopt.core.programs.tflite.planner import head_of

@@ -116,7 +116,9 @@ IMPORTERS = {
     ),
     "inductor": Importer("a buffer graph of Inductor", f"{_PACKAGE}.graphs.inductor:read", frozenset(("graph",))),
     "dot": Importer("a DOT graph", f"{_PACKAGE}.graphs.dot:read", frozenset(("default_size",))),
-    "node-link": Importer("a node-link JSON graph", f"{_PACKAGE}.graphs.node_link:read", frozenset(("default_size",))),
+    "node-link": Importer(
+        "a node-link JSON graph", f"{_PACKAGE}.graphs.attributed_graph:read", frozenset({"default_size"})
+    ),
 }
 _FLAGS = {"shapes": "--shape"}
 _BY_SUFFIX = {".onnx": "onnx", ".tflite": "tflite", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}

@@ -92,7 +92,7 @@ class Runtime(ABC, Generic[Version]):
     """
 
     runs: ClassVar[str]
-    """The module of `core.programs` that runs the program once, in a process of its own; see `fresh_process.ask`."""
+    """The function that runs the program once, in a process of its own; see `fresh_process.ask`."""
 
     def __init__(self, model: str, options: ImportOptions, note: Note) -> None:
         self.model, self.options = model, options

@@ -9,8 +9,8 @@ from ...base.errors import FormatError
 from ...files.atomic import check_writable, write_atomically
 from ...files.costgraph import SUFFIXES, encoding_of, write_graph
 from ...graph.graph import CostGraph
+from .attributed_graph import format_node_link
 from .dot import format_dot
-from .node_link import format_node_link
 
 _FORMATS: dict[str, Callable[[CostGraph], str]] = {".dot": format_dot, ".gv": format_dot, ".json": format_node_link}
 

@@ -9,9 +9,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 from numpy.typing import NDArray
 
-from ..fresh_process import answer, ask
+from ...base.errors import ProgramError
+from ..fresh_process import ask
 from ..options import Size
 from ..system_allocator import SystemAllocator
 from .nodes import reads
@@ -32,7 +35,7 @@ def measured_costs(program: OnnxProgram) -> dict[str, tuple[float, int]]:
     node, run alone, holds at most beyond its results, by glibc's allocator. Both in a process of its own. Returned are
     microseconds and bytes by name of the node.
     """
-    costs = ask("onnx.costs", program.question)
+    costs = ask("onnx.costs:run_each", program.question)
     return {name: (microseconds, workspace) for name, (microseconds, workspace) in costs.items()}
 
 
@@ -120,5 +123,35 @@ def _time(session: Any, inputs: Values) -> tuple[float, list[NDArray[Any]]]:
     return statistics.median(runs), outputs
 
 
-if __name__ == "__main__":
-    answer(run_each)
+SECONDS = 300.0
+"""A run takes no longer, for a damaged loop may have no end."""
+
+
+def observe(program: OnnxProgram) -> dict[str, Any]:
+    """Run a program once in another process; return the `types` that were missing, and opaque nodes' `workspaces`."""
+    observed: dict[str, Any] = ask("onnx.costs:run_once", program.question, seconds=SECONDS)
+    return observed
+
+
+def run_once(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the program in this process; see `observe`."""
+    program = read_program(path, shapes, observed)
+    allocator = SystemAllocator()
+    types: dict[str, Any] = {}
+
+    def look(name: str, session: Any, inputs: dict[str, NDArray[Any]]) -> tuple[int, Any]:
+        if name not in program.opaque:
+            return 0, session.run(None, inputs)
+        return workspace_of(allocator, session, inputs)
+
+    def keep(name: str, value: NDArray[Any]) -> None:
+        if name not in program.types:
+            if not isinstance(value, np.ndarray):
+                raise ProgramError(f"'{name}' is no tensor")
+            types[name] = [onnx.helper.np_dtype_to_tensor_dtype(value.dtype), list(value.shape)]
+
+    for name, tensor in constant_tensors(program).items():
+        if name not in program.types:
+            types[name] = [tensor.data_type, list(tensor.dims)]
+    workspaces = for_each_node(program, look, keep)
+    return {"types": types, "workspaces": {name: workspaces[name] for name in sorted(program.opaque)}}

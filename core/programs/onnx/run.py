@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import ProgramError
-from ..fresh_process import answer, digest
+from ..fresh_process import digest
 from ..options import Size
 from ..system_allocator import SystemAllocator, time_runs
 from .nodes import subgraphs
@@ -76,7 +76,3 @@ def ordered_session(
 def digests(values: Sequence[NDArray[Any]]) -> list[str]:
     """Return what tells arrays apart: type, shape and all bits of each."""
     return [digest(value.dtype, value.shape, np.ascontiguousarray(value).tobytes()) for value in values]
-
-
-if __name__ == "__main__":
-    answer(run_order)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import torch
@@ -48,3 +49,21 @@ def is_random(target: Op, values: Mapping[str, Any]) -> bool:
     """Whether a call draws from the random number generator, with the arguments that `given` returned."""
     idle = values.get("train") is False or values.get("training") is False or values.get("dropout_p") == 0.0
     return torch.Tag.nondeterministic_seeded in target.tags and not idle
+
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def argument_names(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+    """Return the name of each leaf of a call's arguments, in the order of `tree_flatten((args, kwargs))`.
+
+    Such as `image`, `batch['ids']` or `args[0]`; a call that does not fit the function names its places alone.
+    """
+    try:
+        signature = inspect.signature(function)
+        taken = [name for name, parameter in signature.parameters.items() if parameter.kind in _BY_POSITION]
+    except (TypeError, ValueError):  # written in C, or without one
+        taken = []
+    names = [*taken[: len(args)], *(f"args[{place}]" for place in range(len(taken), len(args))), *kwargs]
+    paths: list[Any] = [path for path, _ in pytree.tree_flatten_with_path([*args, *kwargs.values()])[0]]
+    return [f"{names[path[0].idx]}{pytree.keystr(path[1:])}" for path in paths]

@@ -33,8 +33,7 @@ from .dynamo_internals import (
     min_cut_rematerialization_partition,
 )
 from .node_order import in_order
-from .order_method import order_method
-from .ordered_graph import OrderedGraph
+from .ordered_graph import OrderedGraph, order_method
 from .torch_internals import storage_id
 
 Boxed = Callable[[list[Any]], Any]

@@ -17,12 +17,10 @@ from .guards import Facts, bind, difference, settings_facts
 from .plans import PlanSettings, as_traced, in_order
 from .program import STEP, TorchProgram
 from .python_state import PythonState
-from .recorded import Deferred
+from .recorded import Deferred, Segment, Tree
 from .recorder import Recorder
-from .rehearsal import Enough, rehearse
-from .segment import Segment, Tree
 from .sources import as_call
-from .step_graph import StepNames, arguments_of, step_graph
+from .step_graph import Enough, StepNames, arguments_of, rehearse, step_graph
 
 
 class _Plan(NamedTuple):

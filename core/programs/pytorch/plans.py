@@ -28,9 +28,8 @@ from ...solve.solve import solve
 from ..memory_limit import check_limit, limit_sentence
 from ..options import OptimizeOptions
 from ..system_allocator import return_freed_memory
-from .apply import reorder
+from .apply import check_module, reorder
 from .costs import measured_costs
-from .equality import check_module
 from .guards import Facts, Inputs, State, autocast_devices, bind, difference, settings_facts
 from .importer import graph_of
 from .ordered_graph import OrderedGraph

@@ -18,11 +18,10 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from ...base.errors import ProgramError, UsageError
 from .model_attributes import untouched
-from .outputs import known_outputs
-from .rehearsal import graph_of_step
 from .sources import as_call, call_function, read_exported, specialised
+from .step_graph import graph_of_step
 from .torch_internals import pytree
-from .tracing import check_flat, foreign_code, rename, silent, trace
+from .tracing import check_flat, foreign_code, known_outputs, rename, silent, trace
 from .training import training_step, update_of
 from .without_data import placed
 

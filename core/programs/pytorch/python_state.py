@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,8 +13,48 @@ import numpy as np
 import torch
 from torch import nn
 
-from .containers import copy_of, put_back
 from .torch_internals import set_write_count, write_count
+
+_BUILTINS: tuple[Any, ...] = (OrderedDict, dict, list, set, deque)  # the first that a container is
+
+
+def copy_of(container: Any) -> Any:
+    """Return what a dict, list, set or deque holds, in one of no class of its own."""
+    return next(builtin for builtin in _BUILTINS if isinstance(container, builtin))(container)
+
+
+def is_as(container: Any, kept: Any) -> bool:
+    """Whether a container holds the very same things as when it was copied."""
+    if len(container) != len(kept):
+        return False
+    if isinstance(container, dict):
+        return all(key in container and dict.__getitem__(container, key) is kept[key] for key in kept)
+    if isinstance(container, set):
+        return {id(part) for part in container} == {id(part) for part in kept}
+    return all(one is other for one, other in zip(container, kept, strict=True))
+
+
+def put_back(container: Any, kept: Any) -> None:
+    """Let a container hold what it held when it was copied.
+
+    The methods are those of the builtin: a class of its own may refuse them, as configurations do that are frozen.
+    """
+    if is_as(container, kept):
+        return
+    if isinstance(container, OrderedDict):
+        OrderedDict.clear(container)
+        for key, value in kept.items():
+            OrderedDict.__setitem__(container, key, value)
+    elif isinstance(container, list):
+        list.__setitem__(container, slice(None), kept)
+    elif isinstance(container, deque):
+        deque.clear(container)
+        deque.extend(container, kept)
+    else:
+        builtin: Any = dict if isinstance(container, dict) else set
+        builtin.clear(container)
+        builtin.update(container, kept)
+
 
 _PLAIN: tuple[type, ...] = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType)
 _PLAIN += (types.BuiltinFunctionType, np.ndarray, np.generic, torch.dtype, torch.device, torch.Size)

@@ -24,12 +24,13 @@ from .recorded import (
     Number,
     RecordedOp,
     Result,
+    Segment,
     Sort,
     TensorKey,
+    Tree,
     layout_of,
     sort_of,
 )
-from .segment import Segment, Tree
 from .source_lines import SourceRecorder
 from .torch_internals import (
     VALUE_DEPENDENT,

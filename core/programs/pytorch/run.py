@@ -74,7 +74,3 @@ def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
             torch.cuda.synchronize()
 
     return {**report, **time_runs(run)}
-
-
-if __name__ == "__main__":
-    fresh_process.answer(run_file)

@@ -13,9 +13,8 @@ import torch
 from ...files.atomic import write_atomically
 from ...graph.graph import CostGraph
 from ..runtime import Note, Runtime
-from .apply import arguments_of, export_in_order, reorder
+from .apply import arguments_of, export_in_order, reorder, results_of
 from .costs import measured_costs
-from .equality import results_of
 from .importer import graph_of
 from .program import load_program
 from .run import ARGUMENTS, held_bytes
@@ -30,7 +29,7 @@ class TorchRuntime(Runtime[bytes]):
     (parameters, buffers, inputs, optimizer state, which the file holds as its example inputs) and returns the loss.
     """
 
-    runs = "pytorch.run"
+    runs = "pytorch.run:run_file"
 
     def load(self, note: Note) -> None:
         """Export or trace the program."""

@@ -9,10 +9,9 @@ import torch
 from torch import fx, nn
 
 from ...base.errors import ProgramError, UsageError
-from .argument_names import argument_names
-from .outputs import known_outputs
+from .calls import argument_names
 from .torch_internals import pytree
-from .tracing import Held, foreign_code, lift_constants, rename, silent, trace
+from .tracing import Held, foreign_code, known_outputs, lift_constants, rename, silent, trace
 
 DEFAULTS = {
     "sgd": {"learning_rate": 0.01, "weight_decay": 0.0},

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import ProgramError
-from ..fresh_process import answer, ask
+from ..fresh_process import ask
 from .interpreter import MicroInterpreter
-from .planner import ALIGNMENT, aligned
+from .planner import ALIGNMENT, aligned, arena_for
 from .program import ONLINE, Subgraph, TfliteProgram, load_program
 from .writing import Edit, Run, edited
 
@@ -54,7 +54,7 @@ def measured_costs(program: TfliteProgram, times: bool) -> Costs:
     if find_spec("tflite_micro") is None:
         return Costs(reason="tflite-micro is not installed (pip install 'schedopt[tflite]')")
     try:
-        found = ask("tflite.costs", {"path": program.path, "times": times}, seconds=_LONGEST)
+        found = ask("tflite.costs:run_each", {"path": program.path, "times": times}, seconds=_LONGEST)
     except ProgramError as error:
         return Costs(reason=str(error).removeprefix(f"{program.path}: "))
     return Costs(
@@ -88,12 +88,6 @@ def run_each(path: str, times: bool) -> dict[str, Any]:
             except ProgramError:
                 found["unknown"].append(f"operator {at} ({operator.kind}) of subgraph {number}")
     return {**found, "head": arena["head"], "tail": arena["tail"]}
-
-
-def arena_for(program: TfliteProgram) -> int:
-    """Return bytes that hold all tensors of a program, were they all alive at once, thrice."""
-    every = (tensor for subgraph in program.subgraphs for tensor in subgraph.tensors)
-    return 3 * sum(aligned(tensor.bytes) for tensor in every if not tensor.is_constant)
 
 
 def alone(program: TfliteProgram, subgraph: int, at: int, blocks: Sequence[int] = ()) -> Edit:
@@ -185,7 +179,3 @@ def _microseconds(program: TfliteProgram, at: int, room: int) -> float:
         interpreter.invoke_quietly()
         times.append((time.perf_counter_ns() - start) / 1000)
     return statistics.median(times)
-
-
-if __name__ == "__main__":
-    answer(run_each)

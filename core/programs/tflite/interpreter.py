@@ -14,6 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import ProgramError
+from ..fresh_process import digest
+from ..system_allocator import time_runs
+from .planner import arena_for
+from .program import load_program
 
 _ROOM = 1 << 20
 """Bytes of the arena beside tensors and weights, for what the runtime keeps of the model."""
@@ -97,3 +101,25 @@ def _captured(said: list[str]) -> Iterator[None]:
             os.close(before)
             file.seek(0)
             said += file.read().decode("utf-8", errors="replace").splitlines()
+
+
+SEED = 0
+INVOCATIONS = 3
+"""Runs whose outputs are compared, each with other inputs: what a model keeps from run to run shows in the later."""
+
+
+def run_file(path: str, times: bool) -> dict[str, Any]:
+    """Run a file on random inputs under TensorFlow Lite for Microcontrollers."""
+    program = load_program(path)
+    interpreter = MicroInterpreter(program.data, arena_for(program))
+    rng = np.random.default_rng(SEED)
+    given = [not program.main.tensors[tensor].is_constant for tensor in program.main.inputs]
+    digests = []
+    for _ in range(INVOCATIONS):
+        interpreter.set_inputs(given, rng)
+        interpreter.invoke()
+        for output in interpreter.outputs(len(program.main.outputs)):
+            digests.append(digest(output.dtype, output.shape, output.tobytes()))
+    arena = interpreter.arena()
+    measured = time_runs(interpreter.invoke_quietly) if times else {}
+    return {**arena, "peak": arena["head"], "digests": digests, **measured}

@@ -21,6 +21,12 @@ def aligned(size: int) -> int:
     return size + (-size) % ALIGNMENT
 
 
+def arena_for(program: TfliteProgram) -> int:
+    """Return bytes that hold all tensors of a program, were they all alive at once, thrice."""
+    every = (tensor for subgraph in program.subgraphs for tensor in subgraph.tensors)
+    return 3 * sum(aligned(tensor.bytes) for tensor in every if not tensor.is_constant)
+
+
 @dataclass
 class Request:
     """What the planner finds a place for."""

@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
 
 from ...base.errors import FormatError
 from ...base.units import format_bytes
@@ -22,7 +28,6 @@ from ...graph.graph import CostGraph
 from ..accesses import StorageAccesses
 from ..options import ImportOptions
 from ..roofline import Roofline
-from . import operators
 from .nodes import Tensor, TraceNode, read_roots, tensors_in
 
 _PHASES = {"autograd::engine::evaluate_function": "backward", "Optimizer.step": "update"}
@@ -96,7 +101,7 @@ class _Import:
         stack = [(node, phase)]
         while stack:
             node, phase = stack.pop()
-            if node.children and (not node.schema or operators.is_composite(node.schema)):
+            if node.children and (not node.schema or is_composite(node.schema)):
                 is_collective = node.name.startswith(_COLLECTIVES)
                 phase = next((late for start, late in _PHASES.items() if node.name.startswith(start)), phase)
                 if not is_collective:
@@ -108,7 +113,7 @@ class _Import:
     def _add(self, node: TraceNode, phase: str) -> None:
         """Add an op, unless it makes and changes nothing and tells nothing: a view, or a question about settings."""
         is_trusted = bool(node.schema) and not node.name.startswith(_COLLECTIVES)
-        written_at = operators.written_arguments(node.schema) if is_trusted else None
+        written_at = written_arguments(node.schema) if is_trusted else None
         reads: dict[int, _Storage] = {}
         writes: set[int] = set()
         for place, value in enumerate(node.inputs):
@@ -138,7 +143,7 @@ class _Import:
         made_storages = [self._made(tensor, sizes[at], op, port) for port, (at, tensor) in enumerate(made.items())]
         self.handed += not made and not writes
         control -= {producer for producer, _ in inputs}
-        microseconds = operators.microseconds(node, self.roofline, {**reads, **self.current})
+        microseconds = _roofline_time(node, self.roofline, {**reads, **self.current})
         runs_once = bool(writes or ordered or not is_trusted)
         self.ops.append(_Op(node, phase, inputs, control, made_storages, rewritten, workspace, microseconds, runs_once))
 
@@ -218,7 +223,7 @@ class _Import:
 
 def _ordered_kinds(node: TraceNode) -> Iterator[str]:
     """Yield the kinds of ops to which an op belongs that keep the order of the trace among each other."""
-    if operators.is_random(node):
+    if is_random(node):
         yield "random"
     if node.name.startswith(_COLLECTIVES):
         yield "collective"
@@ -250,3 +255,61 @@ def _inner_memory(node: TraceNode, made: dict[int, Tensor]) -> tuple[dict[int, i
             changes[start] += size
             changes[end + 1] -= size
     return sizes, max(accumulate(changes))
+
+
+_OP_NAME = re.compile(r"\w+::\w+(\.\w+)?", re.ASCII)
+_COMPOSITE = "CompositeImplicitAutograd"
+
+
+@cache
+def is_composite(schema: str) -> bool:
+    """Whether an op is made of others alone, which autograd sees, so that an exported program has those instead."""
+    name = schema.partition("(")[0]
+    if not _OP_NAME.fullmatch(name):  # of a damaged trace
+        return False
+    return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(name, _COMPOSITE)
+
+
+@cache
+def written_arguments(schema: str) -> frozenset[int]:
+    """Return the places of the arguments that an op writes, by the marks `Tensor(a!)` of its schema."""
+    inside = schema.partition("(")[2].rpartition(") ->")[0]
+    arguments = re.split(r",\s*(?![^(\[]*[)\]])", inside)
+    places = [argument for argument in arguments if argument.strip() != "*"]
+    return frozenset(place for place, argument in enumerate(places) if re.search(r"\([^)]*!", argument))
+
+
+def _packet(node: TraceNode) -> tuple[Any, Any]:
+    """Return the op as this PyTorch knows it, all overloads and the one that ran; None if it does not."""
+    name, _, overload = node.schema.partition("(")[0].partition(".")
+    space, _, base = name.partition("::")
+    packet = getattr(getattr(torch.ops, space), base, None) if base else None
+    return packet, getattr(packet, overload or "default", None)
+
+
+def is_random(node: TraceNode) -> bool:
+    """Whether an op draws from the random number generator."""
+    _, op = _packet(node)
+    return op is not None and torch.Tag.nondeterministic_seeded in op.tags
+
+
+def _roofline_time(node: TraceNode, roofline: Roofline, sizes: Mapping[int, Any]) -> float:
+    """Return the time of an op by the roofline; where PyTorch counts no FLOPs, one per element it makes."""
+    distinct = {(t.storage, t.offset, t.shape): t for t in (*node.tensors, *node.outputs)}
+    moved = 0
+    for tensor in distinct.values():
+        held = sizes.get(tensor.storage)
+        moved += min(tensor.elements * tensor.item, held.size if held is not None else tensor.extent)
+    packet, _ = _packet(node)
+    flops: float = sum(tensor.elements for tensor in node.outputs)
+    if packet in flop_registry:
+        # What another version of PyTorch wrote may not fit the arguments of this one.
+        with suppress(TypeError, ValueError, IndexError, AssertionError, AttributeError, RuntimeError):
+            flops = flop_registry[packet](*map(_on_meta, node.inputs), out_val=_on_meta(node.outputs[0]))
+    return roofline.microseconds(flops, moved)
+
+
+def _on_meta(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return torch.empty(value.shape, device="meta")
+    return [_on_meta(part) for part in value] if isinstance(value, list) else value

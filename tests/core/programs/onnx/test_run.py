@@ -19,10 +19,9 @@ from schedopt.core.model.simulator import simulate  # noqa: E402
 from schedopt.core.problem.problem import Problem  # noqa: E402
 from schedopt.core.problem.schedule import Schedule  # noqa: E402
 from schedopt.core.programs.importers import read_model  # noqa: E402
-from schedopt.core.programs.onnx.apply import reorder  # noqa: E402
 from schedopt.core.programs.onnx.importer import IN_PLACE, graph_of  # noqa: E402
-from schedopt.core.programs.onnx.loading import load_program  # noqa: E402
 from schedopt.core.programs.onnx.nodes import VIEWS  # noqa: E402
+from schedopt.core.programs.onnx.runtime import load_program, reorder  # noqa: E402
 from schedopt.core.programs.onnx.session import kernel_times, random_inputs, session_of, session_options  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
 from schedopt.core.programs.pipeline import Observer, apply, measure  # noqa: E402

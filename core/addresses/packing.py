@@ -21,24 +21,12 @@ TIMES_LATE = 2.0  # as late as branch and bound ended before, the next one may b
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """Offsets of lifetimes, and what they take.
-
-    Parameters
-    ----------
-    lifetimes
-        What was packed.
-    offsets
-        Shape `(pieces,)`: bytes from the start of the arena.
-    arena
-        Bytes that hold all of them, a multiple of the lifetimes' unit.
-    is_repeatable
-        Whether the same call gives the same offsets: not if time ended the search.
-    """
+    """Offsets of lifetimes, and the bytes that they take."""
 
     lifetimes: Lifetimes
-    offsets: IntArray
-    arena: int
-    is_repeatable: bool = True
+    offsets: IntArray  # shape `(pieces,)`: bytes from the start of the arena
+    arena: int  # bytes that hold all of them, a multiple of the lifetimes' unit
+    is_repeatable: bool = True  # the same call gives the same offsets: not if time ended the search
 
     @property
     def bound(self) -> int:

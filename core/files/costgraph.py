@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import chain, compress, count, filterfalse
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -104,12 +104,11 @@ def parse_graph(
     graph = with_remarks(_build(nodes, name, where, note), remarks, where, note)
     if any(node.is_final and not node.outputs for node in nodes):
         dropped.add("is_final of an op without outputs")
-    devices = "device counts only where --pins from-graph asks for it" if any(node.device for node in nodes) else ""
-    if dropped:
-        devices = f"; {devices}" if devices else ""
-        note(f"{name}: fields that schedopt does not use were dropped: {', '.join(sorted(dropped))}{devices}")
-    elif devices:
-        note(f"{name}: {devices}")
+    said = [f"fields that schedopt does not use were dropped: {', '.join(sorted(dropped))}"] if dropped else []
+    if any(node.device for node in nodes):
+        said.append("device counts only where --pins from-graph asks for it")
+    if said:
+        note(f"{name}: {'; '.join(said)}")
     return with_devices(graph, {node.id: node.device for node in nodes if not node.is_mark})
 
 
@@ -124,6 +123,7 @@ def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]
         )
     builder = GraphBuilder(name, where)
     for node in nodes:
+        marked = final_ports.get(node.id, ())
         builder.add_op(
             node.name,
             op_id=node.id,
@@ -131,7 +131,7 @@ def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]
             control=node.control,
             outputs=[size for size, _ in node.outputs],
             aliases=[alias for _, alias in node.outputs] if uses_aliases else None,
-            is_final=_finals(node, final_ports[node.id]) if node.id in final_ports else node.is_final,
+            is_final=[node.is_final or port in marked for port in range(len(node.outputs))],
             runtime=node.runtime,
             workspace=node.workspace,
             persistent=node.persistent,
@@ -144,7 +144,7 @@ def _without_marks(nodes: list[Node]) -> tuple[list[Node], dict[int, set[int]]]:
     if not any(node.is_mark for node in nodes):
         return nodes, {}
     ports = {node.id: len(node.outputs) for node in nodes}
-    read = {producer for node in nodes for producer in [*(i for i, _ in node.inputs), *node.control]}
+    read = {producer for node in nodes for producer in (*(i for i, _ in node.inputs), *node.control)}
     final_ports: dict[int, set[int]] = {}
     kept = []
     for node in nodes:
@@ -155,10 +155,6 @@ def _without_marks(nodes: list[Node]) -> tuple[list[Node], dict[int, set[int]]]:
                 continue
         kept.append(node)
     return kept, final_ports
-
-
-def _finals(node: Node, ports: set[int]) -> list[bool]:
-    return [node.is_final or port in ports for port in range(len(node.outputs))]
 
 
 def _mark(name: str, id_: int, producer: int, port: int) -> Node:
@@ -217,11 +213,8 @@ def _read_message(message: Any, dropped: set[str]) -> tuple[list[Node], list[str
     for node in message.node:
         is_mark = node.device == FINAL_MARK
         dropped.update(compress(DROPPED_NODE_FIELDS, _dropped_of(node)))
-        for output in node.output_info:
-            if output.dtype:
-                dropped.add("dtype")
-            if output.HasField("shape"):
-                dropped.add("shape")
+        dropped.update("dtype" for output in node.output_info if output.dtype)
+        dropped.update("shape" for output in node.output_info if output.HasField("shape"))
         nodes.append(
             Node(
                 node.name,
@@ -301,8 +294,7 @@ def _binary(graph: CostGraph) -> bytes:
             node.output_info.add(size=size, alias_input_port=alias)
     if remarks := remarks_of(graph):
         message.cost.add(dimension=remarks)
-    data: bytes = message.SerializeToString(deterministic=True)
-    return data
+    return cast(bytes, message.SerializeToString(deterministic=True))
 
 
 def format_graph(graph: CostGraph, encoding: Encoding = "text", compress: bool = False) -> bytes:

@@ -64,10 +64,8 @@ def remarks_of(graph: CostGraph) -> str:
         document["residents"] = {"persistent": _persistent_digest(graph), "tensors": tensors}
     if annotations.imported:
         document["imported"] = dict(annotations.imported)
-    if annotations.view_offsets:
-        document["views"] = [
-            [*map(int, view), int(offset)] for view, offset in sorted(annotations.view_offsets.items())
-        ]
+    if views := sorted(annotations.view_offsets.items()):
+        document["views"] = [[*map(int, view), int(offset)] for view, offset in views]
     if graph.runs_once.any():
         document["once"] = np.flatnonzero(graph.runs_once).tolist()
     if not document:
@@ -109,7 +107,7 @@ def with_devices(graph: CostGraph, devices: Mapping[int, str]) -> CostGraph:
 
 
 class _UntrueError(ValueError):
-    """Remarks that are of another graph or version; the message says why they are dropped."""
+    """Remarks of another graph or version; the message says why they are dropped."""
 
 
 def _document(texts: Sequence[str], graph: CostGraph) -> dict[str, Any]:
@@ -155,9 +153,7 @@ def _once(document: dict[str, Any], graph: CostGraph) -> BoolArray:
 
 
 def _annotations(document: dict[str, Any], graph: CostGraph, where: str, note: Callable[[str], None]) -> Annotations:
-    per_op: dict[str, Any] = {
-        member: _per_op(document[member], graph.num_ops) for member in _PER_OP if member in document
-    }
+    per_op: dict[str, Any] = {name: _per_op(document[name], graph.num_ops) for name in _PER_OP if name in document}
     residents: tuple[Resident, ...] = ()
     if "residents" in document:
         written = document["residents"]
@@ -171,9 +167,8 @@ def _annotations(document: dict[str, Any], graph: CostGraph, where: str, note: C
     imported = document.get("imported", {})
     if not isinstance(imported, dict):
         raise TypeError(imported)
-    annotations = Annotations(
-        **per_op, residents=residents, imported=imported, view_offsets=_view_offsets(document.get("views", []), graph)
-    )
+    views = _view_offsets(document.get("views", []), graph)
+    annotations = Annotations(**per_op, residents=residents, imported=imported, view_offsets=views)
     annotations.check(graph.num_ops, where)
     return annotations or NO_ANNOTATIONS
 
@@ -183,9 +178,8 @@ def _view_offsets(written: Any, graph: CostGraph) -> dict[tuple[int, int], int]:
     offsets = {}
     for each in _listed(written):
         op, port, offset = _listed(each, 3, int)
-        if not (0 <= op < graph.num_ops and 0 <= port < len(graph.outputs(op))):
-            raise ValueError(each)
-        if graph.alias_of[graph.outputs(op)[port]] < 0:
+        is_known = 0 <= op < graph.num_ops and 0 <= port < len(graph.outputs(op))
+        if not is_known or graph.alias_of[graph.outputs(op)[port]] < 0:
             raise ValueError(each)
         offsets[op, port] = offset
     return offsets
@@ -209,11 +203,10 @@ def _resident(written: Any) -> Resident:
 
 def _listed(value: Any, count: int | None = None, *kinds: type) -> list[Any]:
     """Return a list, of so many items and of these kinds, as it is; raise ValueError if it is something else."""
-    if not isinstance(value, list) or (count is not None and len(value) != count):
+    is_right = isinstance(value, list) and (count is None or len(value) == count)
+    if not is_right or (kinds and not set(map(type, value)).issubset(kinds)):
         raise ValueError(value)
-    if kinds and not set(map(type, value)).issubset(kinds):
-        raise ValueError(value)
-    return value
+    return list(value)
 
 
 def _refuse(constant: str) -> None:

@@ -20,7 +20,6 @@ from ..problem.machine import MAX_DEVICES, Device, Machine, OpTimes
 from .yaml_files import not_yaml, parse_yaml
 
 _MEMBERS = ("devices", "links", "default_link", "transfers", "contention", "pins", "together", "op_times")
-_NEEDED = object()
 Place = tuple[Any, ...]
 """Where a value is: the keys and numbers that lead to it."""
 
@@ -133,14 +132,12 @@ class _Reader:
         pins, together = self._pins(top, machine), self._together(top)
         self.place = ("op_times",)
         times = top.get("op_times", {}) if op_times is None else op_times
-        places = self._places(pins, together)
-        return replace(machine, pins=pins, together=together, op_times=times, places=places)
-
-    def _places(self, pins: tuple[tuple[str, str], ...], together: tuple[tuple[str, ...], ...]) -> dict[str, str]:
-        """Return what errors call parts of the machine that only a graph can show to be wrong."""
-        places = {f"pin {pattern}": self.where(("pins", pattern)) for pattern, _ in pins}
+        places = {
+            name: self.where((name,)) for name in ("devices", "links", "op_times")
+        }  # for errors that need a graph
+        places |= {f"pin {pattern}": self.where(("pins", pattern)) for pattern, _ in pins}
         places |= {f"together {number}": self.where(("together", number)) for number in range(len(together))}
-        return places | {name: self.where((name,)) for name in ("devices", "links", "op_times")}
+        return replace(machine, pins=pins, together=together, op_times=times, places=places)
 
     def _mapping(self, value: Any, place: Place, members: tuple[str, ...], what: str) -> Mapping[str, Any]:
         if not isinstance(value, dict):
@@ -179,14 +176,11 @@ class _Reader:
         return tuple(made)
 
     def _links(self, top: Mapping[str, Any], machine: Machine) -> tuple[list[list[float]], list[list[float]]]:
-        count = len(machine.devices)
-        bandwidth = [[0.0] * count for _ in range(count)]
-        latency = [[0.0] * count for _ in range(count)]
+        count, cost = len(machine.devices), (0.0, 0.0)
         if "default_link" in top:
             default = self._mapping(top["default_link"], ("default_link",), ("bandwidth", "latency"), "default_link")
             cost = self._cost(default, ("default_link",))
-            bandwidth = [[cost[0]] * count for _ in range(count)]
-            latency = [[cost[1]] * count for _ in range(count)]
+        bandwidth, latency = ([[value] * count for _ in range(count)] for value in cost)
         for number, values in enumerate(self._list(top.get("links") or [], ("links",), "links")):
             place: Place = ("links", number)
             link = self._mapping(values, place, ("between", "from", "to", "bandwidth", "latency"), "a link")
@@ -224,11 +218,8 @@ class _Reader:
         pins = top.get("pins") or {}
         if not isinstance(pins, (dict, list)):
             raise self.fail(("pins",), f"pins are patterns of ops with a device each, not {pins!r:.60}")
-        pairs = (
-            list(pins.items())
-            if isinstance(pins, dict)
-            else [tuple(pin) if isinstance(pin, list) else (pin,) for pin in pins]
-        )
+        listed = pins.items() if isinstance(pins, dict) else pins
+        pairs = [tuple(pin) if isinstance(pin, (list, tuple)) else (pin,) for pin in listed]
         for pair in pairs:
             place: Place = ("pins", *pair[:1])
             if len(pair) != 2 or not all(isinstance(part, str) for part in pair):

@@ -34,24 +34,16 @@ _NEEDED = object()
 
 
 def field_of(document: dict[str, Any], name: str, kind: Any, path: str | Path, default: Any = _NEEDED) -> Any:
-    """Return a field of a document or of a step, checked for its type; the default where it is missing."""
+    """Return a field of a document or of a step, checked for its type, or its default."""
     if name not in document:
         if default is _NEEDED:
             raise FormatError(f"{path}: not a schedule JSON: the field '{name}' is missing")
         return default
     value = document[name]
-    if not isinstance(value, kind) or isinstance(value, bool):
+    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
         raise FormatError(f"{path}: the field '{name}' has the wrong type: {shown(value)}")
     if isinstance(value, (int, float)) and not abs(value) <= INT64_MAX:
         raise FormatError(f"{path}: the field '{name}' is out of range: {shown(value)}")
-    return value
-
-
-def flag_of(document: dict[str, Any], name: str, path: str | Path) -> bool:
-    """Return a field that is true or false; false where it is missing."""
-    value = document.get(name, False)
-    if not isinstance(value, bool):
-        raise FormatError(f"{path}: the field '{name}' has the wrong type: {shown(value)}")
     return value
 
 
@@ -76,10 +68,10 @@ def read_problem(
             field_of(document, "memory_limit", (int, type(None)), path, None),
             bandwidth,
             latency,
-            flag_of(document, "recompute", path),
+            field_of(document, "recompute", bool, path, False),
             field_of(document, "runtime_limit_us", (int, float, type(None)), path, None),
             machine,
-            flag_of(document, "replicate", path),
+            field_of(document, "replicate", bool, path, False),
         )
     except UsageError as error:
         said = str(error)
@@ -108,31 +100,25 @@ _REMARKS: dict[str, tuple[type, ...]] = {
 def steps_document(problem: Problem, schedule: Schedule, simulation: Simulation) -> list[dict[str, Any]]:
     """Return the `steps` of a schedule: what runs where, when, and which tensors it is the last to need."""
     graph = problem.graph
+    remarks = {"module": graph.annotations.modules, "line": graph.annotations.lines}
     starts, ends = simulation.step_start.tolist(), simulation.step_end.tolist()
     steps: list[dict[str, Any]] = []
     columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
     for number, (item, source, target) in enumerate(columns):
         step: dict[str, Any]
         if item >= 0:
-            step = {"op": graph.op_names[item], "device": target, **_origin(graph, item)}
+            origin = {name: values[item] for name, values in remarks.items() if values and values[item]}
+            step = {"op": graph.op_names[item], "device": target, **origin}
         else:
-            step = {"tensor": graph.tensor_name(~item), "from": source, "to": target}
-            step["bytes"] = int(graph.tensor_size[~item])
-        step |= {"start_us": starts[number], "end_us": ends[number]}
-        steps.append(step)
+            size = int(graph.tensor_size[~item])
+            step = {"tensor": graph.tensor_name(~item), "from": source, "to": target, "bytes": size}
+        steps.append({**step, "start_us": starts[number], "end_us": ends[number]})
     if problem.hardware.is_beside:  # steps overlap: none is the last to need a tensor by its place alone
         return steps
     for step, tensors in zip(steps, freed_after(problem, schedule), strict=True):
         if tensors:
             step["frees"] = [graph.tensor_name(tensor) for tensor in tensors]
     return steps
-
-
-def _origin(graph: CostGraph, op: int) -> dict[str, str]:
-    """Return the module and the line of an op, as far as they are known."""
-    known = graph.annotations
-    origin = {name: values[op] for name, values in (("module", known.modules), ("line", known.lines)) if values}
-    return {name: value for name, value in origin.items() if value}
 
 
 def format_document(document: dict[str, Any]) -> str:
@@ -145,44 +131,31 @@ def format_document(document: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class LoadedSchedule:
-    """A schedule read from a file, with the problem and what the file claims of it.
+    """A schedule read from a file, with the problem and the claims of the file, which are None where it has none."""
 
-    Parameters
-    ----------
-    problem, schedule
-        What was solved, on the graph given by the caller, and the steps.
-    status
-        As written; `infeasible` and `limit-not-met` mean that the memory limit is exceeded knowingly.
-    peak, peak_per_device, runtime
-        Claimed totals: bytes and microseconds; None where the file has none.
-    steps
-        What is claimed of each step.
-    lower_bound
-        What no schedule is said to beat, bytes or microseconds by the task; None where the file has none.
-    addresses
-        Where each step puts what it makes; None where the file has none.
-    """
-
-    problem: Problem
+    problem: Problem  # on the graph given by the caller
     schedule: Schedule
-    status: str
+    status: str  # as written; `infeasible` and `limit-not-met`: the memory limit is exceeded knowingly
+    # bytes, and microseconds
     peak: int | None
     peak_per_device: list[int] | None
     runtime: float | None
     steps: tuple[StepClaim, ...]
-    lower_bound: float | None = None
+    lower_bound: float | None = None  # bytes or microseconds, by the task
     addresses: Addresses | None = None
-
-    @property
-    def claims(self) -> dict[str, Any]:
-        """What the file claims, as keyword arguments of the verifier."""
-        totals = {"peak": self.peak, "peak_per_device": self.peak_per_device, "runtime": self.runtime}
-        return {**totals, "steps": self.steps}
 
     def verify(self, *, enforce_limit: bool | None = None) -> Totals:
         """Replay the schedule and check all that the file claims."""
         limited = self.status not in _EXCEEDED if enforce_limit is None else enforce_limit
-        totals = verify(self.problem, self.schedule, **self.claims, enforce_limit=limited)
+        totals = verify(
+            self.problem,
+            self.schedule,
+            peak=self.peak,
+            peak_per_device=self.peak_per_device,
+            runtime=self.runtime,
+            steps=self.steps,
+            enforce_limit=limited,
+        )
         self._check_status(totals)
         if self.addresses is not None:
             verify_addresses(self.problem, self.schedule, self.addresses)
@@ -261,9 +234,7 @@ def read_imported(path: str | Path) -> dict[str, Any]:
         document = json.loads(read_raw(path), object_pairs_hook=_fields)
     except (ValueError, RecursionError):  # op names, or damaged, which its reader tells
         return {}
-    if not isinstance(document, dict):
-        return {}
-    found: dict[str, Any] = field_of(document, "imported", dict, path, {})
+    found: dict[str, Any] = field_of(document, "imported", dict, path, {}) if isinstance(document, dict) else {}
     return found
 
 
@@ -287,6 +258,7 @@ def _lines(data: bytes) -> list[str]:
 
 
 def _read_order(names: list[str], graph: CostGraph, path: str | Path, machine: Machine | None) -> LoadedSchedule:
+    """Read op names, one per line."""
     ops = {name: op for op, name in enumerate(graph.op_names)}
     for number, name in enumerate(names, start=1):
         if name not in ops:
@@ -320,7 +292,11 @@ def _read_document(
             f"{path}: made for another graph than {graph.name}: its graph_sha256 is {made_for[:_SHOWN_DIGITS]}..., not "
             f"{real[:_SHOWN_DIGITS]}...; --force, in Python read_schedule(..., force=True), takes it all the same"
         )
-    _check_remarks(document, path)
+    for name, kinds in _REMARKS.items():
+        value = document.get(name, 0)
+        is_wrong = type(value) not in kinds or (type(value) in (int, float) and not 0 <= value < math.inf)
+        if name in document and is_wrong:
+            raise FormatError(f"{path}: the field '{name}' is wrong: {shown(value)}")
     status = field_of(document, "status", str, path, "feasible")
     if status not in _STATUSES:
         raise FormatError(f"{path}: unknown status {shown(status)}; one of {', '.join(_STATUSES)} is wanted")
@@ -343,14 +319,6 @@ def _read_document(
         field_of(document, "lower_bound", (int, float), path, None),
         read_addresses(document, graph, schedule, path),
     )
-
-
-def _check_remarks(document: dict[str, Any], path: str | Path) -> None:
-    for name, kinds in _REMARKS.items():
-        if name in document:
-            value = document[name]
-            if type(value) not in kinds or (type(value) in (int, float) and not 0 <= value < math.inf):
-                raise FormatError(f"{path}: the field '{name}' is wrong: {shown(value)}")
 
 
 def _read_steps(steps: list[Any], tensors: dict[str, int], graph: CostGraph, path: str | Path) -> Schedule:
@@ -422,9 +390,7 @@ def add_offsets(steps: list[dict[str, Any]], graph: CostGraph, schedule: Schedul
     """Add to each step the offsets of what it makes."""
     columns = zip(steps, schedule.items.tolist(), addresses.made, addresses.workspace.tolist(), strict=True)
     for step, item, made, workspace in columns:
-        tensors = _made_by(graph, item)
-        if tensors:
-            names = map(graph.tensor_name, tensors)
+        if names := _made_by(graph, item):
             step["offsets"] = dict(zip(names, made, strict=True))
         if item >= 0 and graph.workspace[item]:
             step["workspace_offset"] = workspace
@@ -443,11 +409,12 @@ def read_addresses(
     made, workspace = [], []
     for number, (step, item) in enumerate(zip(document["steps"], schedule.items.tolist(), strict=True)):
         where = f"{path}: step {number}"
-        tensors = _made_by(graph, item)
+        names = _made_by(graph, item)
         offsets = step.get("offsets", {})
-        if not isinstance(offsets, dict) or set(offsets) != set(map(graph.tensor_name, tensors)):
-            raise FormatError(f"{where} must have offsets of just what it makes: {_named(graph, tensors)}")
-        made.append(tuple(_whole(offsets[graph.tensor_name(tensor)], f"{where}: an offset") for tensor in tensors))
+        if not isinstance(offsets, dict) or set(offsets) != set(names):
+            wanted = ", ".join(f"'{name}'" for name in names[:3]) + "..." * bool(names[3:])
+            raise FormatError(f"{where} must have offsets of just what it makes: {wanted}")
+        made.append(tuple(_whole(offsets[name], f"{where}: an offset") for name in names))
         has_workspace = item >= 0 and graph.workspace[item] > 0
         workspace.append(
             _whole(step.get("workspace_offset"), f"{where}: the field 'workspace_offset'") if has_workspace else 0
@@ -456,10 +423,10 @@ def read_addresses(
     return Addresses(alignment, sizes, tuple(made), frozen(workspace, "int64"))
 
 
-def _made_by(graph: CostGraph, item: int) -> list[int]:
-    """Return the data tensors that a step makes, which is a copy if it is a transfer."""
+def _made_by(graph: CostGraph, item: int) -> list[str]:
+    """Return the names of the data tensors that a step makes, which is a copy if it is a transfer."""
     tensors = graph.outputs(item) if item >= 0 else [~item]
-    return [tensor for tensor in tensors if not graph.is_control[tensor]]
+    return [graph.tensor_name(tensor) for tensor in tensors if not graph.is_control[tensor]]
 
 
 def _arena(arena: dict[str, Any], where: str) -> Arena:
@@ -478,7 +445,3 @@ def _whole(value: Any, what: str, low: int = 0, high: int = INT64_MAX) -> int:
         found = "missing" if value is None else f"not {str(value)[:80]}"
         raise FormatError(f"{what} must be a whole number from {low} to {high}, and is {found}")
     return value
-
-
-def _named(graph: CostGraph, tensors: list[int]) -> str:
-    return ", ".join(f"'{graph.tensor_name(tensor)}'" for tensor in tensors[:3]) + ("..." if tensors[3:] else "")

@@ -53,17 +53,14 @@ def _check_keys(node: yaml.Node | None, seen: set[int]) -> None:
     if node is None or id(node) in seen or isinstance(node, yaml.ScalarNode):
         return
     seen.add(id(node))
-    parts = list(node.value) if isinstance(node, yaml.SequenceNode) else []
-    if isinstance(node, yaml.MappingNode):
-        keys: set[Any] = set()
-        for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
-                if (key.tag, key.value) in keys:
-                    raise yaml.MarkedYAMLError(problem=f"'{key.value}' is there twice", problem_mark=key.start_mark)
-                keys.add((key.tag, key.value))
-            parts += [value]
-    for part in parts:
-        _check_keys(part, seen)
+    keys: set[Any] = set()
+    for part in node.value:
+        key, value = part if isinstance(node, yaml.MappingNode) else (None, part)
+        if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+            if (key.tag, key.value) in keys:
+                raise yaml.MarkedYAMLError(problem=f"'{key.value}' is there twice", problem_mark=key.start_mark)
+            keys.add((key.tag, key.value))
+        _check_keys(value, seen)
 
 
 def _check_depth(text: str) -> None:

@@ -47,7 +47,7 @@ def read_buffers(path: str | Path) -> Buffers:
         if len(line) != len(columns):
             raise FormatError(f"{path}: line {number} has {len(line)} values for {len(columns)} columns")
     table = {name: [(number, line[at].strip()) for number, line in rows] for at, name in enumerate(columns)}
-    lines = [f"line {number}: it" for number, _ in table["id"]]
+    names = [f"line {number}: it" for number, _ in table["id"]]
     ids = tuple(text for _, text in table.pop("id"))
     if len(set(ids)) < len(ids):
         twice = next(name for name in ids if ids.count(name) > 1)
@@ -55,7 +55,7 @@ def read_buffers(path: str | Path) -> Buffers:
     numbers = {name: np.array([_whole(*cell, name, path) for cell in cells]) for name, cells in table.items()}
     offsets = numbers.pop("offset", None)
     try:
-        lifetimes = Lifetimes.of(**{name: column.astype(np.int64) for name, column in numbers.items()}, names=lines)
+        lifetimes = Lifetimes.of(**{name: column.astype(np.int64) for name, column in numbers.items()}, names=names)
     except (UsageError, OverflowError) as error:
         raise FormatError(f"{path}: {error}") from error
     return Buffers(ids, lifetimes, offsets)

@@ -83,8 +83,8 @@ def _parse_node(lines: Iterator[str]) -> Node:
         key = key.strip()
         if not colon:
             if key in _BLOCKS:
-                attribute, *members = _BLOCKS[key]
-                getattr(node, attribute).append(_parse_block(lines, *members))
+                attribute, first, second, largest = _BLOCKS[key]
+                getattr(node, attribute).append(_parse_block(lines, first, second, largest))
             elif key == "}":
                 return node
             elif key:

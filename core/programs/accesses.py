@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
-
-
-@dataclass
-class _Accesses:
-    """Who wrote to a storage last, and who has read it since."""
-
-    writer: int | None = None
-    readers: list[int] = field(default_factory=list)
 
 
 class StorageAccesses:
     """The accesses of a program's ops to storages, told in program order."""
 
     def __init__(self) -> None:
-        self._of: dict[int, _Accesses] = {}
+        self._writer: dict[int, int] = {}
+        self._readers: defaultdict[int, list[int]] = defaultdict(list)  # since it was written last
 
     def add(self, op: int, read: Iterable[int], written: Collection[int]) -> set[int]:
         """Return the ops that `op` has to follow: who wrote what it reads, and who read what it writes."""
         before: set[int] = set()
         for storage in read:
-            accesses = self._of.setdefault(storage, _Accesses())
-            if accesses.writer is not None:
-                before.add(accesses.writer)
+            if storage in self._writer:
+                before.add(self._writer[storage])
             if storage in written:
-                before.update(accesses.readers)
-                self._of[storage] = _Accesses(op)
+                before.update(self._readers.pop(storage, ()))
+                self._writer[storage] = op
             else:
-                accesses.readers.append(op)
+                self._readers[storage].append(op)
         return before

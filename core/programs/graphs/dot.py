@@ -48,10 +48,6 @@ class _Scope(NamedTuple):
     node: dict[str, Any]
     edge: dict[str, Any]
 
-    def inner(self) -> _Scope:
-        """Return a copy for a subgraph, whose changes do not leave it."""
-        return _Scope(dict(self.node), dict(self.edge))
-
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
     """Read a DOT file; see `attributed_graph` for the attributes."""
@@ -114,13 +110,12 @@ class _Parser:
             self._refuse("a file holds one graph, which ended before")
         if not self.nodes:
             raise FormatError(f"{self.where}: the graph is empty")
-        edges = self.edges
         if is_strict:
             merged: dict[tuple[str, str], dict[str, Any]] = {}
-            for edge in edges:
+            for edge in self.edges:
                 merged.setdefault((edge.source, edge.target), {}).update(edge.attributes)
-            edges = [Edge(source, target, attributes) for (source, target), attributes in merged.items()]
-        return AttributedGraph(dict(self.nodes), edges)
+            self.edges = [Edge(*ends, attributes) for ends, attributes in merged.items()]
+        return AttributedGraph(dict(self.nodes), self.edges)
 
     def _statements(self, scope: _Scope) -> list[str]:
         """Read statements up to '}', and return the nodes they name."""
@@ -131,7 +126,7 @@ class _Parser:
         return list(named)
 
     def _statement(self, scope: _Scope) -> list[str]:
-        kind, text = self._token.kind, self._token.text
+        kind, text, _ = self._token
         if kind == "keyword" and text in ("graph", "node", "edge"):
             self._advance()
             attributes = self._attributes()
@@ -158,11 +153,8 @@ class _Parser:
             if self._token.text == "--":
                 self._refuse("an edge of a digraph is ->, not --")
             self._advance()
-            if self._token.kind == "id":
-                name = self._identifier()
-                groups.append(self._node_id(name, scope))
-            else:
-                groups.append(self._subgraph(scope))
+            is_node = self._token.kind == "id"
+            groups.append(self._node_id(self._identifier(), scope) if is_node else self._subgraph(scope))
         attributes = {**scope.edge, **self._attributes()}
         for sources, targets in pairwise(groups):
             if len(self.edges) + len(sources) * len(targets) > max(_MOST_EDGES, len(self.text)):
@@ -180,7 +172,7 @@ class _Parser:
         if self._take("subgraph") and self._token.kind == "id":
             self._advance()
         self._expect("{")
-        return self._statements(scope.inner())
+        return self._statements(_Scope(dict(scope.node), dict(scope.edge)))  # its changes do not leave it
 
     def _attributes(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -193,9 +185,9 @@ class _Parser:
         return found
 
     def _identifier(self) -> str:
-        if self._token.kind != "id":
+        kind, text, _ = self._token
+        if kind != "id":
             self._refuse("a name is missing")
-        text = self._token.text
         self._advance()
         return text
 
@@ -230,8 +222,7 @@ class _Parser:
             if held is not None and token.kind == "sign" and token.text == "+":
                 is_joining = True
             elif is_joining and held is not None and token.kind == "id":
-                held = held._replace(text=held.text + token.text)
-                is_joining = False
+                held, is_joining = held._replace(text=held.text + token.text), False
             else:
                 if held is not None:
                     yield held

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -68,7 +68,11 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
         traced = dict(_traced_graphs(Path(model)))
         name = _chosen(list(traced), model, options.graph)
         where = f"{model}: graph '{name}'"
-        document = _parsed_payload(traced[name], where)
+
+        def refuse(what: str) -> NoReturn:
+            raise FormatError(f"{where}: the log is truncated or damaged there ({what})")
+
+        document = parse_json("".join(traced[name]), refuse)
     else:
         name, where = _chosen([Path(model).stem], model, options.graph), model
         document = read_json(model)
@@ -101,7 +105,7 @@ def _chosen(names: list[str], model: str, wanted: str | None) -> str:
 def _traced_graphs(model: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the name and the lines of each buffer graph in a log, or in all logs of a folder."""
     counts: defaultdict[str, int] = defaultdict(int)
-    for log in sorted(path for path in model.rglob("*.log")) if model.is_dir() else [model]:
+    for log in sorted(model.rglob("*.log")) if model.is_dir() else [model]:
         for artifact, lines in _artifacts(log):
             name = artifact.removesuffix(_SUFFIX)
             counts[name] += 1
@@ -135,13 +139,6 @@ def _artifact_name(line: str) -> str:
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
     return name if name.endswith(_SUFFIX) else ""
-
-
-def _parsed_payload(lines: list[str], where: str) -> Any:
-    def refuse(what: str) -> NoReturn:
-        raise FormatError(f"{where}: the log is truncated or damaged there ({what})")
-
-    return parse_json("".join(lines), refuse)
 
 
 def buffer_graph(document: Any, name: str, where: str, after: Mapping[str, Collection[str]] | None = None) -> CostGraph:
@@ -264,15 +261,14 @@ def _parsed(document: Any, where: str) -> tuple[dict[str, list[str]], dict[str, 
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise FormatError(f"{where}: not a buffer graph of Inductor, or of another version: {reason}") from error
-    made = [buffer for each in nodes.values() for buffer in each]
-    made_once = set(made)
-    if not is_unique or len(made) != len(made_once):
+    made = Counter(buffer for each in nodes.values() for buffer in each)
+    if not is_unique or made.total() > len(made):
         raise FormatError(f"{where}: a node or a buffer is there twice")
     for node, names in nodes.items():
         if not names:
             raise FormatError(f"{where}: node '{node}' has no buffers, so the file does not say what it needs")
     for name, buffer in buffers.items():
-        if not buffer.is_input and name not in made_once:
+        if not buffer.is_input and name not in made:
             raise FormatError(f"{where}: no node makes the buffer '{name}'")
         for needed in buffer.reads:
             if needed not in buffers:

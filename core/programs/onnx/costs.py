@@ -6,6 +6,7 @@ import statistics
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,7 @@ def measured_costs(program: OnnxProgram) -> dict[str, tuple[float, int]]:
     node, run alone, holds at most beyond its results, by glibc's allocator. Both in a process of its own. Returned are
     microseconds and bytes by name of the node.
     """
-    costs = ask("onnx.costs:run_each", program.question)
-    return {name: (microseconds, workspace) for name, (microseconds, workspace) in costs.items()}
+    return {name: (cost[0], cost[1]) for name, cost in ask("onnx.costs:run_each", program.question).items()}
 
 
 def run_each(
@@ -46,10 +46,10 @@ def run_each(
     program = read_program(path, shapes, observed)
     times = _kernel_medians(program)
     if set(times) != set(program.names):
-        alone = for_each_node(program, lambda name, session, inputs: _time(session, inputs), has_profile=True)
+        alone = for_each_node(program, lambda _, session, inputs: _time(session, inputs), has_profile=True)
         times = {name: times.get(name, alone[name]) for name in program.names}
     allocator = SystemAllocator()
-    workspaces = for_each_node(program, lambda name, session, inputs: workspace_of(allocator, session, inputs))
+    workspaces = for_each_node(program, lambda _, session, inputs: workspace_of(allocator, session, inputs))
     return {name: (times[name], workspaces[name]) for name in program.names}
 
 
@@ -59,16 +59,13 @@ def _kernel_medians(program: OnnxProgram) -> dict[str, float]:
     times: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as profiles:
         constants = constant_tensors(program)
-        session = ordered_session(program, program.names, constants, lambda: _fast_options(profiles))
+        fast = partial(session_options, profiles, keeps_memory=True)
+        session = ordered_session(program, program.names, constants, fast)
         for _ in range(1 + REPEATS):
             session.run(None, inputs)
         for name, microseconds in kernel_times(session):
             times.setdefault(name, []).append(microseconds)
     return {name: statistics.median(times[name][1:]) for name in program.names if name in times}
-
-
-def _fast_options(profiles: str) -> Any:
-    return session_options(profiles, keeps_memory=True)
 
 
 def for_each_node(
@@ -89,7 +86,7 @@ def for_each_node(
     with tempfile.TemporaryDirectory() as profiles:
         for node, name in zip(program.nodes, program.names, strict=True):
             inputs = {value: values[value] for value in dict.fromkeys(reads(node)) if value not in constants}
-            options = _fast_options(profiles) if has_profile else session_options()
+            options = session_options(profiles if has_profile else None, keeps_memory=has_profile)
             session = session_of(one_node(program, name, constants, inputs), Path(program.path).parent, options)
             measured[name], outputs = measure(name, session, inputs)
             given = dict(zip(filter(None, node.output), outputs, strict=True))
@@ -139,10 +136,9 @@ def run_once(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any])
     allocator = SystemAllocator()
     types: dict[str, Any] = {}
 
-    def look(name: str, session: Any, inputs: dict[str, NDArray[Any]]) -> tuple[int, Any]:
-        if name not in program.opaque:
-            return 0, session.run(None, inputs)
-        return workspace_of(allocator, session, inputs)
+    def look(name: str, session: Any, inputs: Values) -> tuple[int, Any]:
+        is_opaque = name in program.opaque
+        return workspace_of(allocator, session, inputs) if is_opaque else (0, session.run(None, inputs))
 
     def keep(name: str, value: NDArray[Any]) -> None:
         if name not in program.types:

@@ -21,6 +21,7 @@ def give_sizes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> dict
     """
     inputs = {value.name: value for value in graph.input}
     standing = {name: shown(value) for name, value in inputs.items()}
+    elements = {name: value.type.tensor_type.elem_type for name, value in inputs.items()}
     _give_missing_shapes(path, graph, shapes)
     dimensions = {name: dimension_names(value) for name, value in inputs.items()}
     wanted = list(dict.fromkeys(have for names in dimensions.values() for have in names if isinstance(have, str)))
@@ -38,7 +39,7 @@ def give_sizes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> dict
             raise UsageError(f"{path}: --shape {name}={size_text(given)} is a range, which only optimize takes")
         if name in wanted and isinstance(given, int):
             give(name, given, f"{name}={given}")
-        elif name in inputs and isinstance(given, int) and not dimensions[name] and _is_whole(inputs[name]):
+        elif name in inputs and isinstance(given, int) and not dimensions[name] and elements[name] in WHOLE:
             values[name] = given
         elif name in inputs:
             for unknown, size in _matched(path, name, given, dimensions[name], standing[name]):
@@ -79,10 +80,6 @@ def _size(dimension: TypeProto.ShapeProto.Dimension) -> int | str:  # type: igno
     return str(dimension.dim_param)
 
 
-def _is_whole(value: ValueInfoProto) -> bool:
-    return value.type.tensor_type.elem_type in WHOLE
-
-
 def _give_missing_shapes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> None:
     for value in graph.input:
         if not value.type.HasField("tensor_type"):
@@ -103,11 +100,10 @@ def _give_missing_shapes(path: str, graph: GraphProto, shapes: Mapping[str, Size
 def _matched(path: str, name: str, given: Size, names: Sequence[int | str], standing: str) -> Iterator[tuple[str, int]]:
     """Yield the sizes that the shape of an input gives to its dimensions without one."""
     sizes = [given] if isinstance(given, int) else list(given)
-    if len(sizes) != len(names) or any(
-        isinstance(have, int) and have != s for have, s in zip(names, sizes, strict=True)
-    ):
+    pairs = list(zip(names, sizes, strict=False))
+    if len(sizes) != len(names) or any(isinstance(have, int) and have != size for have, size in pairs):
         raise UsageError(f"{path}: --shape {name}={size_text(given)} does not fit input {name}: {standing}")
-    yield from ((have, size) for have, size in zip(names, sizes, strict=True) if isinstance(have, str))
+    yield from ((have, size) for have, size in pairs if isinstance(have, str))
 
 
 def _missing(

@@ -31,7 +31,7 @@ IN_PLACE = {
     *("Softmax", "Softplus", "Softsign", "Tanh", "ThresholdedRelu", "Trilu"),
 }
 CONVOLUTIONS = {"Conv", "ConvInteger", "FusedConv", "QLinearConv"}
-PRODUCTS = {"MatMul", "MatMulInteger", "QLinearMatMul"}
+PRODUCTS = {"MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "Gemm", "FusedGemm"}
 FUSED_DOMAINS = {"com.microsoft", "com.microsoft.nchwc"}
 RECURRENT = {"GRU", "LSTM", "RNN"}
 POOLS = {"AveragePool", "LpPool", "MaxPool"}
@@ -54,7 +54,11 @@ def graph_of(
       so that the prediction is on the safe side.
     - Random ops keep their order. They, ops that write over their input and opaque ops may not run twice.
     """
-    costs = measured or _costs(program, roofline or Roofline())
+    seen = (program.observed or {}).get("workspaces", {})
+    costs = measured or {
+        name: (_microseconds(program, node, roofline or Roofline()), seen.get(name, 0))
+        for name, node in zip(program.names, program.nodes, strict=True)
+    }
     builder, annotations = GraphBuilder(Path(program.path).stem, program.path), annotations_of(program)
     persistent = _persistent_bytes(program, annotations.residents, note)
     uses = Counter(name for node in program.nodes for name in reads(node)) + Counter(program.outputs)
@@ -67,7 +71,8 @@ def graph_of(
         aliases = [arguments.index(source) if source in producers else -1, *[-1] * len(sizes)][: len(sizes)]
         if source in lent:
             sizes[0] = 0  # who reads it reads what the caller holds
-        replaceable.update(_replaceable_outputs(node, uses, not source or source in replaceable))
+        is_first = not source or source in replaceable  # its only reader may write over the first output, too
+        replaceable.update(v for port, v in enumerate(node.output) if uses[v] == 1 and (port or is_first))
         is_random = name in program.random
         builder.add_op(
             name,
@@ -75,7 +80,10 @@ def graph_of(
             control=last_random if is_random else (),
             outputs=sizes,
             aliases=aliases,
-            is_final=_kept_outputs(program, node, uses, aliases),
+            is_final=[
+                value in program.outputs or (bool(value) and not uses[value] and alias < 0)
+                for value, alias in zip(node.output, aliases, strict=True)
+            ],
             runtime=costs[name][0],
             workspace=costs[name][1],
             persistent=persistent[op],
@@ -84,19 +92,6 @@ def graph_of(
         producers.update((value, (op, port)) for port, value in enumerate(node.output) if value)
         last_random = [op] if is_random else last_random
     return builder.build(annotations)
-
-
-def _replaceable_outputs(node: NodeProto, uses: Mapping[str, int], is_first: bool) -> list[str]:
-    """Return the outputs over which their only reader may write; the first of them if `is_first`."""
-    return [value for port, value in enumerate(node.output) if uses[value] == 1 and (port or is_first)]
-
-
-def _kept_outputs(program: OnnxProgram, node: NodeProto, uses: Mapping[str, int], aliases: list[int]) -> list[bool]:
-    """Return which outputs stay to the end: those of the model, and what nobody reads unless it is a view."""
-    return [
-        value in program.outputs or (bool(value) and not uses[value] and alias < 0)
-        for value, alias in zip(node.output, aliases, strict=True)
-    ]
 
 
 def _reused_input(program: OnnxProgram, node: NodeProto, replaceable: Collection[str]) -> str:
@@ -125,13 +120,6 @@ def _persistent_bytes(program: OnnxProgram, residents: Iterable[Resident], note:
     return persistent
 
 
-def _costs(program: OnnxProgram, roofline: Roofline) -> dict[str, tuple[float, int]]:
-    """Return microseconds by the roofline, and the workspace of what was seen in a run, by name of the node."""
-    seen = (program.observed or {}).get("workspaces", {})
-    nodes = zip(program.names, program.nodes, strict=True)
-    return {name: (_microseconds(program, node, roofline), seen.get(name, 0)) for name, node in nodes}
-
-
 def _microseconds(program: OnnxProgram, node: NodeProto, roofline: Roofline) -> float:
     """Return the time of a node by the roofline; a view takes none."""
     if is_view(node):
@@ -152,13 +140,8 @@ def node_flops(types: Mapping[str, ValueType], node: NodeProto) -> int:
     if node.op_type == "ConvTranspose":
         return 2 * inputs[0].elements * math.prod(inputs[1].shape[1:])
     if node.op_type in PRODUCTS:
-        return 2 * output.elements * inputs[0].shape[-1]
-    if node.op_type == "FusedMatMul":
         is_transposed = any(entry.i for entry in node.attribute if entry.name == "transA")
         return 2 * output.elements * inputs[0].shape[-2 if is_transposed else -1]
-    if node.op_type in ("Gemm", "FusedGemm"):
-        is_transposed = any(entry.i for entry in node.attribute if entry.name == "transA")
-        return 2 * output.elements * inputs[0].shape[0 if is_transposed else 1]
     if node.op_type in RECURRENT:
         steps_and_batch = math.prod(inputs[0].shape[:2])
         return 2 * steps_and_batch * (inputs[1].elements + inputs[2].elements)

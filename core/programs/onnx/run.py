@@ -14,7 +14,7 @@ from ...base.errors import ProgramError
 from ..fresh_process import digest
 from ..options import Size
 from ..system_allocator import SystemAllocator, time_runs
-from .nodes import subgraphs
+from .nodes import has_subgraphs
 from .program import OnnxProgram, read_program
 from .session import constant_tensors, kernel_times, random_inputs, runnable, session_of, session_options
 
@@ -68,7 +68,7 @@ def ordered_session(
     try:
         return session_of(runnable(program, order, constants), folder, options())
     except ProgramError:
-        if not any(True for node in program.nodes for _ in subgraphs(node)):
+        if not any(map(has_subgraphs, program.nodes)):
             raise
     return session_of(runnable(program, order, constants, has_sizes=False), folder, options())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ from numpy.typing import NDArray
 
 from ...base.errors import ProgramError, UsageError
 from .model_file import is_small_external, load_small
-from .nodes import named, reads, subgraphs
+from .nodes import has_subgraphs, named, reads
 from .program import OnnxProgram
 
 try:
     import onnx
     import onnxruntime
     from onnx import ModelProto, TensorProto
+    from onnxruntime.capi import onnxruntime_pybind11_state
 except ImportError as error:
     raise UsageError(f"an ONNX model needs onnx and onnxruntime ({error}): pip install 'schedopt[onnx]'") from error
 
@@ -55,27 +57,21 @@ def session_of(
 ) -> onnxruntime.InferenceSession:
     """Load a model whose external data are in `folder`; unseeded random nodes get a seed by their place in the file."""
     options = options or session_options()
-    if any(
-        map(is_small_external, model.graph.initializer)
-    ):  # ONNX Runtime infers shapes from tensors in the model only
+    if any(map(is_small_external, model.graph.initializer)):  # shapes are inferred from tensors in the model only
         original, model = model, ModelProto()
         model.CopyFrom(original)
         load_small(model, folder)
     onnxruntime.set_seed(SEED)
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.absolute()))
-    try:
+    with _told("load"):
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except onnxruntime_errors() as error:
-        raise ProgramError(f"ONNX Runtime cannot load the model: {first_line(error)}") from None
 
 
 def run_model(model: ModelProto, folder: Path, inputs: Values) -> list[NDArray[Any]]:
     """Run a model once in its order; return its outputs."""
     session = session_of(model, folder)
-    try:
+    with _told("run"):
         return list(session.run(None, inputs))
-    except onnxruntime_errors() as error:
-        raise ProgramError(f"ONNX Runtime cannot run the model: {first_line(error)}") from None
 
 
 def kernel_times(session: onnxruntime.InferenceSession) -> list[tuple[str, float]]:
@@ -89,17 +85,14 @@ def kernel_times(session: onnxruntime.InferenceSession) -> list[tuple[str, float
     return [(event["name"].removesuffix(suffix), float(event["dur"])) for event in kernels]
 
 
-def onnxruntime_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that ONNX Runtime raises."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
+@contextmanager
+def _told(what: str) -> Any:
+    """Turn what ONNX Runtime raises into one sentence."""
     names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException")
-    return tuple(getattr(state, name) for name in names)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error."""
-    return str(error).strip().splitlines()[0]
+    try:
+        yield
+    except tuple(getattr(onnxruntime_pybind11_state, name) for name in names) as error:
+        raise ProgramError(f"ONNX Runtime cannot {what} the model: {str(error).strip().splitlines()[0]}") from None
 
 
 def random_inputs(program: OnnxProgram) -> dict[str, NDArray[Any]]:
@@ -132,10 +125,8 @@ def constant_tensors(program: OnnxProgram) -> dict[str, TensorProto]:
         graph = onnx.helper.make_graph(program.folded, "constants", [], [_declared(program, name) for name in given])
         graph.initializer.extend(program.model.graph.initializer)
         session = session_of(model_of(program, graph), Path(program.path).parent)
-        values = session.run(given, {})
-        tensors.update(
-            (name, onnx.numpy_helper.from_array(value, name)) for name, value in zip(given, values, strict=True)
-        )
+        for name, value in zip(given, session.run(given, {}), strict=True):
+            tensors[name] = onnx.numpy_helper.from_array(value, name)
     return tensors
 
 
@@ -172,14 +163,13 @@ def one_node(program: OnnxProgram, name: str, constants: Mapping[str, TensorProt
     """Return a model of one node alone, which gets `inputs` and constants, and gives all its outputs."""
     node = program.nodes[program.names.index(name)]
     values = dict.fromkeys(reads(node))
-    has_shape = not any(True for _ in subgraphs(node))  # a branch that is not taken need not fit them
+    has_shape = not has_subgraphs(node)  # a branch that is not taken need not fit them
+    types = {value: onnx.helper.np_dtype_to_tensor_dtype(array.dtype) for value, array in inputs.items()}
     graph = onnx.helper.make_graph(
         [named(node, name)],
         "node",
         [
-            onnx.helper.make_tensor_value_info(
-                value, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape if has_shape else None
-            )
+            onnx.helper.make_tensor_value_info(value, types[value], array.shape if has_shape else None)
             for value, array in inputs.items()
         ],
         [_declared(program, value, has_shape=has_shape) for value in node.output if value],

@@ -17,23 +17,10 @@ from .dimensions import kind_of_type
 from .nodes import node_names, reads
 
 SHAPE_ARITHMETIC = {
-    *("Abs", "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand", "Floor"),
-    *(
-        "Gather",
-        "Greater",
-        "GreaterOrEqual",
-        "Identity",
-        "Less",
-        "LessOrEqual",
-        "Max",
-        "Min",
-        "Mod",
-        "Mul",
-        "Neg",
-        "Not",
-    ),
-    *("Or", "Pow", "Range", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Slice", "Sqrt", "Squeeze"),
-    *("Sub", "Tile", "Transpose", "Unsqueeze", "Where"),
+    *("Abs", "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand"),
+    *("Floor", "Gather", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul"),
+    *("Neg", "Not", "Or", "Pow", "Range", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Slice"),
+    *("Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where"),
 }
 PACKED = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
 """Bits of the elements that share a byte."""
@@ -96,18 +83,17 @@ def infer(path: str, skeleton: ModelProto, *, is_strict: bool) -> dict[str, Type
         for value in _values(inferred.graph):  # an input that is an output, too, may be said to be of two types
             if not _is_known(types.get(value.name, TypeProto())):
                 types[value.name] = value.type
-        produced = {name for node in graph.node for name in node.output if name}
-        if all(name in types and _is_known(types[name]) for name in produced):
-            return types
         nodes = list(graph.node)
-        evaluated = [index for index, node in enumerate(nodes) if _evaluate(path, node, skeleton, types, values)]
+        if all(_is_known(types.get(name, TypeProto())) for node in nodes for name in node.output if name):
+            return types
+        evaluated = {index for index, node in enumerate(nodes) if _evaluate(path, node, skeleton, types, values)}
         if not evaluated:
             if is_strict:
                 _inferred(path, skeleton, is_strict=True)
             return types
         graph.ClearField("node")
-        graph.node.extend(node for index, node in enumerate(nodes) if index not in set(evaluated))
-        for index in evaluated:
+        graph.node.extend(node for index, node in enumerate(nodes) if index not in evaluated)
+        for index in sorted(evaluated):
             name = nodes[index].output[0]
             graph.initializer.append(onnx.numpy_helper.from_array(values[name], name))
 
@@ -219,9 +205,8 @@ def known_types(
         for name in filter(None, node.output):
             what = f"{path}: node '{label}' ({node.op_type})"
             if name in types and not types[name].HasField("tensor_type") and types[name].WhichOneof("value"):
-                raise ProgramError(
-                    f"{what} gives no tensor but {kind_of_type(types[name])} '{name}', which has no size"
-                )
+                kind = kind_of_type(types[name])
+                raise ProgramError(f"{what} gives no tensor but {kind} '{name}', which has no size")
             if node.op_type == "Dropout" and node.output[0] in known:  # before opset 10 ONNX does not infer the mask
                 known.setdefault(name, known[node.output[0]])
             if name in known and known[name].element == TensorProto.STRING:

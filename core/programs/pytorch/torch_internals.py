@@ -73,6 +73,8 @@ with needed_by("PyTorch programs"):
     """A tensor without memory, for the result of a recorded op."""
     neg_view = torch._neg_view
     """A view that is negated when read, to copy one."""
+    has_kernel, has_kernel_for = torch._C._dispatch_has_kernel, torch._C._dispatch_has_kernel_for_dispatch_key
+    """Kernels of an op, to know whether a recorded one is made of others."""
     current_graph_task_id = torch._C._current_graph_task_id
     current_autograd_node = torch._C._current_autograd_node
     next_sequence_number = torch._C._autograd._get_sequence_nr

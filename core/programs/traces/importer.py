@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,6 +27,7 @@ from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..accesses import StorageAccesses
 from ..options import ImportOptions
+from ..pytorch.torch_internals import has_kernel, has_kernel_for
 from ..roofline import Roofline
 from .nodes import Tensor, TraceNode, read_roots, tensors_in
 
@@ -101,13 +102,13 @@ class _Import:
         stack = [(node, phase)]
         while stack:
             node, phase = stack.pop()
+            is_collective = node.name.startswith(_COLLECTIVES)
             if node.children and (not node.schema or is_composite(node.schema)):
-                is_collective = node.name.startswith(_COLLECTIVES)
                 phase = next((late for start, late in _PHASES.items() if node.name.startswith(start)), phase)
                 if not is_collective:
                     stack.extend((child, phase) for child in reversed(node.children))
                     continue
-            if node.schema or node.is_kernel or node.name.startswith(_COLLECTIVES):
+            if node.schema or node.is_kernel or is_collective:
                 self._add(node, phase)
 
     def _add(self, node: TraceNode, phase: str) -> None:
@@ -130,7 +131,8 @@ class _Import:
         op = len(self.ops)
         sizes, workspace = _inner_memory(node, made)
         control = self.accesses.add(op, [id(s) for s in reads.values()], {id(reads[at]) for at in writes})
-        ordered = list(_ordered_kinds(node))
+        kinds = {"random": is_random(node), "collective": node.name.startswith(_COLLECTIVES)}
+        ordered = [kind for kind, belongs in kinds.items() if belongs]  # they keep the order of the trace
         for kind in ordered:
             control |= {self.last[kind]} if kind in self.last else set()
             self.last[kind] = op
@@ -165,6 +167,7 @@ class _Import:
         return storage
 
     def _made(self, tensor: Tensor, size: int, op: int, port: int) -> _Storage:
+        """Return the storage of a result."""
         if tensor.storage in self.current:
             self.current[tensor.storage].is_replaced = True
         storage = self.current[tensor.storage] = _Storage(tensor.device, size, op, (op, port))
@@ -178,9 +181,13 @@ class _Import:
             bytes_on[storage.device] += storage.size
         device = bytes_on.most_common(1)[0][0]
         kept = [s for s in self.storages if s.producer is not None and s.is_unread and not s.is_replaced]
-        residents = list(self._residents(device))
-        for resident in residents:
-            self.ops[resident.op].persistent += resident.size
+        residents = []
+        given = (s for s in self.storages if s.producer is None and s.device == device)
+        for number, storage in enumerate(given):
+            readers, writers = tuple(storage.readers), tuple(storage.writers)
+            first = min(readers + writers)
+            residents.append(Resident(f"storage {number}", "input", storage.size, first, readers, writers))
+            self.ops[first].persistent += storage.size
         builder = GraphBuilder(name, where)
         final = set(map(id, kept))
         for number, op in enumerate(self.ops):
@@ -210,23 +217,6 @@ class _Import:
             note(f"{where}: {self.handed:,} ops hand values to Python; what it did with them is not in the trace")
         phases = tuple(op.phase for op in self.ops)
         return builder.build(Annotations(phases=phases, residents=tuple(residents)))
-
-    def _residents(self, device: str) -> Iterator[Resident]:
-        """Yield the storages on a device that no op made."""
-        held = [s for s in self.storages if s.producer is None and s.device == device]
-        for number, storage in enumerate(held):
-            ops = sorted({*storage.readers, *storage.writers})
-            yield Resident(
-                f"storage {number}", "input", storage.size, ops[0], tuple(storage.readers), tuple(storage.writers)
-            )
-
-
-def _ordered_kinds(node: TraceNode) -> Iterator[str]:
-    """Yield the kinds of ops to which an op belongs that keep the order of the trace among each other."""
-    if is_random(node):
-        yield "random"
-    if node.name.startswith(_COLLECTIVES):
-        yield "collective"
 
 
 def _inner_memory(node: TraceNode, made: dict[int, Tensor]) -> tuple[dict[int, int], int]:
@@ -267,7 +257,7 @@ def is_composite(schema: str) -> bool:
     name = schema.partition("(")[0]
     if not _OP_NAME.fullmatch(name):  # of a damaged trace
         return False
-    return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(name, _COMPOSITE)
+    return has_kernel(name) and has_kernel_for(name, _COMPOSITE)
 
 
 @cache

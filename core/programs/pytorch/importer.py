@@ -6,6 +6,7 @@ Parameters, buffers and inputs are the caller's: persistent bytes, and a view of
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import getitem
@@ -30,50 +31,36 @@ from .torch_internals import SAME_FLOPS, FakeTensor, OpOverload, pytree, schema_
 from .tracing import fake_mode, fake_of
 
 
-@dataclass
-class _Held:
-    """A storage, the op whose persistent bytes hold it, and whether only views have been made of it so far."""
-
-    name: str
-    role: str
-    size: int
-    op: int = -1
-    only_viewed: bool = True
-    readers: list[int] = field(default_factory=list)
-    writers: list[int] = field(default_factory=list)
-
-
 class Residents:
-    """The storages given, by what tells them apart.
+    """The storages that the caller of a program gives and keeps, by what tells them apart.
 
     Each is among the persistent bytes of the first op that reads it and is no view; if all are, of the first of them.
     """
 
     def __init__(self) -> None:
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, tuple[str, str, int]] = {}
+        self._readers: defaultdict[int, list[int]] = defaultdict(list)
+        self._writers: defaultdict[int, list[int]] = defaultdict(list)
+        self._holders: dict[int, tuple[bool, int]] = {}  # whether it is a view, and the op
 
     def __contains__(self, storage: int) -> bool:
         return storage in self._held
 
     def hold(self, storage: int, name: str, role: str, size: int) -> None:
         """Take a storage that the caller gives; of several tensors that share it, the first gives its name."""
-        self._held.setdefault(storage, _Held(name, role, size))
+        self._held.setdefault(storage, (name, role, size))
 
     def access(self, op: int, read: Collection[int], written: Collection[int], is_view: bool) -> None:
         """Note which storages an op reads, some of which it may write to as well."""
-        for storage in read:
-            held = self._held.get(storage)
-            if held is None:
-                continue
-            (held.writers if storage in written else held.readers).append(op)
-            if held.op < 0 or (held.only_viewed and not is_view):
-                held.op, held.only_viewed = op, is_view
+        for storage in self._held.keys() & read:
+            (self._writers if storage in written else self._readers)[storage].append(op)
+            self._holders[storage] = min(self._holders.get(storage, (is_view, op)), (is_view, op))
 
     def list(self) -> tuple[Resident, ...]:
         """Return them all, in the order in which they were given."""
         return tuple(
-            Resident(held.name, held.role, held.size, held.op, tuple(held.readers), tuple(held.writers))
-            for held in self._held.values()
+            Resident(*held, self._holders.get(at, (False, -1))[1], tuple(self._readers[at]), tuple(self._writers[at]))
+            for at, held in self._held.items()
         )
 
 
@@ -99,19 +86,9 @@ def graph_of(
         if resident.op >= 0:
             persistent[resident.op] += resident.size
     builder = GraphBuilder(program.name)
-    for number, op in enumerate(ops):
-        builder.add_op(
-            op.name,
-            inputs=op.inputs,
-            control=sorted(op.control),
-            outputs=op.sizes,
-            aliases=op.aliases,
-            is_final=op.final,
-            runtime=op.runtime,
-            workspace=op.workspace,
-            persistent=persistent[number],
-            runs_once=op.runs_once,
-        )
+    for op, held in zip(ops, persistent, strict=True):
+        fields = {name: value for name, value in vars(op).items() if name != "view_offsets"}
+        builder.add_op(**{**fields, "control": sorted(op.control)}, persistent=held)
     return builder.build(_annotations(program, ops, residents))
 
 
@@ -135,9 +112,9 @@ class ImportedOp:
     name: str
     inputs: list[tuple[int, int]]
     control: set[int]
-    sizes: list[int]
+    outputs: list[int]
     aliases: list[int]
-    final: list[bool]
+    is_final: list[bool]
     runtime: float
     workspace: int
     runs_once: bool
@@ -179,7 +156,7 @@ class Import:
             elif node.op == "output":
                 for returned in node.all_input_nodes:
                     for op, port in self.ports[returned]:
-                        self.ops[op].final[port] = True
+                        self.ops[op].is_final[port] = True
             else:
                 self._add(node)
         return self.ops, self.residents.list()
@@ -228,7 +205,7 @@ class Import:
         inputs = [port for source in node.all_input_nodes for port in self.ports[source]]
         sizes, aliases = self._outputs(node, op, result, inputs)
 
-        made = tensors_in([result])
+        made = tensors_in(result)
         is_view = bool(made) and not written and all(self._storage(tensor, node) in read for tensor in made)
         control = set() if is_view and not self.views_wait else self.accesses.add(op, read, written.keys())
         draws = is_random(target, values)
@@ -303,22 +280,19 @@ class Import:
         offsets = {view: self.start_of[view] - self.start_of.get(base, 0) for view, base in views}
         return {view: offset for view, offset in offsets.items() if offset}
 
-    def _roofline(
-        self,
-        target: OpOverload[Any, Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        result: Any,
-    ) -> float:
+    def _roofline(self, target: OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> float:
         """Return microseconds; an op whose FLOPs PyTorch does not count does one per element that it makes."""
-        made = tensors_in([result])
+        made = tensors_in(result)
         packet = SAME_FLOPS.get(target.overloadpacket, target.overloadpacket)
         if packet in flop_registry:
             flops = flop_registry[packet](*args, **kwargs, out_val=result)
         else:
             flops = sum(tensor.numel() for tensor in made)
-        moved = sum(map(_moved, {id(tensor): tensor for tensor in tensors_in((args, kwargs, made))}.values()))
-        return self.roofline.microseconds(flops, moved)
+        moved = {  # an expanded tensor has fewer bytes than its shape says
+            id(tensor): min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
+            for tensor in tensors_in((args, kwargs, made))
+        }
+        return self.roofline.microseconds(flops, sum(moved.values()))
 
     def _storage(self, tensor: torch.Tensor, node: fx.Node) -> int:
         """Return what tells the storage of a tensor from all others."""
@@ -333,11 +307,6 @@ class Import:
 def _zeros(fake: FakeTensor) -> torch.Tensor:
     """Return a real tensor like a fake one."""
     return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
-
-
-def _moved(tensor: torch.Tensor) -> int:
-    """Return the bytes that reading a tensor moves: an expanded one has fewer than its shape says."""
-    return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
 
 
 def _copied(tensor: torch.Tensor) -> int:

@@ -136,7 +136,8 @@ class PlannedStep(nn.Module):
         if settings.note is not None:
             settings = replace(settings, note=self._notes.append)
         with as_traced(grad=True):
-            plan = self._keep(segment, wanted, in_order(program, settings))
+            plan = _Plan(tuple(wanted), in_order(program, settings))
+        segment.last.plans.append(plan)
         self._plans += 1
         return plan
 
@@ -144,11 +145,6 @@ class PlannedStep(nn.Module):
         """Pass on what was noted while plans were made, when what the step itself prints may be silenced."""
         while self._notes and self._settings.note is not None:
             self._settings.note(self._notes.pop(0))
-
-    def _keep(self, segment: Segment, wanted: Sequence[int], module: fx.GraphModule) -> _Plan:
-        plan = _Plan(tuple(wanted), module)
-        segment.last.plans.append(plan)
-        return plan
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name}, {self._plans} plan{'s' * (self._plans != 1)})"

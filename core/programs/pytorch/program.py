@@ -182,25 +182,20 @@ def _program(
     )
 
 
-def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> ExportedProgram:
-    with (
-        foreign_code(where, "the model cannot be exported"),
-        silent(),
-        untouched(model),
-        known_outputs(model, where, every=True),
-    ):
-        exported = torch.export.export(model, args, kwargs, strict=False)
-    check_flat(exported.graph, where)
-    return exported
-
-
 def _forward(
     model: nn.Module | ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, where: str
 ) -> TorchProgram:
     """Export the model, and replace the exported graph by the ATen calls that it makes."""
     exported = model
     if not isinstance(exported, ExportedProgram):
-        exported = _exported(exported, args, kwargs, where)
+        with (
+            foreign_code(where, "the model cannot be exported"),
+            silent(),
+            untouched(exported),
+            known_outputs(exported, where, every=True),
+        ):
+            exported = torch.export.export(exported, args, kwargs, strict=False)
+        check_flat(exported.graph, where)
         args, kwargs = exported.example_inputs
     signature = exported.graph_signature
     owned = {**exported.constants, **exported.state_dict}
@@ -215,13 +210,12 @@ def _forward(
     with foreign_code(where, "the exported program cannot be traced"), silent(), torch.no_grad():
         # A matrix product takes other calls, which round otherwise, where a parameter requires no gradient.
         module, fakes = trace(exported.graph_module, values, where)
-    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     inputs = []
-    for node, spec, fake in zip(placeholders, signature.input_specs, fakes, strict=True):
+    for node, spec, fake in zip(module.graph.find_nodes(op="placeholder"), signature.input_specs, fakes, strict=True):
         rename(node, spec.arg.name)
         node.meta["val"] = fake
-        constant = ConstantArgument(node.name, fake)
-        argument = TensorArgument(node.name) if isinstance(fake, torch.Tensor) else constant
+        is_tensor = isinstance(fake, torch.Tensor)
+        argument = TensorArgument(node.name) if is_tensor else ConstantArgument(node.name, fake)
         inputs.append(replace(spec, arg=argument))
     returned: Any = module.graph.output_node().args[0]
     outputs = [

@@ -68,11 +68,9 @@ class Deferred(torch.Tensor):
         return func(*args, **kwargs)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        """Return the text of the values."""
         return repr(self.values())
 
     def __format__(self, format_spec: str) -> str:
-        """Return the values as text."""
         return format(self.values(), format_spec)
 
     def numpy(self, *args: Any, **kwargs: Any) -> Any:
@@ -159,10 +157,7 @@ class Sort:
         self.takes_size = bool(types) and types[0] == "List[int]"
 
 
-@cache
-def sort_of(op: Any) -> Sort:
-    """Return what the schema of an op says about how it is recorded."""
-    return Sort(op)
+sort_of = cache(Sort)
 
 
 class TensorKey(NamedTuple):
@@ -305,8 +300,7 @@ class Segment:
         """Return the tensors that wait for an op and that anyone still refers to, by number."""
         found: dict[int, list[Deferred]] = {}
         for reference in self.made:
-            tensor = reference()
-            if tensor is not None:
+            if (tensor := reference()) is not None:
                 found.setdefault(tensor.number, []).append(tensor)
         return found
 

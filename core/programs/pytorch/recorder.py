@@ -16,6 +16,7 @@ from torch.utils import swap_tensors
 from torch.utils.weak import TensorWeakRef
 
 from ...base.errors import ProgramError
+from .calls import tensors_in
 from .recorded import (
     WITHOUT_EFFECT,
     Constant,
@@ -125,14 +126,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         if func is torch.ops.aten.lift_fresh.default and not isinstance(tensors[0], Deferred):
             return tensors[0]
-        if self._can_run(sort, tensors, args, kwargs):
-            return self._run(func, sort, tensors, args, kwargs)
-        if sort.gives_values:
-            self.flush()
-            return self._run(func, sort, tensors, args, kwargs)
-        if sort.changes_shape and all(self._is_new(tensor) for tensor in tensors):
+        can_run = self._can_run(sort, tensors, args, kwargs)
+        if can_run or sort.gives_values:
+            if not can_run:
+                self.flush()
             return self._run(func, sort, tensors, args, kwargs)
         if sort.changes_shape:
+            if all(not isinstance(tensor, Deferred) and self.segment.number(tensor) is None for tensor in tensors):
+                return self._run(
+                    func, sort, tensors, args, kwargs
+                )  # they have values, and no recorded op works on them
             raise ProgramError(f"op {func} changes the shape of a tensor in place; use the op that returns a new one")
         try:
             return self._record(func, sort, args, kwargs)
@@ -201,10 +204,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return False
         return True
 
-    def _is_new(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor has values, and no recorded op works on it."""
-        return not isinstance(tensor, Deferred) and self.segment.number(tensor) is None
-
     def _run(self, func: Any, sort: Sort, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         """Run an op on the values."""
         values = {id(tensor): self.segment.value(tensor) for tensor in tensors}
@@ -245,8 +244,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             del segment.number_of[id(tensor)]
             if segment.storages.get(storage_of(tensor)) == number:
                 del segment.storages[storage_of(tensor)]
-            all_fakes = segment.all_fakes()
-            all_fakes.pop(number, None)
+            segment.all_fakes().pop(number, None)
         segment.next = first
 
     def _key(self, value: Any, numbers: list[Any], free: bool) -> Any:
@@ -272,6 +270,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return Constant(type(value), value) if isinstance(value, (bool, float, complex)) else value
 
     def _check(self, tensor: torch.Tensor) -> None:
+        """Refuse a tensor that cannot be recorded."""
         if tensor.layout is not torch.strided or tensor.is_quantized or is_traceable_wrapper_subclass(tensor):
             raise ProgramError(
                 f"a {type(tensor).__name__} of layout {tensor.layout} and dtype {tensor.dtype} cannot be recorded; "
@@ -293,9 +292,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func in WITHOUT_EFFECT:
             first = next(iter(given.values()))
             node.returned = Result(first, layout_of(fakes[first]))
-        elif not sort.returns:
-            node.returned = None
-        else:
+        elif sort.returns:
             with self.fake_mode:
                 result = func(*args, **kwargs)
 
@@ -312,10 +309,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
             node.returned = pytree.tree_map_only(torch.Tensor, describe, result)
             segment.add_fakes(node)
-        written = [*(args[at] for at in sort.writes if isinstance(at, int) and at < len(args))]
-        written += [kwargs[name] for name in sort.writes if name in kwargs]
-        node.reads = self._held_owners((args, kwargs))
-        node.writes = self._held_owners(written)
+        values: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+        node.reads = self._held_owners(values)
+        node.writes = self._held_owners([value for key, value in values.items() if key in sort.writes])
         self.sources.note(node.meta, sys._getframe())
         return node
 
@@ -325,11 +321,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _held_owners(self, fakes: Any) -> set[int]:
         """Return the numbers of the tensors with values in whose memory fakes lie."""
-        owners = {
-            self.segment.owners[storage_of(leaf)]
-            for leaf in pytree.tree_leaves(fakes)
-            if isinstance(leaf, torch.Tensor)
-        }
+        owners = {self.segment.owners[storage_of(fake)] for fake in tensors_in(fakes)}
         return owners & self.segment.held.keys()
 
     def _results(self, node: RecordedOp, args: Any, kwargs: Any) -> Any:
@@ -340,22 +332,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if not isinstance(result, Result):
                 return result
             if result.layout is None:
-                leaves = pytree.tree_leaves((args, kwargs))
-                return next(
-                    leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and segment.number(leaf) == result.number
-                )
+                given = tensors_in((args, kwargs))
+                return next(tensor for tensor in given if segment.number(tensor) == result.number)
             tensor = Deferred(result.layout, result.number)
             segment.made.append(TensorWeakRef(tensor))
             return tensor
 
-        if isinstance(node.returned, Result):
-            return tensor_of(node.returned)
         return pytree.tree_map(tensor_of, node.returned)
-
-
-def _plain(tensor: Deferred) -> torch.Tensor | None:
-    """Return the values of a tensor that cannot become plain; None if its ops have failed."""
-    return None if tensor.value is None else tensor.value.data
 
 
 def _become_plain(tensor: Deferred) -> None:

@@ -14,6 +14,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -220,12 +221,5 @@ def _is_users(file: str) -> bool:
 
 def _common_path(paths: set[str]) -> str:
     """Return what the paths of several parameters begin with, whole names only."""
-    split = [path.split(".") for path in sorted(paths)]
-    if not split:
-        return ""
-    same = 0
-    for names in zip(*split, strict=False):
-        if len(set(names)) > 1:
-            break
-        same += 1
-    return ".".join(split[0][:same])
+    columns = zip(*(path.split(".") for path in paths), strict=False)
+    return ".".join(names[0] for names in takewhile(lambda names: len(set(names)) == 1, columns))

@@ -105,8 +105,12 @@ def call_function(model: str, sizes: Mapping[str, int]) -> tuple[nn.Module | Cal
     function = getattr(module, function_name, None)
     if not callable(function):
         raise ProgramError(f"{model}: module '{module_name}' has no function '{function_name}'")
-    if sizes:
-        _check_keywords(function, sizes, model)
+    parameters = inspect.signature(function).parameters.values() if sizes else ()
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if unknown := [name for name in sizes if not (takes_any or name in named)]:
+        have = f"it has {', '.join(named)}" if named else "it has none"
+        raise UsageError(f"{model}: the function has no keyword argument '{unknown[0]}' for a size; {have}")
     with foreign_code(model, f"{function_name}() failed"):
         result = function(**sizes)
     if not (isinstance(result, tuple) and len(result) == 2 and callable(result[0])):
@@ -115,18 +119,6 @@ def call_function(model: str, sizes: Mapping[str, int]) -> tuple[nn.Module | Cal
             "a training step, example inputs)"
         )
     return result
-
-
-def _check_keywords(function: Callable[..., Any], sizes: Mapping[str, int], model: str) -> None:
-    """Check that a function takes these sizes by keyword."""
-    parameters = inspect.signature(function).parameters.values()
-    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return
-    for name in sizes:
-        if name not in named:
-            have = f"it has {', '.join(named)}" if named else "it has none"
-            raise UsageError(f"{model}: the function has no keyword argument '{name}' for a size; {have}")
 
 
 class Call(NamedTuple):

@@ -197,19 +197,18 @@ def known_outputs(model: nn.Module, where: str, *, every: bool) -> Iterator[None
                 look(_model, _args, outputs)
                 return
             if every:
-                raise ProgramError(f"{where}: the model returns a {type(leaf).__name__}, {_remedy(leaf)}")
+                remedy = "call it with use_cache=False"
+                if "Cache" not in type(leaf).__name__:
+                    remedy = (
+                        "return tensors, a dict or a dataclass, or register the type by "
+                        "torch.utils._pytree.register_pytree_node"
+                    )
+                raise ProgramError(
+                    f"{where}: the model returns a {type(leaf).__name__}, whose tensors PyTorch does not know; {remedy}"
+                )
 
     handle = model.register_forward_hook(look)
     try:
         yield
     finally:
         handle.remove()
-
-
-def _remedy(value: Any) -> str:
-    if "Cache" in type(value).__name__:
-        return "whose tensors PyTorch does not know; call it with use_cache=False"
-    return (
-        "whose tensors PyTorch does not know; return tensors, a dict or a dataclass, or register the type by "
-        "torch.utils._pytree.register_pytree_node"
-    )

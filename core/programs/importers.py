@@ -21,10 +21,12 @@ from ..files.schedule_json import read_imported
 from ..graph.graph import CostGraph
 from .options import ImportOptions, size_text
 
-PROGRAM_OPTIONS = {"training": "--training", "shapes": "--shape", "device": "--device"}
-"""The options that say what program it is, and how they are typed."""
-
-_TYPES = {"training": str, "shapes": dict, "device": str}
+_PROGRAM_OPTIONS: dict[str, tuple[str, type]] = {
+    "training": ("--training", str),
+    "shapes": ("--shape", dict),
+    "device": ("--device", str),
+}
+"""The options that say what program it is: flag and type."""
 
 
 def with_imported(graph: CostGraph, model: str, options: ImportOptions) -> CostGraph:
@@ -44,9 +46,9 @@ def options_for(schedules: Sequence[str], given: Mapping[str, Any], note: Callab
         stored = read_imported(path)
         if not stored:
             continue
-        for name, flag in PROGRAM_OPTIONS.items():
+        for name, (flag, kind) in _PROGRAM_OPTIONS.items():
             default = getattr(ImportOptions(), name)
-            value = _checked(path, name, stored.get(name, default))
+            value = _checked(path, name, kind, stored.get(name, default))
             if name in given:
                 if value != given[name]:
                     said = f"with {flag} {_text(value)}" if value != default else f"without {flag}"
@@ -62,8 +64,9 @@ def options_for(schedules: Sequence[str], given: Mapping[str, Any], note: Callab
     return ImportOptions(**taken)
 
 
-def _checked(path: str, name: str, value: Any) -> Any:
-    is_right = isinstance(value, _TYPES[name])
+def _checked(path: str, name: str, kind: type, value: Any) -> Any:
+    """Return the value of an option that a schedule file holds."""
+    is_right = isinstance(value, kind)
     if name == "shapes" and is_right:
         value = {key: tuple(size) if isinstance(size, list) else size for key, size in value.items()}
         sizes = [size for given in value.values() for size in (given if isinstance(given, tuple) else [given])]
@@ -153,9 +156,8 @@ def check_options(model: str, options: ImportOptions) -> None:
             raise UsageError(f"{model} is {importer.what}, which has no use for {flag}; it is for {' or '.join(able)}")
     for name, given in options.shapes.items():
         if importer is not IMPORTERS["onnx"] and not isinstance(given, int):
-            raise UsageError(
-                f"{model}: --shape {name}={size_text(given)} is for ONNX models; here a shape is one number"
-            )
+            shape = f"--shape {name}={size_text(given)}"
+            raise UsageError(f"{model}: {shape} is for ONNX models; here a shape is one number")
 
 
 def kind_by_name(model: str) -> str | None:
@@ -195,17 +197,12 @@ def _kind_by_content(path: Path) -> str:
         return _kind_of_json(path)
     if re.match(rb"[A-Z]\d{4} \d\d:\d\d:\d\d", head):
         return "inductor"
-    if re.match(rb"(strict|digraph|graph)\b", _without_comments(head), re.IGNORECASE):
+    at = 0
+    while found := _COMMENT.match(head, at):  # comment by comment, so that none is looked at twice
+        at = found.end()
+    if re.match(rb"(strict|digraph|graph)\b", head[at:], re.IGNORECASE):
         return "dot"
     raise FormatError(f"{path}: no model that can be imported; give {_READABLE}")
-
-
-def _without_comments(head: bytes) -> bytes:
-    """Return what follows comments and space, as DOT has them; comment by comment, so that none is looked at twice."""
-    at = 0
-    while found := _COMMENT.match(head, at):
-        at = found.end()
-    return head[at:]
 
 
 def _kind_of_json(path: Path) -> str:

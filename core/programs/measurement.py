@@ -169,15 +169,15 @@ def measurement(
     `predicted` are bytes and microseconds; `reports` what the processes tell: `peak` in bytes, `digests` of the results
     (`expected` in program order), and what `time_runs` gives. Both peaks leave out `held` bytes that the caller has.
     """
-    peak, microseconds = predicted
+    per_process: dict[str, Any] = {
+        name: tuple(report[name] for report in reports) for name in ("microseconds", "page_faults", "kept_microseconds")
+    }
     return Measurement(
         order=order,
-        predicted_peak=held + peak,
-        predicted_microseconds=microseconds,
+        predicted_peak=held + predicted[0],
+        predicted_microseconds=predicted[1],
         measured_peaks=tuple(held + report["peak"] for report in reports),
-        microseconds=tuple(report["microseconds"] for report in reports),
         is_equal=all(report["digests"] == expected for report in reports),
         runs=tuple(tuple(report["runs"]) for report in reports),
-        page_faults=tuple(report["page_faults"] for report in reports),
-        kept_microseconds=tuple(report["kept_microseconds"] for report in reports),
+        **per_process,
     )

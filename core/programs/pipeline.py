@@ -22,7 +22,7 @@ from .runtime import (
     one_device_order,
     read_order,
     read_program_schedule,
-    repeats_ops,
+    runtime_kind,
 )
 
 SEARCHING = "searching for an order"
@@ -93,7 +93,8 @@ def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -
     graph = with_imported(runtime.graph(job.options.costs, observer.note), job.model, job.options)
     stage(SEARCHING)
     result = solve(job.settings.problem(graph))
-    remedy = f"let ops run again with {spelled('recompute', True)}" if repeats_ops(job.model) else ""
+    can_repeat = runtime_kind(job.model).repeats_ops
+    remedy = f"let ops run again with {spelled('recompute', True)}" if can_repeat else ""
     check_limit(job.model, result, remedy=remedy, consequence="nothing was written")
     order = result.schedule.op_order().tolist()
     rows: list[Measurement] = []

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -234,23 +234,18 @@ def runtime_kind(model: str) -> Importer:
     return importer
 
 
-def repeats_ops(model: str) -> bool:
-    """Whether ops of a model may run again in what is written."""
-    return runtime_kind(model).repeats_ops
-
-
 def check_repeats(model: str, remedy: str) -> None:
     """Raise `UsageError` if ops of a model may not run again in what is written."""
-    if not repeats_ops(model):
-        raise UsageError(f"{model}: {runtime_kind(model).what} runs each node once; {remedy}")
+    kind = runtime_kind(model)
+    if not kind.repeats_ops:
+        raise UsageError(f"{model}: {kind.what} runs each node once; {remedy}")
 
 
 def load_runtime(model: str, options: ImportOptions, note: Note) -> Runtime[Any]:
     """Load a program; raise `UsageError` if it cannot be run or has no use for an option, or as `Runtime`."""
     kind = runtime_kind(model)
     check_options(model, options)
-    runtime: Runtime[Any] = load(kind.entry)(model, options, note)
-    return runtime
+    return cast("Runtime[Any]", load(kind.entry)(model, options, note))
 
 
 def check_output(model: str, output: str, *, overwrite: bool = False) -> None:
@@ -258,11 +253,8 @@ def check_output(model: str, output: str, *, overwrite: bool = False) -> None:
     kind = runtime_kind(model)
     if not output.endswith(kind.suffix):
         raise UsageError(f"{output}: {kind.what} is written to a file whose name must end in {kind.suffix}")
-    if not overwrite and _is_same(Path(output), Path(model)):
+    one, other = Path(output), Path(model)
+    is_same = one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
+    if is_same and not overwrite:
         raise UsageError(f"{output}: is the model itself; name another file, or write over it by --overwrite")
     check_writable(output)
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    """Whether two paths are one file, by links of any kind."""
-    return one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))

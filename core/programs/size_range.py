@@ -73,11 +73,8 @@ class SizedGraph:
     def agrees(self, size: int) -> bool:
         """Whether an import gives what the linear forms say."""
         true, guess = self.at(size), self._between(size)
-        return (
-            self.is_same_kind(true)
-            and np.array_equal(true.tensor_size, guess.tensor_size)
-            and np.array_equal(true.persistent, guess.persistent)
-        )
+        pairs = ((true.tensor_size, guess.tensor_size), (true.persistent, guess.persistent))
+        return self.is_same_kind(true) and all(np.array_equal(one, other) for one, other in pairs)
 
     def is_same_kind(self, graph: CostGraph) -> bool:
         """Whether tensors are views of the same ones, and kept, as at the largest size."""
@@ -86,12 +83,9 @@ class SizedGraph:
 
     def _between(self, size: int) -> CostGraph:
         first, last = self.sizes[0], self.sizes[-1]
-
-        fields: dict[str, Any] = {}
-        for name in _SIZES:
-            low, high = getattr(self.low, name), getattr(self.high, name)
-            fields[name] = low + (high - low) * (size - first) // (last - first)
-        return replace(self.high, **fields)
+        ends = {name: (getattr(self.low, name), getattr(self.high, name)) for name in _SIZES}
+        between = {name: low + (high - low) * (size - first) // (last - first) for name, (low, high) in ends.items()}
+        return replace(self.high, **between)
 
 
 _SIZES = ("tensor_size", "persistent", "workspace")
@@ -123,6 +117,7 @@ class RangePlan:
     is_linear: bool  # sizes between those imported follow from linear forms
     is_whole: bool
     is_interrupted: bool
+    method: str  # that solved single sizes
 
     @property
     def worst_gap(self) -> float:
@@ -145,6 +140,7 @@ class _Search:
     bounds: dict[int, int] = field(default_factory=dict)
     peaks: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
     is_interrupted: bool = False
+    method: str = ""
 
     def run(self, size: int) -> None:
         """Solve one size, imported."""
@@ -191,6 +187,7 @@ class _Search:
 
     def _add(self, graph: CostGraph) -> Result:
         result = self.solve(Problem(graph))
+        self.method = self.method or result.method
         self.is_interrupted |= result.status == "interrupted"
         self.orders.append(tuple(result.schedule.op_order().tolist()))
         return result
@@ -220,8 +217,7 @@ def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
         search.blend()
     sizes = sorted({*sizes, *search.bounds})
     order, rows = search.best(sizes)
-    between = [row for row in rows if row.size not in (sizes[0], sizes[-1])]
-    worst_between = [max(between, key=lambda row: row.gap)] if between else []
+    worst_between = sorted(rows[1:-1], key=lambda row: row.gap, reverse=True)[:1]
     return RangePlan(
         order,
         (rows[0], *worst_between, rows[-1]),
@@ -229,6 +225,7 @@ def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
         graph.is_linear,
         len(sizes) == len(graph.sizes),
         search.is_interrupted,
+        search.method,
     )
 
 
@@ -255,7 +252,6 @@ class OptimizedRange:
 
     dimension: str
     plan: RangePlan
-    method: str
     # at both ends, by size: program order, then the order found
     measured: Mapping[int, tuple[Measurement, ...]]
 
@@ -290,20 +286,13 @@ def optimize_range(job: Job, solve: Callable[[Problem], Result], observer: Obser
     observer.on_stage(1, total, f"importing the program at {name} {sizes[0]} and {sizes[-1]}")
     graph = SizedGraph(read, sizes)
     observer.on_stage(2, total, SEARCHING)
-    methods: list[str] = []
-
-    def solve_and_name(problem: Problem) -> Result:
-        result = solve(problem)
-        methods.append(result.method)
-        return result
-
-    plan = plan_range(graph, solve_and_name)
+    plan = plan_range(graph, solve)
     measured: dict[int, tuple[Measurement, ...]] = {}
     ends = (sizes[0], sizes[-1])
     if job.repeats and not plan.is_interrupted:
         observer.on_stage(3, total, f"running both orders at {name} {ends[0]} and {ends[1]}")
         for size in ends:
-            orders = {methods[0]: list(plan.order)}
+            orders = {plan.method: list(plan.order)}
             rows = runtimes[size].measure(graph.at(size), orders, job.repeats, observer.note, observer.on_run)
             check_runs(f"{job.model} at {name}={size}", rows)
             measured[size] = tuple(rows)
@@ -312,4 +301,4 @@ def optimize_range(job: Job, solve: Callable[[Problem], Result], observer: Obser
         runtimes[size].write(graph.at(size), list(plan.order), job.output, observer.note)
     if job.schedule is not None:
         write_atomically(job.schedule, "".join(f"{graph.high.op_names[op]}\n" for op in plan.order))
-    return OptimizedRange(name, plan, methods[0], measured)
+    return OptimizedRange(name, plan, measured)

@@ -57,14 +57,8 @@ def measured_costs(program: TfliteProgram, times: bool) -> Costs:
         found = ask("tflite.costs:run_each", {"path": program.path, "times": times}, seconds=_LONGEST)
     except ProgramError as error:
         return Costs(reason=str(error).removeprefix(f"{program.path}: "))
-    return Costs(
-        found["head"],
-        found["tail"],
-        found["reason"],
-        {(subgraph, at): sizes for subgraph, at, sizes in found["scratch"]},
-        found["unknown"],
-        dict(found["microseconds"]),
-    )
+    scratch = {(subgraph, at): sizes for subgraph, at, sizes in found["scratch"]}
+    return Costs(**{**found, "scratch": scratch, "microseconds": dict(found["microseconds"])})
 
 
 def run_each(path: str, times: bool) -> dict[str, Any]:

@@ -130,7 +130,11 @@ def parse_program(data: bytes, path: str) -> TfliteProgram:
     version = model.number(0, "<I")
     if version != 3:
         raise FormatError(f"{path}: TFLite schema version {version}; only version 3 is known")
-    buffers = [_data_size(path, number, table) for number, table in enumerate(model.tables(4, "buffer"))]
+    buffers = []
+    for number, table in enumerate(model.tables(4, "buffer")):
+        if table.number(1, "<Q") > 1:
+            raise FormatError(f"{path}: buffer {number} stands behind the FlatBuffer, as in files above 2 GiB")
+        buffers.append(table.span(0, 1, f"data of buffer {number}").count)
     metadata = {entry.text(0): entry.number(1, "<I") for entry in model.tables(6, "metadata entry")}
     codes = [_operator_code(table) for table in model.tables(1, "operator code")]
     reader = _Reader(path, tuple(codes), tuple(buffers), _COMPRESSION in metadata)
@@ -142,13 +146,6 @@ def parse_program(data: bytes, path: str) -> TfliteProgram:
     for number in range(len(subgraphs)):
         _check_calls(path, subgraphs, number)
     return TfliteProgram(path, data, subgraphs, _offline_plan(path, model, metadata, subgraphs))
-
-
-def _data_size(path: str, number: int, table: Table) -> int:
-    """Return the bytes of a buffer's data; one outside the file's tables is refused."""
-    if table.number(1, "<Q") > 1:
-        raise FormatError(f"{path}: buffer {number} stands behind the FlatBuffer, as in files above 2 GiB")
-    return table.span(0, 1, f"data of buffer {number}").count
 
 
 def _operator_code(table: Table) -> tuple[str, bool]:

@@ -118,7 +118,7 @@ class TfliteRuntime(Runtime[Planned]):
         """Plan the arena of an order; each is planned once."""
         key = tuple(order)
         if key not in self._planned:
-            self._planned[key] = planned(self.program, graph, key, self.scratch)
+            self._planned[key] = planned(self.program, graph, key, self.found(False).scratch)
         return self._planned[key]
 
     def results(self, version: Planned | None) -> dict[str, str]:
@@ -157,11 +157,6 @@ class TfliteRuntime(Runtime[Planned]):
                 )
 
     @property
-    def scratch(self) -> Scratch:
-        """The scratch buffers of the operators; none are known where the model does not run here."""
-        return self.found(False).scratch
-
-    @property
     def tail(self) -> int:
         """Bytes that the runtime keeps beside tensors, on this machine; 0 where the model does not run here."""
         return self.found(False).tail or 0
@@ -174,20 +169,18 @@ class TfliteRuntime(Runtime[Planned]):
         if order is None:
             return self._head(graph, None) + self.tail
         self.check(graph, order)
+        version = self.reordered(graph, order)
         runs_here = self.found(False).head is not None
-        return self._head(graph, order) + (
-            run_bytes(self.reordered(graph, order).data, self.model)["tail"] if runs_here else 0
-        )
+        return version.head + (run_bytes(version.data, self.model)["tail"] if runs_here else 0)
 
     def found(self, times: bool) -> Costs:
         """Return what running the operators shows, with their times or not; they are run once."""
-        known = self._costs.get(True) or self._costs.get(times)
-        if known is None:
-            known = self._costs[times] = measured_costs(self.program, times)
-        return known
+        if times not in self._costs:
+            self._costs[times] = self._costs.get(True) or measured_costs(self.program, times)
+        return self._costs[times]
 
     def _head(self, graph: CostGraph, order: Sequence[int] | None) -> int:
-        return head_of(self.program, self.scratch) if order is None else self.reordered(graph, order).head
+        return head_of(self.program, self.found(False).scratch) if order is None else self.reordered(graph, order).head
 
 
 def run_bytes(data: bytes, about: str) -> Any:

@@ -38,10 +38,9 @@ class TimeDifference:
 
 
 def time_difference(before: Sequence[float], after: Sequence[float]) -> TimeDifference:
-    """Compare the times of two orders that ran in the same rounds.
+    """Compare the times of two orders in the same rounds, microseconds: Student's paired t-test of their log ratios.
 
-    The logarithms of the ratios of each round are compared by Student's paired t-test: what slows a whole round, as
-    other work on the machine does, cancels out. Times are microseconds, a number per round.
+    What slows a whole round, as other work on the machine does, cancels out.
     """
     ratios = [math.log(two / one) for one, two in zip(before, after, strict=False)]
     mean = statistics.fmean(ratios)
@@ -141,10 +140,9 @@ def limit_sentences(row: Measurement) -> list[str]:
 def run_rounds(
     run: Callable[[str], Mapping[str, Any]], orders: Sequence[str], repeats: int, on_run: OnRun
 ) -> dict[str, list[Mapping[str, Any]]]:
-    """Run the orders in turn, round after round, each round beginning with another one.
+    """Run the orders in turn, round after round, each round beginning with another one; return the reports of each.
 
-    Returns the reports of each order, a round each. Ctrl-C ends it with the runs that are done, if program order is
-    among them.
+    Ctrl-C ends it with the runs that are done, if program order is among them.
     """
     reports: dict[str, list[Mapping[str, Any]]] = {order: [] for order in orders}
     number, total = 0, repeats * len(orders)
@@ -166,8 +164,7 @@ def measurement(
 ) -> Measurement:
     """Return the row of an order that ran.
 
-    `predicted` are bytes and microseconds; `reports` what the processes tell: `peak` in bytes, `digests` of the results
-    (`expected` in program order), and what `time_runs` gives. Both peaks leave out `held` bytes that the caller has.
+    `predicted` are bytes and microseconds, `expected` the digests in program order; peaks leave out `held` bytes.
     """
     per_process: dict[str, Any] = {
         name: tuple(report[name] for report in reports) for name in ("microseconds", "page_faults", "kept_microseconds")

@@ -16,38 +16,20 @@ DEFAULT_MEMORY_BANDWIDTH = 100e9
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """How to import a model; an importer reads the fields that its format knows.
+    """How to import a model; an importer reads the fields that its format knows."""
 
-    Parameters
-    ----------
-    training
-        `none` for the forward pass alone, or the optimizer of a training step: `sgd`, `adam`, or
-        `adam:learning_rate=0.01`.
-    shapes
-        A size for each symbolic dimension, by its name. Of ONNX files also all sizes of an input, or its value if it is
-        one whole number, by its name; or, to `optimize`, a range of sizes.
-    costs
-        `roofline`: runtimes from FLOPs and bytes; `measured`: each op is run on this machine.
-    flops
-        FLOPs per second of the roofline; the default is a desktop processor's.
-    memory_bandwidth
-        Bytes per second of the roofline; the default is a desktop processor's.
-    device
-        Where a PyTorch model is traced and its ops are measured: `cpu` or `cuda`.
-    default_size
-        Bytes of a node whose file gives none; None makes that an error.
-    graph
-        Which of the graphs that the file or folder holds; None if it is the only one.
-    """
-
+    # `none` for the forward pass alone, or the optimizer of a training step: `sgd`, `adam:learning_rate=0.01`
     training: str = "none"
+    # sizes of symbolic dimensions by name; of ONNX files also all sizes of an input, or its value if it is one whole
+    # number; or, to `optimize`, a range of sizes
     shapes: Mapping[str, Size] = field(default_factory=dict)
-    costs: str = "roofline"
+    costs: str = "roofline"  # or `measured`: each op is run on this machine
+    # FLOPs and bytes per second of the roofline, by default a desktop processor's
     flops: float = DEFAULT_FLOPS
     memory_bandwidth: float = DEFAULT_MEMORY_BANDWIDTH
-    device: str = "cpu"
-    default_size: int | None = None
-    graph: str | None = None
+    device: str = "cpu"  # where a PyTorch model is traced and its ops are measured: `cpu` or `cuda`
+    default_size: int | None = None  # bytes of a node whose file gives none; None makes that an error
+    graph: str | None = None  # of the graphs in a file or folder; None if it is the only one
 
     @property
     def plain_shapes(self) -> dict[str, int]:

@@ -11,23 +11,10 @@ from .options import DEFAULT_FLOPS, DEFAULT_MEMORY_BANDWIDTH
 
 @dataclass(frozen=True)
 class Roofline:
-    """A machine as two rates (Williams, Waterman and Patterson, "Roofline", CACM 2009).
+    """A machine as two rates (Williams, Waterman and Patterson, "Roofline", CACM 2009)."""
 
-    Parameters
-    ----------
-    flops
-        FLOPs per second.
-    memory_bandwidth
-        Bytes per second.
-
-    Raises
-    ------
-    UsageError
-        If a rate is not positive.
-    """
-
-    flops: float = DEFAULT_FLOPS
-    memory_bandwidth: float = DEFAULT_MEMORY_BANDWIDTH
+    flops: float = DEFAULT_FLOPS  # per second
+    memory_bandwidth: float = DEFAULT_MEMORY_BANDWIDTH  # bytes per second
 
     def __post_init__(self) -> None:
         for what, rate in ((spelled("flops"), self.flops), (spelled("memory_bandwidth"), self.memory_bandwidth)):

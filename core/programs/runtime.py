@@ -76,19 +76,8 @@ Version = TypeVar("Version")
 class Runtime(ABC, Generic[Version]):
     """A program, loaded once by the framework that runs it: imported, written in another order, measured.
 
-    Parameters
-    ----------
-    model
-        A file, or `module:function`.
-    options
-        As it is imported.
-    note
-        Called with each remark worth showing.
-
-    Raises
-    ------
-    FormatError, ProgramError, UsageError
-        If it cannot be loaded.
+    `model` is a file or `module:function`, `options` say how it is imported, and `note` is called with each remark.
+    Raises `FormatError`, `ProgramError` or `UsageError` if it cannot be loaded.
     """
 
     runs: ClassVar[str]
@@ -154,10 +143,7 @@ class Runtime(ABC, Generic[Version]):
     def write(self, graph: CostGraph, order: Sequence[int], output: str, note: Note) -> None:
         """Write the program in an order of its graph's ops, after a run that gave bitwise equal results.
 
-        Raises
-        ------
-        ScheduleError
-            If this is no order of the program, or its results would differ; then nothing is written.
+        Raises `ScheduleError` if this is no order of the program, or its results would differ; then nothing is written.
         """
         self.check(graph, order)
         version = self.reordered(graph, order)
@@ -174,24 +160,8 @@ class Runtime(ABC, Generic[Version]):
     ) -> list[Measurement]:
         """Run the program in program order and in `orders` of its graph, which has measured costs.
 
-        Parameters
-        ----------
-        graph, orders
-            The graph, and orders of its ops by name.
-        repeats
-            Rounds; in each every order runs once, in a process of its own.
-        note, on_run
-            Called with each remark worth showing; told before each run.
-
-        Returns
-        -------
-        list
-            Program order first, then the others; only what ran if Ctrl-C ended it.
-
-        Raises
-        ------
-        ProgramError
-            If a run fails.
+        In each of `repeats` rounds every order runs once, in a process of its own. Program order comes first; Ctrl-C
+        leaves only what ran. Raises `ProgramError` if a run fails.
         """
         every: dict[str, Sequence[int] | None] = {PROGRAM_ORDER: None, **orders}
         with tempfile.TemporaryDirectory(prefix="schedopt-") as folder:

@@ -36,8 +36,7 @@ Solve = Callable[[Problem], Result]
 class SizedGraph:
     """The graph of a program as a function of one size.
 
-    Where every tensor's bytes are a linear form of the size, as those of three imports tell, the others are not
-    imported. Workspace, which is measured, is then taken as linear between both ends.
+    Sizes are imported only where three imports show that bytes are no linear form of the size (workspace taken as one).
     """
 
     def __init__(self, read: Callable[[int], CostGraph], sizes: range) -> None:
@@ -194,10 +193,9 @@ class _Search:
 
 
 def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
-    """Find one order that is near to the bound of every size of a range.
+    """Find one order that is near to the bound of every size of a range: the one whose worst gap is the least.
 
-    Both ends are solved, and then the size at which the best order so far is the farthest from what is proven; so are
-    the means of all of them. The order is the one whose worst gap is the least.
+    Both ends are solved, then the size at which the best order so far has the largest gap, and the means of all.
     """
     sizes = graph.examined
     search = _Search(graph, solve)

@@ -29,13 +29,11 @@ class _MallocInfo(ctypes.Structure):
 
 
 class SystemAllocator:
-    """Measures what code holds at its worst moment, in every allocation of `MAPPED_FROM` bytes or more.
+    """Measures the most that code holds, in every allocation of `MAPPED_FROM` bytes or more, in a process of its own.
 
-    From its creation on, glibc maps each such allocation by itself (`mallopt`, `M_MMAP_THRESHOLD`) and counts them
-    exactly, in whole pages; smaller ones are not counted. Two things stand in the way. glibc fills a hole in its heap
-    before it maps, so `restart` takes all holes out of use. And its mark never falls, so `restart` raises what is held
-    to the mark, by an allocation that nobody touches and that takes no memory. All this is for a process of its own,
-    which is to end soon.
+    glibc maps each of these by itself and counts them exactly, in whole pages. It fills a hole in its heap before it
+    maps, so `restart` takes all holes out of use. Its mark never falls, so `restart` raises what is held to the mark,
+    by an allocation that nobody touches and that takes no memory.
     """
 
     def __init__(self) -> None:
@@ -103,10 +101,7 @@ class SystemAllocator:
 
 
 def return_freed_memory() -> None:
-    """Let glibc return what is free to the system, which it keeps where something small lies above it.
-
-    Elsewhere than on Linux with glibc nothing happens.
-    """
+    """Let glibc return all free memory to the system; nothing happens elsewhere than on Linux with glibc."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)
 
@@ -122,13 +117,11 @@ _DEFAULT_MMAP_MAX = 65536
 
 
 def time_runs(run: Callable[[], object]) -> dict[str, Any]:
-    """Time warm runs, as they are and, where that makes a difference, with freed memory kept by the process.
+    """Time warm runs, as they are and, where page faults take long, with freed memory kept by the process.
 
-    glibc gives large tensors that are freed back to the system, which hands the pages out anew, filled with zeros, when
-    the next one is written. How often that happens depends on the order and on the history of the process, not on what
-    the ops do: an order that holds less may fault more. For a process of its own, whose allocator is set otherwise.
+    glibc gives freed large tensors back, so that the next writer faults: it depends on the order, not on the ops.
     Returns `microseconds` (the median), `runs` (each), `page_faults` per run, and `kept_microseconds`: the median with
-    freed memory kept, or `microseconds` where page faults take no time worth telling.
+    freed memory kept, or `microseconds` again.
     """
     before = _page_faults()
     runs, count = _warm_runs(run)

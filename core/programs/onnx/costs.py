@@ -28,13 +28,11 @@ Values = dict[str, NDArray[Any]]
 
 
 def measured_costs(program: OnnxProgram) -> dict[str, tuple[float, int]]:
-    """Measure each node under ONNX Runtime, on what it gets when the program runs.
+    """Measure each node under ONNX Runtime in a process of its own; return microseconds and bytes by its name.
 
-    The time is the median of `REPEATS` runs of the program in the file's order by ONNX Runtime's profiler, on one
-    thread, with its arena and with weights packed in advance, as ONNX Runtime runs by default; a node alone would find
-    its weights in the cache. One without a kernel, for which others run, is timed alone. The workspace is what the
-    node, run alone, holds at most beyond its results, by glibc's allocator. Both in a process of its own. Returned are
-    microseconds and bytes by name of the node.
+    The time is the median of `REPEATS` runs of the whole program by ONNX Runtime's profiler, on one thread with its
+    default memory; a node alone would find its weights in the cache. A node without a kernel of its own is timed alone.
+    The workspace is the most that the node, run alone, holds beyond its results, by glibc's allocator.
     """
     return {name: (cost[0], cost[1]) for name, cost in ask("onnx.costs:run_each", program.question).items()}
 

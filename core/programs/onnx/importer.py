@@ -179,8 +179,7 @@ def lent_by_caller(program: OnnxProgram) -> dict[str, str]:
 def residents_of(program: OnnxProgram) -> tuple[Resident, ...]:
     """Return constants and inputs, each with the first op that reads it; an unread input counts with op 0.
 
-    So does a constant that is an output and that no op reads; what else nobody reads is left out. Constants inside of
-    an op, as in the branches of an If, are one resident, named `OP/constants`. Views of them count as they do.
+    Constants inside of an op, as in the branches of an If, are one resident, `OP/constants`. Views count as their base.
     """
     readers: dict[str, list[int]] = {name: [] for name in (*program.inputs, *program.constants)}
     lent = lent_by_caller(program)

@@ -33,9 +33,8 @@ def run_order(
 ) -> dict[str, Any]:
     """Run the program in a file on random inputs: with a profile, to warm up, for time, and for memory.
 
-    `order` has names of nodes; None is the file's order. Returned are `peak`, the most bytes that ONNX Runtime held
-    beside constants and inputs in `PEAK_REPEATS` runs (what fits into a hole of the heap is not counted); `digests` of
-    the outputs; what `time_runs` says; and `not_run`: nodes without a kernel, for which others ran.
+    `order` has names of nodes; None is the file's. `peak` is the most beside constants and inputs in `PEAK_REPEATS`
+    runs; `not_run` are nodes without a kernel, for which others ran.
     """
     program = read_program(path, shapes, observed)
     inputs = random_inputs(program)

@@ -31,10 +31,8 @@ Values = Mapping[str, NDArray[Any]]
 def session_options(profiles: str | None = None, *, keeps_memory: bool = False) -> onnxruntime.SessionOptions:
     """Return settings under which the file's order is the order of execution, and a dead tensor is freed at once.
 
-    Priority order without priorities is the file's, except that a Shape or Size runs as soon as it can; sequential
-    execution on one thread; no optimisation, which would rewrite the nodes; no memory pattern, arena or reuse of dead
-    tensors of the same size, which would hold on to memory; no copies of weights packed in advance. With
-    `keeps_memory` memory is ONNX Runtime's own instead. A profile is written into the folder `profiles`.
+    Priority order without priorities is the file's, but a Shape or Size runs as soon as it can. With `keeps_memory`
+    memory is ONNX Runtime's own instead. A profile is written into the folder `profiles`.
     """
     options = onnxruntime.SessionOptions()
     options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
@@ -141,8 +139,8 @@ def runnable(
 ) -> ModelProto:
     """Return the program in an order of its names, all sizes fixed, and constants stored instead of computed.
 
-    ONNX Runtime writes over an input only where it knows that the sizes are the same, so every size is declared; not so
-    without `has_sizes`, for a model with a branch that does not fit them and is not taken.
+    ONNX Runtime writes over an input only where it knows that sizes are the same; without `has_sizes` a branch that is
+    not taken need not fit them.
     """
     nodes = dict(zip(program.names, program.nodes, strict=True))
     graph = onnx.helper.make_graph(

@@ -24,10 +24,9 @@ TIMED_RUNS = 5
 def measured_costs(
     program: TorchProgram, device: str = "cpu", *, timed_runs: int = TIMED_RUNS
 ) -> dict[str, tuple[float, int]]:
-    """Run the program in its own order and return what each op took.
+    """Run the program in its own order, which leaves its arguments as they are; return microseconds and bytes per op.
 
-    The program's arguments stay as they are (see `Replay`), and ops that write in place meet the values that they meet
-    in a real run. The first run is traced for memory, the others are not; nothing is kept from one run to the next.
+    The first run is traced for memory, the others are timed; nothing is kept from one run to the next.
     """
     refuse_without_data(program.name, program.arguments)
     traced = (_CudaStatistics if device == "cuda" else _Spans)(program, device)

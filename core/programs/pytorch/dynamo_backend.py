@@ -128,8 +128,7 @@ class _Compiler:
     def compile(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> Boxed:
         """Return the graph as a function that takes its arguments in a list, which it empties.
 
-        In the backward pass saved tensors and gradients that come in are freed after their last reader; what the
-        caller has anyway (parameters, inputs, results of the forward pass) is not.
+        In the backward pass saved tensors and incoming gradients are freed after their last reader.
         """
         name = get_aot_graph_name()
         try:

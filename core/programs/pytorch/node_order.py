@@ -17,10 +17,9 @@ def is_number(node: fx.Node) -> bool:
 
 
 def in_order(module: fx.GraphModule, names: Iterable[str]) -> fx.GraphModule:
-    """Return a module with its ops in another order; arguments and results stay as they are.
+    """Return a module with its ops in another order, some perhaps several times; arguments and results stay.
 
-    A `getitem` follows the op that it takes from, and a number the last op that it needs, so that no tensor is kept
-    for its size alone. An op that is named several times runs as often: what follows takes what its latest run made.
+    A `getitem` follows the op that it takes from, and a number the last op that it needs.
     """
     old = module.graph
     nodes = {node.name: node for node in old.nodes}

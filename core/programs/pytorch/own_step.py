@@ -33,10 +33,8 @@ class _Plan(NamedTuple):
 class PlannedStep(nn.Module):
     """A function that does a whole training step, run in orders of less peak memory; see `schedopt.optimize`.
 
-    Each call runs the function's Python and records its ops, which run in the order of a plan when the function has
-    returned; where it reads a value (`item()`, or to branch), those recorded so far run first. So what is no op happens
-    as ever: an optimizer's hyperparameters, a schedule of learning rates, a counter, a branch. A plan is kept for each
-    sequence of ops, whatever the numbers in them.
+    Each call runs the function's Python and records its ops, which run in the order of a plan when it returns, or reads
+    a value (`item()`, a branch). A plan is kept for each sequence of ops, whatever the numbers in them.
     """
 
     def __init__(self, function: Callable[..., Any], inputs: Any, settings: PlanSettings) -> None:

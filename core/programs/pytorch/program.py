@@ -46,8 +46,8 @@ _RESULT_ROLES = {
 class TorchProgram:
     """A flat graph of ATen calls and the tensors it runs on; `program.module(*program.arguments)` runs it once.
 
-    Running it changes what the program changes in place: buffers, and in training parameters and optimizer state.
-    The tensors are detached, so no autograd graph is built, and share their memory with the model's own.
+    That changes buffers, parameters and optimizer state in place, in the model's own memory; no autograd graph is
+    built.
     """
 
     name: str
@@ -80,8 +80,7 @@ def load_program(
 ) -> TorchProgram:
     """Load a `.pt2` file, or what `module:function` returns: a model or a step, and its example inputs.
 
-    `shapes` are sizes of symbolic dimensions, or keyword arguments of the function. A model without data, or one for a
-    device that is not here, is planned on fakes.
+    `shapes` are sizes of symbolic dimensions, or keyword arguments of the function.
     """
     if model.endswith(".pt2"):
         exported = read_exported(model, device)
@@ -103,13 +102,10 @@ def program_of(
     name: str | None = None,
     note: Note = lambda text: None,
 ) -> TorchProgram:
-    """Trace a model as a program.
+    """Trace a model as a program: exported forward, or one training step whose loss is the only result.
 
-    Forward, the model is exported (`torch.export`) in the mode that it is in, training or evaluation. In training, one
-    step is traced: forward, backward, then the update of every parameter that has a gradient, in place. The loss is
-    the first output if that is a single float, else the sum of the means of all float outputs; it is the only result.
-    Learning rates are 0.01 (sgd) and 0.001 (adam), or as `training` says: `adam:learning_rate=0.01`; see `update_of`.
-    A tied weight is one parameter.
+    The loss is the first output if that is a single float, else the sum of the means of all float outputs. `training`
+    may have learning rates, as `adam:learning_rate=0.01`; see `update_of`. A tied weight is one parameter.
     """
     name = name or type(model).__name__
     args, kwargs = as_call(inputs)
@@ -127,10 +123,9 @@ def step_program(
     where: str | None = None,
     device: str | None = None,
 ) -> TorchProgram:
-    """Record a function that does a whole training step as a program, without doing it.
+    """Record a function that does a whole training step as a program, as it is once the optimizer has its state.
 
-    It is the step as it is from the second on, when the optimizer has its state. What numbers enter it (learning rates,
-    what follows from the number of steps) are arguments of the program, of role `constant`.
+    The numbers that enter it (learning rates, what follows from the number of steps) are arguments of role `constant`.
     """
     name = name or str(getattr(function, "__name__", type(function).__name__))
     where = where or name

@@ -59,8 +59,8 @@ Run = Callable[[Segment, list[int]], dict[int, torch.Tensor]]
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the ops of one call of a step.
 
-    `tree` holds earlier records; `run` returns the values of a segment's tensors, given their numbers; `undo` takes a
-    function for each tensor that is changed at once, which restores it, or is None to keep changes.
+    `tree` holds earlier records; `run` returns the values of a segment's tensors by number; `undo` takes functions that
+    restore each tensor changed at once, or is None.
     """
 
     def __init__(
@@ -146,8 +146,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def settle(self, returned: Any) -> Any:
         """Give every tensor that the step has made its values, wherever it is referred to; return what was returned.
 
-        Gradients become plain tensors, and so does what lies in a container or an attribute (an optimizer's state).
-        What autograd still refers to stays what it is; ops on it work on the values.
+        Tensors to which autograd still refers stay what they are; all others become plain.
         """
         for leaf in self.leaves.values():
             if isinstance(leaf.grad, Deferred):

@@ -31,9 +31,8 @@ class _Memory:
 class Replay:
     """Runs a graph of ATen calls in its order and, as generated code does, drops each value after its last use.
 
-    Before an op writes to memory that was given, that memory is copied, and what follows runs on the copy, which is
-    dropped after its last use, too. So what was given stays as it is, whatever fails or interrupts the run, and hardly
-    more is held than in a run in place: an optimizer updates one parameter after the other.
+    Memory that was given is copied before an op writes to it, and the copy dropped after its last use. So what was
+    given stays as it is, whatever fails, and hardly more is held than in a run in place.
     """
 
     def __init__(self, name: str, module: fx.GraphModule) -> None:

@@ -31,8 +31,7 @@ def held_bytes(values: Iterable[Any]) -> int:
 def function_of(code: str) -> Callable[..., Any]:
     """Return the program that the code of a `GraphModule` defines.
 
-    A pickled `GraphModule` would be traced again when it is read, and what takes no tensor (`arange`, `rand`) would
-    become a constant of the process that reads it.
+    A pickled one would be traced again when read, and ops without tensors (`arange`, `rand`) would become constants.
     """
     names: dict[str, Any] = {name: builtin.obj for name, builtin in custom_builtins.items()}
     exec(code, names)

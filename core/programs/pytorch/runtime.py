@@ -25,8 +25,7 @@ from .without_data import refuse_without_data
 class TorchRuntime(Runtime[bytes]):
     """A `.pt2` file, or what `module:function` returns; a version of it is the content of a `.pt2` file.
 
-    A forward program is called as the model is. A training step takes and updates what `TorchProgram.arguments` lists
-    (parameters, buffers, inputs, optimizer state, which the file holds as its example inputs) and returns the loss.
+    A training step takes and updates what `TorchProgram.arguments` lists (the example inputs), and returns the loss.
     """
 
     runs = "pytorch.run:run_file"

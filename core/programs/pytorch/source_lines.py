@@ -92,8 +92,7 @@ def with_sources(function: Callable[..., Any], modules: Mapping[str, nn.Module])
 def sources_of(graph: fx.Graph, names: Sequence[str], roles: Sequence[str]) -> dict[str, Source]:
     """Return where each call of a program comes from, by the name of its node.
 
-    What follows from a gradient or from the optimizer's state, and which no backward reads, is the update of the
-    parameter whose name it gets.
+    What follows from a gradient or the optimizer's state, and no backward reads, is the update of its parameter.
     """
     sources = {node: source_of(node) for node in graph.nodes if node.op == "call_function"}
     needed: set[fx.Node] = set()

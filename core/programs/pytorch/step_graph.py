@@ -35,11 +35,7 @@ class StepGraph(NamedTuple):
 
 
 def step_graph(segment: Segment, wanted: Sequence[int], named: Named) -> StepGraph:
-    """Return the ops that a step has recorded as a graph.
-
-    Its numbers (learning rates, what follows from the number of steps) are arguments, since they change from call to
-    call; their role is `constant`.
-    """
+    """Return the ops that a step has recorded as a graph; numbers that change from call to call are its constants."""
     graph = fx.Graph()
     nodes: dict[int, fx.Node] = {}
     roles, names = [], []
@@ -134,12 +130,11 @@ def rehearse(
     take: Take,
     what: str = "the step cannot be recorded",
 ) -> None:
-    """Record two calls of a step; the second has what the first makes: an optimizer's state, gradients.
+    """Record two calls of a step without running them; the second has the gradients and states that the first makes.
 
-    Nothing is run, so what the second call finds made is zeros. Modules, optimizers, gradients, attributes, closures,
-    globals and generators are then what they were before; what the function does elsewhere (files, iterators that it
-    holds) cannot be undone. `take` is called with the segment, what it shall return, the names of tensors, and whether
-    the function has returned; it may raise `Enough`.
+    Modules, optimizers, gradients, attributes, closures, globals and generators are then as before; other effects
+    (files, iterators) cannot be undone. `take` gets the segment, what it shall return, the names of tensors, and
+    whether the function has returned; it may raise `Enough`.
     """
     state = PythonState(function)
     changes: list[Callable[[], Any]] = []

@@ -74,8 +74,7 @@ def trace(
 ) -> tuple[fx.GraphModule, list[Any]]:
     """Run `function` on fakes of the arguments and return the ATen calls it makes, and the fakes.
 
-    Calls that do nothing below autograd (`detach`) are left out. `source_of` says of each where it comes from; for
-    this, `modules` are those that the function calls, by their paths.
+    Calls without effect (`detach`) are left out; `modules` are those that the function calls, for `source_of`.
     """
     mode = fake_mode(arguments)
     fakes = [fake_of(mode, value) for value in arguments]

@@ -102,10 +102,9 @@ class _Alone:
     room: int
 
     def scratch(self) -> list[int]:
-        """Return the bytes of each scratch buffer, the largest first.
+        """Return the bytes of each scratch buffer, the largest first; the head holds them and the tensors.
 
-        Their sum is what the head has beside the tensors. Each is told by where it fits: an offline plan leaves gaps
-        between blocks, and the runtime, which places the largest first, puts into the lowest gap what it holds.
+        An offline plan leaves gaps between blocks; the runtime puts the largest buffer first, into the lowest gap.
         """
         total = self._head(None) - self._tensor_bytes()
         sizes: list[int] = []

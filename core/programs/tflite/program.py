@@ -96,10 +96,9 @@ class TfliteProgram:
 
     @cached_property
     def names(self) -> list[str]:
-        """A unique name per operator of the model: that of its first output, which is the same in every order.
+        """A unique name per operator: that of its first output, the same in every order, or `KIND_INDEX`.
 
-        What a converter merged into it is left out of the name where that leaves it unique; an operator whose output
-        has no name is called `KIND_INDEX`.
+        What a converter merged into it is left out where that leaves the name unique.
         """
         full = [
             (self.main.tensors[operator.outputs[0]].name if operator.outputs else "") or f"{operator.kind}_{index}"

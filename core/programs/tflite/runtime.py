@@ -37,10 +37,9 @@ class Planned:
 def planned(program: TfliteProgram, graph: CostGraph, order: Sequence[int], scratch: Scratch) -> Planned:
     """Return a program in an order of its graph's ops, of which some may run several times.
 
-    An operator that runs again stands in the file once more, and writes tensors of its own; the last run writes those
-    of the old file. The offsets are those of `place_schedule`, or what TFLM's planner finds by itself where that takes
-    less. A file with several subgraphs gets no offsets: older versions of TFLM read them for each subgraph from the
-    first one on.
+    An operator that runs again stands in the file once more, and writes tensors of its own; its last run writes the old
+    ones. The offsets are those of `place_schedule`, or TFLM's planner finds them where that takes less or there are
+    several subgraphs, for each of which older versions of TFLM read them from the first one on.
     """
     steps = _Steps(program, graph, order)
     moved = {(0, at): scratch[0, run.operator] for at, run in enumerate(steps.runs) if (0, run.operator) in scratch}
@@ -96,8 +95,7 @@ class _Steps:
 class TfliteRuntime(Runtime[Planned]):
     """A TFLite file; a version of it has its operators in another order, and the offsets of its tensors.
 
-    Memory is the head of the arena, and the variable tensors in its tail; what is predicted is where the planner of
-    TensorFlow Lite for Microcontrollers puts the last byte, and these.
+    Memory is the head of the arena, and the variable tensors in its tail, by the planner of TFLM.
     """
 
     runs = "tflite.interpreter:run_file"

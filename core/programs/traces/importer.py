@@ -38,8 +38,7 @@ _COLLECTIVES = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
     """Import an execution trace, plain or gzip.
 
-    Every order of the graph keeps what its ops do to memory in the order of the trace: reads, writes in place, random
-    numbers, and collectives among each other.
+    Every order keeps reads, writes in place, random numbers, and collectives in the order of the trace.
     """
     roots = read_roots(model)
     imported = _Import(Roofline(options.flops, options.memory_bandwidth))

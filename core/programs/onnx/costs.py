@@ -20,8 +20,15 @@ from ..options import Size
 from ..system_allocator import SystemAllocator
 from .nodes import reads
 from .program import OnnxProgram, read_program
-from .run import ordered_session
-from .session import constant_tensors, kernel_times, one_node, random_inputs, session_of, session_options
+from .session import (
+    constant_tensors,
+    kernel_times,
+    one_node,
+    ordered_session,
+    random_inputs,
+    session_of,
+    session_options,
+)
 
 REPEATS = 5
 Values = dict[str, NDArray[Any]]

@@ -10,10 +10,9 @@ from onnx import GraphProto, ModelProto, NodeProto
 
 from ...base.errors import ProgramError
 from ..options import Size
-from .dimensions import give_sizes
 from .model_file import read_model, skeleton_of
 from .nodes import node_names, opaque_in, random_in, reads
-from .shapes import ValueType, infer, known_types
+from .shapes import ValueType, give_sizes, infer, known_types
 
 DEQUANTIZE = "DequantizeLinear"
 

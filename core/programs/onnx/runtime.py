@@ -140,7 +140,7 @@ class OnnxRuntime(Runtime["ModelProto"]):
     Constants are computed beforehand and held like initialisers.
     """
 
-    runs = "onnx.run:run_order"
+    runs = "onnx.session:run_order"
 
     def load(self, note: Note) -> None:
         """Read the file and find every shape."""
@@ -161,8 +161,7 @@ class OnnxRuntime(Runtime["ModelProto"]):
 
     def results(self, version: ModelProto | None) -> dict[str, str]:
         """Run the file, or a version of it, in its own order on random inputs."""
-        from .run import digests
-        from .session import random_inputs, run_model
+        from .session import digests, random_inputs, run_model
 
         program = self.program
         model = program.model if version is None else version

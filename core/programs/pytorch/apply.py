@@ -26,8 +26,8 @@ from .node_order import in_order
 from .program import STEP, TorchProgram
 from .replay import Replay
 from .run import digest, digests
+from .sources import refuse_without_data
 from .torch_internals import TrainingIRVerifier, pytree
-from .without_data import refuse_without_data
 
 
 def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx.GraphModule:

@@ -32,8 +32,7 @@ from .dynamo_internals import (
     get_aot_graph_name,
     min_cut_rematerialization_partition,
 )
-from .node_order import in_order
-from .ordered_graph import OrderedGraph, order_method
+from .node_order import OrderedGraph, in_order, order_method
 from .torch_internals import storage_id
 
 Boxed = Callable[[list[Any]], Any]

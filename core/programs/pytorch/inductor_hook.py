@@ -21,7 +21,7 @@ from ...search.warm_up import warm_up
 from ...solve.solve import run, strengthen_bound
 from ..graphs.inductor import buffer_graph
 from .inductor_internals import HOOK, CustomSchedulerPass, OrderedSet, V, check_hook, config, get_aot_graph_name, memory
-from .ordered_graph import OrderedGraph, order_method
+from .node_order import OrderedGraph, order_method
 
 SECONDS_PER_NODE = 2e-4
 """What a graph takes by default, Inductor's heuristics included."""

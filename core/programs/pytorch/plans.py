@@ -25,14 +25,14 @@ from ...base.units import format_bytes
 from ...model.simulator import input_peak
 from ...report.result import Result
 from ...solve.solve import solve
-from ..memory_limit import check_limit, limit_sentence
 from ..options import OptimizeOptions
+from ..pipeline import check_limit, limit_sentence
 from ..system_allocator import return_freed_memory
 from .apply import check_module, reorder
 from .costs import measured_costs
 from .guards import Facts, Inputs, State, autocast_devices, bind, difference, settings_facts
 from .importer import graph_of
-from .ordered_graph import OrderedGraph
+from .node_order import OrderedGraph
 from .program import TorchProgram
 
 PLAN_LIMIT = 8

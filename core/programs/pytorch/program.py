@@ -18,12 +18,11 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from ...base.errors import ProgramError, UsageError
 from .model_attributes import untouched
-from .sources import as_call, call_function, read_exported, specialised
+from .sources import as_call, call_function, placed, read_exported, specialised
 from .step_graph import graph_of_step
 from .torch_internals import pytree
 from .tracing import check_flat, foreign_code, known_outputs, rename, silent, trace
 from .training import training_step, update_of
-from .without_data import placed
 
 Note = Callable[[str], None]
 STEP = "step"

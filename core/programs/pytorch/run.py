@@ -11,7 +11,7 @@ import torch
 
 from .. import fresh_process
 from ..system_allocator import time_runs
-from .allocator import peak_of
+from .costs import peak_of
 from .replay import SEED
 from .torch_internals import custom_builtins, pytree
 

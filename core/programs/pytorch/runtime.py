@@ -18,8 +18,8 @@ from .costs import measured_costs
 from .importer import graph_of
 from .program import load_program
 from .run import ARGUMENTS, held_bytes
+from .sources import refuse_without_data
 from .tracing import foreign_code, silent
-from .without_data import refuse_without_data
 
 
 class TorchRuntime(Runtime[bytes]):

@@ -133,7 +133,7 @@ def parse_program(data: bytes, path: str) -> TfliteProgram:
     for number, table in enumerate(model.tables(4, "buffer")):
         if table.number(1, "<Q") > 1:
             raise FormatError(f"{path}: buffer {number} stands behind the FlatBuffer, as in files above 2 GiB")
-        buffers.append(table.span(0, 1, f"data of buffer {number}").count)
+        buffers.append(table.span(0, 1, f"data of buffer {number}")[1])
     metadata = {entry.text(0): entry.number(1, "<I") for entry in model.tables(6, "metadata entry")}
     codes = [_operator_code(table) for table in model.tables(1, "operator code")]
     reader = _Reader(path, tuple(codes), tuple(buffers), _COMPRESSION in metadata)
@@ -273,8 +273,8 @@ def _offline_plan(
     at = metadata[OFFLINE_PLAN]
     if at >= len(buffers):
         raise FormatError(f"{path}: the metadata {OFFLINE_PLAN} is in buffer {at} of {len(buffers)}")
-    span = buffers[at].span(0, 1, OFFLINE_PLAN)
-    plan = struct.unpack_from(f"<{span.count // 4}i", model.buffer.data, span.start)
+    start, count = buffers[at].span(0, 1, OFFLINE_PLAN)
+    plan = struct.unpack_from(f"<{count // 4}i", model.buffer.data, start)
     tensors = sum(len(subgraph.tensors) for subgraph in subgraphs)
     if plan[2:3] != (tensors,) or len(plan) < 3 + tensors:
         raise FormatError(f"{path}: the metadata {OFFLINE_PLAN} has no offset for each of the {tensors} tensors")

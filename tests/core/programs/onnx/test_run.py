@@ -33,7 +33,7 @@ TENSOR = 4 * 4 * SIDE * SIDE
 CHILD = """
 import json, sys
 from schedopt.core.programs.onnx.costs import run_each
-from schedopt.core.programs.onnx.run import run_order
+from schedopt.core.programs.onnx.session import run_order
 for path, orders in json.load(sys.stdin).items():
     print(json.dumps([run_each(path, {}), [run_order(path, {}, order) for order in orders]]))
 """

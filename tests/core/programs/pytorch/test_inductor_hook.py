@@ -8,7 +8,7 @@ import pytest
 import schedopt
 import torch
 from schedopt.core.programs.pytorch import inductor_hook
-from schedopt.core.programs.pytorch.allocator import peak_of
+from schedopt.core.programs.pytorch.costs import peak_of
 from schedopt.core.programs.pytorch.inductor_hook import HOOK, PeakMemoryOrder
 from torch import nn
 from torch._inductor import config, memory

@@ -8,7 +8,7 @@ from schedopt.core.programs.fresh_process import ask
 from schedopt.core.programs.measurement import Measurement
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pytorch import runtime as torch_runtime
-from schedopt.core.programs.pytorch.allocator import peak_of
+from schedopt.core.programs.pytorch.costs import peak_of
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import digests, function_of
 

@@ -17,6 +17,7 @@ import yaml
 from ..base.errors import FormatError, UsageError
 from ..base.units import parse_bandwidth, parse_bytes, parse_microseconds
 from ..problem.machine import MAX_DEVICES, Device, Machine, OpTimes
+from .reading import read_bytes
 from .yaml_files import not_yaml, parse_yaml
 
 _MEMBERS = ("devices", "links", "default_link", "transfers", "contention", "pins", "together", "op_times")
@@ -54,11 +55,9 @@ def read_machine(path: str | Path, op_times: str | Path | None = None) -> Machin
     from .machine_yaml import read_op_times
 
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = read_bytes(path).decode("utf-8-sig")
         document = parse_yaml(text)
         lines = _lines(yaml.compose(text, Loader=yaml.SafeLoader))
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise not_yaml(path, error) from error
 
@@ -129,7 +128,12 @@ class _Reader:
         self.place = ("transfers",)
         settings = {name: top[name] for name in ("transfers", "contention") if name in top}
         machine = Machine(devices, bandwidth, latency, **settings)
-        pins, together = self._pins(top, machine), self._together(top)
+        pins = self._pins(top, machine)
+        groups = self._list(top.get("together") or [], ("together",), "together")
+        for number, group in enumerate(groups):
+            if not (isinstance(group, list) and group and all(isinstance(pattern, str) for pattern in group)):
+                raise self.fail(("together", number), f"a group is a list of patterns of ops, not {group!r:.60}")
+        together = tuple(map(tuple, groups))
         self.place = ("op_times",)
         times = top.get("op_times", {}) if op_times is None else op_times
         places = {
@@ -141,7 +145,8 @@ class _Reader:
 
     def _mapping(self, value: Any, place: Place, members: tuple[str, ...], what: str) -> Mapping[str, Any]:
         if not isinstance(value, dict):
-            raise self.fail(place, f"{what} has members such as {', '.join(members[:3])}; {_shown(value)}")
+            found = "there is nothing" if value is None else f"this is {value!r:.60}"
+            raise self.fail(place, f"{what} has members such as {', '.join(members[:3])}; {found}")
         if unknown := next((key for key in value if key not in members), None):
             raise self.fail((*place, unknown), f"{what} has no '{unknown}'; it has {', '.join(members)}")
         return value
@@ -228,13 +233,6 @@ class _Reader:
             machine.named(pair[1])
         return tuple(pairs)
 
-    def _together(self, top: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-        groups = self._list(top.get("together") or [], ("together",), "together")
-        for number, group in enumerate(groups):
-            if not (isinstance(group, list) and group and all(isinstance(pattern, str) for pattern in group)):
-                raise self.fail(("together", number), f"a group is a list of patterns of ops, not {group!r:.60}")
-        return tuple(tuple(group) for group in groups)
-
 
 def _number(value: Any) -> Any:
     """Return the number of a text such as 1e-1, which YAML takes for none; all else as it is."""
@@ -244,17 +242,10 @@ def _number(value: Any) -> Any:
         return value
 
 
-def _shown(value: Any) -> str:
-    """Return what stands where something else is wanted."""
-    return "there is nothing" if value is None else f"this is {value!r:.60}"
-
-
 def read_op_times(path: str | Path) -> dict[str, dict[str, float | None]]:
     """Read a CSV file with a column `op`, then one per kind of device."""
     try:
-        rows = list(csv.reader(Path(path).read_text(encoding="utf-8-sig").splitlines()))
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+        rows = list(csv.reader(read_bytes(path).decode("utf-8-sig").splitlines()))
     except (UnicodeDecodeError, csv.Error) as error:
         raise FormatError(f"{path}: not a CSV file: {error}") from error
     if not rows or len(rows[0]) < 2 or rows[0][0].strip() != "op":

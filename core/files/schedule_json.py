@@ -419,25 +419,24 @@ def read_addresses(
         workspace.append(
             _whole(step.get("workspace_offset"), f"{where}: the field 'workspace_offset'") if has_workspace else 0
         )
-    sizes = tuple(_arena(arena, f"{path}: the arena of device {device}") for device, arena in enumerate(arenas))
-    return Addresses(alignment, sizes, tuple(made), frozen(workspace, "int64"))
+    sizes = []
+    for device, arena in enumerate(arenas):
+        where = f"{path}: the arena of device {device}"
+        size, bound = (_whole(arena.get(name), f"{where}: its '{name}'") for name in ("bytes", "bound"))
+        status = arena.get("status", "feasible")
+        if status not in ("optimal", "feasible") or (status == "optimal" and size != bound):
+            raise FormatError(
+                f"{where}: its status is optimal if its bytes equal the bound, else feasible, not {str(status)[:80]!r} "
+                f"with {size} bytes and a bound of {bound}"
+            )
+        sizes.append(Arena(size, bound))
+    return Addresses(alignment, tuple(sizes), tuple(made), frozen(workspace, "int64"))
 
 
 def _made_by(graph: CostGraph, item: int) -> list[str]:
     """Return the names of the data tensors that a step makes, which is a copy if it is a transfer."""
     tensors = graph.outputs(item) if item >= 0 else [~item]
     return [graph.tensor_name(tensor) for tensor in tensors if not graph.is_control[tensor]]
-
-
-def _arena(arena: dict[str, Any], where: str) -> Arena:
-    size, bound = (_whole(arena.get(name), f"{where}: its '{name}'") for name in ("bytes", "bound"))
-    status = arena.get("status", "feasible")
-    if status not in ("optimal", "feasible") or (status == "optimal" and size != bound):
-        raise FormatError(
-            f"{where}: its status is optimal if its bytes equal the bound, else feasible, not {str(status)[:80]!r} "
-            f"with {size} bytes and a bound of {bound}"
-        )
-    return Arena(size, bound)
 
 
 def _whole(value: Any, what: str, low: int = 0, high: int = INT64_MAX) -> int:

@@ -178,7 +178,10 @@ class _Ports:
             if sizes is None:
                 is_needed = name in unsized or (name not in producing and not sized_edges)
                 if is_needed and default_size is None:
-                    raise FormatError(_missing_size(name, attributes, path))
+                    others = _unknown([attributes], NODE_ATTRIBUTES)
+                    has = f" (it has {', '.join(others)})" if others else ""
+                    ways = "give it size=BYTES, its edges a size each, or a default size (--default-size, default_size)"
+                    raise FormatError(f"{path}: node '{name}' has no size{has}; {ways}")
                 sizes = [default_size] if is_needed and default_size is not None else []
             self.outputs[name] = sizes
         self.declared = {name: len(sizes) for name, sizes in self.outputs.items()}
@@ -206,13 +209,6 @@ class _Ports:
                 f"{edge.called(self.path)} has the size {size}, but port {label} has {outputs[port]} bytes elsewhere"
             )
         return port
-
-
-def _missing_size(name: str, attributes: Attributes, path: str) -> str:
-    others = _unknown([attributes], NODE_ATTRIBUTES)
-    has = f" (it has {', '.join(others)})" if others else ""
-    ways = "give it size=BYTES, its edges a size each, or a default size (--default-size, default_size)"
-    return f"{path}: node '{name}' has no size{has}; {ways}"
 
 
 def _sizes(attributes: Attributes, where: str) -> list[int] | None:

@@ -240,7 +240,11 @@ class _Parser:
                 continue
             match = _TOKEN.match(self.text, position)
             if match is None:
-                self._refuse_character(position)
+                rest = self.text[position:]
+                self._token = _Token("end" if rest.startswith(('"', "/*")) else "other", rest, position)
+                is_number = re.match(r"-?\.?\d", rest)
+                what = "a value that begins like a number but is none needs quotes"
+                self._refuse(what if is_number else "it is no token of the language")
             kind = str(match.lastgroup)
             text = match[kind]
             if kind == "quoted":
@@ -252,13 +256,6 @@ class _Parser:
             position = match.end()
         while True:
             yield _Token("end", "", position)
-
-    def _refuse_character(self, position: int) -> NoReturn:
-        is_open = self.text[position] == '"' or self.text.startswith("/*", position)
-        self._token = _Token("end" if is_open else "other", self.text[position:], position)
-        if re.match(r"-?\.?\d", self.text[position:]):
-            self._refuse("a value that begins like a number but is none needs quotes")
-        self._refuse("it is no token of the language")
 
     def _html_end(self, position: int) -> int:
         depth = 0

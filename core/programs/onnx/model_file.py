@@ -106,16 +106,15 @@ def _has_texts(message: Message) -> bool:
             if field.message_type is not None:
                 is_text = all(map(_has_texts, parts))
             else:
-                is_text = field.type != field.TYPE_STRING or all(_is_text(part, field.name) for part in parts)
+                has_lines = field.name not in _NAMES
+                is_text = field.type != field.TYPE_STRING or all(
+                    isinstance(part, str) and (has_lines or part.splitlines() in ([], [part])) for part in parts
+                )
             if not is_text:
                 return False
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _is_text(part: str | bytes, field: str) -> bool:
-    return isinstance(part, str) and (field not in _NAMES or part.splitlines() in ([], [part]))
 
 
 def _check_tensor(path: str, tensor: TensorProto) -> None:

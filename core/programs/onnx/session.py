@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,6 @@ from ..system_allocator import SystemAllocator, time_runs
 from .model_file import is_small_external, load_small
 from .nodes import has_subgraphs, named, reads
 from .program import OnnxProgram, read_program
-
-if TYPE_CHECKING:
-    import onnxruntime
-    from onnx import TensorProto
 
 try:
     import onnx

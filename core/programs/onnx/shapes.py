@@ -253,7 +253,14 @@ def give_sizes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> dict
             have = f"it has {', '.join(wanted)}" if wanted else "all its dimensions have sizes"
             raise UsageError(f"{path}: the model has no symbolic dimension '{name}'; {have}")
     if missing := [name for name in wanted if name not in sizes]:
-        raise UsageError(_missing(path, missing, dimensions, standing))
+        without = [name for name, names in dimensions.items() if not set(missing).isdisjoint(names)]
+        where = ", ".join(f"{name}: {standing[name]}" for name in without)
+        options = " ".join(f"--shape {name}=VALUE" for name in missing)
+        example = "x".join("1" if isinstance(size, str) else str(size) for size in dimensions[without[0]])
+        raise UsageError(
+            f"{path}: some dimensions of {where} have no size; give {options}, or all sizes of an input, as in "
+            f"--shape {without[0]}={example}"
+        )
     for value in graph.input:
         for axis, known in enumerate(dimensions[value.name]):
             value.type.tensor_type.shape.dim[axis].dim_value = known if isinstance(known, int) else sizes[known]
@@ -309,16 +316,3 @@ def _matched(path: str, name: str, given: Size, names: Sequence[int | str], stan
     if len(sizes) != len(names) or any(isinstance(have, int) and have != size for have, size in pairs):
         raise UsageError(f"{path}: --shape {name}={size_text(given)} does not fit input {name}: {standing}")
     yield from ((have, size) for have, size in pairs if isinstance(have, str))
-
-
-def _missing(
-    path: str, missing: Sequence[str], dimensions: Mapping[str, Sequence[int | str]], standing: Mapping[str, str]
-) -> str:
-    without = [name for name, names in dimensions.items() if any(dimension in missing for dimension in names)]
-    inputs = ", ".join(f"{name}: {standing[name]}" for name in without)
-    options = " ".join(f"--shape {name}=VALUE" for name in missing)
-    example = "x".join("1" if isinstance(size, str) else str(size) for size in dimensions[without[0]])
-    return (
-        f"{path}: some dimensions of {inputs} have no size; give {options}, or all sizes of an input, as in "
-        f"--shape {without[0]}={example}"
-    )

@@ -39,10 +39,15 @@ def export_in_order(program: TorchProgram, graph: CostGraph, order: Sequence[int
     """Return the program as an exported program with its ops in this order."""
     module = reorder(program, graph, order)
     exported = program.exported or _exported_step(program, module)
+    results = pytree.tree_leaves(module.graph.output_node().args)
+    specs = [  # the result of an op which ran again has another name
+        replace(spec, arg=replace(spec.arg, name=result.name)) if isinstance(result, fx.Node) else spec
+        for spec, result in zip(exported.graph_signature.output_specs, results, strict=True)
+    ]
     return ExportedProgram(
         root=module,
         graph=module.graph,
-        graph_signature=_with_results_of(module.graph, exported.graph_signature),
+        graph_signature=replace(exported.graph_signature, output_specs=specs),
         state_dict=exported.state_dict,
         range_constraints=exported.range_constraints,
         module_call_graph=exported.module_call_graph,
@@ -50,16 +55,6 @@ def export_in_order(program: TorchProgram, graph: CostGraph, order: Sequence[int
         constants=exported.constants,
         verifiers=exported.verifiers,
     )
-
-
-def _with_results_of(graph: fx.Graph, signature: ExportGraphSignature) -> ExportGraphSignature:
-    """Return a signature with the results of a graph, where that of an op which ran again has another name."""
-    results = pytree.tree_leaves(graph.output_node().args)
-    specs = [
-        replace(spec, arg=replace(spec.arg, name=result.name)) if isinstance(result, fx.Node) else spec
-        for spec, result in zip(signature.output_specs, results, strict=True)
-    ]
-    return ExportGraphSignature(signature.input_specs, specs)
 
 
 def _exported_step(program: TorchProgram, module: fx.GraphModule) -> ExportedProgram:

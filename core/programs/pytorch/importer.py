@@ -28,7 +28,7 @@ from .calls import written as written_by
 from .program import TorchProgram
 from .source_lines import node_label, sources_of
 from .torch_internals import SAME_FLOPS, FakeTensor, OpOverload, pytree, schema_of, storage_of
-from .tracing import fake_mode, fake_of
+from .tracing import fake_mode, fake_of, zeros_like
 
 
 class Residents:
@@ -234,7 +234,7 @@ class Import:
         """Return the results of a call on fakes, put right where a fake has other memory than a run."""
         if target is aten.mkldnn_rnn_layer.default:
             with torch.set_grad_enabled(self.program.training != "none"):
-                results = target(*pytree.tree_map_only(FakeTensor, _zeros, args), **kwargs)
+                results = target(*pytree.tree_map_only(FakeTensor, zeros_like, args), **kwargs)
             return pytree.tree_map_only(torch.Tensor, self.mode.from_tensor, results)
         if not schema_of(target).returns:  # it only writes to its arguments, and may have no fake
             return None
@@ -302,11 +302,6 @@ class Import:
                 "only strided ones are supported"
             )
         return storage_of(tensor)
-
-
-def _zeros(fake: FakeTensor) -> torch.Tensor:
-    """Return a real tensor like a fake one."""
-    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
 
 
 def _copied(tensor: torch.Tensor) -> int:

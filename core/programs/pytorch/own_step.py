@@ -75,18 +75,14 @@ class PlannedStep(nn.Module):
             recorder.flush()
         except BaseException:
             recorder.recover()
-            self._drop_valueless()
+            for _, optimizer in PythonState(self._function).optimizers:
+                for parameter, entries in list(optimizer.state.items()):  # whose ops failed: the next step makes them
+                    if any(isinstance(value, Deferred) and value.value is None for value in entries.values()):
+                        del optimizer.state[parameter]
             raise
         self._most_parts = max(self._most_parts, self._parts)
         self._say_notes()
         return recorder.settle(returned)
-
-    def _drop_valueless(self) -> None:
-        """Drop the states that optimizers made in a step whose ops failed, so that the next step makes them."""
-        for _, optimizer in PythonState(self._function).optimizers:
-            for parameter, entries in list(optimizer.state.items()):
-                if any(isinstance(value, Deferred) and value.value is None for value in entries.values()):
-                    del optimizer.state[parameter]
 
     def _tree(self) -> Tree:
         """Return what was recorded under PyTorch's settings of now, such as the default dtype, which shapes follow."""
@@ -158,5 +154,4 @@ def step_name(function: Callable[..., Any]) -> str:
     """Return what to call a step in messages."""
     while isinstance(function, functools.partial):
         function = function.func
-    name: str = getattr(function, "__name__", type(function).__name__)
-    return name
+    return str(getattr(function, "__name__", type(function).__name__))

@@ -183,7 +183,8 @@ class Planned(nn.Module):
 def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
     """Measure, solve, reorder and verify a program; the logger `schedopt.optimize` is told its `OrderedGraph`."""
     start = time.monotonic()
-    graph = graph_of(program, measured=measured_costs(program, _device_of(program), timed_runs=0))
+    on_cuda = any(isinstance(value, torch.Tensor) and value.is_cuda for value in program.arguments)
+    graph = graph_of(program, measured=measured_costs(program, "cuda" if on_cuda else "cpu", timed_runs=0))
     result = solve(settings.options.problem(graph), settings.method, **settings.options.budget)
     check_limit(program.name, result, remedy="let ops run again with recompute=True")
     module = reorder(program, graph, result.schedule.op_order().tolist())
@@ -206,11 +207,6 @@ def _summary(name: str, result: Result) -> str:
         return f"{text}. {limit_sentence(result)}"
     about = "optimal" if result.status == "optimal" else f"gap {100 * result.gap:.2f}%"
     return f"{text} (bound {format_bytes(int(result.lower_bound))}, {about})"
-
-
-def _device_of(program: TorchProgram) -> str:
-    tensors = (value for value in program.arguments if isinstance(value, torch.Tensor))
-    return "cuda" if any(tensor.is_cuda for tensor in tensors) else "cpu"
 
 
 @contextmanager

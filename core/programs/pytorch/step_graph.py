@@ -18,7 +18,7 @@ from .python_state import PythonState
 from .recorded import WITHOUT_EFFECT, RecordedOp, Result, Segment, Tree
 from .recorder import Recorder, Run
 from .torch_internals import SCALER_STEP, pytree
-from .tracing import foreign_code, silent
+from .tracing import foreign_code, silent, zeros_like
 
 Named = Mapping[int, tuple[str, str]]
 """Role and name of tensors, by `id`."""
@@ -198,9 +198,6 @@ def _giving_zeros(take: Take, names: StepNames, ended: list[bool]) -> Run:
     def run(segment: Segment, wanted: list[int]) -> dict[int, torch.Tensor]:
         take(segment, wanted, names, bool(ended))
         fakes = segment.all_fakes()
-        return {
-            number: torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
-            for number, fake in ((number, fakes[number]) for number in wanted)
-        }
+        return {number: zeros_like(fakes[number]) for number in wanted}
 
     return run

@@ -108,6 +108,11 @@ def fake_of(mode: FakeTensorMode, value: Any) -> Any:
     return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
 
 
+def zeros_like(fake: torch.Tensor) -> torch.Tensor:
+    """Return a real tensor like a fake one."""
+    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
+
+
 def lift_constants(module: fx.GraphModule, after: int) -> list[Held]:
     """Turn the tensors that the graph holds as attributes into placeholders, `after` as many others."""
     graph = module.graph

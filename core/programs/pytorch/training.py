@@ -74,7 +74,14 @@ def training_step(
     held += [Held(f"b_{key}", "buffer", buffer, key) for key, buffer in buffers.items()]
     labels = argument_names(model.forward, args, kwargs)
     held += [Held(f"input_{number}", "input", leaves[at].detach(), labels[at]) for number, at in enumerate(places)]
-    held += _optimizer_state(update.optimizer, {key: parameters[key] for key in trained})
+    if update.optimizer != "sgd":  # the state of a fresh Adam: two averages per parameter, then the number of steps
+        held += [
+            Held(f"{kind}_{key}", "state", torch.zeros_like(parameters[key].detach()), f"{key}.{kind}")
+            for key in trained
+            for kind in ("exp_avg", "exp_avg_sq")
+        ]
+        steps = torch.zeros((), device=parameters[trained[0]].device)
+        held.append(Held("step", "state", steps, STEP_COUNT))
     about_loss: list[str] = []
 
     def step(*tensors: torch.Tensor) -> torch.Tensor:
@@ -121,19 +128,6 @@ def _loss(outputs: Any, where: str) -> tuple[torch.Tensor, str]:
     first, *others = [leaf.mean() for leaf in floats if leaf.requires_grad]
     about = f"the sum of the means of {len(others) + 1} outputs" if others else "the mean of the model's output"
     return sum(others, start=first), about
-
-
-def _optimizer_state(optimizer: str, trained: Mapping[str, torch.Tensor]) -> list[Held]:
-    """Return the state of a fresh optimizer: for Adam two averages per parameter, then the number of steps."""
-    if optimizer == "sgd":
-        return []
-    averages = [
-        Held(f"{kind}_{key}", "state", torch.zeros_like(parameter.detach()), f"{key}.{kind}")
-        for key, parameter in trained.items()
-        for kind in ("exp_avg", "exp_avg_sq")
-    ]
-    steps = torch.zeros((), device=next(iter(trained.values())).device)
-    return [*averages, Held("step", "state", steps, STEP_COUNT)]
 
 
 def _update(

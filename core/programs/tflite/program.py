@@ -135,7 +135,13 @@ def parse_program(data: bytes, path: str) -> TfliteProgram:
             raise FormatError(f"{path}: buffer {number} stands behind the FlatBuffer, as in files above 2 GiB")
         buffers.append(table.span(0, 1, f"data of buffer {number}")[1])
     metadata = {entry.text(0): entry.number(1, "<I") for entry in model.tables(6, "metadata entry")}
-    codes = [_operator_code(table) for table in model.tables(1, "operator code")]
+    codes = []
+    for table in model.tables(1, "operator code"):
+        code = max(table.number(3, "<i"), table.number(0, "<b"))
+        if code == tflite.BuiltinOperator.CUSTOM:
+            codes.append((table.text(1) or "CUSTOM", True))
+        else:
+            codes.append((_KINDS.get(code, f"BUILTIN_{code}"), code not in _KINDS))
     reader = _Reader(path, tuple(codes), tuple(buffers), _COMPRESSION in metadata)
     subgraphs = tuple(reader.subgraph(table) for table in model.tables(2, "subgraph"))
     if not subgraphs:
@@ -145,14 +151,6 @@ def parse_program(data: bytes, path: str) -> TfliteProgram:
     for number in range(len(subgraphs)):
         _check_calls(path, subgraphs, number)
     return TfliteProgram(path, data, subgraphs, _offline_plan(path, model, metadata, subgraphs))
-
-
-def _operator_code(table: Table) -> tuple[str, bool]:
-    """Return the name of an operator code, and whether it is a custom one."""
-    code = max(table.number(3, "<i"), table.number(0, "<b"))
-    if code == tflite.BuiltinOperator.CUSTOM:
-        return table.text(1) or "CUSTOM", True
-    return _KINDS.get(code, f"BUILTIN_{code}"), code not in _KINDS
 
 
 @dataclass
@@ -173,7 +171,10 @@ class _Reader:
             *(self._tensors_of(table, field, len(tensors), 0) for field in (1, 2)),
         )
         self._check_order(subgraph, table.what)
-        return _without_handles(subgraph)
+        # Handles of resources take nothing: the runtime keeps them with the operator.
+        handles = {n for operator in subgraph.operators if operator.kind == "VAR_HANDLE" for n in operator.outputs}
+        tensors = tuple(replace(tensor, bytes=0) if n in handles else tensor for n, tensor in enumerate(tensors))
+        return replace(subgraph, tensors=tensors)
 
     def _tensor(self, table: Table) -> Tensor:
         name = table.text(3)
@@ -239,13 +240,6 @@ class _Reader:
                         "which is there already"
                     )
                 written.add(tensor)
-
-
-def _without_handles(subgraph: Subgraph) -> Subgraph:
-    """Return a subgraph in which handles of resources take nothing: the runtime keeps them with the operator."""
-    handles = {n for operator in subgraph.operators if operator.kind == "VAR_HANDLE" for n in operator.outputs}
-    tensors = (replace(tensor, bytes=0) if n in handles else tensor for n, tensor in enumerate(subgraph.tensors))
-    return replace(subgraph, tensors=tuple(tensors)) if handles else subgraph
 
 
 def _check_calls(path: str, subgraphs: tuple[Subgraph, ...], start: int) -> None:

@@ -23,10 +23,7 @@ WORKSPACE = -1
 
 
 def place_schedule(
-    problem: Problem,
-    schedule: Schedule,
-    alignment: int = DEFAULT_ALIGNMENT,
-    time_limit: float = DEFAULT_SECONDS,
+    problem: Problem, schedule: Schedule, alignment: int = DEFAULT_ALIGNMENT, time_limit: float = DEFAULT_SECONDS
 ) -> Addresses:
     """Give every tensor, copy and workspace of a schedule an offset in the arena of its device."""
     placer = Placer(problem, schedule, alignment)

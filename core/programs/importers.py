@@ -113,9 +113,7 @@ IMPORTERS = {
         "a TFLite model", f"{_PACKAGE}.tflite.runtime:TfliteRuntime", _ROOFLINE, suffix=".tflite", repeats_ops=True
     ),
     "execution-trace": Importer(
-        "an execution trace of PyTorch",
-        f"{_PACKAGE}.traces.importer:read",
-        frozenset(("flops", "memory_bandwidth")),
+        "an execution trace of PyTorch", f"{_PACKAGE}.traces.importer:read", frozenset(("flops", "memory_bandwidth"))
     ),
     "inductor": Importer("a buffer graph of Inductor", f"{_PACKAGE}.graphs.inductor:read", frozenset(("graph",))),
     "dot": Importer("a DOT graph", f"{_PACKAGE}.graphs.dot:read", frozenset(("default_size",))),

@@ -192,10 +192,7 @@ PEAK_REPEATS = 2
 
 
 def run_order(
-    path: str,
-    shapes: Mapping[str, Size],
-    order: Sequence[str] | None,
-    observed: Mapping[str, Any] | None = None,
+    path: str, shapes: Mapping[str, Size], order: Sequence[str] | None, observed: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Run the program in a file on random inputs: with a profile, to warm up, for time, and for memory.
 

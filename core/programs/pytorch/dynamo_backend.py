@@ -42,11 +42,7 @@ log = logging.getLogger("schedopt.torch_compile")
 
 
 def backend(
-    module: fx.GraphModule,
-    inputs: Sequence[Any],
-    *,
-    mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
+    module: fx.GraphModule, inputs: Sequence[Any], *, mode: str | None = None, options: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
     """Compile a graph of TorchDynamo; what `torch.compile(model, backend="schedopt")` calls.
 

@@ -77,7 +77,8 @@ def with_sources(function: Callable[..., Any], modules: Mapping[str, nn.Module])
 
         def create_recorded(*args: Any, **kwargs: Any) -> fx.Node:
             node: fx.Node = create_node(*args, **kwargs)
-            recorder.record(node)
+            if node.op == "call_function":
+                recorder.note(node.meta, sys._getframe(1))
             return node
 
         tracer.create_node = create_recorded
@@ -127,11 +128,6 @@ class SourceRecorder:
         self.makers: list[Source] = []
         self.exported: dict[tuple[CodeType, int], _Exported | None] = {}
         self.named: dict[Any, dict[str, fx.Node]] = {}
-
-    def record(self, node: fx.Node) -> None:
-        """Note where a new node comes from; it is made while its call runs."""
-        if node.op == "call_function":
-            self.note(node.meta, sys._getframe(2))
 
     def note(self, meta: dict[str, Any], frame: FrameType) -> None:
         """Note where what is called in a frame comes from."""

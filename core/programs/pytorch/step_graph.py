@@ -16,7 +16,7 @@ from ...base.errors import ProgramError
 from .calls import argument_names
 from .python_state import PythonState
 from .recorded import WITHOUT_EFFECT, RecordedOp, Result, Segment, Tree
-from .recorder import Recorder, Run
+from .recorder import Recorder
 from .torch_internals import SCALER_STEP, pytree
 from .tracing import foreign_code, silent, zeros_like
 
@@ -138,14 +138,20 @@ def rehearse(
     """
     state = PythonState(function)
     changes: list[Callable[[], Any]] = []
+
+    def run(segment: Segment, wanted: list[int]) -> dict[int, torch.Tensor]:
+        take(segment, wanted, names, ended)
+        fakes = segment.all_fakes()
+        return {number: zeros_like(fakes[number]) for number in wanted}
+
     try:
         for _ in range(2):
-            ended: list[bool] = []
+            ended = False
             names = StepNames(function, args, kwargs, state.parameters().values())
-            recorder = Recorder(tree, _giving_zeros(take, names, ended), changes, state.paths())
+            recorder = Recorder(tree, run, changes, state.paths())
             with foreign_code(where, what), silent(), torch.enable_grad(), recorder.recording():
                 returned = function(*args, **kwargs)  # what the caller will hold has to be there
-            ended.append(True)
+            ended = True
             recorder.flush()
             recorder.settle(returned)
             del returned
@@ -192,12 +198,3 @@ def _finite_gradients() -> Iterator[None]:
         yield
     finally:
         setattr(GradScaler, SCALER_STEP, before)
-
-
-def _giving_zeros(take: Take, names: StepNames, ended: list[bool]) -> Run:
-    def run(segment: Segment, wanted: list[int]) -> dict[int, torch.Tensor]:
-        take(segment, wanted, names, bool(ended))
-        fakes = segment.all_fakes()
-        return {number: zeros_like(fakes[number]) for number in wanted}
-
-    return run

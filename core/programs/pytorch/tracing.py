@@ -67,10 +67,7 @@ def check_flat(graph: fx.Graph, where: str) -> None:
 
 
 def trace(
-    function: Callable[..., Any],
-    arguments: Sequence[Any],
-    where: str,
-    modules: Mapping[str, nn.Module] | None = None,
+    function: Callable[..., Any], arguments: Sequence[Any], where: str, modules: Mapping[str, nn.Module] | None = None
 ) -> tuple[fx.GraphModule, list[Any]]:
     """Run `function` on fakes of the arguments and return the ATen calls it makes, and the fakes.
 

@@ -98,11 +98,7 @@ def training_step(
             _update(update, [values[key] for key in trained], gradients, list(remaining))
         return loss.detach()
 
-    with (
-        foreign_code(where, "the training step cannot be traced"),
-        silent(),
-        known_outputs(model, where, every=False),
-    ):
+    with foreign_code(where, "the training step cannot be traced"), silent(), known_outputs(model, where, every=False):
         module, _ = trace(step, [value.tensor for value in held], where, dict(model.named_modules()))
     kept = []
     for node, value in zip(list(module.graph.find_nodes(op="placeholder")), held, strict=True):

@@ -82,7 +82,6 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-_PACKAGE = "schedopt.core.programs"
 _ROOFLINE = frozenset(("costs", "flops", "memory_bandwidth"))
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _LOOKED_AT = 65536
@@ -102,24 +101,14 @@ class Importer:
 
 IMPORTERS = {
     "pytorch": Importer(
-        "a PyTorch model",
-        f"{_PACKAGE}.pytorch.runtime:TorchRuntime",
-        _ROOFLINE | {"training", "shapes", "device"},
-        suffix=".pt2",
-        repeats_ops=True,
+        "a PyTorch model", "pytorch.runtime:TorchRuntime", _ROOFLINE | {"training", "shapes", "device"}, ".pt2", True
     ),
-    "onnx": Importer("an ONNX model", f"{_PACKAGE}.onnx.runtime:OnnxRuntime", _ROOFLINE | {"shapes"}, suffix=".onnx"),
-    "tflite": Importer(
-        "a TFLite model", f"{_PACKAGE}.tflite.runtime:TfliteRuntime", _ROOFLINE, suffix=".tflite", repeats_ops=True
-    ),
-    "execution-trace": Importer(
-        "an execution trace of PyTorch", f"{_PACKAGE}.traces.importer:read", frozenset(("flops", "memory_bandwidth"))
-    ),
-    "inductor": Importer("a buffer graph of Inductor", f"{_PACKAGE}.graphs.inductor:read", frozenset(("graph",))),
-    "dot": Importer("a DOT graph", f"{_PACKAGE}.graphs.dot:read", frozenset(("default_size",))),
-    "node-link": Importer(
-        "a node-link JSON graph", f"{_PACKAGE}.graphs.attributed_graph:read", frozenset({"default_size"})
-    ),
+    "onnx": Importer("an ONNX model", "onnx.runtime:OnnxRuntime", _ROOFLINE | {"shapes"}, ".onnx"),
+    "tflite": Importer("a TFLite model", "tflite.runtime:TfliteRuntime", _ROOFLINE, ".tflite", True),
+    "execution-trace": Importer("an execution trace of PyTorch", "traces.importer:read", _ROOFLINE - {"costs"}),
+    "inductor": Importer("a buffer graph of Inductor", "graphs.inductor:read", frozenset({"graph"})),
+    "dot": Importer("a DOT graph", "graphs.dot:read", frozenset({"default_size"})),
+    "node-link": Importer("a node-link JSON graph", "graphs.attributed_graph:read", frozenset({"default_size"})),
 }
 _FLAGS = {"shapes": "--shape"}
 _BY_SUFFIX = {".onnx": "onnx", ".tflite": "tflite", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}
@@ -138,9 +127,9 @@ def read_model(model: str, options: ImportOptions, note: Callable[[str], None]) 
 
 
 def load(entry: str) -> Any:
-    """Import what is named as `module:function` or `module:class`."""
+    """Import what is named as `module:function` or `module:class` of `core.programs`."""
     module, _, function = entry.partition(":")
-    return getattr(import_module(module), function)
+    return getattr(import_module(f"schedopt.core.programs.{module}"), function)
 
 
 def check_options(model: str, options: ImportOptions) -> None:

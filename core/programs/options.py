@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..base.options import fixed, option
+from ..base.errors import UsageError
+from ..base.options import fixed, option, spelled
 from ..search.options import Budget, ProblemOptions, Share, read_limit
 
 Size: TypeAlias = int | Sequence[int]
@@ -63,3 +64,20 @@ def size_text(given: Size) -> str:
     if isinstance(given, range):
         return f"{given.start}..{given.stop - 1}"
     return str(given) if isinstance(given, int) else "x".join(map(str, given))
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A machine as two rates (Williams, Waterman and Patterson, "Roofline", CACM 2009)."""
+
+    flops: float = DEFAULT_FLOPS  # per second
+    memory_bandwidth: float = DEFAULT_MEMORY_BANDWIDTH  # bytes per second
+
+    def __post_init__(self) -> None:
+        for what, rate in ((spelled("flops"), self.flops), (spelled("memory_bandwidth"), self.memory_bandwidth)):
+            if not rate > 0:
+                raise UsageError(f"{what} must be more than 0, not {rate:g}")
+
+    def microseconds(self, flops: float, moved: float) -> float:
+        """Return the time of an op that does `flops` FLOPs and reads and writes `moved` bytes."""
+        return 1e6 * max(flops / self.flops, moved / self.memory_bandwidth)

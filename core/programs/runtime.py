@@ -24,8 +24,7 @@ from ..problem.schedule import Schedule
 from .fresh_process import ask
 from .importers import IMPORTERS, Importer, check_options, kind_by_name, load
 from .measurement import PROGRAM_ORDER, Measurement, OnRun, measurement, run_rounds
-from .options import ImportOptions
-from .roofline import Roofline
+from .options import ImportOptions, Roofline
 
 
 def problem_of(graph: CostGraph, order: Sequence[int]) -> Problem:

@@ -16,7 +16,7 @@ from ...base.units import format_bytes
 from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
-from ..roofline import Roofline
+from ..options import Roofline
 from .nodes import OFFICIAL_DOMAINS, functions_of, is_view, node_tensors, reads
 from .program import OnnxProgram
 from .shapes import ValueType, bytes_of

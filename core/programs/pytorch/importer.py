@@ -22,7 +22,7 @@ from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..accesses import StorageAccesses
-from ..roofline import Roofline
+from ..options import Roofline
 from .calls import given, is_random, tensors_in
 from .calls import written as written_by
 from .program import TorchProgram

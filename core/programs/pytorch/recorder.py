@@ -60,14 +60,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the ops of one call of a step.
 
     `tree` holds earlier records; `run` returns the values of a segment's tensors by number; `undo` takes functions that
-    restore each tensor changed at once, or is None.
+    restore each tensor changed at once.
     """
 
     def __init__(
         self,
         tree: Tree,
         run: Run,
-        undo: list[Callable[[], Any]] | None = None,
+        undo: list[Callable[[], Any]],
         modules: Mapping[str, torch.nn.Module] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -169,7 +169,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self.failed:
             self.flush()
         else:
-            for undo in reversed(self.undo or []):
+            for undo in reversed(self.undo):
                 undo()
         self.settle(None)
 
@@ -209,7 +209,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in tensors:
             if isinstance(tensor, Deferred):
                 tensor.value = values[id(tensor)]
-        if sort.writes and self.undo is not None:
+        if sort.writes:
             self.undo += [_restoring(value) for value in values.values() if value is not None]
         real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, lambda leaf: values[id(leaf)], (args, kwargs))
         result = func(*real_args, **real_kwargs)

@@ -11,7 +11,7 @@ from ...base.units import format_bytes
 from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
-from ..roofline import Roofline
+from ..options import Roofline
 from .costs import NO_COSTS, Costs
 from .planner import aligned, called_head, head_of
 from .program import Operator, Subgraph, TfliteProgram

@@ -26,9 +26,8 @@ from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..accesses import StorageAccesses
-from ..options import ImportOptions
+from ..options import ImportOptions, Roofline
 from ..pytorch.torch_internals import has_kernel, has_kernel_for
-from ..roofline import Roofline
 from .nodes import Tensor, TraceNode, read_roots, tensors_in
 
 _PHASES = {"autograd::engine::evaluate_function": "backward", "Optimizer.step": "update"}

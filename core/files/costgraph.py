@@ -178,14 +178,10 @@ def _parse_text(text: str, where: str) -> Any:
     try:
         return text_format.Parse(text, CostGraphDef())
     except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"{where}: not a CostGraphDef text file, or truncated: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    """Return what protobuf's text parser says, without the source line that it quotes."""
-    text = str(error).replace('"schedopt.', '"').splitlines()[0]
-    text = re.sub(r"\d{50,}", lambda number: f"a number of {len(number[0]):,} digits", text)
-    return re.sub(r"^(\d+):(\d+) : (?:'.*': )?", r"line \1, column \2: ", text)
+        said = str(error).replace('"schedopt.', '"').splitlines()[0]
+        said = re.sub(r"\d{50,}", lambda number: f"a number of {len(number[0]):,} digits", said)
+        said = re.sub(r"^(\d+):(\d+) : (?:'.*': )?", r"line \1, column \2: ", said)  # without the line that it quotes
+        raise FormatError(f"{where}: not a CostGraphDef text file, or truncated: {said}") from error
 
 
 def _parse_binary(data: bytes, where: str) -> Any:

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arrays import INT64_MAX, BoolArray, FloatArray, frozen
+from ..base.arrays import INT64_MAX, FloatArray, frozen
 from ..base.errors import GraphError, UsageError
 from ..graph.annotations import NO_ANNOTATIONS, Annotations, Resident
 from ..graph.graph import CostGraph
@@ -85,7 +85,11 @@ def with_remarks(graph: CostGraph, texts: Sequence[str], where: str, note: Calla
         document = _document(texts, graph)
         runtimes = _runtimes(document, graph, where, note)
         annotations = _annotations(document, graph, where, note)
-        once = _once(document, graph)
+        places = _listed(document.get("once", []), None, int)
+        if places and not 0 <= min(places) <= max(places) < graph.num_ops:
+            raise ValueError(places)
+        once = np.zeros(graph.num_ops, bool)
+        once[places] = True
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, GraphError) as error:
         reason = str(error) if isinstance(error, _UntrueError) else "they are damaged"
         note(
@@ -95,7 +99,7 @@ def with_remarks(graph: CostGraph, texts: Sequence[str], where: str, note: Calla
             return graph
         note(f"{where}: which ops may not run twice is not known any more, so that none may")
         return replace(graph, runs_once=frozen(np.ones(graph.num_ops), np.bool_))
-    return replace(graph, runtime=runtimes, annotations=annotations, runs_once=once)
+    return replace(graph, runtime=runtimes, annotations=annotations, runs_once=frozen(once, np.bool_))
 
 
 def with_devices(graph: CostGraph, devices: Mapping[int, str]) -> CostGraph:
@@ -140,16 +144,6 @@ def _runtimes(document: dict[str, Any], graph: CostGraph, where: str, note: Call
         )
         exact[changed] = graph.runtime[changed]
     return frozen(exact, np.float64)
-
-
-def _once(document: dict[str, Any], graph: CostGraph) -> BoolArray:
-    """Return which ops may not run twice, shape `(ops,)`."""
-    once = np.zeros(graph.num_ops, bool)
-    places = _listed(document.get("once", []), None, int)
-    if places and not 0 <= min(places) <= max(places) < graph.num_ops:
-        raise ValueError(places)
-    once[places] = True
-    return frozen(once, np.bool_)
 
 
 def _annotations(document: dict[str, Any], graph: CostGraph, where: str, note: Callable[[str], None]) -> Annotations:

@@ -36,7 +36,11 @@ def not_yaml(path: str | Path, error: Exception) -> FormatError:
 
 def parse_yaml(text: str) -> Any:
     """Return what a text holds."""
-    _check_depth(text)
+    depth = 0
+    for bracket in re.findall(r"[\[\]{}]", text):  # of which the parser takes seconds to say that they are too deep
+        depth += 1 if bracket in "[{" else -1
+        if depth > _DEEPEST:
+            raise ValueError(f"brackets are nested more than {_DEEPEST} deep")
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
@@ -61,15 +65,6 @@ def _check_keys(node: yaml.Node | None, seen: set[int]) -> None:
                 raise yaml.MarkedYAMLError(problem=f"'{key.value}' is there twice", problem_mark=key.start_mark)
             keys.add((key.tag, key.value))
         _check_keys(value, seen)
-
-
-def _check_depth(text: str) -> None:
-    """Refuse brackets in brackets, of which the parser takes seconds to say that they are too deep."""
-    depth = 0
-    for bracket in re.findall(r"[\[\]{}]", text):
-        depth += 1 if bracket in "[{" else -1
-        if depth > _DEEPEST:
-            raise ValueError(f"brackets are nested more than {_DEEPEST} deep")
 
 
 class _Loader(yaml.SafeLoader):

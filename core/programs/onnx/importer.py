@@ -162,7 +162,9 @@ _LIBRARY = re.compile(r"[/\\](torch|onnx|onnxscript)[/\\]")
 def annotations_of(program: OnnxProgram) -> Annotations:
     """Return the modules and lines of a program's nodes, and its residents; all of its phases are `forward`."""
     modules = tuple(map(_module, program.nodes))
-    lines = tuple(map(_line, program.nodes))
+    stacks = (_STACK_LINE.findall(_metadata(node, _STACK)) for node in program.nodes)
+    users = ([f"{PurePath(file).name}:{at}" for file, at in frames if not _LIBRARY.search(file)] for frames in stacks)
+    lines = tuple(found[-1] if found else "" for found in users)  # the innermost that is not PyTorch's
     phases = ("forward",) * len(program.nodes)
     return Annotations(modules if any(modules) else (), lines if any(lines) else (), phases, residents_of(program))
 
@@ -224,13 +226,6 @@ def _module(node: NodeProto) -> str:
             path.pop()
         path.append(scope)
     return ".".join(path)
-
-
-def _line(node: NodeProto) -> str:
-    """Return the innermost line that is not PyTorch's."""
-    frames = _STACK_LINE.findall(_metadata(node, _STACK))
-    users = [f"{PurePath(file).name}:{number}" for file, number in frames if not _LIBRARY.search(file)]
-    return users[-1] if users else ""
 
 
 def _metadata(node: NodeProto, key: str) -> str:

@@ -142,7 +142,12 @@ def _evaluate(
     given = {}
     for source in reads(node):
         if node.op_type in ("Shape", "Size") and source in types and _is_known(types[source]):
-            given[source] = _of_shape(path, source, _value_type(types[source]).shape)
+            shape = _value_type(types[source]).shape
+            try:
+                given[source] = np.broadcast_to(np.float32(0), shape)  # zeros, which take no memory
+            except ValueError:
+                text = f"{path}: '{source}' has more elements than a tensor can have: {list(shape)}"
+                raise FormatError(text) from None
         elif node.op_type in SHAPE_ARITHMETIC and source in values:
             given[source] = values[source]
         else:
@@ -158,14 +163,6 @@ def _evaluate(
         raise ProgramError(f"{path}: the constant '{name}' ({node.op_type}) cannot be computed: {error}") from None
     values[name] = np.asarray(next(iter(results)))
     return True
-
-
-def _of_shape(path: str, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return zeros of a shape, which take no memory."""
-    try:
-        return np.broadcast_to(np.float32(0), shape)
-    except ValueError:
-        raise FormatError(f"{path}: '{name}' has more elements than a tensor can have: {list(shape)}") from None
 
 
 def _grows_large(node: NodeProto, given: Mapping[str, NDArray[Any]]) -> bool:

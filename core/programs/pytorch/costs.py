@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -94,7 +95,7 @@ def measured_costs(
     The first run is traced for memory, the others are timed; nothing is kept from one run to the next.
     """
     refuse_without_data(program.name, program.arguments)
-    traced = (_CudaStatistics if device == "cuda" else _Spans)(program, device)
+    traced = _Traced(program, device)
     timed = _Timed(program, device) if timed_runs else traced
     for replay in (traced, *[timed] * timed_runs):
         replay.run(program.arguments, program.training != "none")
@@ -106,6 +107,7 @@ class _Timed(Replay):
 
     def __init__(self, program: TorchProgram, device: str) -> None:
         super().__init__(program.name, program.module)
+        self.device = device
         self.wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
         self.microseconds: defaultdict[str, list[float]] = defaultdict(list)
         self.workspace: dict[str, int] = {}
@@ -120,11 +122,13 @@ class _Timed(Replay):
         return result
 
 
-class _Spans(_Timed):
-    """Keeps the workspace of each op by the profiler's trace of the CPU allocator, by node name."""
+class _Traced(_Timed):
+    """Keeps the workspace of each op, too: by the trace of the CPU allocator, or the CUDA allocator's statistics."""
 
     def run(self, arguments: Sequence[Any], grad: bool) -> Any:
-        """Run under the profiler."""
+        """Run, on the CPU under the profiler."""
+        if self.device == "cuda":
+            return super().run(arguments, grad)
         with trace_cpu_allocator() as trace:
             results = super().run(arguments, grad)
         for name in self.microseconds:
@@ -133,16 +137,11 @@ class _Spans(_Timed):
         return results
 
     def call_op(self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the op of a node within a span of its name."""
-        with torch.profiler.record_function(node.name):
-            return super().call_op(node, args, kwargs)
-
-
-class _CudaStatistics(_Timed):
-    """Keeps the workspace of each op by the CUDA allocator's statistics, by node name."""
-
-    def call_op(self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the op of a node between two readings of the allocator."""
-        result, peak, rest = cuda_peak_and_rest(lambda: super(_CudaStatistics, self).call_op(node, args, kwargs))
+        """Run the op of a node within a span of its name, or between two readings of the allocator."""
+        run = partial(super().call_op, node, args, kwargs)
+        if self.device != "cuda":
+            with torch.profiler.record_function(node.name):
+                return run()
+        result, peak, rest = cuda_peak_and_rest(run)
         self.workspace[node.name] = peak - rest
         return result

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Sequence
 from typing import Any
 
 from ....version import VERSION
@@ -117,31 +116,27 @@ class _Kernels:
         return [by_name[name] for name in names if name in by_name], int(search.lower_bound)
 
     def _graph(self) -> CostGraph:
-        buffers = [
-            _described(each, each.mpi_buffer.size_free, True, self.outputs, ()) for each in self.freeable.values()
+        found: list[tuple[Any, int, list[str] | None]] = [
+            (b, b.mpi_buffer.size_free, None) for b in self.freeable.values()
         ]
         after = {}
         for node in self.stock:
             reads = [buffer.get_name() for buffer in node.mpi_node.pred_buffers]
             after[node.get_name()] = [earlier.get_name() for earlier in node.mpi_node.pred_nodes]
-            for made in node.get_outputs():
-                buffers.append(_described(made, made.mpi_buffer.size_alloc, False, self.outputs, reads))
+            found += [(made, made.mpi_buffer.size_alloc, reads) for made in node.get_outputs()]
+        buffers = [
+            {
+                "name": buffer.get_name(),
+                "size_alloc": int(allocated),
+                "size_free": int(buffer.mpi_buffer.size_free),
+                "is_input": needed is None,
+                "is_output": buffer.get_name() in self.outputs,
+                "deps": needed or [],
+            }
+            for buffer, allocated, needed in found
+        ]
         nodes = [{"name": node.get_name(), "buffer_names": list(node.get_buffer_names())} for node in self.stock]
         return buffer_graph({"nodes": nodes, "buffers": buffers}, self.name, self.name, after)
-
-
-def _described(
-    buffer: Any, allocated: int, is_input: bool, outputs: Collection[str], reads: Sequence[str]
-) -> dict[str, Any]:
-    """Return a buffer as `buffer_graph` reads it."""
-    return {
-        "name": buffer.get_name(),
-        "size_alloc": int(allocated),
-        "size_free": int(buffer.mpi_buffer.size_free),
-        "is_input": is_input,
-        "is_output": buffer.get_name() in outputs,
-        "deps": list(reads),
-    }
 
 
 class Installation:

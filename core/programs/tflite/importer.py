@@ -86,7 +86,7 @@ def graph_of(program: TfliteProgram, costs: Costs = NO_COSTS, roofline: Roofline
             outputs=[aligned(main.tensors[tensor].bytes) for tensor in operator.outputs],
             aliases=[view] * len(operator.outputs),
             is_final=[tensor in main.outputs for tensor in operator.outputs],
-            runtime=_microseconds(program, at, costs, roofline),
+            runtime=costs.microseconds.get(at, _roofline_time(main, operator, roofline)),
             # of scratch buffers, and of the subgraphs that it runs
             workspace=max((called_head(program, costs.scratch, number) for number in operator.calls), default=0)
             + sum(aligned(size) for size in costs.scratch.get((0, at), ())),
@@ -150,11 +150,8 @@ def _touched(program: TfliteProgram, operator: Operator) -> list[str]:
     return [*touched, *(name for name, is_changed in changes.items() if is_changed)]
 
 
-def _microseconds(program: TfliteProgram, at: int, costs: Costs, roofline: Roofline) -> float:
-    """Return the time of an operator, as measured or by the roofline."""
-    if at in costs.microseconds:
-        return costs.microseconds[at]
-    main, operator = program.main, program.main.operators[at]
+def _roofline_time(main: Subgraph, operator: Operator, roofline: Roofline) -> float:
+    """Return the time of an operator by the roofline."""
     moved = sum(main.tensors[tensor].bytes for tensor in dict.fromkeys((*operator.reads, *operator.outputs)))
     return roofline.microseconds(operator_flops(main, operator), moved)
 

@@ -37,9 +37,9 @@ class JsonLines:
 
     def _read(self, number: int, line: bytes) -> None:
         try:
-            record = parse_json(line, lambda what: self.refuse(number))
+            record = parse_json(line, str)
             key = record.pop("key")
-        except (KeyError, TypeError, AttributeError):
+        except (FormatError, KeyError, TypeError, AttributeError):
             self.refuse(number)
         if not isinstance(key, str):
             self.refuse(number)

@@ -11,7 +11,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ..base.errors import FormatError, UsageError
 from ..base.units import format_bytes, parse_bytes
@@ -89,27 +89,24 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Return what a JSON file holds, plain or gzip."""
-
-    def refuse(what: str) -> NoReturn:
-        raise FormatError(f"{path}: {what}")
-
-    return parse_json(read_text(path), refuse)
+    return parse_json(read_text(path), lambda what: f"{path}: {what}")
 
 
 def parse_json(
-    text: str | bytes, refuse: Callable[[str], NoReturn], pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
+    text: str | bytes, tell: Callable[[str], str], pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
 ) -> Any:
-    """Return the plain values of a JSON document."""
+    """Return the plain values of a JSON document; `tell` makes the text of an error of what is wrong."""
     try:
         return json.loads(text, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:
         is_cut = error.pos >= len(error.doc.rstrip()) - 1 or error.msg.startswith("Unterminated string")
         what = "the JSON is truncated" if is_cut else f"not JSON: {error.msg}"
-        refuse(f"{what} at line {error.lineno}, column {error.colno}")
+        what = f"{what} at line {error.lineno}, column {error.colno}"
     except RecursionError:
-        refuse("the JSON is nested too deeply")
+        what = "the JSON is nested too deeply"
     except ValueError as error:  # letters that are no UTF-8, numbers of thousands of digits
-        refuse(f"not JSON: {str(error).partition(';')[0]}")
+        what = f"not JSON: {str(error).partition(';')[0]}"
+    raise FormatError(tell(what))
 
 
 def shown(value: Any) -> str:

@@ -10,7 +10,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ..addresses.lifetimes import LARGEST_ALIGNMENT
 from ..base.arrays import INT64_MAX, frozen
@@ -218,11 +218,7 @@ def read_schedule(
     is_json = data.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"["))
     if names and (not is_json or set(names) <= set(graph.op_names)):  # names may look like JSON
         return _read_order(names, graph, path, machine)
-
-    def refuse(what: str) -> NoReturn:
-        raise FormatError(f"{path}: not a JSON file, or truncated: {what}")
-
-    document = parse_json(data, refuse, _fields)
+    document = parse_json(data, lambda what: f"{path}: not a JSON file, or truncated: {what}", _fields)
     if not isinstance(document, dict):
         raise FormatError(f"{path}: not a schedule JSON, which is an object")
     return _read_document(document, graph, path, force, machine)

@@ -24,7 +24,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ...base.errors import FormatError
 from ...files.reading import parse_json, read_json, shown
@@ -68,11 +68,8 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
         traced = dict(_traced_graphs(Path(model)))
         name = _chosen(list(traced), model, options.graph)
         where = f"{model}: graph '{name}'"
-
-        def refuse(what: str) -> NoReturn:
-            raise FormatError(f"{where}: the log is truncated or damaged there ({what})")
-
-        document = parse_json("".join(traced[name]), refuse)
+        lines = "".join(traced[name])
+        document = parse_json(lines, lambda what: f"{where}: the log is truncated or damaged there ({what})")
     else:
         name, where = _chosen([Path(model).stem], model, options.graph), model
         document = read_json(model)

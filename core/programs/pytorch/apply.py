@@ -23,7 +23,7 @@ from ...base.errors import UsageError
 from ...graph.graph import CostGraph
 from ..runtime import check_equal
 from .node_order import in_order
-from .program import STEP, TorchProgram
+from .program import STEP, TorchProgram, with_graph
 from .replay import Replay
 from .run import digest, digests
 from .sources import refuse_without_data
@@ -44,17 +44,7 @@ def export_in_order(program: TorchProgram, graph: CostGraph, order: Sequence[int
         replace(spec, arg=replace(spec.arg, name=result.name)) if isinstance(result, fx.Node) else spec
         for spec, result in zip(exported.graph_signature.output_specs, results, strict=True)
     ]
-    return ExportedProgram(
-        root=module,
-        graph=module.graph,
-        graph_signature=replace(exported.graph_signature, output_specs=specs),
-        state_dict=exported.state_dict,
-        range_constraints=exported.range_constraints,
-        module_call_graph=exported.module_call_graph,
-        example_inputs=exported.example_inputs,
-        constants=exported.constants,
-        verifiers=exported.verifiers,
-    )
+    return with_graph(exported, module, replace(exported.graph_signature, output_specs=specs))
 
 
 def _exported_step(program: TorchProgram, module: fx.GraphModule) -> ExportedProgram:

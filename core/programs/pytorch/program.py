@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, OutputKind, TensorArgument
 
 from ...base.errors import ProgramError, UsageError
 from .model_attributes import untouched
@@ -216,17 +216,8 @@ def _forward(
         replace(spec, arg=TensorArgument(value.name) if isinstance(value, fx.Node) else spec.arg)
         for value, spec in zip(returned, signature.output_specs, strict=True)
     ]
-    flat = ExportedProgram(
-        root=module,
-        graph=module.graph,
-        graph_signature=replace(signature, input_specs=inputs, output_specs=outputs),
-        state_dict=exported.state_dict,
-        range_constraints={},
-        module_call_graph=exported.module_call_graph,
-        example_inputs=(args, kwargs),
-        constants=exported.constants,
-        verifiers=exported.verifiers,
-    )
+    flat_signature = replace(signature, input_specs=inputs, output_specs=outputs)
+    flat = with_graph(exported, module, flat_signature, range_constraints={}, example_inputs=(args, kwargs))
     return TorchProgram(
         name=name,
         module=flat.graph_module,
@@ -236,3 +227,12 @@ def _forward(
         results=tuple(_RESULT_ROLES[spec.kind] for spec in signature.output_specs),
         exported=flat,
     )
+
+
+def with_graph(
+    exported: ExportedProgram, module: fx.GraphModule, signature: ExportGraphSignature, **changes: Any
+) -> ExportedProgram:
+    """Return an exported program with another graph."""
+    kept = ("state_dict", "range_constraints", "module_call_graph", "example_inputs", "constants", "verifiers")
+    fields = {name: getattr(exported, name) for name in kept}
+    return ExportedProgram(root=module, graph=module.graph, graph_signature=signature, **{**fields, **changes})

@@ -41,19 +41,13 @@ def put_back(container: Any, kept: Any) -> None:
     """
     if is_as(container, kept):
         return
-    if isinstance(container, OrderedDict):
-        OrderedDict.clear(container)
+    builtin: Any = type(kept)
+    builtin.clear(container)
+    if builtin is OrderedDict:  # whose own `update` sets items by the methods of the class
         for key, value in kept.items():
             OrderedDict.__setitem__(container, key, value)
-    elif isinstance(container, list):
-        list.__setitem__(container, slice(None), kept)
-    elif isinstance(container, deque):
-        deque.clear(container)
-        deque.extend(container, kept)
     else:
-        builtin: Any = dict if isinstance(container, dict) else set
-        builtin.clear(container)
-        builtin.update(container, kept)
+        (builtin.extend if builtin in (list, deque) else builtin.update)(container, kept)
 
 
 _PLAIN: tuple[type, ...] = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType)

@@ -1,4 +1,4 @@
-"""Offsets for lifetimes, so that the arena is as small as it can be made in the time given."""
+"""Offsets for lifetimes in an arena as small as possible: first fit in many orders, and then branch and bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read and write CostGraphDef, the field's own file format: text or binary, plain or gzip, a file or a pipe."""
+"""CostGraphDef, the field's own file format: text or binary, plain or gzip, a file or a pipe; and hashes of graphs."""
 
 from __future__ import annotations
 

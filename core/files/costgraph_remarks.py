@@ -1,4 +1,4 @@
-"""What CostGraphDef has no field for: runtimes that are no whole microseconds, and annotations.
+"""Remarks in a CostGraphDef, for which it has no field: fractions of microseconds, and annotations.
 
 A file holds them as one text among its aggregated costs, an entry `cost { dimension: "schedopt/graph {...}" }` without
 a cost: every tool reads the file, and whatever it takes from the fields of the ops means what it always meant. The

@@ -1,4 +1,4 @@
-"""Machine files: YAML that says devices, links, and what is fixed (`docs/concepts/machines.md`).
+"""Machine files: YAML of devices, links, and what is fixed (`docs/concepts/machines.md`), and CSV files of op times.
 
 The same values are in the `machine` of a schedule file, where a link has one direction and op times are written out.
 """

@@ -1,4 +1,4 @@
-"""Read what anybody may have written: files whole but not endless, gzip that does not explode, JSON as plain values."""
+"""Files that anybody may have written: whole but not endless, gzip that does not explode, JSON as plain values."""
 
 from __future__ import annotations
 

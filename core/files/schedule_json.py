@@ -1,4 +1,4 @@
-"""The schedule file: what `solve --output` writes, and what every command that takes a schedule reads.
+"""Schedule files, with addresses or without: `solve --output` writes them, commands that take a schedule read them.
 
 Its fields are those of `schedule.schema.json` beside this file; docs/concepts/formats.md says what they mean.
 """

@@ -1,4 +1,4 @@
-"""What has to come before what, for ops that share memory: reads after writes, and writes after both."""
+"""Dependencies between ops that share memory: reads after writes, and writes after both."""
 
 from __future__ import annotations
 

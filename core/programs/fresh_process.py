@@ -1,4 +1,4 @@
-"""Ask a module something in a process of its own, so that nothing of this one disturbs what it measures."""
+"""Questions to a process of its own, so that nothing of this one disturbs the measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which importer reads a model: a table, and a look at what the model is.
+"""Importers of models, whoever wrote them: a table, a look at what a model is, and the options that go with it.
 
 An importer is a function `read(model, options, note) -> CostGraph`, or a `Runtime` where such models can be run. It is
 named here as a string and imported when chosen, since PyTorch and ONNX take seconds to load.
@@ -20,67 +20,6 @@ from ..files.reading import read_bytes
 from ..files.schedule_json import read_imported
 from ..graph.graph import CostGraph
 from .options import ImportOptions, size_text
-
-_PROGRAM_OPTIONS: dict[str, tuple[str, type]] = {
-    "training": ("--training", str),
-    "shapes": ("--shape", dict),
-    "device": ("--device", str),
-}
-"""The options that say what program it is: flag and type."""
-
-
-def with_imported(graph: CostGraph, model: str, options: ImportOptions) -> CostGraph:
-    """Return a graph that says what model it is of, and which options are not the default."""
-    imported: dict[str, Any] = {"model": model}
-    for field in dataclasses.fields(ImportOptions):
-        value = getattr(options, field.name)
-        if value != getattr(ImportOptions(), field.name):
-            imported[field.name] = dict(value) if isinstance(value, Mapping) else value
-    return dataclasses.replace(graph, annotations=dataclasses.replace(graph.annotations, imported=imported))
-
-
-def options_for(schedules: Sequence[str], given: Mapping[str, Any], note: Callable[[str], None]) -> ImportOptions:
-    """Return the options with which the graph of schedule files was imported, unless others are given."""
-    taken, said_by = dict(given), dict[str, str]()
-    for path in schedules:
-        stored = read_imported(path)
-        if not stored:
-            continue
-        for name, (flag, kind) in _PROGRAM_OPTIONS.items():
-            default = getattr(ImportOptions(), name)
-            value = _checked(path, name, kind, stored.get(name, default))
-            if name in given:
-                if value != given[name]:
-                    said = f"with {flag} {_text(value)}" if value != default else f"without {flag}"
-                    note(f"{path}: its graph was imported {said}; taken is {flag} {_text(given[name])}, as given")
-            elif name in said_by and taken[name] != value:
-                raise UsageError(
-                    f"{said_by[name]} is of a graph imported with {flag} {_text(taken[name]) or 'none'}, {path} of one "
-                    f"with {flag} {_text(value) or 'none'}; measure them apart, or give {flag}"
-                )
-            else:
-                taken[name] = value
-                said_by[name] = path
-    return ImportOptions(**taken)
-
-
-def _checked(path: str, name: str, kind: type, value: Any) -> Any:
-    """Return the value of an option that a schedule file holds."""
-    is_right = isinstance(value, kind)
-    if name == "shapes" and is_right:
-        value = {key: tuple(size) if isinstance(size, list) else size for key, size in value.items()}
-        sizes = [size for given in value.values() for size in (given if isinstance(given, tuple) else [given])]
-        is_right = all(type(size) is int and size > 0 for size in sizes)
-    if not is_right:
-        raise FormatError(f"{path}: the field 'imported' has '{name}' {value!r}, which is no value of {name}")
-    return value
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return " ".join(f"{name}={size_text(size)}" for name, size in value.items())
-    return str(value)
-
 
 _ROOFLINE = frozenset(("costs", "flops", "memory_bandwidth"))
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -209,6 +148,67 @@ def _kind_of_json(path: Path) -> str:
     if "nodes" in names or "links" in names or "edges" in names:
         return "node-link"
     raise FormatError(f"{path}: JSON, but neither networkx node-link (nodes, edges) nor Inductor's (nodes, buffers)")
+
+
+_PROGRAM_OPTIONS: dict[str, tuple[str, type]] = {
+    "training": ("--training", str),
+    "shapes": ("--shape", dict),
+    "device": ("--device", str),
+}
+"""The options that say what program it is: flag and type."""
+
+
+def with_imported(graph: CostGraph, model: str, options: ImportOptions) -> CostGraph:
+    """Return a graph that says what model it is of, and which options are not the default."""
+    imported: dict[str, Any] = {"model": model}
+    for field in dataclasses.fields(ImportOptions):
+        value = getattr(options, field.name)
+        if value != getattr(ImportOptions(), field.name):
+            imported[field.name] = dict(value) if isinstance(value, Mapping) else value
+    return dataclasses.replace(graph, annotations=dataclasses.replace(graph.annotations, imported=imported))
+
+
+def options_for(schedules: Sequence[str], given: Mapping[str, Any], note: Callable[[str], None]) -> ImportOptions:
+    """Return the options with which the graph of schedule files was imported, unless others are given."""
+    taken, said_by = dict(given), dict[str, str]()
+    for path in schedules:
+        stored = read_imported(path)
+        if not stored:
+            continue
+        for name, (flag, kind) in _PROGRAM_OPTIONS.items():
+            default = getattr(ImportOptions(), name)
+            value = _checked(path, name, kind, stored.get(name, default))
+            if name in given:
+                if value != given[name]:
+                    said = f"with {flag} {_text(value)}" if value != default else f"without {flag}"
+                    note(f"{path}: its graph was imported {said}; taken is {flag} {_text(given[name])}, as given")
+            elif name in said_by and taken[name] != value:
+                raise UsageError(
+                    f"{said_by[name]} is of a graph imported with {flag} {_text(taken[name]) or 'none'}, {path} of one "
+                    f"with {flag} {_text(value) or 'none'}; measure them apart, or give {flag}"
+                )
+            else:
+                taken[name] = value
+                said_by[name] = path
+    return ImportOptions(**taken)
+
+
+def _checked(path: str, name: str, kind: type, value: Any) -> Any:
+    """Return the value of an option that a schedule file holds."""
+    is_right = isinstance(value, kind)
+    if name == "shapes" and is_right:
+        value = {key: tuple(size) if isinstance(size, list) else size for key, size in value.items()}
+        sizes = [size for given in value.values() for size in (given if isinstance(given, tuple) else [given])]
+        is_right = all(type(size) is int and size > 0 for size in sizes)
+    if not is_right:
+        raise FormatError(f"{path}: the field 'imported' has '{name}' {value!r}, which is no value of {name}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={size_text(size)}" for name, size in value.items())
+    return str(value)
 
 
 def is_model(name: str) -> bool:

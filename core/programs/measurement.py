@@ -1,4 +1,4 @@
-"""What a program really took in one order, beside what the cost model says of that order."""
+"""Measurements of a program in one order, next to the cost model, and the time between two orders beyond noise."""
 
 from __future__ import annotations
 

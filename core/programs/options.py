@@ -1,4 +1,4 @@
-"""What is asked of every importer, and of every search for an order of a program."""
+"""Options of every importer and of every search for an order of a program, and the roofline that they set."""
 
 from __future__ import annotations
 

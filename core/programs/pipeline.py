@@ -1,4 +1,4 @@
-"""From a program to the same one in another order: the stages of `apply`, `measure` and `optimize`, each done once."""
+"""Stages of `apply`, `measure` and `optimize`, each done once, and the check of a memory limit."""
 
 from __future__ import annotations
 

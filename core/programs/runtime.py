@@ -1,4 +1,4 @@
-"""Runtimes: programs that run in any order of their ops, and all that their frameworks have in common."""
+"""Runtimes: programs that run in the order of a schedule file, and all that their frameworks have in common."""
 
 from __future__ import annotations
 

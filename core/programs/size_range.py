@@ -1,4 +1,4 @@
-"""One order for a range of sizes: its peak and a bound at every size, and how far it is from the bound at the worst."""
+"""One order for a range of sizes: its peak and a bound at every size, and `optimize` with `--shape batch=1..32`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The high-water mark of the system's allocator: glibc counts the memory it maps, and the most it ever had mapped."""
+"""Time and memory of code by glibc: warm runs, page faults, and the most memory that it ever had mapped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing a graph in the format that a file's name asks for: CostGraphDef, DOT or networkx' node-link JSON."""
+"""Graph files, written in the format that a name asks for: CostGraphDef, DOT or networkx' node-link JSON."""
 
 from __future__ import annotations
 

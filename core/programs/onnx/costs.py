@@ -1,4 +1,4 @@
-"""What each node of an ONNX program takes on this machine: time, and memory beside its results."""
+"""Costs of the nodes of an ONNX program on this machine, and sizes that only a run tells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ONNX model as a computation graph, with the memory that ONNX Runtime's CPU provider gives it."""
+"""ONNX models as computation graphs, with the memory of ONNX Runtime's CPU provider, modules and lines."""
 
 from __future__ import annotations
 

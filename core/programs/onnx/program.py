@@ -1,4 +1,4 @@
-"""What an ONNX program is here: the nodes of a file that run, in its order, and what type every value has."""
+"""ONNX programs: the nodes of a file that run, in its order, and the type of every value."""
 
 from __future__ import annotations
 

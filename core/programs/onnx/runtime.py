@@ -1,4 +1,4 @@
-"""ONNX programs: written as ONNX files, and run by ONNX Runtime with memory counted by glibc's allocator."""
+"""ONNX programs: loaded, written in another order, and run by ONNX Runtime with memory counted by glibc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime, set to run the nodes of a model one after the other in the file's order, and to free what is dead."""
+"""Sessions of ONNX Runtime that run nodes in the file's order and free dead tensors, and a measured run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The type and shape of every value of an ONNX graph: inferred, and evaluated where shapes depend on values."""
+"""Types and shapes of the values of an ONNX graph: given by the user, inferred, or evaluated from values."""
 
 from __future__ import annotations
 

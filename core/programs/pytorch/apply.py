@@ -1,4 +1,4 @@
-"""A PyTorch program in the order of a schedule: as a graph module, or saved as an exported program."""
+"""PyTorch programs in the order of a schedule: as a graph module or an exported program, with equal results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call of an ATen op is given, writes to and draws."""
+"""Calls of ATen ops: their arguments by name, the ones that they write, and draws of random numbers."""
 
 from __future__ import annotations
 

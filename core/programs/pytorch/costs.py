@@ -1,4 +1,4 @@
-"""Costs of a PyTorch program's ops, measured by running it on this machine."""
+"""Costs of a PyTorch program's ops on this machine, by the profiler's events on the CPU and statistics on CUDA."""
 
 from __future__ import annotations
 

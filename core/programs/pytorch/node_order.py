@@ -1,4 +1,4 @@
-"""A graph of ATen calls with its ops in another order."""
+"""Orders of a graph that PyTorch compiles: the method that searches, the graph in another order, and the record."""
 
 from __future__ import annotations
 

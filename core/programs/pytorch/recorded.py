@@ -1,4 +1,4 @@
-"""What a recorded step is made of: tensors whose values are still to come, and the ops that will give them."""
+"""Records of a step: tensors whose values are still to come, the ops that give them, and the segment that waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recording a step: its Python runs as it is, and its ops wait until values are asked for, or the step ends.
+"""Recorder of a step: its Python runs as it is, and its ops wait until values are asked for, or the step ends.
 
 Every call records anew, so that whatever the step's Python decides (a learning rate, a counter, a branch) is what it is
 without recording. Ops that were recorded before are found again in a tree, and no shape is inferred twice.

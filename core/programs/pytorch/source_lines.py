@@ -1,4 +1,4 @@
-"""Where the calls of a traced program come from: the module, the line of the user's code, and the phase.
+"""Sources of the calls of a traced program: the module, the line of the user's code, and the phase.
 
 While a function is traced, each new node looks up the Python stack: the innermost module of the model whose call is on
 it, and the innermost line that is neither PyTorch's nor ours. In the code of an exported graph, its nodes say both.

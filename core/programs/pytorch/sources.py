@@ -1,4 +1,4 @@
-"""Where PyTorch programs come from: exported files, and functions that return a model with its inputs."""
+"""Sources of PyTorch programs: exported files, functions that return a model with its inputs, models without data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step has recorded as one flat graph, and the tensors and numbers that it runs on."""
+"""Graphs of recorded steps: the ops as one flat graph, and the rehearsal that records a step without running it."""
 
 from __future__ import annotations
 

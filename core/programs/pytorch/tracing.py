@@ -1,4 +1,4 @@
-"""Tracing: the ATen calls that a function makes, and errors of a model's own code as one sentence."""
+"""Tracing: the ATen calls that a function makes, known types of outputs, and errors of a model's code as a sentence."""
 
 from __future__ import annotations
 

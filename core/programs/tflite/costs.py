@@ -1,4 +1,4 @@
-"""What a TFLite model takes under TensorFlow Lite for Microcontrollers that its file does not say.
+"""Costs of a TFLite model under TensorFlow Lite for Microcontrollers that its file does not say.
 
 A kernel asks for scratch buffers when the runtime prepares it. How many bytes cannot be read anywhere; but of a file
 with one operator alone the arena's head is what its tensors and its scratch buffers take together.

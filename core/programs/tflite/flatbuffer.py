@@ -1,4 +1,4 @@
-"""Reading a FlatBuffer that nobody vouches for: every offset is checked before it is followed.
+"""FlatBuffers that nobody vouches for: every offset is checked before it is followed.
 
 The generated readers of the `tflite` package follow offsets wherever they lead. Here a field is found by its number in
 the schema, and what lies outside the file, or outside the table that it is a field of, is an error. Offsets lead

@@ -1,4 +1,4 @@
-"""TensorFlow Lite for Microcontrollers in this process, and the arena that it says a model takes."""
+"""TensorFlow Lite for Microcontrollers in this process: the arena that a model takes, and a measured run."""
 
 from __future__ import annotations
 

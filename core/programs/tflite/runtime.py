@@ -1,4 +1,4 @@
-"""TFLite programs: written as TFLite files, and run by TensorFlow Lite for Microcontrollers in one arena."""
+"""TFLite programs: planned in another order, written as TFLite files, and run by TFLM in one arena."""
 
 from __future__ import annotations
 

@@ -49,20 +49,16 @@ def _with_observation(program: OnnxProgram, note: Callable[[str], None]) -> Onnx
     try:
         observed = observe(program)
     except ProgramError as error:
+        reason = str(error).removeprefix(f"{program.path}: ")
         if missing:
             node, name = missing[0]
             label = f"'{node.name}' ({node.op_type})" if node.name else f"({node.op_type})"
             what = f"only a run tells the size of '{name}', which node {label} makes"
-            raise ProgramError(f"{program.path}: {what}, and {_without(program.path, error)}") from None
-        reason = _without(program.path, error)
+            raise ProgramError(f"{program.path}: {what}, and {reason}") from None
         note(f"{program.path}: {reason}; what its opaque nodes take beside their results is not known, and not counted")
         return replace(program, observed={})
     types = {name: ValueType(element, tuple(shape)) for name, (element, shape) in observed["types"].items()}
     return replace(program, observed=observed, types={**program.types, **types})
-
-
-def _without(path: str, error: ProgramError) -> str:
-    return str(error).removeprefix(f"{path}: ")
 
 
 def _say(program: OnnxProgram, note: Callable[[str], None]) -> None:
@@ -164,9 +160,8 @@ class OnnxRuntime(Runtime["ModelProto"]):
         from .session import digests, random_inputs, run_model
 
         program = self.program
-        model = program.model if version is None else version
         try:
-            outputs = run_model(model, Path(program.path).parent, random_inputs(program))
+            outputs = run_model(version or program.model, Path(program.path).parent, random_inputs(program))
         except ProgramError as error:
             raise ProgramError(f"{program.path}: {error}") from None
         names = (f"output '{name}'" for name in program.outputs)
@@ -185,10 +180,9 @@ class OnnxRuntime(Runtime["ModelProto"]):
 
     def reason(self) -> str:
         """Name a node whose random numbers depend on its place."""
-        for node, name in zip(self.program.nodes, self.program.names, strict=True):
-            if name in self.program.random:
-                return f": node '{name}' ({node.op_type}) draws random numbers by its place in the file"
-        return ""
+        nodes = zip(self.program.nodes, self.program.names, strict=True)
+        said = (f"'{name}' ({node.op_type})" for node, name in nodes if name in self.program.random)
+        return next((f": node {label} draws random numbers by its place in the file" for label in said), "")
 
     def remark(self, reports: Mapping[str, Sequence[Mapping[str, Any]]], note: Note) -> None:
         """Name nodes that have no place in the order, as ONNX Runtime runs their definitions."""

@@ -81,10 +81,10 @@ def infer(path: str, skeleton: ModelProto, *, is_strict: bool) -> dict[str, Type
         inferred = _inferred(path, skeleton)
         types: dict[str, TypeProto] = {}
         for value in _values(inferred.graph):  # an input that is an output, too, may be said to be of two types
-            if not _is_known(types.get(value.name, TypeProto())):
+            if not _value_type(types.get(value.name, TypeProto())):
                 types[value.name] = value.type
         nodes = list(graph.node)
-        if all(_is_known(types.get(name, TypeProto())) for node in nodes for name in node.output if name):
+        if all(_value_type(types.get(name, TypeProto())) for node in nodes for name in node.output if name):
             return types
         evaluated = {index for index, node in enumerate(nodes) if _evaluate(path, node, skeleton, types, values)}
         if not evaluated:
@@ -101,7 +101,8 @@ def infer(path: str, skeleton: ModelProto, *, is_strict: bool) -> dict[str, Type
 def _inferred(path: str, model: ModelProto, is_strict: bool = False) -> ModelProto:
     try:
         inferred = onnx.shape_inference.infer_shapes(model, strict_mode=False)
-        is_short = all(_length(value.type) <= LONGEST_LIST for value in _values(inferred.graph))
+        known = filter(None, (_value_type(value.type) for value in _values(inferred.graph)))
+        is_short = all(found.elements <= LONGEST_LIST for found in known if len(found.shape) == 1)
         return onnx.shape_inference.infer_shapes(model, data_prop=is_short, strict_mode=is_strict)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError) as error:
         raise FormatError(f"{path}: shapes cannot be inferred: {one_line(error)}") from None
@@ -117,36 +118,21 @@ def _values(graph: GraphProto) -> Iterator[ValueInfoProto]:
         yield onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
 
 
-def _length(type_: TypeProto) -> int:
-    """Return how many elements a tensor of one dimension has; 0 if it has more dimensions, or some are not known."""
-    return _value_type(type_).elements if _is_known(type_) and len(type_.tensor_type.shape.dim) == 1 else 0
-
-
-def _is_known(type_: TypeProto) -> bool:
-    tensor = type_.tensor_type
-    return (
-        type_.HasField("tensor_type")
-        and is_element(tensor.elem_type)
-        and tensor.HasField("shape")
-        and all(dimension.HasField("dim_value") and dimension.dim_value >= 0 for dimension in tensor.shape.dim)
-    )
-
-
 def _evaluate(
     path: str, node: NodeProto, model: ModelProto, types: Mapping[str, TypeProto], values: dict[str, NDArray[Any]]
 ) -> bool:
     """Add to `values` what a node of shape arithmetic gives, if that is small and all that it needs is there."""
     name = next(iter(node.output), "")
-    if name in types and _is_known(types[name]) and _value_type(types[name]).elements > LARGEST_EVALUATED:
+    known = {value: _value_type(types.get(value, TypeProto())) for value in (name, *reads(node))}
+    if (made := known[name]) and made.elements > LARGEST_EVALUATED:
         return False
     given = {}
     for source in reads(node):
-        if node.op_type in ("Shape", "Size") and source in types and _is_known(types[source]):
-            shape = _value_type(types[source]).shape
+        if node.op_type in ("Shape", "Size") and (read := known[source]):
             try:
-                given[source] = np.broadcast_to(np.float32(0), shape)  # zeros, which take no memory
+                given[source] = np.broadcast_to(np.float32(0), read.shape)  # zeros, which take no memory
             except ValueError:
-                text = f"{path}: '{source}' has more elements than a tensor can have: {list(shape)}"
+                text = f"{path}: '{source}' has more elements than a tensor can have: {list(read.shape)}"
                 raise FormatError(text) from None
         elif node.op_type in SHAPE_ARITHMETIC and source in values:
             given[source] = values[source]
@@ -179,9 +165,13 @@ def _grows_large(node: NodeProto, given: Mapping[str, NDArray[Any]]) -> bool:
     return not elements <= LARGEST_EVALUATED and node.op_type not in ("Shape", "Size")
 
 
-def _value_type(type_: TypeProto) -> ValueType:
+def _value_type(type_: TypeProto) -> ValueType | None:
+    """Return the element type and shape of a tensor; None where they are not known."""
     tensor = type_.tensor_type
-    return ValueType(tensor.elem_type, tuple(dimension.dim_value for dimension in tensor.shape.dim))
+    is_typed = type_.HasField("tensor_type") and is_element(tensor.elem_type) and tensor.HasField("shape")
+    if not (is_typed and all(size.HasField("dim_value") and size.dim_value >= 0 for size in tensor.shape.dim)):
+        return None
+    return ValueType(tensor.elem_type, tuple(size.dim_value for size in tensor.shape.dim))
 
 
 def known_types(
@@ -192,12 +182,12 @@ def known_types(
     observed: Mapping[str, Sequence[Any]],
 ) -> dict[str, ValueType]:
     """Return the type of each value that is known: inferred, or in the file, or seen in a run of the model."""
-    known = {name: _value_type(type_) for name, type_ in types.items() if _is_known(type_)}
+    known = {name: found for name, type_ in types.items() if (found := _value_type(type_))}
     known.update(initializers)
     known.update((name, ValueType(element, tuple(shape))) for name, (element, shape) in observed.items())
     for value in (*graph.value_info, *graph.output):  # what the file says, where ONNX cannot infer it
-        if _is_known(value.type):
-            known.setdefault(value.name, _value_type(value.type))
+        if found := _value_type(value.type):
+            known.setdefault(value.name, found)
     for node, label in zip(graph.node, node_names(graph), strict=True):
         for name in filter(None, node.output):
             what = f"{path}: node '{label}' ({node.op_type})"

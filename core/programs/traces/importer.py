@@ -74,9 +74,8 @@ class _Op:
     phase: str
     inputs: list[tuple[int, int]]
     control: set[int]
-    made: list[_Storage]
-    rewritten: list[tuple[_Storage, int]]
-    """Storages written in place, and the index into `inputs` of each."""
+    outputs: list[tuple[_Storage, int]]
+    """Storages made, and then those written in place, with the index into `inputs` of each."""
     workspace: int
     microseconds: float
     runs_once: bool
@@ -140,12 +139,13 @@ class _Import:
             (storage.writers if at in writes else storage.readers).append(op)
         for port, (storage, _) in enumerate(rewritten, start=len(made)):
             storage.place = (op, port)
-        made_storages = [self._made(tensor, sizes[at], op, port) for port, (at, tensor) in enumerate(made.items())]
+        outputs = [(self._made(tensor, sizes[at], op, port), -1) for port, (at, tensor) in enumerate(made.items())]
         self.handed += not made and not writes
         control -= {producer for producer, _ in inputs}
         microseconds = _roofline_time(node, self.roofline, {**reads, **self.current})
         runs_once = bool(writes or ordered or not is_trusted)
-        self.ops.append(_Op(node, phase, inputs, control, made_storages, rewritten, workspace, microseconds, runs_once))
+        outputs += rewritten
+        self.ops.append(_Op(node, phase, inputs, control, outputs, workspace, microseconds, runs_once))
 
     def _is_number(self, tensor: Tensor) -> bool:
         """Whether an argument is a number of Python that PyTorch made a tensor of: nothing ever made its storage."""
@@ -189,15 +189,14 @@ class _Import:
         builder = GraphBuilder(name, where)
         final = set(map(id, kept))
         for number, op in enumerate(self.ops):
-            outputs = [*op.made, *(storage for storage, _ in op.rewritten)]
             builder.add_op(
                 op.node.name.removeprefix("aten::"),
                 op_id=number,
                 inputs=op.inputs,
                 control=sorted(op.control),
-                outputs=[s.size if s.device == device else 0 for s in outputs],
-                aliases=[-1] * len(op.made) + [at for _, at in op.rewritten],
-                is_final=[id(s) in final and s.place == (number, port) for port, s in enumerate(outputs)],
+                outputs=[s.size if s.device == device else 0 for s, _ in op.outputs],
+                aliases=[alias for _, alias in op.outputs],
+                is_final=[id(s) in final and s.place == (number, port) for port, (s, _) in enumerate(op.outputs)],
                 runtime=op.microseconds,
                 workspace=op.workspace,
                 persistent=op.persistent,
@@ -253,9 +252,8 @@ _COMPOSITE = "CompositeImplicitAutograd"
 def is_composite(schema: str) -> bool:
     """Whether an op is made of others alone, which autograd sees, so that an exported program has those instead."""
     name = schema.partition("(")[0]
-    if not _OP_NAME.fullmatch(name):  # of a damaged trace
-        return False
-    return has_kernel(name) and has_kernel_for(name, _COMPOSITE)
+    is_name = _OP_NAME.fullmatch(name) is not None  # not so in a damaged trace
+    return is_name and has_kernel(name) and has_kernel_for(name, _COMPOSITE)
 
 
 @cache

@@ -136,9 +136,8 @@ class _Reader:
         together = tuple(map(tuple, groups))
         self.place = ("op_times",)
         times = top.get("op_times", {}) if op_times is None else op_times
-        places = {
-            name: self.where((name,)) for name in ("devices", "links", "op_times")
-        }  # for errors that need a graph
+        # Parts that only a graph can show to be wrong, as errors call them.
+        places = {name: self.where((name,)) for name in ("devices", "links", "op_times")}
         places |= {f"pin {pattern}": self.where(("pins", pattern)) for pattern, _ in pins}
         places |= {f"together {number}": self.where(("together", number)) for number in range(len(together))}
         return replace(machine, pins=pins, together=together, op_times=times, places=places)

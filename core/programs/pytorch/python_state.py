@@ -61,7 +61,6 @@ class PythonState:
         # with the name under which each was met
         self.modules: list[tuple[str, nn.Module]] = []
         self.optimizers: list[tuple[str, torch.optim.Optimizer]] = []
-        self.tensors: list[torch.Tensor] = []
         self._restoring: list[Callable[[], Any]] = []
         self._seen: dict[int, Any] = {}
         waiting: list[tuple[str, Any]] = [("", function)]
@@ -139,7 +138,6 @@ class PythonState:
             yield from self._container(name, attributes)
 
     def _keep_tensor(self, tensor: torch.Tensor) -> None:
-        self.tensors.append(tensor)
         if tensor.is_leaf:
             gradient, required, version = tensor.grad, tensor.requires_grad, write_count(tensor)
 

@@ -192,13 +192,12 @@ def _ports(made: list[str], buffers: Mapping[str, _Buffer], wholes: Mapping[str,
     """Return the ports of the op that makes some buffers; those for parts that other ops unpack have names of both."""
     ports = []
     for name in made:
-        buffer = buffers[name]
+        buffer, whole = buffers[name], wholes.get(name)
         if buffer.is_whole:
-            parts = [part for part, whole in wholes.items() if whole == name and part not in made]
+            parts = [part for part, of in wholes.items() if of == name and part not in made]
             ports += [_Port(f"{name}/{part}", buffers[part].freed) for part in parts]
         else:
-            is_unpacked = name in wholes and wholes[name] not in made
-            view_of = f"{wholes[name]}/{name}" if is_unpacked else ""
+            view_of = f"{whole}/{name}" if whole is not None and whole not in made else ""
             ports.append(_Port(name, buffer.freed, buffer.is_output, view_of))
     return ports
 

@@ -163,14 +163,14 @@ def _program(
         return _forward(model, args, kwargs, name, where)
     network = model.module() if isinstance(model, ExportedProgram) else model
     with untouched(network):
-        step = training_step(network, args, kwargs, update, where)
-    note(f"{where}: the loss is {step.loss}")
+        module, given, loss = training_step(network, args, kwargs, update, where)
+    note(f"{where}: the loss is {loss}")
     return TorchProgram(
         name=f"{name}-{update.optimizer}",
-        module=step.module,
-        arguments=tuple(held.tensor.detach() for held in step.held),
-        roles=tuple(held.role for held in step.held),
-        names=tuple(held.label or held.name for held in step.held),
+        module=module,
+        arguments=tuple(held.tensor.detach() for held in given),
+        roles=tuple(held.role for held in given),
+        names=tuple(held.label or held.name for held in given),
         results=("loss",),
         training=training,
     )

@@ -48,20 +48,13 @@ def update_of(training: str) -> Update:
     return Update(optimizer, parameters)
 
 
-class TracedStep(NamedTuple):
-    """A traced training step."""
-
-    module: fx.GraphModule  # returns the loss
-    held: list[Held]  # per placeholder
-    loss: str  # in words
-
-
 def training_step(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], update: Update, where: str
-) -> TracedStep:
+) -> tuple[fx.GraphModule, list[Held], str]:
     """Trace one step of `sgd` or `adam`: forward, backward, then the update of each parameter that has a gradient.
 
-    The loss is the model's first output if that is a single float, else the sum of the means of its float outputs.
+    Returned are the module, which returns the loss, a tensor per placeholder, and the loss in words. The loss is the
+    model's first output if that is a single float, else the sum of the means of its float outputs.
     """
     parameters = dict(model.named_parameters())
     buffers = dict(model.named_buffers())
@@ -110,7 +103,7 @@ def training_step(
     inputs_from = len(parameters) + len(buffers)
     kept[inputs_from:inputs_from] = lift_constants(module, inputs_from)
     module.recompile()
-    return TracedStep(module, kept, about_loss[0])
+    return module, kept, about_loss[0]
 
 
 def _loss(outputs: Any, where: str) -> tuple[torch.Tensor, str]:

@@ -5,6 +5,7 @@ Follows `micro_allocation_info.cc` (lifetimes) and `greedy_memory_planner.cc` (p
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -113,6 +114,5 @@ def places(requests: Sequence[Request]) -> list[int]:
                         break
                     place = max(place, found[other] + requests[other].size)
             found[n] = place
-        at = next((k for k, other in enumerate(placed) if found[other] > found[n]), len(placed))
-        placed.insert(at, n)
+        insort(placed, n, key=found.__getitem__)
     return found

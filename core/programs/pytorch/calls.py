@@ -1,9 +1,10 @@
-"""Calls of ATen ops: their arguments by name, the ones that they write, and draws of random numbers."""
+"""Calls of ATen ops: their arguments by name, writes and random draws, and the accesses that keep their order."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import torch
@@ -67,3 +68,24 @@ def argument_names(function: Callable[..., Any], args: tuple[Any, ...], kwargs: 
     names = [*taken[: len(args)], *(f"args[{place}]" for place in range(len(taken), len(args))), *kwargs]
     paths: list[Any] = [path for path, _ in pytree.tree_flatten_with_path([*args, *kwargs.values()])[0]]
     return [f"{names[path[0].idx]}{pytree.keystr(path[1:])}" for path in paths]
+
+
+class StorageAccesses:
+    """The accesses of a program's ops to storages, told in program order."""
+
+    def __init__(self) -> None:
+        self._writer: dict[int, int] = {}
+        self._readers: defaultdict[int, list[int]] = defaultdict(list)  # since it was written last
+
+    def add(self, op: int, read: Iterable[int], written: Collection[int]) -> set[int]:
+        """Return the ops that `op` has to follow: who wrote what it reads, and who read what it writes."""
+        before: set[int] = set()
+        for storage in read:
+            if storage in self._writer:
+                before.add(self._writer[storage])
+            if storage in written:
+                before.update(self._readers.pop(storage, ()))
+                self._writer[storage] = op
+            else:
+                self._readers[storage].append(op)
+        return before

@@ -21,9 +21,8 @@ from ...base.units import format_bytes
 from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
-from ..accesses import StorageAccesses
 from ..options import Roofline
-from .calls import given, is_random, tensors_in
+from .calls import StorageAccesses, given, is_random, tensors_in
 from .calls import written as written_by
 from .program import TorchProgram
 from .source_lines import node_label, sources_of

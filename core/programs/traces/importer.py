@@ -25,8 +25,8 @@ from ...files.costgraph import graph_name
 from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
-from ..accesses import StorageAccesses
 from ..options import ImportOptions, Roofline
+from ..pytorch.calls import StorageAccesses
 from ..pytorch.torch_internals import has_kernel, has_kernel_for
 from .nodes import Tensor, TraceNode, read_roots, tensors_in
 

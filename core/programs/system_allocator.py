@@ -10,7 +10,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..base.errors import UsageError
@@ -86,18 +87,28 @@ class SystemAllocator:
 
     def _mark(self) -> int:
         """Read `max mmap bytes` of `malloc_stats`, which writes to the standard error of the process."""
-        with tempfile.TemporaryFile() as file:
-            standard_error = os.dup(2)
-            try:
-                self._libc.fflush(None)
-                os.dup2(file.fileno(), 2)
-                self._libc.malloc_stats()
-                self._libc.fflush(None)
-            finally:
-                os.dup2(standard_error, 2)
-                os.close(standard_error)
+        with standard_error() as said:
+            self._libc.fflush(None)
+            self._libc.malloc_stats()
+            self._libc.fflush(None)
+        return int(re.findall(r"max mmap bytes\s*=\s*(\d+)", "\n".join(said))[-1])
+
+
+@contextmanager
+def standard_error() -> Iterator[list[str]]:
+    """Give the lines that C and C++ write to the standard error of the process meanwhile, at the end."""
+    said: list[str] = []
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as file:
+        before = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield said
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
             file.seek(0)
-            return int(re.findall(rb"max mmap bytes\s*=\s*(\d+)", file.read())[-1])
+            said += file.read().decode("utf-8", errors="replace").splitlines()
 
 
 def return_freed_memory() -> None:

@@ -112,7 +112,7 @@ class Runtime(ABC, Generic[Version]):
         """Return what `runs` is asked for a run in an order, or in program order; `file` is free to be written.
 
         It answers with `peak`, the bytes held at most beside those of `held`; `digests` of the results; and what
-        `timing.time_runs` tells.
+        `time_runs` tells.
         """
 
     def held(self, graph: CostGraph) -> int:

@@ -45,7 +45,7 @@ class OnnxProgram:
 
 
 def read_program(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any] | None = None) -> OnnxProgram:
-    """Read an ONNX file, fold its constants and infer the shapes that can be inferred; see `loading.load_program`."""
+    """Read an ONNX file, fold its constants and infer the shapes that can be inferred; see `runtime.load_program`."""
     model = read_model(path)
     skeleton = skeleton_of(path, model)
     values = give_sizes(path, skeleton.graph, shapes)

@@ -132,10 +132,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.flush()
             return self._run(func, sort, tensors, args, kwargs)
         if sort.changes_shape:
+            # If they have values, and no recorded op works on them.
             if all(not isinstance(tensor, Deferred) and self.segment.number(tensor) is None for tensor in tensors):
-                return self._run(
-                    func, sort, tensors, args, kwargs
-                )  # they have values, and no recorded op works on them
+                return self._run(func, sort, tensors, args, kwargs)
             raise ProgramError(f"op {func} changes the shape of a tensor in place; use the op that returns a new one")
         try:
             return self._record(func, sort, args, kwargs)
@@ -157,9 +156,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.made.clear()
         while made:
             _become_plain(made.pop())
-        return pytree.tree_map_only(
-            Deferred, lambda tensor: tensor.value if tensor.value is None else tensor.value.data, returned
-        )
+        return pytree.tree_map_only(Deferred, lambda made: None if made.value is None else made.value.data, returned)
 
     def recover(self) -> None:
         """After an error of the step's own code: run the ops before it. After one of an op: forget what they were for.

@@ -41,19 +41,19 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     return unzipped(read_raw(path), str(path))
 
 
-def read_raw(path: str | os.PathLike[str]) -> bytes:
-    """Return what a file holds as it is; otherwise as `read_bytes`."""
-    file, limit = path_of(path), largest_file()
+def read_raw(path: str | os.PathLike[str], head: int = 0) -> bytes:
+    """Return what a file holds as it is, or so many bytes of its head; otherwise as `read_bytes`."""
+    file, most = path_of(path), head or largest_file() + 1
     try:
         if str(path) == "-":
-            data = sys.stdin.buffer.read(limit + 1)
+            data = sys.stdin.buffer.read(most)
         else:
             with file.open("rb") as opened:
-                data = opened.read(limit + 1)
+                data = opened.read(most)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         reason = error.strerror if isinstance(error, OSError) else None
         raise FormatError(f"{path}: cannot be read: {reason or error}") from error
-    return _limited(data, str(path))
+    return data if head else _limited(data, str(path))
 
 
 def unzipped(data: bytes, where: str) -> bytes:

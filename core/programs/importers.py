@@ -16,7 +16,7 @@ from typing import Any
 
 from ..base.errors import FormatError, UsageError
 from ..files.costgraph import SUFFIXES, read_graph
-from ..files.reading import read_bytes
+from ..files.reading import read_bytes, read_raw
 from ..files.schedule_json import read_imported
 from ..graph.graph import CostGraph
 from .options import ImportOptions, size_text
@@ -109,11 +109,7 @@ def kind_of(model: str) -> str:
 
 
 def _kind_by_content(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            head = file.read(_LOOKED_AT)
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+    head = read_raw(path, _LOOKED_AT)
     if re.match(rb"\x80[\x02-\x05]", head) or path.suffix in (".pickle", ".pkl"):
         raise FormatError(
             f"{path}: a pickle runs code when it is read, so it is not imported; record an execution trace instead "

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ...base.errors import FormatError
-from ...files.reading import parse_json, read_json, shown
+from ...files.reading import parse_json, read_json, read_raw, shown
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..options import ImportOptions
@@ -64,7 +64,7 @@ class _Buffer(NamedTuple):
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
     """Read a buffer graph: its JSON, a `TORCH_TRACE` log, or a folder of logs."""
-    if Path(model).is_dir() or _is_log(model):
+    if Path(model).is_dir() or not read_raw(model, 4096).lstrip().startswith(b"{"):
         traced = dict(_traced_graphs(Path(model)))
         name = _chosen(list(traced), model, options.graph)
         where = f"{model}: graph '{name}'"
@@ -76,14 +76,6 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
     graph = buffer_graph(document, name, where)
     note(f"{where}: Inductor writes no runtimes, so every op takes 0 us; weights and the caller's inputs are left out")
     return graph
-
-
-def _is_log(model: str) -> bool:
-    try:
-        with Path(model).open("rb") as file:
-            return not file.read(4096).lstrip().startswith(b"{")
-    except OSError as error:
-        raise FormatError(f"{model}: cannot be read: {error.strerror or error}") from error
 
 
 def _chosen(names: list[str], model: str, wanted: str | None) -> str:

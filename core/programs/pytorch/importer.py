@@ -7,8 +7,8 @@ Parameters, buffers and inputs are the caller's: persistent bytes, and a view of
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from operator import getitem
 from typing import Any
 
@@ -77,7 +77,8 @@ def graph_of(
     walk: type[Import] | None = None,
 ) -> CostGraph:
     """Return the program as a graph whose every order gives the program's results, bit for bit."""
-    ops, residents = (walk or Import)(program, roofline or Roofline(), measured).run()
+    imported = (walk or Import)(program, roofline or Roofline(), measured)
+    ops, residents = imported.run()
     if unused := sum(resident.size for resident in residents if resident.op < 0):
         note(f"{program.name}: {format_bytes(unused)} of parameters, buffers and inputs are never read and not counted")
     persistent = [0] * len(ops)
@@ -86,22 +87,12 @@ def graph_of(
             persistent[resident.op] += resident.size
     builder = GraphBuilder(program.name)
     for op, held in zip(ops, persistent, strict=True):
-        fields = {name: value for name, value in vars(op).items() if name != "view_offsets"}
-        builder.add_op(**{**fields, "control": sorted(op.control)}, persistent=held)
-    return builder.build(_annotations(program, ops, residents))
-
-
-def _annotations(program: TorchProgram, ops: Sequence[ImportedOp], residents: tuple[Resident, ...]) -> Annotations:
+        builder.add_op(**{**vars(op), "control": sorted(op.control)}, persistent=held)
     sources = sources_of(program.module.graph, program.names, program.roles)
     found = [sources.get(op.name, ("", "", "")) for op in ops]  # that for what is given away is no node
     modules, lines, phases = map(tuple, zip(*found, strict=True)) if found else ((), (), ())
-    return Annotations(
-        modules if any(modules) else (),
-        lines if any(lines) else (),
-        phases,
-        residents,
-        view_offsets={view: offset for op in ops for view, offset in op.view_offsets.items()},
-    )
+    modules, lines = (each if any(each) else () for each in (modules, lines))
+    return builder.build(Annotations(modules, lines, phases, residents, view_offsets=imported.view_offsets))
 
 
 @dataclass
@@ -117,7 +108,6 @@ class ImportedOp:
     runtime: float
     workspace: int
     runs_once: bool
-    view_offsets: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
 
 class Import:
@@ -140,6 +130,7 @@ class Import:
         self.residents = Residents()
         self.allocated: set[int] = set()
         self.storage_of: dict[tuple[int, int], int] = {}
+        self.view_offsets: dict[tuple[int, int], int] = {}  # bytes from the start of the base
         self.start_of: dict[tuple[int, int], int] = {}  # bytes from the start of the storage
         self.maker_of: dict[int, int] = {}
         self.last_random: int | None = None
@@ -224,9 +215,10 @@ class Import:
             runtime, workspace = 0.0 if is_view else self._roofline(target, args, kwargs, result), 0
         final = [False] * len(sizes)
         runs_once = bool(written) or draws or target.namespace not in _KNOWN
-        views = self._view_offsets(op, inputs, aliases)
-        costs = (runtime, workspace, runs_once)
-        self.ops.append(ImportedOp(node.name, inputs, control, sizes, aliases, final, *costs, views))
+        bases = {(op, port): inputs[alias] for port, alias in enumerate(aliases) if alias >= 0}
+        starts = {view: self.start_of[view] - self.start_of.get(base, 0) for view, base in bases.items()}
+        self.view_offsets.update((view, offset) for view, offset in starts.items() if offset)
+        self.ops.append(ImportedOp(node.name, inputs, control, sizes, aliases, final, runtime, workspace, runs_once))
         self.residents.access(op, read, written, is_view)
 
     def _run(self, target: OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -272,12 +264,6 @@ class Import:
             self.ports[node].append((op, readable))
         self.allocated.update(new.keys())
         return sizes, aliases
-
-    def _view_offsets(self, op: int, inputs: list[tuple[int, int]], aliases: list[int]) -> dict[tuple[int, int], int]:
-        """Return the bytes from the start of what each view is a view of, where there are any; a buffer starts at 0."""
-        views = [((op, port), inputs[alias]) for port, alias in enumerate(aliases) if alias >= 0]
-        offsets = {view: self.start_of[view] - self.start_of.get(base, 0) for view, base in views}
-        return {view: offset for view, offset in offsets.items() if offset}
 
     def _roofline(self, target: OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> float:
         """Return microseconds; an op whose FLOPs PyTorch does not count does one per element that it makes."""

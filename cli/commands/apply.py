@@ -59,8 +59,7 @@ def apply(
     from json import dumps
 
     from ...core.programs.device_map import check_map_output, write_device_map
-    from ...core.programs.imported import options_for
-    from ...core.programs.importers import check_options
+    from ...core.programs.importers import check_options, options_for
     from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import apply as apply_schedule
     from ...core.programs.runtime import check_output

@@ -25,7 +25,7 @@ def check(
     from ...core.base.errors import FormatError, ScheduleError
     from ...core.base.units import format_bytes, format_microseconds
     from ...core.files.schedule_json import read_schedule
-    from ...core.programs.reading import read_any
+    from ...core.programs.importers import read_any
     from ...core.search.options import machine_of
     from ..console import Talk, tell, write
 

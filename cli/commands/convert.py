@@ -29,7 +29,7 @@ def convert(
     from ...core.base.errors import UsageError
     from ...core.files.costgraph import graph_name
     from ...core.programs.graphs.writing import check_target, write_graph_file
-    from ...core.programs.reading import read_any
+    from ...core.programs.importers import read_any
     from ..console import Talk, write
 
     target = output_of(target, graph_name(source), ".pb.gz" if source.endswith(".pbtxt") else ".pbtxt")

@@ -37,8 +37,7 @@ def measure(
     """
     from json import dumps
 
-    from ...core.programs.imported import options_for
-    from ...core.programs.importers import check_options
+    from ...core.programs.importers import check_options, options_for
     from ...core.programs.measurement import limit_sentences, time_sentences
     from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import measure as measure_schedules

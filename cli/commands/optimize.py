@@ -70,7 +70,7 @@ def optimize(
     from ...core.programs import pipeline
     from ...core.programs.importers import check_options
     from ...core.programs.options import ImportOptions
-    from ...core.programs.range_pipeline import range_in
+    from ...core.programs.size_range import range_in
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import check_supported, parse_method
     from ..console import Talk, complain, write
@@ -124,7 +124,7 @@ def _optimize_range(talk: Talk, job: Job, solve: Callable[[Problem], Result], js
     from json import dumps
 
     from ...core.programs.pipeline import SEARCHING
-    from ...core.programs.range_pipeline import optimize_range
+    from ...core.programs.size_range import optimize_range
     from ..console import write
     from ..progress import Stages
     from ..reports.size_range import print_range, range_document

@@ -56,7 +56,7 @@ def plot(
     from ...core.files.atomic import write_atomically
     from ...core.files.costgraph import graph_name
     from ...core.model.timeline import INPUT, beside_weights
-    from ...core.programs.reading import read_any
+    from ...core.programs.importers import read_any
     from ...core.report.plots.draw import check_target, draw
     from ...core.search.options import machine_of
     from ..console import Talk, tell, write

@@ -39,7 +39,7 @@ def show(
     from pathlib import Path
 
     from ...core.base.errors import UsageError
-    from ...core.programs.reading import read_any
+    from ...core.programs.importers import read_any
     from ..console import Talk
 
     talk = Talk(quiet)
@@ -157,11 +157,10 @@ def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: b
     from json import dumps
 
     from ...core.base.units import format_bytes
-    from ...core.files.schedule_addresses import address_fields
-    from ...core.files.schedule_json import read_schedule
+    from ...core.files.schedule_json import address_fields, read_schedule
     from ...core.model.address_verifier import verify_addresses
     from ...core.model.verifier import verify
-    from ...core.programs.reading import read_any
+    from ...core.programs.importers import read_any
     from ...core.report.memory_by_role import memory_shares
     from ...core.report.peak_holders import alive_at_peak
     from ..console import show, tell, write

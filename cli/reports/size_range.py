@@ -9,7 +9,7 @@ from .measure import change, orders_document
 
 if TYPE_CHECKING:
     from ...core.programs.pipeline import Job
-    from ...core.programs.range_pipeline import OptimizedRange
+    from ...core.programs.size_range import OptimizedRange
 
 
 def range_document(job: Job, optimized: OptimizedRange) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def range_document(job: Job, optimized: OptimizedRange) -> dict[str, Any]:
         "is_linear": plan.is_linear,
         "worst_gap": plan.worst_gap,
         "is_close": plan.is_close,
-        "method": optimized.method,
+        "method": optimized.plan.method,
         "equal": True,
         "measured": {size: orders_document(rows) for size, rows in optimized.measured.items()},
     }
@@ -49,7 +49,7 @@ def print_range(job: Job, optimized: OptimizedRange) -> None:
     plan = optimized.plan
     table = Table(optimized.dimension)
     measures = ["measured"] if optimized.measured else []
-    for column in ("program order", optimized.method, "change", "bound", "gap", *measures):
+    for column in ("program order", optimized.plan.method, "change", "bound", "gap", *measures):
         table.add_column(column, justify="right", no_wrap=True)
     memory = bytes_alike(*((row.program_order, row.peak, row.bound) for row in plan.rows))
     for row in plan.rows:

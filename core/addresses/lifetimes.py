@@ -13,29 +13,23 @@ from numpy.typing import NDArray
 
 from ..base.arrays import INT64_MAX, IntArray, frozen
 from ..base.errors import UsageError
-from .alignment import LARGEST_ALIGNMENT
+
+DEFAULT_ALIGNMENT = 64
+LARGEST_ALIGNMENT = 2**31
+
 
 LATEST = 2**62
 
 
 @dataclass(frozen=True, eq=False)
 class Lifetimes:
-    """Pieces of memory that live from `lower` until before `upper`; build them with `of`, which checks them.
+    """Pieces of memory, arrays of shape `(pieces,)`; build them with `of`, which checks them."""
 
-    Parameters
-    ----------
-    lower, upper
-        Shape `(pieces,)`: the first step that needs each, and the first after it that does not; any whole numbers.
-    size
-        Shape `(pieces,)`: bytes.
-    alignment
-        Shape `(pieces,)`: what the offset of each is a multiple of.
-    """
-
+    # the first step that needs each, and the first after it that does not
     lower: IntArray
     upper: IntArray
-    size: IntArray
-    alignment: IntArray
+    size: IntArray  # bytes
+    alignment: IntArray  # the offset of each is a multiple of it
 
     @staticmethod
     def of(lower: Any, upper: Any, size: Any, alignment: Any = 1, names: Sequence[str] = ()) -> Lifetimes:

@@ -1,4 +1,4 @@
-"""Offsets for lifetimes, so that the arena is as small as it can be made in the time given."""
+"""Offsets for lifetimes in an arena as small as possible: first fit in many orders, and then branch and bound."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..base.arrays import IntArray, frozen
-from .engine import LADDER_THREADS, branch_and_bound
+from ..base.arrays import INT64_MAX, IndexArray, IntArray, frozen
+from ..kernels.first_fit import first_fit, new_placing
 from .lifetimes import Lifetimes, rounded_up
-from .placement_orders import PlacementOrders
 
 DEFAULT_SECONDS = 3.0
 LARGEST_SEARCHED = 6_000  # pieces: setting up branch and bound takes half a second
@@ -21,24 +21,12 @@ TIMES_LATE = 2.0  # as late as branch and bound ended before, the next one may b
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """Offsets of lifetimes, and what they take.
-
-    Parameters
-    ----------
-    lifetimes
-        What was packed.
-    offsets
-        Shape `(pieces,)`: bytes from the start of the arena.
-    arena
-        Bytes that hold all of them, a multiple of the lifetimes' unit.
-    is_repeatable
-        Whether the same call gives the same offsets: not if time ended the search.
-    """
+    """Offsets of lifetimes, and the bytes that they take."""
 
     lifetimes: Lifetimes
-    offsets: IntArray
-    arena: int
-    is_repeatable: bool = True
+    offsets: IntArray  # shape `(pieces,)`: bytes from the start of the arena
+    arena: int  # bytes that hold all of them, a multiple of the lifetimes' unit
+    is_repeatable: bool = True  # the same call gives the same offsets: not if time ended the search
 
     @property
     def bound(self) -> int:
@@ -127,3 +115,112 @@ class Packer:
         highest = int((offsets + self.lifetimes.size).max(initial=0))
         if highest < self.highest:
             self.offsets, self.highest = offsets.copy(), highest
+
+
+LADDER_THREADS = 12
+"""With so many threads, on however few processors, it searches below several targets at once, down to the bound."""
+FEW_PIECES = 500
+OVERRUN = 0.85  # of the time given, for it ends late
+
+
+def branch_and_bound(lifetimes: Lifetimes, unit: int, time_limit: float, threads: int) -> tuple[IntArray, bool]:
+    """Return offsets, shape `(pieces,)`, and whether the search came to its end; it may take longer than it should."""
+    from omnimalloc import Allocation  # loads matplotlib
+    from omnimalloc.allocators.supermalloc import SupermallocAllocator
+
+    sizes = rounded_up(lifetimes.size, unit) // unit
+    held = np.flatnonzero(sizes)
+    earliest = lifetimes.lower.min(initial=0)  # the engine's times begin at 0
+    lower, upper = lifetimes.lower[held] - earliest, lifetimes.upper[held] - earliest
+    if threads == 1 or len(held) > FEW_PIECES:
+        lower, upper = cliques(lower, upper)
+    rows = zip(*(column.tolist() for column in (sizes[held], lower, upper)), strict=True)
+    pieces = tuple(Allocation(id=at, size=size, start=start, end=end) for at, (size, start, end) in enumerate(rows))
+    found = SupermallocAllocator(timeout=OVERRUN * time_limit, num_threads=threads).solve(pieces)
+    offsets = np.zeros(len(lifetimes), np.int64)
+    for piece in found.allocations:
+        assert piece.offset is not None
+        offsets[held[int(piece.id)]] = piece.offset * unit
+    return offsets, found.proved_optimal
+
+
+def cliques(lower: IntArray, upper: IntArray) -> tuple[IntArray, IntArray]:
+    """Return lifetimes that overlap just as these, counted in the largest sets of pieces that live at once."""
+    starts, ends = np.sort(lower), np.sort(upper)
+    complete = np.unique(ends[np.searchsorted(starts, ends) > np.searchsorted(starts, np.append(-(2**63), ends[:-1]))])
+    return np.searchsorted(complete, lower, side="right"), np.searchsorted(complete, upper, side="right")
+
+
+SQUEAKY_SHARE = 0.5
+"""Of the time, for jumps out of where single moves cannot lead."""
+
+
+class PlacementOrders:
+    """First fit of lifetimes, with the best offsets found so far."""
+
+    def __init__(self, lifetimes: Lifetimes) -> None:
+        self.lifetimes = lifetimes
+        self.placing = new_placing(lifetimes.lower, lifetimes.upper, lifetimes.size, lifetimes.alignment)
+        self.order = np.arange(len(lifetimes), dtype=np.int32)
+        self.offsets = np.zeros(len(lifetimes), np.int64)
+        self.highest = INT64_MAX
+        for order in usual_orders(lifetimes):
+            if self.highest > lifetimes.live:
+                self._place(order, self.highest)
+
+    def improve(self, rng: np.random.Generator, deadline: float) -> None:
+        """Try other orders until none is needed or time ends."""
+        now = time.monotonic()
+        self._squeak(rng, now + SQUEAKY_SHARE * (deadline - now))
+        self._climb(rng, deadline)
+
+    def _is_done(self, deadline: float) -> bool:
+        return self.highest <= self.lifetimes.live or time.monotonic() >= deadline
+
+    def _place(self, order: IndexArray, limit: int) -> int:
+        """Place in an order, up to a limit; keep what is best, on a tie the last."""
+        highest = int(first_fit(self.placing, order, limit))
+        if highest <= self.highest and highest <= limit:
+            self.highest, self.order = highest, order
+            self.offsets[:] = self.placing.offsets
+        return highest
+
+    def _squeak(self, rng: np.random.Generator, deadline: float) -> None:
+        order, size = self.order, self.lifetimes.size
+        rank = np.empty(len(order))
+        self._place(order, INT64_MAX)
+        while not self._is_done(deadline):
+            blamed = np.flatnonzero(self.placing.offsets + size > self.lifetimes.live)
+            rank[order] = np.arange(len(order))
+            rank[blamed] -= rng.random(len(blamed)) * len(order) * rng.random()
+            order = np.argsort(rank, kind="stable").astype(np.int32)
+            self._place(order, INT64_MAX)
+
+    def _climb(self, rng: np.random.Generator, deadline: float) -> None:
+        lower, upper = self.lifetimes.lower, self.lifetimes.upper
+        while not self._is_done(deadline):
+            highest = np.flatnonzero(self.offsets + self.lifetimes.size == self.highest)
+            piece = int(rng.choice(highest))
+            place = int(np.flatnonzero(self.order == piece)[0])
+            before = self.order[:place]
+            beside = np.flatnonzero((lower[before] < upper[piece]) & (lower[piece] < upper[before]))
+            if not len(beside):
+                return
+            target = int(rng.choice(beside))
+            order = self.order.copy()
+            if rng.random() < 0.5:
+                order[[target, place]] = order[[place, target]]
+            else:
+                order[target + 1 : place + 1] = self.order[target:place]
+                order[target] = piece
+            self._place(order, self.highest)
+
+
+def usual_orders(lifetimes: Lifetimes) -> list[NDArray[np.int32]]:
+    """Return the orders tried first: by size, in three ways, by size times duration, by duration, by start, by end."""
+    size, duration = lifetimes.size, lifetimes.upper - lifetimes.lower
+    area = size.astype(np.float64) * duration
+    start, end = lifetimes.lower, lifetimes.upper
+    keys = [(-duration, -size), (start, -size), (-end, -size), (-size, -area), (-size, -duration), (-size, start)]
+    keys.append((-size, -end))
+    return [np.lexsort(key).astype(np.int32) for key in keys]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,18 +16,14 @@ from ..model.unrolled import unrolled
 from ..problem.addresses import Addresses, Arena
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from .alignment import DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT
-from .lifetimes import Lifetimes
+from .lifetimes import DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT, Lifetimes
 from .packing import DEFAULT_SECONDS, IMPROVED_SHARE, Packer
 
 WORKSPACE = -1
 
 
 def place_schedule(
-    problem: Problem,
-    schedule: Schedule,
-    alignment: int = DEFAULT_ALIGNMENT,
-    time_limit: float = DEFAULT_SECONDS,
+    problem: Problem, schedule: Schedule, alignment: int = DEFAULT_ALIGNMENT, time_limit: float = DEFAULT_SECONDS
 ) -> Addresses:
     """Give every tensor, copy and workspace of a schedule an offset in the arena of its device."""
     placer = Placer(problem, schedule, alignment)
@@ -44,7 +40,8 @@ class Placer:
             raise UsageError(f"the alignment must be from 1 to 2^31 bytes, not {alignment}")
         self.problem, self.schedule, self.alignment = problem, schedule, alignment
         self.pieces = pieces_of(problem, schedule)
-        self.packers = [Packer(own.lifetimes(alignment)) for own in self.pieces]
+        columns = (np.array(own, np.int64).reshape(-1, len(Piece._fields)).T for own in self.pieces)
+        self.packers = [Packer(Lifetimes.of(lower, upper, size, alignment)) for lower, upper, size, _ in columns]
 
     @property
     def arena(self) -> int:
@@ -77,7 +74,7 @@ class Placer:
         """Return the best so far."""
         offsets: dict[tuple[int, int], int] = {}
         for own, packer in zip(self.pieces, self.packers, strict=True):
-            offsets.update(zip(own.makers, packer.offsets.tolist(), strict=True))
+            offsets.update(zip(((p.lower, p.output) for p in own), packer.offsets.tolist(), strict=True))
         workspace = [offsets.get((step, WORKSPACE), 0) for step in range(len(self.schedule))]
         return Addresses(
             self.alignment,
@@ -88,50 +85,29 @@ class Placer:
         )
 
 
-@dataclass
-class Pieces:
-    """What one device needs in its arena; a row per piece.
+class Piece(NamedTuple):
+    """Bytes that a device needs in its arena from a step on, until another step does not need them any more."""
 
-    Parameters
-    ----------
-    lower, upper, size
-        The step that makes it, the first that does not need it any more, and bytes.
-    makers
-        The step again, and which of its data outputs it is; `WORKSPACE` for its workspace.
-    """
-
-    lower: list[int] = field(default_factory=list)
-    upper: list[int] = field(default_factory=list)
-    size: list[int] = field(default_factory=list)
-    makers: list[tuple[int, int]] = field(default_factory=list)
-
-    def add(self, lower: int, upper: int, size: int, output: int) -> None:
-        """Add a row."""
-        self.lower.append(lower)
-        self.upper.append(upper)
-        self.size.append(size)
-        self.makers.append((lower, output))
-
-    def lifetimes(self, alignment: int) -> Lifetimes:
-        """Return them to be packed."""
-        lower, upper, size = (np.array(column, np.int64) for column in (self.lower, self.upper, self.size))
-        return Lifetimes.of(lower, upper, size, alignment)
+    lower: int
+    upper: int
+    size: int
+    output: int  # which of the data outputs of its step it is; `WORKSPACE` for its workspace
 
 
-def pieces_of(problem: Problem, schedule: Schedule) -> list[Pieces]:
-    """Return what each device needs in its arena: buffers with their views, copies sent to it, workspaces."""
+def pieces_of(problem: Problem, schedule: Schedule) -> list[list[Piece]]:
+    """Return the pieces of each device: buffers with their views, copies sent to it, workspaces."""
     if problem.recompute:  # the graph of the runs has their outputs in the same order
         graph = unrolled(problem.graph, schedule.items.tolist())
         problem, schedule = Problem(graph), Schedule.single_device(graph.input_order)
     graph, items = problem.graph, schedule.items.tolist()
-    pieces = [Pieces() for _ in range(problem.devices)]
+    pieces: list[list[Piece]] = [[] for _ in range(problem.devices)]
     for held in holdings_of(problem, schedule):
         item = items[held.first]
         output = held.tensor - int(graph.output_ptr[item]) if item >= 0 else 0
-        pieces[held.device].add(held.first, held.last + 1, held.size, output)
+        pieces[held.device].append(Piece(held.first, held.last + 1, held.size, output))
     for step, (item, device) in enumerate(zip(items, schedule.targets.tolist(), strict=True)):
         if item >= 0 and graph.workspace[item]:
-            pieces[device].add(step, step + 1, int(graph.workspace[item]), WORKSPACE)
+            pieces[device].append(Piece(step, step + 1, int(graph.workspace[item]), WORKSPACE))
     return pieces
 
 

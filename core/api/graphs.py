@@ -12,7 +12,7 @@ from typing import TypeAlias, Union
 from ..base.errors import UsageError
 from ..files.costgraph import find_graphs, graph_name, read_graph
 from ..graph.graph import CostGraph
-from ..programs.reading import is_model, read_any
+from ..programs.importers import is_model, read_any
 
 GraphLike: TypeAlias = Union[CostGraph, str, "os.PathLike[str]"]
 Note: TypeAlias = Callable[[str], None]

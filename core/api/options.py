@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..addresses.alignment import DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT
+from ..addresses.lifetimes import DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT
 from ..base.errors import UsageError
 from ..base.options import fixed, option, spelled
 from ..base.units import parse_bytes, parse_seconds

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from ...version import VERSION
 from ..base.errors import SchedoptError, UsageError
 from ..base.options import spelled
-from ..files.graph_hash import graph_hash
+from ..files.costgraph import graph_hash
 from ..graph.graph import CostGraph
 from ..problem.problem import Problem
 from ..report.summaries import Cell

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from ..base.errors import UsageError
-from ..files.graph_hash import graph_hash
+from ..files.costgraph import graph_hash
 from ..graph.graph import CostGraph
 from ..report.summaries import Cell, MethodSummary, summarise
 from .comparison import Comparison

@@ -1,4 +1,4 @@
-"""Write a file whole or not at all."""
+"""Files written whole or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
         data = data.encode()
     file = path_of(path)
     try:
-        _write(file, data)
+        if file.exists() and not file.is_file():
+            file.write_bytes(data)
+        else:
+            _replace(file.resolve(), data)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         raise UnwrittenError(_refusal(path, error), os.fspath(file), data) from error
 
@@ -77,11 +80,8 @@ def _beside(target: Path) -> Path:
     return target.with_name(f".{target.name[:_LONGEST]}.{secrets.token_hex(8)}")
 
 
-def _write(path: Path, data: bytes) -> None:
-    if path.exists() and not path.is_file():
-        path.write_bytes(data)
-        return
-    target = path.resolve()
+def _replace(target: Path, data: bytes) -> None:
+    """Put a new file in the place of one that may be there."""
     temporary = _beside(target)
     try:
         with temporary.open("xb") as file:

@@ -21,17 +21,7 @@ NEEDED = 4
 
 @dataclass(frozen=True, eq=False)
 class Buffers:
-    """Named buffers with lifetimes, and the offsets that they came with.
-
-    Parameters
-    ----------
-    ids
-        A name per buffer.
-    lifetimes
-        From when to when how many bytes are needed.
-    offsets
-        Shape `(buffers,)`; None where the file has no such column.
-    """
+    """Named buffers with lifetimes, and the offsets that they came with, shape `(buffers,)`, if any."""
 
     ids: tuple[str, ...]
     lifetimes: Lifetimes
@@ -42,34 +32,22 @@ def read_buffers(path: str | Path) -> Buffers:
     """Read buffers: a line of column names, then a line per buffer; gzip is recognised."""
     try:
         text = read_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: not a CSV file of buffers: {error}") from error
-    try:
         lines = list(csv.reader(io.StringIO(text), strict=True))
-    except csv.Error as error:
+    except (UnicodeDecodeError, csv.Error) as error:
         raise FormatError(f"{path}: not a CSV file of buffers: {error}") from error
     columns = [name.strip() for name in lines[0]] if lines else []
-    _check_columns(columns, path)
+    if not set(COLUMNS[:NEEDED]).issubset(columns):
+        raise FormatError(f"{path}: the first line must name the columns {', '.join(COLUMNS[:NEEDED])}")
+    for name in columns:
+        if name not in COLUMNS or columns.count(name) > 1:
+            what = "is there twice" if name in COLUMNS else f"is not known; known are {', '.join(COLUMNS)}"
+            raise FormatError(f"{path}: the column '{name[:80]}' {what}")
     rows = [(number, line) for number, line in enumerate(lines[1:], start=2) if line]
     for number, line in rows:
         if len(line) != len(columns):
             raise FormatError(f"{path}: line {number} has {len(line)} values for {len(columns)} columns")
     table = {name: [(number, line[at].strip()) for number, line in rows] for at, name in enumerate(columns)}
-    return _buffers(table, path)
-
-
-def _check_columns(columns: list[str], path: str | Path) -> None:
-    for name in COLUMNS[:NEEDED]:
-        if name not in columns:
-            raise FormatError(f"{path}: the first line must name the columns {', '.join(COLUMNS[:NEEDED])}")
-    for name in columns:
-        if name not in COLUMNS or columns.count(name) > 1:
-            what = "is there twice" if name in COLUMNS else f"is not known; known are {', '.join(COLUMNS)}"
-            raise FormatError(f"{path}: the column '{name[:80]}' {what}")
-
-
-def _buffers(table: dict[str, list[tuple[int, str]]], path: str | Path) -> Buffers:
-    lines = [f"line {number}: it" for number, _ in table["id"]]
+    names = [f"line {number}: it" for number, _ in table["id"]]
     ids = tuple(text for _, text in table.pop("id"))
     if len(set(ids)) < len(ids):
         twice = next(name for name in ids if ids.count(name) > 1)
@@ -77,7 +55,7 @@ def _buffers(table: dict[str, list[tuple[int, str]]], path: str | Path) -> Buffe
     numbers = {name: np.array([_whole(*cell, name, path) for cell in cells]) for name, cells in table.items()}
     offsets = numbers.pop("offset", None)
     try:
-        lifetimes = Lifetimes.of(**{name: column.astype(np.int64) for name, column in numbers.items()}, names=lines)
+        lifetimes = Lifetimes.of(**{name: column.astype(np.int64) for name, column in numbers.items()}, names=names)
     except (UsageError, OverflowError) as error:
         raise FormatError(f"{path}: {error}") from error
     return Buffers(ids, lifetimes, offsets)

@@ -1,19 +1,25 @@
-"""Read and write CostGraphDef, the field's own file format: text or binary, plain or gzip, a file or a pipe."""
+"""CostGraphDef, the field's own file format: text or binary, plain or gzip, a file or a pipe; and hashes of graphs."""
 
 from __future__ import annotations
 
 import codecs
 import gzip
+import hashlib
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain, compress, count, filterfalse
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
+
+import numpy as np
 
 from ..base.errors import FormatError, UsageError
 from ..base.without_gc import without_gc
+from ..graph.annotations import NO_ANNOTATIONS
 from ..graph.builder import GraphBuilder
 from ..graph.graph import CostGraph
 from .atomic import write_atomically
@@ -98,12 +104,11 @@ def parse_graph(
     graph = with_remarks(_build(nodes, name, where, note), remarks, where, note)
     if any(node.is_final and not node.outputs for node in nodes):
         dropped.add("is_final of an op without outputs")
-    devices = "device counts only where --pins from-graph asks for it" if any(node.device for node in nodes) else ""
-    if dropped:
-        devices = f"; {devices}" if devices else ""
-        note(f"{name}: fields that schedopt does not use were dropped: {', '.join(sorted(dropped))}{devices}")
-    elif devices:
-        note(f"{name}: {devices}")
+    said = [f"fields that schedopt does not use were dropped: {', '.join(sorted(dropped))}"] if dropped else []
+    if any(node.device for node in nodes):
+        said.append("device counts only where --pins from-graph asks for it")
+    if said:
+        note(f"{name}: {'; '.join(said)}")
     return with_devices(graph, {node.id: node.device for node in nodes if not node.is_mark})
 
 
@@ -118,6 +123,7 @@ def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]
         )
     builder = GraphBuilder(name, where)
     for node in nodes:
+        marked = final_ports.get(node.id, ())
         builder.add_op(
             node.name,
             op_id=node.id,
@@ -125,7 +131,7 @@ def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]
             control=node.control,
             outputs=[size for size, _ in node.outputs],
             aliases=[alias for _, alias in node.outputs] if uses_aliases else None,
-            is_final=_finals(node, final_ports[node.id]) if node.id in final_ports else node.is_final,
+            is_final=[node.is_final or port in marked for port in range(len(node.outputs))],
             runtime=node.runtime,
             workspace=node.workspace,
             persistent=node.persistent,
@@ -138,7 +144,7 @@ def _without_marks(nodes: list[Node]) -> tuple[list[Node], dict[int, set[int]]]:
     if not any(node.is_mark for node in nodes):
         return nodes, {}
     ports = {node.id: len(node.outputs) for node in nodes}
-    read = {producer for node in nodes for producer in [*(i for i, _ in node.inputs), *node.control]}
+    read = {producer for node in nodes for producer in (*(i for i, _ in node.inputs), *node.control)}
     final_ports: dict[int, set[int]] = {}
     kept = []
     for node in nodes:
@@ -149,10 +155,6 @@ def _without_marks(nodes: list[Node]) -> tuple[list[Node], dict[int, set[int]]]:
                 continue
         kept.append(node)
     return kept, final_ports
-
-
-def _finals(node: Node, ports: set[int]) -> list[bool]:
-    return [node.is_final or port in ports for port in range(len(node.outputs))]
 
 
 def _mark(name: str, id_: int, producer: int, port: int) -> Node:
@@ -176,14 +178,10 @@ def _parse_text(text: str, where: str) -> Any:
     try:
         return text_format.Parse(text, CostGraphDef())
     except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"{where}: not a CostGraphDef text file, or truncated: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    """Return what protobuf's text parser says, without the source line that it quotes."""
-    text = str(error).replace('"schedopt.', '"').splitlines()[0]
-    text = re.sub(r"\d{50,}", lambda number: f"a number of {len(number[0]):,} digits", text)
-    return re.sub(r"^(\d+):(\d+) : (?:'.*': )?", r"line \1, column \2: ", text)
+        said = str(error).replace('"schedopt.', '"').splitlines()[0]
+        said = re.sub(r"\d{50,}", lambda number: f"a number of {len(number[0]):,} digits", said)
+        said = re.sub(r"^(\d+):(\d+) : (?:'.*': )?", r"line \1, column \2: ", said)  # without the line that it quotes
+        raise FormatError(f"{where}: not a CostGraphDef text file, or truncated: {said}") from error
 
 
 def _parse_binary(data: bytes, where: str) -> Any:
@@ -211,11 +209,8 @@ def _read_message(message: Any, dropped: set[str]) -> tuple[list[Node], list[str
     for node in message.node:
         is_mark = node.device == FINAL_MARK
         dropped.update(compress(DROPPED_NODE_FIELDS, _dropped_of(node)))
-        for output in node.output_info:
-            if output.dtype:
-                dropped.add("dtype")
-            if output.HasField("shape"):
-                dropped.add("shape")
+        dropped.update("dtype" for output in node.output_info if output.dtype)
+        dropped.update("shape" for output in node.output_info if output.HasField("shape"))
         nodes.append(
             Node(
                 node.name,
@@ -295,8 +290,7 @@ def _binary(graph: CostGraph) -> bytes:
             node.output_info.add(size=size, alias_input_port=alias)
     if remarks := remarks_of(graph):
         message.cost.add(dimension=remarks)
-    data: bytes = message.SerializeToString(deterministic=True)
-    return data
+    return cast(bytes, message.SerializeToString(deterministic=True))
 
 
 def format_graph(graph: CostGraph, encoding: Encoding = "text", compress: bool = False) -> bytes:
@@ -369,3 +363,29 @@ def find_graphs(paths: Iterable[str | Path]) -> list[Path]:
         else:
             raise FormatError(f"{path}: no such file or folder")
     return found
+
+
+def graph_hash(graph: CostGraph) -> str:
+    """Return the SHA-256 of what a graph holds, but for its name."""
+    rounded = np.round(graph.runtime)
+    digest = hashlib.sha256(format_graph(replace(graph, runtime=rounded, annotations=NO_ANNOTATIONS), "binary"))
+    if np.any(graph.runtime != rounded):
+        digest.update(graph.runtime.tobytes())
+    return digest.hexdigest()
+
+
+def structure_hash(graph: CostGraph) -> str:
+    """Return the SHA-256 by which a schedule file names its graph: of all that an order and its memory rest on."""
+    digest = hashlib.sha256(json.dumps(graph.op_names).encode())
+    for values in (
+        graph.output_ptr,
+        graph.tensor_size,
+        graph.alias_of,
+        graph.is_final,
+        graph.is_control,
+        graph.read_ptr,
+        graph.read_tensor,
+        graph.persistent,
+    ):
+        digest.update(values.astype("<i8").tobytes())
+    return digest.hexdigest()

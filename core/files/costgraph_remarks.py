@@ -1,4 +1,4 @@
-"""What CostGraphDef has no field for: runtimes that are no whole microseconds, and annotations.
+"""Remarks in a CostGraphDef, for which it has no field: fractions of microseconds, and annotations.
 
 A file holds them as one text among its aggregated costs, an entry `cost { dimension: "schedopt/graph {...}" }` without
 a cost: every tool reads the file, and whatever it takes from the fields of the ops means what it always meant. The
@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arrays import INT64_MAX, BoolArray, FloatArray, frozen
+from ..base.arrays import INT64_MAX, FloatArray, frozen
 from ..base.errors import GraphError, UsageError
 from ..graph.annotations import NO_ANNOTATIONS, Annotations, Resident
 from ..graph.graph import CostGraph
@@ -64,10 +64,8 @@ def remarks_of(graph: CostGraph) -> str:
         document["residents"] = {"persistent": _persistent_digest(graph), "tensors": tensors}
     if annotations.imported:
         document["imported"] = dict(annotations.imported)
-    if annotations.view_offsets:
-        document["views"] = [
-            [*map(int, view), int(offset)] for view, offset in sorted(annotations.view_offsets.items())
-        ]
+    if views := sorted(annotations.view_offsets.items()):
+        document["views"] = [[*map(int, view), int(offset)] for view, offset in views]
     if graph.runs_once.any():
         document["once"] = np.flatnonzero(graph.runs_once).tolist()
     if not document:
@@ -87,7 +85,11 @@ def with_remarks(graph: CostGraph, texts: Sequence[str], where: str, note: Calla
         document = _document(texts, graph)
         runtimes = _runtimes(document, graph, where, note)
         annotations = _annotations(document, graph, where, note)
-        once = _once(document, graph)
+        places = _listed(document.get("once", []), None, int)
+        if places and not 0 <= min(places) <= max(places) < graph.num_ops:
+            raise ValueError(places)
+        once = np.zeros(graph.num_ops, bool)
+        once[places] = True
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, GraphError) as error:
         reason = str(error) if isinstance(error, _UntrueError) else "they are damaged"
         note(
@@ -97,7 +99,7 @@ def with_remarks(graph: CostGraph, texts: Sequence[str], where: str, note: Calla
             return graph
         note(f"{where}: which ops may not run twice is not known any more, so that none may")
         return replace(graph, runs_once=frozen(np.ones(graph.num_ops), np.bool_))
-    return replace(graph, runtime=runtimes, annotations=annotations, runs_once=once)
+    return replace(graph, runtime=runtimes, annotations=annotations, runs_once=frozen(once, np.bool_))
 
 
 def with_devices(graph: CostGraph, devices: Mapping[int, str]) -> CostGraph:
@@ -109,7 +111,7 @@ def with_devices(graph: CostGraph, devices: Mapping[int, str]) -> CostGraph:
 
 
 class _UntrueError(ValueError):
-    """Remarks that are of another graph or version; the message says why they are dropped."""
+    """Remarks of another graph or version; the message says why they are dropped."""
 
 
 def _document(texts: Sequence[str], graph: CostGraph) -> dict[str, Any]:
@@ -144,20 +146,8 @@ def _runtimes(document: dict[str, Any], graph: CostGraph, where: str, note: Call
     return frozen(exact, np.float64)
 
 
-def _once(document: dict[str, Any], graph: CostGraph) -> BoolArray:
-    """Return which ops may not run twice, shape `(ops,)`."""
-    once = np.zeros(graph.num_ops, bool)
-    places = _listed(document.get("once", []), None, int)
-    if places and not 0 <= min(places) <= max(places) < graph.num_ops:
-        raise ValueError(places)
-    once[places] = True
-    return frozen(once, np.bool_)
-
-
 def _annotations(document: dict[str, Any], graph: CostGraph, where: str, note: Callable[[str], None]) -> Annotations:
-    per_op: dict[str, Any] = {
-        member: _per_op(document[member], graph.num_ops) for member in _PER_OP if member in document
-    }
+    per_op: dict[str, Any] = {name: _per_op(document[name], graph.num_ops) for name in _PER_OP if name in document}
     residents: tuple[Resident, ...] = ()
     if "residents" in document:
         written = document["residents"]
@@ -171,9 +161,8 @@ def _annotations(document: dict[str, Any], graph: CostGraph, where: str, note: C
     imported = document.get("imported", {})
     if not isinstance(imported, dict):
         raise TypeError(imported)
-    annotations = Annotations(
-        **per_op, residents=residents, imported=imported, view_offsets=_view_offsets(document.get("views", []), graph)
-    )
+    views = _view_offsets(document.get("views", []), graph)
+    annotations = Annotations(**per_op, residents=residents, imported=imported, view_offsets=views)
     annotations.check(graph.num_ops, where)
     return annotations or NO_ANNOTATIONS
 
@@ -183,9 +172,8 @@ def _view_offsets(written: Any, graph: CostGraph) -> dict[tuple[int, int], int]:
     offsets = {}
     for each in _listed(written):
         op, port, offset = _listed(each, 3, int)
-        if not (0 <= op < graph.num_ops and 0 <= port < len(graph.outputs(op))):
-            raise ValueError(each)
-        if graph.alias_of[graph.outputs(op)[port]] < 0:
+        is_known = 0 <= op < graph.num_ops and 0 <= port < len(graph.outputs(op))
+        if not is_known or graph.alias_of[graph.outputs(op)[port]] < 0:
             raise ValueError(each)
         offsets[op, port] = offset
     return offsets
@@ -209,11 +197,10 @@ def _resident(written: Any) -> Resident:
 
 def _listed(value: Any, count: int | None = None, *kinds: type) -> list[Any]:
     """Return a list, of so many items and of these kinds, as it is; raise ValueError if it is something else."""
-    if not isinstance(value, list) or (count is not None and len(value) != count):
+    is_right = isinstance(value, list) and (count is None or len(value) == count)
+    if not is_right or (kinds and not set(map(type, value)).issubset(kinds)):
         raise ValueError(value)
-    if kinds and not set(map(type, value)).issubset(kinds):
-        raise ValueError(value)
-    return value
+    return list(value)
 
 
 def _refuse(constant: str) -> None:

@@ -14,38 +14,19 @@ FINAL_MARK = "schedopt/final"
 
 @dataclass
 class Node:
-    """One node, with the fields that the model holds.
-
-    Parameters
-    ----------
-    name, id
-        Of the op.
-    inputs
-        Id and port of what produces each argument.
-    outputs
-        Bytes and `alias_input_port` of each output.
-    control
-        Ids of the ops it waits for.
-    runtime, workspace, persistent
-        Microseconds and bytes.
-    is_final
-        Whether its outputs are kept to the end.
-    is_mark
-        Whether it is no op of the model, but says that the tensor it reads is final: its `device` is `FINAL_MARK`.
-    device
-        Where it is to run, for those who ask.
-    """
+    """One node, with the fields that the model holds."""
 
     name: str = ""
     id: int = 0
-    inputs: list[tuple[int, int]] = field(default_factory=list)
-    outputs: list[tuple[int, int]] = field(default_factory=list)
-    control: list[int] = field(default_factory=list)
-    runtime: int = 0
+    inputs: list[tuple[int, int]] = field(default_factory=list)  # id and port of the producer of each argument
+    outputs: list[tuple[int, int]] = field(default_factory=list)  # bytes and `alias_input_port`
+    control: list[int] = field(default_factory=list)  # ids of the ops it waits for
+    runtime: int = 0  # microseconds
+    # bytes
     workspace: int = 0
     persistent: int = 0
     is_final: bool = False
-    is_mark: bool = False
+    is_mark: bool = False  # no op of the model, but the mark of a final tensor: its `device` is `FINAL_MARK`
     device: str = ""
 
 
@@ -55,6 +36,11 @@ _NODE_INTEGERS = {
     "temporary_memory_size": ("workspace", INT64_MAX),
     "persistent_memory_size": ("persistent", INT64_MAX),
 }
+_BLOCKS = {
+    "input_info {": ("inputs", "preceding_node", "preceding_port", INT32_MAX),
+    "output_info {": ("outputs", "size", "alias_input_port", INT64_MAX),
+}
+"""The field of `Node` that holds the blocks of a name, their two members, and the largest value."""
 _TO_ESCAPE = re.compile(r"[\"\\']")
 _PLAIN_TEXT = re.compile(r'"([ !#-\[\]-~]*(?:\\["\\\'][ !#-\[\]-~]*)*)"')
 
@@ -96,10 +82,9 @@ def _parse_node(lines: Iterator[str]) -> Node:
         key, colon, value = next(lines).partition(":")
         key = key.strip()
         if not colon:
-            if key == "input_info {":
-                node.inputs.append(_parse_block(lines, "preceding_node", "preceding_port", INT32_MAX))
-            elif key == "output_info {":
-                node.outputs.append(_parse_block(lines, "size", "alias_input_port", INT64_MAX))
+            if key in _BLOCKS:
+                attribute, first, second, largest = _BLOCKS[key]
+                getattr(node, attribute).append(_parse_block(lines, first, second, largest))
             elif key == "}":
                 return node
             elif key:
@@ -160,10 +145,9 @@ def _parse_block(lines: Iterator[str], first: str, second: str, largest: int) ->
 
 def cost_lines(dimension: str) -> Iterable[str]:
     """Yield the lines of an aggregated cost of 0 in a dimension of printable ASCII; none if it is empty."""
-    if not dimension:
-        return
-    escaped = _TO_ESCAPE.sub(r"\\\g<0>", dimension)
-    yield f'cost {{\n  dimension: "{escaped}"\n}}\n'
+    if dimension:
+        escaped = _TO_ESCAPE.sub(r"\\\g<0>", dimension)
+        yield f'cost {{\n  dimension: "{escaped}"\n}}\n'
 
 
 def text_lines(node: Node) -> Iterable[str]:
@@ -177,20 +161,14 @@ def text_lines(node: Node) -> Iterable[str]:
         yield f'  device: "{FINAL_MARK if node.is_mark else CEscape(node.device, True)}"\n'
     if node.id:
         yield f"  id: {node.id}\n"
-    for producer, port in node.inputs:
-        yield "  input_info {\n"
-        if producer:
-            yield f"    preceding_node: {producer}\n"
-        if port:
-            yield f"    preceding_port: {port}\n"
-        yield "  }\n"
-    for size, alias in node.outputs:
-        yield "  output_info {\n"
-        if size:
-            yield f"    size: {size}\n"
-        if alias:
-            yield f"    alias_input_port: {alias}\n"
-        yield "  }\n"
+    for block, (attribute, first, second, _) in _BLOCKS.items():
+        for one, two in getattr(node, attribute):
+            yield f"  {block}\n"
+            if one:
+                yield f"    {first}: {one}\n"
+            if two:
+                yield f"    {second}: {two}\n"
+            yield "  }\n"
     if node.workspace:
         yield f"  temporary_memory_size: {node.workspace}\n"
     if node.is_final:

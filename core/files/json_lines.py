@@ -28,22 +28,19 @@ class JsonLines:
             if not (data[whole:].startswith(_LINE_START) or _LINE_START.startswith(data[whole:])):
                 self.refuse(data.count(b"\n") + 1)
             for number, line in enumerate(data[:whole].splitlines(), start=1):
-                self._read(number, line)
+                try:
+                    record = parse_json(line, str)
+                    key = record.pop("key")
+                except (FormatError, KeyError, TypeError, AttributeError):
+                    self.refuse(number)
+                if not isinstance(key, str):
+                    self.refuse(number)
+                self.records[key] = record
             if whole < len(data):
                 os.truncate(self.path, whole)
             self._file = self.path.open("ab")
         except OSError as error:
             raise FormatError(f"{path}: cannot be used to resume: {error.strerror or error}") from error
-
-    def _read(self, number: int, line: bytes) -> None:
-        try:
-            record = parse_json(line, lambda what: self.refuse(number))
-            key = record.pop("key")
-        except (KeyError, TypeError, AttributeError):
-            self.refuse(number)
-        if not isinstance(key, str):
-            self.refuse(number)
-        self.records[key] = record
 
     def refuse(self, line: int) -> NoReturn:
         """Raise FormatError for a line, numbered from 1."""

@@ -1,10 +1,11 @@
-"""Machine files: YAML that says devices, links, and what is fixed (`docs/concepts/machines.md`).
+"""Machine files: YAML of devices, links, and what is fixed (`docs/concepts/machines.md`), and CSV files of op times.
 
 The same values are in the `machine` of a schedule file, where a link has one direction and op times are written out.
 """
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,10 +17,10 @@ import yaml
 from ..base.errors import FormatError, UsageError
 from ..base.units import parse_bandwidth, parse_bytes, parse_microseconds
 from ..problem.machine import MAX_DEVICES, Device, Machine, OpTimes
+from .reading import read_bytes
 from .yaml_files import not_yaml, parse_yaml
 
 _MEMBERS = ("devices", "links", "default_link", "transfers", "contention", "pins", "together", "op_times")
-_NEEDED = object()
 Place = tuple[Any, ...]
 """Where a value is: the keys and numbers that lead to it."""
 
@@ -51,14 +52,12 @@ def read_machine(path: str | Path, op_times: str | Path | None = None) -> Machin
     >>> schedopt.read_machine("pair.yaml")
     Machine('gpu0', 'cpu0')
     """
-    from .op_times_csv import read_op_times
+    from .machine_yaml import read_op_times
 
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = read_bytes(path).decode("utf-8-sig")
         document = parse_yaml(text)
         lines = _lines(yaml.compose(text, Loader=yaml.SafeLoader))
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise not_yaml(path, error) from error
 
@@ -129,21 +128,24 @@ class _Reader:
         self.place = ("transfers",)
         settings = {name: top[name] for name in ("transfers", "contention") if name in top}
         machine = Machine(devices, bandwidth, latency, **settings)
-        pins, together = self._pins(top, machine), self._together(top)
+        pins = self._pins(top, machine)
+        groups = self._list(top.get("together") or [], ("together",), "together")
+        for number, group in enumerate(groups):
+            if not (isinstance(group, list) and group and all(isinstance(pattern, str) for pattern in group)):
+                raise self.fail(("together", number), f"a group is a list of patterns of ops, not {group!r:.60}")
+        together = tuple(map(tuple, groups))
         self.place = ("op_times",)
         times = top.get("op_times", {}) if op_times is None else op_times
-        places = self._places(pins, together)
-        return replace(machine, pins=pins, together=together, op_times=times, places=places)
-
-    def _places(self, pins: tuple[tuple[str, str], ...], together: tuple[tuple[str, ...], ...]) -> dict[str, str]:
-        """Return what errors call parts of the machine that only a graph can show to be wrong."""
-        places = {f"pin {pattern}": self.where(("pins", pattern)) for pattern, _ in pins}
+        # Parts that only a graph can show to be wrong, as errors call them.
+        places = {name: self.where((name,)) for name in ("devices", "links", "op_times")}
+        places |= {f"pin {pattern}": self.where(("pins", pattern)) for pattern, _ in pins}
         places |= {f"together {number}": self.where(("together", number)) for number in range(len(together))}
-        return places | {name: self.where((name,)) for name in ("devices", "links", "op_times")}
+        return replace(machine, pins=pins, together=together, op_times=times, places=places)
 
     def _mapping(self, value: Any, place: Place, members: tuple[str, ...], what: str) -> Mapping[str, Any]:
         if not isinstance(value, dict):
-            raise self.fail(place, f"{what} has members such as {', '.join(members[:3])}; {_shown(value)}")
+            found = "there is nothing" if value is None else f"this is {value!r:.60}"
+            raise self.fail(place, f"{what} has members such as {', '.join(members[:3])}; {found}")
         if unknown := next((key for key in value if key not in members), None):
             raise self.fail((*place, unknown), f"{what} has no '{unknown}'; it has {', '.join(members)}")
         return value
@@ -178,14 +180,11 @@ class _Reader:
         return tuple(made)
 
     def _links(self, top: Mapping[str, Any], machine: Machine) -> tuple[list[list[float]], list[list[float]]]:
-        count = len(machine.devices)
-        bandwidth = [[0.0] * count for _ in range(count)]
-        latency = [[0.0] * count for _ in range(count)]
+        count, cost = len(machine.devices), (0.0, 0.0)
         if "default_link" in top:
             default = self._mapping(top["default_link"], ("default_link",), ("bandwidth", "latency"), "default_link")
             cost = self._cost(default, ("default_link",))
-            bandwidth = [[cost[0]] * count for _ in range(count)]
-            latency = [[cost[1]] * count for _ in range(count)]
+        bandwidth, latency = ([[value] * count for _ in range(count)] for value in cost)
         for number, values in enumerate(self._list(top.get("links") or [], ("links",), "links")):
             place: Place = ("links", number)
             link = self._mapping(values, place, ("between", "from", "to", "bandwidth", "latency"), "a link")
@@ -223,11 +222,8 @@ class _Reader:
         pins = top.get("pins") or {}
         if not isinstance(pins, (dict, list)):
             raise self.fail(("pins",), f"pins are patterns of ops with a device each, not {pins!r:.60}")
-        pairs = (
-            list(pins.items())
-            if isinstance(pins, dict)
-            else [tuple(pin) if isinstance(pin, list) else (pin,) for pin in pins]
-        )
+        listed = pins.items() if isinstance(pins, dict) else pins
+        pairs = [tuple(pin) if isinstance(pin, (list, tuple)) else (pin,) for pin in listed]
         for pair in pairs:
             place: Place = ("pins", *pair[:1])
             if len(pair) != 2 or not all(isinstance(part, str) for part in pair):
@@ -235,13 +231,6 @@ class _Reader:
             self.place = place
             machine.named(pair[1])
         return tuple(pairs)
-
-    def _together(self, top: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-        groups = self._list(top.get("together") or [], ("together",), "together")
-        for number, group in enumerate(groups):
-            if not (isinstance(group, list) and group and all(isinstance(pattern, str) for pattern in group)):
-                raise self.fail(("together", number), f"a group is a list of patterns of ops, not {group!r:.60}")
-        return tuple(tuple(group) for group in groups)
 
 
 def _number(value: Any) -> Any:
@@ -252,6 +241,32 @@ def _number(value: Any) -> Any:
         return value
 
 
-def _shown(value: Any) -> str:
-    """Return what stands where something else is wanted."""
-    return "there is nothing" if value is None else f"this is {value!r:.60}"
+def read_op_times(path: str | Path) -> dict[str, dict[str, float | None]]:
+    """Read a CSV file with a column `op`, then one per kind of device."""
+    try:
+        rows = list(csv.reader(read_bytes(path).decode("utf-8-sig").splitlines()))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise FormatError(f"{path}: not a CSV file: {error}") from error
+    if not rows or len(rows[0]) < 2 or rows[0][0].strip() != "op":
+        raise FormatError(f"{path}, line 1: the columns are op, then one per kind of device")
+    kinds = [kind.strip() for kind in rows[0][1:]]
+    if again := next((kind for kind in kinds if kinds.count(kind) > 1), None):
+        raise FormatError(f"{path}, line 1: the column of kind '{again}' is there twice")
+    times: dict[str, dict[str, float | None]] = {}
+    for line, row in enumerate(rows[1:], start=2):
+        if not row:
+            continue
+        if len(row) != len(kinds) + 1:
+            raise FormatError(f"{path}, line {line}: has {len(row)} columns, not {len(kinds) + 1}")
+        if row[0] in times:
+            raise FormatError(f"{path}, line {line}: op '{row[0]}' is there twice")
+        try:
+            values = [parse_microseconds(cell.strip(), "time") if cell.strip() else None for cell in row[1:]]
+        except UsageError as error:
+            raise FormatError(f"{path}, line {line}: {error}") from error
+        if all(value is None for value in values):
+            raise FormatError(f"{path}, line {line}: op '{row[0]}' has no time for any kind of device")
+        times[row[0]] = dict(zip(kinds, values, strict=True))
+    if not times:
+        raise FormatError(f"{path}: has no row, and every op needs one: its name, then its time on each kind of device")
+    return times

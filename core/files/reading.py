@@ -1,4 +1,4 @@
-"""Read what anybody may have written: files whole but not endless, gzip that does not explode, JSON as plain values."""
+"""Files that anybody may have written: whole but not endless, gzip that does not explode, JSON as plain values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ..base.errors import FormatError, UsageError
 from ..base.units import format_bytes, parse_bytes
@@ -41,19 +41,19 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     return unzipped(read_raw(path), str(path))
 
 
-def read_raw(path: str | os.PathLike[str]) -> bytes:
-    """Return what a file holds as it is; otherwise as `read_bytes`."""
-    file, limit = path_of(path), largest_file()
+def read_raw(path: str | os.PathLike[str], head: int = 0) -> bytes:
+    """Return what a file holds as it is, or so many bytes of its head; otherwise as `read_bytes`."""
+    file, most = path_of(path), head or largest_file() + 1
     try:
         if str(path) == "-":
-            data = sys.stdin.buffer.read(limit + 1)
+            data = sys.stdin.buffer.read(most)
         else:
             with file.open("rb") as opened:
-                data = opened.read(limit + 1)
+                data = opened.read(most)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         reason = error.strerror if isinstance(error, OSError) else None
         raise FormatError(f"{path}: cannot be read: {reason or error}") from error
-    return _limited(data, str(path))
+    return data if head else _limited(data, str(path))
 
 
 def unzipped(data: bytes, where: str) -> bytes:
@@ -89,27 +89,24 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Return what a JSON file holds, plain or gzip."""
-
-    def refuse(what: str) -> NoReturn:
-        raise FormatError(f"{path}: {what}")
-
-    return parse_json(read_text(path), refuse)
+    return parse_json(read_text(path), lambda what: f"{path}: {what}")
 
 
 def parse_json(
-    text: str | bytes, refuse: Callable[[str], NoReturn], pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
+    text: str | bytes, tell: Callable[[str], str], pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
 ) -> Any:
-    """Return the plain values of a JSON document."""
+    """Return the plain values of a JSON document; `tell` makes the text of an error of what is wrong."""
     try:
         return json.loads(text, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:
         is_cut = error.pos >= len(error.doc.rstrip()) - 1 or error.msg.startswith("Unterminated string")
         what = "the JSON is truncated" if is_cut else f"not JSON: {error.msg}"
-        refuse(f"{what} at line {error.lineno}, column {error.colno}")
+        what = f"{what} at line {error.lineno}, column {error.colno}"
     except RecursionError:
-        refuse("the JSON is nested too deeply")
+        what = "the JSON is nested too deeply"
     except ValueError as error:  # letters that are no UTF-8, numbers of thousands of digits
-        refuse(f"not JSON: {str(error).partition(';')[0]}")
+        what = f"not JSON: {str(error).partition(';')[0]}"
+    raise FormatError(tell(what))
 
 
 def shown(value: Any) -> str:

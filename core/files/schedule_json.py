@@ -1,4 +1,4 @@
-"""The schedule file: what `solve --output` writes, and what every command that takes a schedule reads.
+"""Schedule files, with addresses or without: `solve --output` writes them, commands that take a schedule read them.
 
 Its fields are those of `schedule.schema.json` beside this file; docs/concepts/formats.md says what they mean.
 """
@@ -10,23 +10,73 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from ..addresses.lifetimes import LARGEST_ALIGNMENT
+from ..base.arrays import INT64_MAX, frozen
 from ..base.errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError, UsageError
 from ..graph.graph import CostGraph
 from ..model.address_verifier import verify_addresses
 from ..model.lifetimes import freed_after
 from ..model.simulator import Simulation
 from ..model.verifier import StepClaim, Totals, verify
-from ..problem.addresses import Addresses
+from ..problem.addresses import Addresses, Arena
 from ..problem.machine import Machine
 from ..problem.problem import Problem
 from ..problem.residents import first_home, model_of
 from ..problem.schedule import Schedule
-from .graph_hash import structure_hash
+from .costgraph import structure_hash
+from .machine_yaml import machine_of
 from .reading import parse_json, read_raw, shown
-from .schedule_addresses import read_addresses
-from .schedule_fields import SHOWN_LETTERS, field_of, read_problem
+
+SHOWN_LETTERS = 80
+_NEEDED = object()
+
+
+def field_of(document: dict[str, Any], name: str, kind: Any, path: str | Path, default: Any = _NEEDED) -> Any:
+    """Return a field of a document or of a step, checked for its type, or its default."""
+    if name not in document:
+        if default is _NEEDED:
+            raise FormatError(f"{path}: not a schedule JSON: the field '{name}' is missing")
+        return default
+    value = document[name]
+    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
+        raise FormatError(f"{path}: the field '{name}' has the wrong type: {shown(value)}")
+    if isinstance(value, (int, float)) and not abs(value) <= INT64_MAX:
+        raise FormatError(f"{path}: the field '{name}' is out of range: {shown(value)}")
+    return value
+
+
+def read_problem(
+    document: dict[str, Any], steps: list[Any], graph: CostGraph, path: str | Path, machine: Machine | None
+) -> Problem:
+    """Return the problem that a document was made for, on a machine in place of what it says of devices, if given."""
+    named = [step.get(key) for step in steps if isinstance(step, dict) for key in ("device", "from", "to")]
+    least = 1 + max((name for name in named if type(name) is int), default=0)
+    if machine is None and document.get("machine") is not None:
+        machine = machine_of(document["machine"], lambda place: f"{path}: the field 'machine'")
+    devices = field_of(document, "devices", int, path, max(1, least))
+    bandwidth = field_of(document, "bandwidth", (int, float, type(None)), path, None)
+    latency = field_of(document, "latency_us", (int, float), path, 0.0)
+    if machine is not None:
+        devices, bandwidth, latency = len(machine.devices), None, 0.0
+    try:
+        return Problem(
+            graph,
+            field_of(document, "task", str, path, "memory"),
+            devices,
+            field_of(document, "memory_limit", (int, type(None)), path, None),
+            bandwidth,
+            latency,
+            field_of(document, "recompute", bool, path, False),
+            field_of(document, "runtime_limit_us", (int, float, type(None)), path, None),
+            machine,
+            field_of(document, "replicate", bool, path, False),
+        )
+    except UsageError as error:
+        said = str(error)
+        raise FormatError(said if said.startswith(f"{path}:") else f"{path}: {said}") from error
+
 
 FORMAT = 2
 _SHOWN_DIGITS = 12
@@ -50,31 +100,25 @@ _REMARKS: dict[str, tuple[type, ...]] = {
 def steps_document(problem: Problem, schedule: Schedule, simulation: Simulation) -> list[dict[str, Any]]:
     """Return the `steps` of a schedule: what runs where, when, and which tensors it is the last to need."""
     graph = problem.graph
+    remarks = {"module": graph.annotations.modules, "line": graph.annotations.lines}
     starts, ends = simulation.step_start.tolist(), simulation.step_end.tolist()
     steps: list[dict[str, Any]] = []
     columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
     for number, (item, source, target) in enumerate(columns):
         step: dict[str, Any]
         if item >= 0:
-            step = {"op": graph.op_names[item], "device": target, **_origin(graph, item)}
+            origin = {name: values[item] for name, values in remarks.items() if values and values[item]}
+            step = {"op": graph.op_names[item], "device": target, **origin}
         else:
-            step = {"tensor": graph.tensor_name(~item), "from": source, "to": target}
-            step["bytes"] = int(graph.tensor_size[~item])
-        step |= {"start_us": starts[number], "end_us": ends[number]}
-        steps.append(step)
+            size = int(graph.tensor_size[~item])
+            step = {"tensor": graph.tensor_name(~item), "from": source, "to": target, "bytes": size}
+        steps.append({**step, "start_us": starts[number], "end_us": ends[number]})
     if problem.hardware.is_beside:  # steps overlap: none is the last to need a tensor by its place alone
         return steps
     for step, tensors in zip(steps, freed_after(problem, schedule), strict=True):
         if tensors:
             step["frees"] = [graph.tensor_name(tensor) for tensor in tensors]
     return steps
-
-
-def _origin(graph: CostGraph, op: int) -> dict[str, str]:
-    """Return the module and the line of an op, as far as they are known."""
-    known = graph.annotations
-    origin = {name: values[op] for name, values in (("module", known.modules), ("line", known.lines)) if values}
-    return {name: value for name, value in origin.items() if value}
 
 
 def format_document(document: dict[str, Any]) -> str:
@@ -87,44 +131,31 @@ def format_document(document: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class LoadedSchedule:
-    """A schedule read from a file, with the problem and what the file claims of it.
+    """A schedule read from a file, with the problem and the claims of the file, which are None where it has none."""
 
-    Parameters
-    ----------
-    problem, schedule
-        What was solved, on the graph given by the caller, and the steps.
-    status
-        As written; `infeasible` and `limit-not-met` mean that the memory limit is exceeded knowingly.
-    peak, peak_per_device, runtime
-        Claimed totals: bytes and microseconds; None where the file has none.
-    steps
-        What is claimed of each step.
-    lower_bound
-        What no schedule is said to beat, bytes or microseconds by the task; None where the file has none.
-    addresses
-        Where each step puts what it makes; None where the file has none.
-    """
-
-    problem: Problem
+    problem: Problem  # on the graph given by the caller
     schedule: Schedule
-    status: str
+    status: str  # as written; `infeasible` and `limit-not-met`: the memory limit is exceeded knowingly
+    # bytes, and microseconds
     peak: int | None
     peak_per_device: list[int] | None
     runtime: float | None
     steps: tuple[StepClaim, ...]
-    lower_bound: float | None = None
+    lower_bound: float | None = None  # bytes or microseconds, by the task
     addresses: Addresses | None = None
-
-    @property
-    def claims(self) -> dict[str, Any]:
-        """What the file claims, as keyword arguments of the verifier."""
-        totals = {"peak": self.peak, "peak_per_device": self.peak_per_device, "runtime": self.runtime}
-        return {**totals, "steps": self.steps}
 
     def verify(self, *, enforce_limit: bool | None = None) -> Totals:
         """Replay the schedule and check all that the file claims."""
         limited = self.status not in _EXCEEDED if enforce_limit is None else enforce_limit
-        totals = verify(self.problem, self.schedule, **self.claims, enforce_limit=limited)
+        totals = verify(
+            self.problem,
+            self.schedule,
+            peak=self.peak,
+            peak_per_device=self.peak_per_device,
+            runtime=self.runtime,
+            steps=self.steps,
+            enforce_limit=limited,
+        )
         self._check_status(totals)
         if self.addresses is not None:
             verify_addresses(self.problem, self.schedule, self.addresses)
@@ -187,11 +218,7 @@ def read_schedule(
     is_json = data.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"["))
     if names and (not is_json or set(names) <= set(graph.op_names)):  # names may look like JSON
         return _read_order(names, graph, path, machine)
-
-    def refuse(what: str) -> NoReturn:
-        raise FormatError(f"{path}: not a JSON file, or truncated: {what}")
-
-    document = parse_json(data, refuse, _fields)
+    document = parse_json(data, lambda what: f"{path}: not a JSON file, or truncated: {what}", _fields)
     if not isinstance(document, dict):
         raise FormatError(f"{path}: not a schedule JSON, which is an object")
     return _read_document(document, graph, path, force, machine)
@@ -203,9 +230,7 @@ def read_imported(path: str | Path) -> dict[str, Any]:
         document = json.loads(read_raw(path), object_pairs_hook=_fields)
     except (ValueError, RecursionError):  # op names, or damaged, which its reader tells
         return {}
-    if not isinstance(document, dict):
-        return {}
-    found: dict[str, Any] = field_of(document, "imported", dict, path, {})
+    found: dict[str, Any] = field_of(document, "imported", dict, path, {}) if isinstance(document, dict) else {}
     return found
 
 
@@ -229,6 +254,7 @@ def _lines(data: bytes) -> list[str]:
 
 
 def _read_order(names: list[str], graph: CostGraph, path: str | Path, machine: Machine | None) -> LoadedSchedule:
+    """Read op names, one per line."""
     ops = {name: op for op, name in enumerate(graph.op_names)}
     for number, name in enumerate(names, start=1):
         if name not in ops:
@@ -262,7 +288,11 @@ def _read_document(
             f"{path}: made for another graph than {graph.name}: its graph_sha256 is {made_for[:_SHOWN_DIGITS]}..., not "
             f"{real[:_SHOWN_DIGITS]}...; --force, in Python read_schedule(..., force=True), takes it all the same"
         )
-    _check_remarks(document, path)
+    for name, kinds in _REMARKS.items():
+        value = document.get(name, 0)
+        is_wrong = type(value) not in kinds or (type(value) in (int, float) and not 0 <= value < math.inf)
+        if name in document and is_wrong:
+            raise FormatError(f"{path}: the field '{name}' is wrong: {shown(value)}")
     status = field_of(document, "status", str, path, "feasible")
     if status not in _STATUSES:
         raise FormatError(f"{path}: unknown status {shown(status)}; one of {', '.join(_STATUSES)} is wanted")
@@ -285,14 +315,6 @@ def _read_document(
         field_of(document, "lower_bound", (int, float), path, None),
         read_addresses(document, graph, schedule, path),
     )
-
-
-def _check_remarks(document: dict[str, Any], path: str | Path) -> None:
-    for name, kinds in _REMARKS.items():
-        if name in document:
-            value = document[name]
-            if type(value) not in kinds or (type(value) in (int, float) and not 0 <= value < math.inf):
-                raise FormatError(f"{path}: the field '{name}' is wrong: {shown(value)}")
 
 
 def _read_steps(steps: list[Any], tensors: dict[str, int], graph: CostGraph, path: str | Path) -> Schedule:
@@ -347,3 +369,74 @@ def _read_claims(
             )
         )
     return tuple(claims)
+
+
+def address_fields(addresses: Addresses | None) -> dict[str, Any]:
+    """Return the fields at the head of a file; none without addresses."""
+    if addresses is None:
+        return {}
+    arenas = [
+        {"bytes": arena.size, "bound": arena.bound, "status": "optimal" if arena.is_optimal else "feasible"}
+        for arena in addresses.arenas
+    ]
+    return {"alignment": addresses.alignment, "arenas": arenas}
+
+
+def add_offsets(steps: list[dict[str, Any]], graph: CostGraph, schedule: Schedule, addresses: Addresses) -> None:
+    """Add to each step the offsets of what it makes."""
+    columns = zip(steps, schedule.items.tolist(), addresses.made, addresses.workspace.tolist(), strict=True)
+    for step, item, made, workspace in columns:
+        if names := _made_by(graph, item):
+            step["offsets"] = dict(zip(names, made, strict=True))
+        if item >= 0 and graph.workspace[item]:
+            step["workspace_offset"] = workspace
+
+
+def read_addresses(
+    document: dict[str, Any], graph: CostGraph, schedule: Schedule, path: str | Path
+) -> Addresses | None:
+    """Return the addresses of a file; None if it has none."""
+    if "alignment" not in document and "arenas" not in document:
+        return None
+    alignment = _whole(document.get("alignment"), f"{path}: the field 'alignment'", 1, LARGEST_ALIGNMENT)
+    arenas = document.get("arenas")
+    if not isinstance(arenas, list) or not all(isinstance(arena, dict) for arena in arenas):
+        raise FormatError(f"{path}: the field 'arenas' must have an object per device, for there is an alignment")
+    made, workspace = [], []
+    for number, (step, item) in enumerate(zip(document["steps"], schedule.items.tolist(), strict=True)):
+        where = f"{path}: step {number}"
+        names = _made_by(graph, item)
+        offsets = step.get("offsets", {})
+        if not isinstance(offsets, dict) or set(offsets) != set(names):
+            wanted = ", ".join(f"'{name}'" for name in names[:3]) + "..." * bool(names[3:])
+            raise FormatError(f"{where} must have offsets of just what it makes: {wanted}")
+        made.append(tuple(_whole(offsets[name], f"{where}: an offset") for name in names))
+        has_workspace = item >= 0 and graph.workspace[item] > 0
+        workspace.append(
+            _whole(step.get("workspace_offset"), f"{where}: the field 'workspace_offset'") if has_workspace else 0
+        )
+    sizes = []
+    for device, arena in enumerate(arenas):
+        where = f"{path}: the arena of device {device}"
+        size, bound = (_whole(arena.get(name), f"{where}: its '{name}'") for name in ("bytes", "bound"))
+        status = arena.get("status", "feasible")
+        if status not in ("optimal", "feasible") or (status == "optimal" and size != bound):
+            raise FormatError(
+                f"{where}: its status is optimal if its bytes equal the bound, else feasible, not {str(status)[:80]!r} "
+                f"with {size} bytes and a bound of {bound}"
+            )
+        sizes.append(Arena(size, bound))
+    return Addresses(alignment, tuple(sizes), tuple(made), frozen(workspace, "int64"))
+
+
+def _made_by(graph: CostGraph, item: int) -> list[str]:
+    """Return the names of the data tensors that a step makes, which is a copy if it is a transfer."""
+    tensors = graph.outputs(item) if item >= 0 else [~item]
+    return [graph.tensor_name(tensor) for tensor in tensors if not graph.is_control[tensor]]
+
+
+def _whole(value: Any, what: str, low: int = 0, high: int = INT64_MAX) -> int:
+    if type(value) is not int or not low <= value <= high:
+        found = "missing" if value is None else f"not {str(value)[:80]}"
+        raise FormatError(f"{what} must be a whole number from {low} to {high}, and is {found}")
+    return value

@@ -36,7 +36,11 @@ def not_yaml(path: str | Path, error: Exception) -> FormatError:
 
 def parse_yaml(text: str) -> Any:
     """Return what a text holds."""
-    _check_depth(text)
+    depth = 0
+    for bracket in re.findall(r"[\[\]{}]", text):  # of which the parser takes seconds to say that they are too deep
+        depth += 1 if bracket in "[{" else -1
+        if depth > _DEEPEST:
+            raise ValueError(f"brackets are nested more than {_DEEPEST} deep")
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
@@ -53,26 +57,14 @@ def _check_keys(node: yaml.Node | None, seen: set[int]) -> None:
     if node is None or id(node) in seen or isinstance(node, yaml.ScalarNode):
         return
     seen.add(id(node))
-    parts = list(node.value) if isinstance(node, yaml.SequenceNode) else []
-    if isinstance(node, yaml.MappingNode):
-        keys: set[Any] = set()
-        for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
-                if (key.tag, key.value) in keys:
-                    raise yaml.MarkedYAMLError(problem=f"'{key.value}' is there twice", problem_mark=key.start_mark)
-                keys.add((key.tag, key.value))
-            parts += [value]
-    for part in parts:
-        _check_keys(part, seen)
-
-
-def _check_depth(text: str) -> None:
-    """Refuse brackets in brackets, of which the parser takes seconds to say that they are too deep."""
-    depth = 0
-    for bracket in re.findall(r"[\[\]{}]", text):
-        depth += 1 if bracket in "[{" else -1
-        if depth > _DEEPEST:
-            raise ValueError(f"brackets are nested more than {_DEEPEST} deep")
+    keys: set[Any] = set()
+    for part in node.value:
+        key, value = part if isinstance(node, yaml.MappingNode) else (None, part)
+        if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+            if (key.tag, key.value) in keys:
+                raise yaml.MarkedYAMLError(problem=f"'{key.value}' is there twice", problem_mark=key.start_mark)
+            keys.add((key.tag, key.value))
+        _check_keys(value, seen)
 
 
 class _Loader(yaml.SafeLoader):

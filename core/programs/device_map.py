@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 
@@ -19,8 +20,7 @@ from ..problem.residents import holders
 from ..problem.schedule import Schedule
 from .importers import kind_by_name
 from .options import ImportOptions
-from .runtime import Note, load_runtime
-from .schedule_order import read_program_schedule
+from .runtime import Note, load_runtime, read_program_schedule
 
 PROCESSORS = ("cpu", "host")
 """Kinds of device that accelerate calls `cpu`."""
@@ -52,7 +52,8 @@ def device_map(graph: CostGraph, schedule: Schedule) -> DeviceMap:
     weights = graph.runtime if graph.runtime.any() else np.ones(graph.num_ops)
     phases = notes.phases or ("forward",) * graph.num_ops
     forward = [op for op in range(graph.num_ops) if phases[op] in ("", "forward")]
-    units = _units(held)
+    owners = {name.rpartition(".")[0] or name for name in held}
+    units = {owner for owner in owners if owners.isdisjoint(_above(owner))}  # outermost ones
     units |= _borrowers(graph, units, set(forward))
     unit_of = {op: unit for op in forward if (unit := _within(notes.modules[op], units)) is not None}
     times: dict[str, dict[int, float]] = {unit: defaultdict(float) for unit in units}
@@ -81,12 +82,6 @@ def accelerate_names(machine: Machine | None) -> dict[int | str, int | str]:
     return {at: accelerators.index(at) if at in accelerators else "cpu" for at in range(len(machine.devices))}
 
 
-def _units(names: Iterable[str]) -> set[str]:
-    """Return the outermost modules that have tensors of their own, and the tensors of the model itself."""
-    owners = {name.rpartition(".")[0] or name for name in names}
-    return {owner for owner in owners if not any(above in owners for above in _above(owner))}
-
-
 def _borrowers(graph: CostGraph, units: set[str], forward: set[int]) -> set[str]:
     """Return the modules whose parameters are those of others, such as a head that is tied to an embedding."""
     notes, found = graph.annotations, set[str]()
@@ -100,8 +95,7 @@ def _borrowers(graph: CostGraph, units: set[str], forward: set[int]) -> set[str]
 
 def _above(path: str) -> list[str]:
     """Return the paths of the modules around one, outermost first, without the model itself."""
-    parts = path.split(".")
-    return [".".join(parts[:length]) for length in range(1, len(parts))]
+    return list(accumulate(path.split(".")[:-1], "{}.{}".format))
 
 
 def _within(module: str, units: set[str]) -> str | None:
@@ -117,11 +111,8 @@ def _merged(devices: dict[str, int]) -> dict[str, int]:
     for path, device in devices.items():
         for above in _above(path):
             inside[above].add(device)
-    merged = {}
-    for path, device in devices.items():
-        whole = next((above for above in _above(path) if len(inside[above]) == 1), path)
-        merged[whole] = device
-    return merged
+    wholes = {path: next((above for above in _above(path) if len(inside[above]) == 1), path) for path in devices}
+    return {wholes[path]: device for path, device in devices.items()}
 
 
 def _states_apart(graph: CostGraph, schedule: Schedule, devices: Mapping[str, int | str]) -> int:

@@ -1,4 +1,4 @@
-"""Ask a module something in a process of its own, so that nothing of this one disturbs what it measures."""
+"""Questions to a process of its own, so that nothing of this one disturbs the measurement."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from ..base.errors import ProgramError
 
-_OWN_ERROR = re.compile(r"^schedopt\.core\.errors\.\w+: ")
+_OWN_ERROR = re.compile(r"^schedopt\.core\.base\.errors\.\w+: ")
 
 
-def ask(module: str, question: dict[str, Any], about: str | None = None, seconds: float | None = None) -> Any:
-    """Run `python -m schedopt.core.programs.MODULE` with a JSON value on its standard input; return the one it prints.
-
-    That is the last line of what it prints; a library may print before.
-    """
+def ask(function: str, question: dict[str, Any], about: str | None = None, seconds: float | None = None) -> Any:
+    """Call a function `module:function` of `core.programs` with JSON values; return what it returns, as JSON has it."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", f"schedopt.core.programs.{module}"],
+            [sys.executable, "-m", __name__, function],
             input=json.dumps(question),
             capture_output=True,
             encoding="utf-8",
@@ -39,14 +37,15 @@ def ask(module: str, question: dict[str, Any], about: str | None = None, seconds
         if done.returncode < 0:
             reason = f"signal {-done.returncode} ended it, perhaps for lack of memory"
         raise ProgramError(f"{about or question['path']}: the run failed: {reason}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def answer(function: Callable[..., Any]) -> None:
-    """Call a function with the question on standard input, in the process that `ask` began; print what it returns."""
-    print(json.dumps(function(**json.load(sys.stdin))))
+    return json.loads(done.stdout.splitlines()[-1])  # a library may print before
 
 
 def digest(kind: object, shape: Sequence[int], data: Any) -> str:
     """Return text that tells tensors apart: type, shape and, of the buffer `data`, all bits."""
     return f"{kind} {tuple(shape)} {hashlib.sha256(data).hexdigest()}"
+
+
+if __name__ == "__main__":  # in the process that `ask` began
+    module, _, name = sys.argv[1].partition(":")
+    answer = getattr(import_module(f"schedopt.core.programs.{module}"), name)
+    print(json.dumps(answer(**json.load(sys.stdin))))

@@ -1,4 +1,4 @@
-"""Which importer reads a model: a table, and a look at what the model is.
+"""Importers of models, whoever wrote them: a table, a look at what a model is, and the options that go with it.
 
 An importer is a function `read(model, options, note) -> CostGraph`, or a `Runtime` where such models can be run. It is
 named here as a string and imported when chosen, since PyTorch and ONNX take seconds to load.
@@ -9,19 +9,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ..base.errors import FormatError, UsageError
-from ..files.costgraph import SUFFIXES
-from ..files.reading import read_bytes
+from ..files.costgraph import SUFFIXES, read_graph
+from ..files.reading import read_bytes, read_raw
+from ..files.schedule_json import read_imported
 from ..graph.graph import CostGraph
-from .imported import with_imported
 from .options import ImportOptions, size_text
 
-_PACKAGE = "schedopt.core.programs"
 _ROOFLINE = frozenset(("costs", "flops", "memory_bandwidth"))
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _LOOKED_AT = 65536
@@ -41,24 +40,14 @@ class Importer:
 
 IMPORTERS = {
     "pytorch": Importer(
-        "a PyTorch model",
-        f"{_PACKAGE}.pytorch.runtime:TorchRuntime",
-        _ROOFLINE | {"training", "shapes", "device"},
-        suffix=".pt2",
-        repeats_ops=True,
+        "a PyTorch model", "pytorch.runtime:TorchRuntime", _ROOFLINE | {"training", "shapes", "device"}, ".pt2", True
     ),
-    "onnx": Importer("an ONNX model", f"{_PACKAGE}.onnx.runtime:OnnxRuntime", _ROOFLINE | {"shapes"}, suffix=".onnx"),
-    "tflite": Importer(
-        "a TFLite model", f"{_PACKAGE}.tflite.runtime:TfliteRuntime", _ROOFLINE, suffix=".tflite", repeats_ops=True
-    ),
-    "execution-trace": Importer(
-        "an execution trace of PyTorch",
-        f"{_PACKAGE}.traces.importer:read",
-        frozenset(("flops", "memory_bandwidth")),
-    ),
-    "inductor": Importer("a buffer graph of Inductor", f"{_PACKAGE}.graphs.inductor:read", frozenset(("graph",))),
-    "dot": Importer("a DOT graph", f"{_PACKAGE}.graphs.dot:read", frozenset(("default_size",))),
-    "node-link": Importer("a node-link JSON graph", f"{_PACKAGE}.graphs.node_link:read", frozenset(("default_size",))),
+    "onnx": Importer("an ONNX model", "onnx.runtime:OnnxRuntime", _ROOFLINE | {"shapes"}, ".onnx"),
+    "tflite": Importer("a TFLite model", "tflite.runtime:TfliteRuntime", _ROOFLINE, ".tflite", True),
+    "execution-trace": Importer("an execution trace of PyTorch", "traces.importer:read", _ROOFLINE - {"costs"}),
+    "inductor": Importer("a buffer graph of Inductor", "graphs.inductor:read", frozenset({"graph"})),
+    "dot": Importer("a DOT graph", "graphs.dot:read", frozenset({"default_size"})),
+    "node-link": Importer("a node-link JSON graph", "graphs.attributed_graph:read", frozenset({"default_size"})),
 }
 _FLAGS = {"shapes": "--shape"}
 _BY_SUFFIX = {".onnx": "onnx", ".tflite": "tflite", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}
@@ -77,9 +66,9 @@ def read_model(model: str, options: ImportOptions, note: Callable[[str], None]) 
 
 
 def load(entry: str) -> Any:
-    """Import what is named as `module:function` or `module:class`."""
+    """Import what is named as `module:function` or `module:class` of `core.programs`."""
     module, _, function = entry.partition(":")
-    return getattr(import_module(module), function)
+    return getattr(import_module(f"schedopt.core.programs.{module}"), function)
 
 
 def check_options(model: str, options: ImportOptions) -> None:
@@ -93,9 +82,8 @@ def check_options(model: str, options: ImportOptions) -> None:
             raise UsageError(f"{model} is {importer.what}, which has no use for {flag}; it is for {' or '.join(able)}")
     for name, given in options.shapes.items():
         if importer is not IMPORTERS["onnx"] and not isinstance(given, int):
-            raise UsageError(
-                f"{model}: --shape {name}={size_text(given)} is for ONNX models; here a shape is one number"
-            )
+            shape = f"--shape {name}={size_text(given)}"
+            raise UsageError(f"{model}: {shape} is for ONNX models; here a shape is one number")
 
 
 def kind_by_name(model: str) -> str | None:
@@ -121,11 +109,7 @@ def kind_of(model: str) -> str:
 
 
 def _kind_by_content(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            head = file.read(_LOOKED_AT)
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+    head = read_raw(path, _LOOKED_AT)
     if re.match(rb"\x80[\x02-\x05]", head) or path.suffix in (".pickle", ".pkl"):
         raise FormatError(
             f"{path}: a pickle runs code when it is read, so it is not imported; record an execution trace instead "
@@ -135,17 +119,12 @@ def _kind_by_content(path: Path) -> str:
         return _kind_of_json(path)
     if re.match(rb"[A-Z]\d{4} \d\d:\d\d:\d\d", head):
         return "inductor"
-    if re.match(rb"(strict|digraph|graph)\b", _without_comments(head), re.IGNORECASE):
+    at = 0
+    while found := _COMMENT.match(head, at):  # comment by comment, so that none is looked at twice
+        at = found.end()
+    if re.match(rb"(strict|digraph|graph)\b", head[at:], re.IGNORECASE):
         return "dot"
     raise FormatError(f"{path}: no model that can be imported; give {_READABLE}")
-
-
-def _without_comments(head: bytes) -> bytes:
-    """Return what follows comments and space, as DOT has them; comment by comment, so that none is looked at twice."""
-    at = 0
-    while found := _COMMENT.match(head, at):
-        at = found.end()
-    return head[at:]
 
 
 def _kind_of_json(path: Path) -> str:
@@ -165,3 +144,87 @@ def _kind_of_json(path: Path) -> str:
     if "nodes" in names or "links" in names or "edges" in names:
         return "node-link"
     raise FormatError(f"{path}: JSON, but neither networkx node-link (nodes, edges) nor Inductor's (nodes, buffers)")
+
+
+_PROGRAM_OPTIONS: dict[str, tuple[str, type]] = {
+    "training": ("--training", str),
+    "shapes": ("--shape", dict),
+    "device": ("--device", str),
+}
+"""The options that say what program it is: flag and type."""
+
+
+def with_imported(graph: CostGraph, model: str, options: ImportOptions) -> CostGraph:
+    """Return a graph that says what model it is of, and which options are not the default."""
+    imported: dict[str, Any] = {"model": model}
+    for field in dataclasses.fields(ImportOptions):
+        value = getattr(options, field.name)
+        if value != getattr(ImportOptions(), field.name):
+            imported[field.name] = dict(value) if isinstance(value, Mapping) else value
+    return dataclasses.replace(graph, annotations=dataclasses.replace(graph.annotations, imported=imported))
+
+
+def options_for(schedules: Sequence[str], given: Mapping[str, Any], note: Callable[[str], None]) -> ImportOptions:
+    """Return the options with which the graph of schedule files was imported, unless others are given."""
+    taken, said_by = dict(given), dict[str, str]()
+    for path in schedules:
+        stored = read_imported(path)
+        if not stored:
+            continue
+        for name, (flag, kind) in _PROGRAM_OPTIONS.items():
+            default = getattr(ImportOptions(), name)
+            value = _checked(path, name, kind, stored.get(name, default))
+            if name in given:
+                if value != given[name]:
+                    said = f"with {flag} {_text(value)}" if value != default else f"without {flag}"
+                    note(f"{path}: its graph was imported {said}; taken is {flag} {_text(given[name])}, as given")
+            elif name in said_by and taken[name] != value:
+                raise UsageError(
+                    f"{said_by[name]} is of a graph imported with {flag} {_text(taken[name]) or 'none'}, {path} of one "
+                    f"with {flag} {_text(value) or 'none'}; measure them apart, or give {flag}"
+                )
+            else:
+                taken[name] = value
+                said_by[name] = path
+    return ImportOptions(**taken)
+
+
+def _checked(path: str, name: str, kind: type, value: Any) -> Any:
+    """Return the value of an option that a schedule file holds."""
+    is_right = isinstance(value, kind)
+    if name == "shapes" and is_right:
+        value = {key: tuple(size) if isinstance(size, list) else size for key, size in value.items()}
+        sizes = [size for given in value.values() for size in (given if isinstance(given, tuple) else [given])]
+        is_right = all(type(size) is int and size > 0 for size in sizes)
+    if not is_right:
+        raise FormatError(f"{path}: the field 'imported' has '{name}' {value!r}, which is no value of {name}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={size_text(size)}" for name, size in value.items())
+    return str(value)
+
+
+def is_model(name: str) -> bool:
+    """Whether a name is that of a model rather than of a CostGraphDef file, `-` or a folder."""
+    return (kind_by_name(name) is not None and not (":" in name and Path(name).exists())) or name.endswith(
+        (".json", ".json.gz")
+    )
+
+
+def read_any(name: str, note: Callable[[str], None] = lambda text: None) -> CostGraph:
+    """Read a CostGraphDef file or standard input, or import a model with the options that `import` has by default."""
+    if not is_model(name):
+        return read_graph(name, note)
+    command = f"schedopt import {name} --output GRAPH"
+    try:
+        graph = read_model(name, ImportOptions(), note)
+    except UsageError as error:
+        remedy = f"; {command} takes options" if "--" in str(error) else ""
+        raise UsageError(f"{error}{remedy}") from None
+    kinds = {"pytorch": "--training, --shape, --costs", "onnx": "--shape, --costs", "tflite": "--costs"}
+    options = kinds.get(kind_by_name(name) or "", "--default-size, --graph")
+    note(f"{name} is imported with default options; {command} takes others ({options})")
+    return graph

@@ -1,7 +1,8 @@
-"""What a program really took in one order, beside what the cost model says of that order."""
+"""Measurements of a program in one order, next to the cost model, and the time between two orders beyond noise."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,52 @@ from typing import Any
 
 from ..base.units import format_bytes, format_microseconds
 from ..problem.problem import RUNTIME_TOLERANCE
-from .time_difference import TimeDifference, time_difference
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class TimeDifference:
+    """How much longer one order takes than another, as shares: 0.1 is 10% longer."""
+
+    change: float  # geometric mean of the rounds
+    # 95% interval; None with a single round, which tells nothing of noise
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether the rounds do not tell the two apart."""
+        return self.low is None or self.high is None or self.low <= 0 <= self.high
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{_percent(self.change)} in one round, which tells nothing of noise"
+        interval = f"95% interval {_percent(self.low)} to {_percent(self.high)}"
+        if self.is_noise:
+            return f"no difference beyond noise ({interval})"  # the medians beside it may differ the other way
+        return f"{abs(100 * self.change):.0f}% {'slower' if self.change > 0 else 'faster'} ({interval})"
+
+
+def time_difference(before: Sequence[float], after: Sequence[float]) -> TimeDifference:
+    """Compare the times of two orders in the same rounds, microseconds: Student's paired t-test of their log ratios.
+
+    What slows a whole round, as other work on the machine does, cancels out.
+    """
+    ratios = [math.log(two / one) for one, two in zip(before, after, strict=False)]
+    mean = statistics.fmean(ratios)
+    if len(ratios) < 2:
+        return TimeDifference(math.expm1(mean))
+    from scipy.special import stdtrit
+
+    quantile = float(stdtrit(len(ratios) - 1, (1 + CONFIDENCE) / 2))
+    half = quantile * statistics.stdev(ratios) / math.sqrt(len(ratios))
+    return TimeDifference(math.expm1(mean), math.expm1(mean - half), math.expm1(mean + half))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.0f}%"
+
 
 PROGRAM_ORDER = "program order"
 _NOTED_FAULTS = 0.1
@@ -94,10 +140,9 @@ def limit_sentences(row: Measurement) -> list[str]:
 def run_rounds(
     run: Callable[[str], Mapping[str, Any]], orders: Sequence[str], repeats: int, on_run: OnRun
 ) -> dict[str, list[Mapping[str, Any]]]:
-    """Run the orders in turn, round after round, each round beginning with another one.
+    """Run the orders in turn, round after round, each round beginning with another one; return the reports of each.
 
-    Returns the reports of each order, a round each. Ctrl-C ends it with the runs that are done, if program order is
-    among them.
+    Ctrl-C ends it with the runs that are done, if program order is among them.
     """
     reports: dict[str, list[Mapping[str, Any]]] = {order: [] for order in orders}
     number, total = 0, repeats * len(orders)
@@ -119,18 +164,17 @@ def measurement(
 ) -> Measurement:
     """Return the row of an order that ran.
 
-    `predicted` are bytes and microseconds; `reports` what the processes tell: `peak` in bytes, `digests` of the results
-    (`expected` in program order), and what `time_runs` gives. Both peaks leave out `held` bytes that the caller has.
+    `predicted` are bytes and microseconds, `expected` the digests in program order; peaks leave out `held` bytes.
     """
-    peak, microseconds = predicted
+    per_process: dict[str, Any] = {
+        name: tuple(report[name] for report in reports) for name in ("microseconds", "page_faults", "kept_microseconds")
+    }
     return Measurement(
         order=order,
-        predicted_peak=held + peak,
-        predicted_microseconds=microseconds,
+        predicted_peak=held + predicted[0],
+        predicted_microseconds=predicted[1],
         measured_peaks=tuple(held + report["peak"] for report in reports),
-        microseconds=tuple(report["microseconds"] for report in reports),
         is_equal=all(report["digests"] == expected for report in reports),
         runs=tuple(tuple(report["runs"]) for report in reports),
-        page_faults=tuple(report["page_faults"] for report in reports),
-        kept_microseconds=tuple(report["kept_microseconds"] for report in reports),
+        **per_process,
     )

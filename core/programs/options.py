@@ -1,4 +1,4 @@
-"""What is asked of every importer, and of every search for an order of a program."""
+"""Options of every importer and of every search for an order of a program, and the roofline that they set."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..base.options import fixed, option
+from ..base.errors import UsageError
+from ..base.options import fixed, option, spelled
 from ..search.options import Budget, ProblemOptions, Share, read_limit
 
 Size: TypeAlias = int | Sequence[int]
@@ -16,38 +17,20 @@ DEFAULT_MEMORY_BANDWIDTH = 100e9
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """How to import a model; an importer reads the fields that its format knows.
+    """How to import a model; an importer reads the fields that its format knows."""
 
-    Parameters
-    ----------
-    training
-        `none` for the forward pass alone, or the optimizer of a training step: `sgd`, `adam`, or
-        `adam:learning_rate=0.01`.
-    shapes
-        A size for each symbolic dimension, by its name. Of ONNX files also all sizes of an input, or its value if it is
-        one whole number, by its name; or, to `optimize`, a range of sizes.
-    costs
-        `roofline`: runtimes from FLOPs and bytes; `measured`: each op is run on this machine.
-    flops
-        FLOPs per second of the roofline; the default is a desktop processor's.
-    memory_bandwidth
-        Bytes per second of the roofline; the default is a desktop processor's.
-    device
-        Where a PyTorch model is traced and its ops are measured: `cpu` or `cuda`.
-    default_size
-        Bytes of a node whose file gives none; None makes that an error.
-    graph
-        Which of the graphs that the file or folder holds; None if it is the only one.
-    """
-
+    # `none` for the forward pass alone, or the optimizer of a training step: `sgd`, `adam:learning_rate=0.01`
     training: str = "none"
+    # sizes of symbolic dimensions by name; of ONNX files also all sizes of an input, or its value if it is one whole
+    # number; or, to `optimize`, a range of sizes
     shapes: Mapping[str, Size] = field(default_factory=dict)
-    costs: str = "roofline"
+    costs: str = "roofline"  # or `measured`: each op is run on this machine
+    # FLOPs and bytes per second of the roofline, by default a desktop processor's
     flops: float = DEFAULT_FLOPS
     memory_bandwidth: float = DEFAULT_MEMORY_BANDWIDTH
-    device: str = "cpu"
-    default_size: int | None = None
-    graph: str | None = None
+    device: str = "cpu"  # where a PyTorch model is traced and its ops are measured: `cpu` or `cuda`
+    default_size: int | None = None  # bytes of a node whose file gives none; None makes that an error
+    graph: str | None = None  # of the graphs in a file or folder; None if it is the only one
 
     @property
     def plain_shapes(self) -> dict[str, int]:
@@ -81,3 +64,20 @@ def size_text(given: Size) -> str:
     if isinstance(given, range):
         return f"{given.start}..{given.stop - 1}"
     return str(given) if isinstance(given, int) else "x".join(map(str, given))
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A machine as two rates (Williams, Waterman and Patterson, "Roofline", CACM 2009)."""
+
+    flops: float = DEFAULT_FLOPS  # per second
+    memory_bandwidth: float = DEFAULT_MEMORY_BANDWIDTH  # bytes per second
+
+    def __post_init__(self) -> None:
+        for what, rate in ((spelled("flops"), self.flops), (spelled("memory_bandwidth"), self.memory_bandwidth)):
+            if not rate > 0:
+                raise UsageError(f"{what} must be more than 0, not {rate:g}")
+
+    def microseconds(self, flops: float, moved: float) -> float:
+        """Return the time of an op that does `flops` FLOPs and reads and writes `moved` bytes."""
+        return 1e6 * max(flops / self.flops, moved / self.memory_bandwidth)

@@ -1,4 +1,4 @@
-"""From a program to the same one in another order: the stages of `apply`, `measure` and `optimize`, each done once."""
+"""Stages of `apply`, `measure` and `optimize`, each done once, and the check of a memory limit."""
 
 from __future__ import annotations
 
@@ -7,15 +7,26 @@ from dataclasses import dataclass, field, replace
 
 from ..base.errors import ScheduleError, UsageError
 from ..base.options import spelled
+from ..base.units import format_bytes
+from ..bounds.bounds import recomputation_bound
 from ..files.atomic import check_writable, write_atomically
+from ..model.unrolled import repeated_ops
 from ..problem.problem import Problem
+from ..report.infeasible import least_peak
 from ..report.result import Result
-from .imported import with_imported
+from .importers import with_imported
 from .measurement import Measurement, OnRun
-from .memory_limit import check_limit
 from .options import ImportOptions, OptimizeOptions
-from .runtime import Note, check_output, check_repeats, load_runtime, repeats_ops
-from .schedule_order import one_device_order, read_order, read_program_schedule
+from .runtime import (
+    Note,
+    check_output,
+    check_repeats,
+    load_runtime,
+    one_device_order,
+    read_order,
+    read_program_schedule,
+    runtime_kind,
+)
 
 SEARCHING = "searching for an order"
 
@@ -85,7 +96,8 @@ def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -
     graph = with_imported(runtime.graph(job.options.costs, observer.note), job.model, job.options)
     stage(SEARCHING)
     result = solve(job.settings.problem(graph))
-    remedy = f"let ops run again with {spelled('recompute', True)}" if repeats_ops(job.model) else ""
+    can_repeat = runtime_kind(job.model).repeats_ops
+    remedy = f"let ops run again with {spelled('recompute', True)}" if can_repeat else ""
     check_limit(job.model, result, remedy=remedy, consequence="nothing was written")
     order = result.schedule.op_order().tolist()
     rows: list[Measurement] = []
@@ -161,3 +173,41 @@ def check_runs(model: str, rows: Sequence[Measurement]) -> None:
             raise ScheduleError(
                 f"{model}: the results of {row.order} differ from run to run or from program order; nothing was written"
             )
+
+
+def check_limit(name: str, result: Result, *, remedy: str = "", consequence: str = "") -> None:
+    """Refuse a schedule that does not keep the memory limit."""
+    limit = result.problem.memory_limit
+    if result.is_feasible or limit is None:
+        return
+    least = least_peak(result.problem, result.lower_bound if result.is_proven_infeasible else 0)
+    if result.is_proven_infeasible and result.problem.recompute:
+        reason = result.notes[-1]
+    elif least > limit:
+        reason = f"no {'schedule' if result.problem.recompute else 'order'} needs less than {format_bytes(least)}"
+    else:
+        reason = f"the least that was found is {format_bytes(result.peak_memory)}"
+    if not result.problem.recompute and remedy:
+        lowest = recomputation_bound(result.problem.graph)[0]
+        reason += f"; {remedy}" if lowest <= limit else f", and not less than {format_bytes(lowest)} if ops run again"
+    text = f"{name}: the memory limit of {format_bytes(limit)} is not kept: {reason}"
+    raise ScheduleError("; ".join(filter(None, (text, consequence))))
+
+
+def limit_sentence(result: Result) -> str:
+    """Say how a schedule keeps the memory limit: by its order alone, or what runs again for how much time.
+
+    Empty without a limit.
+    """
+    problem = result.problem
+    if problem.memory_limit is None or not result.is_feasible:
+        return ""
+    limit = f"the memory limit of {format_bytes(problem.memory_limit)}"
+    if len(result.schedule) == problem.graph.num_ops:
+        return f"The order alone keeps {limit}: nothing runs again."
+    again = len(repeated_ops(problem.graph, result.schedule.op_order().tolist()))
+    added = f"+{100 * result.added_share:.2f}% predicted time"
+    bound = float(problem.op_times.sum())
+    if result.lower_bound > bound:
+        added += f", at least +{100 * (result.lower_bound / bound - 1):.2f}% by the bound"
+    return f"{again:,} of {problem.graph.num_ops:,} ops run again to keep {limit}: {added}."

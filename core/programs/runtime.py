@@ -1,28 +1,71 @@
-"""Runtimes: programs that run in any order of their ops, and all that their frameworks have in common."""
+"""Runtimes: programs that run in the order of a schedule file, and all that their frameworks have in common."""
 
 from __future__ import annotations
 
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
-from ..base.errors import ScheduleError, UsageError
+from ..base.errors import OtherGraphError, ScheduleError, UsageError
 from ..base.units import format_bytes
 from ..files.atomic import check_writable
+from ..files.schedule_json import LoadedSchedule, read_schedule
 from ..graph.graph import CostGraph
 from ..model.simulator import simulate
 from ..model.unrolled import repeated_ops
+from ..model.verifier import verify
+from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from .fresh_process import ask
 from .importers import IMPORTERS, Importer, check_options, kind_by_name, load
 from .measurement import PROGRAM_ORDER, Measurement, OnRun, measurement, run_rounds
-from .options import ImportOptions
-from .roofline import Roofline
-from .schedule_order import check_order, problem_of
+from .options import ImportOptions, Roofline
+
+
+def problem_of(graph: CostGraph, order: Sequence[int]) -> Problem:
+    """Return the problem that an order of a program's ops is a schedule of: one in which ops run again if some do."""
+    return Problem(graph, recompute=len(set(order)) < len(order))
+
+
+def check_order(graph: CostGraph, order: Sequence[int]) -> None:
+    """Have an order of a program's ops verified, in which some may run several times."""
+    verify(problem_of(graph, order), Schedule.single_device(np.array(order)))
+
+
+def read_order(path: str, graph: CostGraph, *, force: bool = False) -> list[int]:
+    """Read a schedule of a program's graph: its ops in the order they run, some several times perhaps."""
+    return one_device_order(path, read_program_schedule(path, graph, force=force), graph)
+
+
+def one_device_order(path: str, loaded: LoadedSchedule, graph: CostGraph) -> list[int]:
+    """Return the ops of a graph in the order of a schedule that was read."""
+    used = len(used_devices(loaded.schedule))
+    if used > 1:
+        raise UsageError(
+            f"{path}: the schedule uses {used} devices, and a program runs on one; solve with --devices 1, or write "
+            "the modules of a PyTorch model with apply --format device-map"
+        )
+    return [op for op in loaded.schedule.op_order().tolist() if op < graph.num_ops]
+
+
+def used_devices(schedule: Schedule) -> set[int]:
+    """Return the devices that a schedule uses, be it for a transfer alone."""
+    return set(chain(schedule.sources.tolist(), schedule.targets.tolist()))
+
+
+def read_program_schedule(path: str, graph: CostGraph, *, force: bool = False) -> LoadedSchedule:
+    """Read a schedule of a program's graph."""
+    try:
+        return read_schedule(path, graph, force=force)
+    except OtherGraphError as error:
+        remark = "it is of another model, or imported with other --training or --shape"
+        raise type(error)(f"{error}: {remark}") from None
+
 
 Note = Callable[[str], None]
 Version = TypeVar("Version")
@@ -32,23 +75,12 @@ Version = TypeVar("Version")
 class Runtime(ABC, Generic[Version]):
     """A program, loaded once by the framework that runs it: imported, written in another order, measured.
 
-    Parameters
-    ----------
-    model
-        A file, or `module:function`.
-    options
-        As it is imported.
-    note
-        Called with each remark worth showing.
-
-    Raises
-    ------
-    FormatError, ProgramError, UsageError
-        If it cannot be loaded.
+    `model` is a file or `module:function`, `options` say how it is imported, and `note` is called with each remark.
+    Raises `FormatError`, `ProgramError` or `UsageError` if it cannot be loaded.
     """
 
     runs: ClassVar[str]
-    """The module of `core.programs` that runs the program once, in a process of its own; see `fresh_process.ask`."""
+    """The function that runs the program once, in a process of its own; see `fresh_process.ask`."""
 
     def __init__(self, model: str, options: ImportOptions, note: Note) -> None:
         self.model, self.options = model, options
@@ -80,7 +112,7 @@ class Runtime(ABC, Generic[Version]):
         """Return what `runs` is asked for a run in an order, or in program order; `file` is free to be written.
 
         It answers with `peak`, the bytes held at most beside those of `held`; `digests` of the results; and what
-        `timing.time_runs` tells.
+        `time_runs` tells.
         """
 
     def held(self, graph: CostGraph) -> int:
@@ -110,10 +142,7 @@ class Runtime(ABC, Generic[Version]):
     def write(self, graph: CostGraph, order: Sequence[int], output: str, note: Note) -> None:
         """Write the program in an order of its graph's ops, after a run that gave bitwise equal results.
 
-        Raises
-        ------
-        ScheduleError
-            If this is no order of the program, or its results would differ; then nothing is written.
+        Raises `ScheduleError` if this is no order of the program, or its results would differ; then nothing is written.
         """
         self.check(graph, order)
         version = self.reordered(graph, order)
@@ -130,24 +159,8 @@ class Runtime(ABC, Generic[Version]):
     ) -> list[Measurement]:
         """Run the program in program order and in `orders` of its graph, which has measured costs.
 
-        Parameters
-        ----------
-        graph, orders
-            The graph, and orders of its ops by name.
-        repeats
-            Rounds; in each every order runs once, in a process of its own.
-        note, on_run
-            Called with each remark worth showing; told before each run.
-
-        Returns
-        -------
-        list
-            Program order first, then the others; only what ran if Ctrl-C ended it.
-
-        Raises
-        ------
-        ProgramError
-            If a run fails.
+        In each of `repeats` rounds every order runs once, in a process of its own. Program order comes first; Ctrl-C
+        leaves only what ran. Raises `ProgramError` if a run fails.
         """
         every: dict[str, Sequence[int] | None] = {PROGRAM_ORDER: None, **orders}
         with tempfile.TemporaryDirectory(prefix="schedopt-") as folder:
@@ -190,23 +203,18 @@ def runtime_kind(model: str) -> Importer:
     return importer
 
 
-def repeats_ops(model: str) -> bool:
-    """Whether ops of a model may run again in what is written."""
-    return runtime_kind(model).repeats_ops
-
-
 def check_repeats(model: str, remedy: str) -> None:
     """Raise `UsageError` if ops of a model may not run again in what is written."""
-    if not repeats_ops(model):
-        raise UsageError(f"{model}: {runtime_kind(model).what} runs each node once; {remedy}")
+    kind = runtime_kind(model)
+    if not kind.repeats_ops:
+        raise UsageError(f"{model}: {kind.what} runs each node once; {remedy}")
 
 
 def load_runtime(model: str, options: ImportOptions, note: Note) -> Runtime[Any]:
     """Load a program; raise `UsageError` if it cannot be run or has no use for an option, or as `Runtime`."""
     kind = runtime_kind(model)
     check_options(model, options)
-    runtime: Runtime[Any] = load(kind.entry)(model, options, note)
-    return runtime
+    return cast("Runtime[Any]", load(kind.entry)(model, options, note))
 
 
 def check_output(model: str, output: str, *, overwrite: bool = False) -> None:
@@ -214,11 +222,8 @@ def check_output(model: str, output: str, *, overwrite: bool = False) -> None:
     kind = runtime_kind(model)
     if not output.endswith(kind.suffix):
         raise UsageError(f"{output}: {kind.what} is written to a file whose name must end in {kind.suffix}")
-    if not overwrite and _is_same(Path(output), Path(model)):
+    one, other = Path(output), Path(model)
+    is_same = one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
+    if is_same and not overwrite:
         raise UsageError(f"{output}: is the model itself; name another file, or write over it by --overwrite")
     check_writable(output)
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    """Whether two paths are one file, by links of any kind."""
-    return one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))

@@ -1,21 +1,27 @@
-"""One order for a range of sizes: its peak and a bound at every size, and how far it is from the bound at the worst."""
+"""One order for a range of sizes: its peak and a bound at every size, and `optimize` with `--shape batch=1..32`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ..base.arrays import IntArray
-from ..base.errors import ProgramError
+from ..base.errors import ProgramError, UsageError
 from ..bounds.bounds import lower_bound
+from ..files.atomic import write_atomically
 from ..graph.graph import CostGraph
 from ..model.simulator import simulate
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from ..report.result import Result
+from .importers import with_imported
+from .measurement import Measurement
+from .options import size_text
+from .pipeline import SEARCHING, Job, Observer, check_runs
+from .runtime import Runtime, load_runtime
 
 CLOSE = 0.03
 """An order this near to each size's own bound is good at all of them."""
@@ -30,8 +36,7 @@ Solve = Callable[[Problem], Result]
 class SizedGraph:
     """The graph of a program as a function of one size.
 
-    Where every tensor's bytes are a linear form of the size, as those of three imports tell, the others are not
-    imported. Workspace, which is measured, is then taken as linear between both ends.
+    Sizes are imported only where three imports show that bytes are no linear form of the size (workspace taken as one).
     """
 
     def __init__(self, read: Callable[[int], CostGraph], sizes: range) -> None:
@@ -67,11 +72,8 @@ class SizedGraph:
     def agrees(self, size: int) -> bool:
         """Whether an import gives what the linear forms say."""
         true, guess = self.at(size), self._between(size)
-        return (
-            self.is_same_kind(true)
-            and np.array_equal(true.tensor_size, guess.tensor_size)
-            and np.array_equal(true.persistent, guess.persistent)
-        )
+        pairs = ((true.tensor_size, guess.tensor_size), (true.persistent, guess.persistent))
+        return self.is_same_kind(true) and all(np.array_equal(one, other) for one, other in pairs)
 
     def is_same_kind(self, graph: CostGraph) -> bool:
         """Whether tensors are views of the same ones, and kept, as at the largest size."""
@@ -80,12 +82,9 @@ class SizedGraph:
 
     def _between(self, size: int) -> CostGraph:
         first, last = self.sizes[0], self.sizes[-1]
-
-        fields: dict[str, Any] = {}
-        for name in _SIZES:
-            low, high = getattr(self.low, name), getattr(self.high, name)
-            fields[name] = low + (high - low) * (size - first) // (last - first)
-        return replace(self.high, **fields)
+        ends = {name: (getattr(self.low, name), getattr(self.high, name)) for name in _SIZES}
+        between = {name: low + (high - low) * (size - first) // (last - first) for name, (low, high) in ends.items()}
+        return replace(self.high, **between)
 
 
 _SIZES = ("tensor_size", "persistent", "workspace")
@@ -117,6 +116,7 @@ class RangePlan:
     is_linear: bool  # sizes between those imported follow from linear forms
     is_whole: bool
     is_interrupted: bool
+    method: str  # that solved single sizes
 
     @property
     def worst_gap(self) -> float:
@@ -139,6 +139,7 @@ class _Search:
     bounds: dict[int, int] = field(default_factory=dict)
     peaks: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
     is_interrupted: bool = False
+    method: str = ""
 
     def run(self, size: int) -> None:
         """Solve one size, imported."""
@@ -185,16 +186,16 @@ class _Search:
 
     def _add(self, graph: CostGraph) -> Result:
         result = self.solve(Problem(graph))
+        self.method = self.method or result.method
         self.is_interrupted |= result.status == "interrupted"
         self.orders.append(tuple(result.schedule.op_order().tolist()))
         return result
 
 
 def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
-    """Find one order that is near to the bound of every size of a range.
+    """Find one order that is near to the bound of every size of a range: the one whose worst gap is the least.
 
-    Both ends are solved, and then the size at which the best order so far is the farthest from what is proven; so are
-    the means of all of them. The order is the one whose worst gap is the least.
+    Both ends are solved, then the size at which the best order so far has the largest gap, and the means of all.
     """
     sizes = graph.examined
     search = _Search(graph, solve)
@@ -214,8 +215,7 @@ def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
         search.blend()
     sizes = sorted({*sizes, *search.bounds})
     order, rows = search.best(sizes)
-    between = [row for row in rows if row.size not in (sizes[0], sizes[-1])]
-    worst_between = [max(between, key=lambda row: row.gap)] if between else []
+    worst_between = sorted(rows[1:-1], key=lambda row: row.gap, reverse=True)[:1]
     return RangePlan(
         order,
         (rows[0], *worst_between, rows[-1]),
@@ -223,6 +223,7 @@ def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
         graph.is_linear,
         len(sizes) == len(graph.sizes),
         search.is_interrupted,
+        search.method,
     )
 
 
@@ -241,3 +242,61 @@ def _covers(graph: CostGraph, other: CostGraph, numerator: int, denominator: int
 
     same = np.array_equal(graph.alias_of, other.alias_of) and np.array_equal(graph.is_final, other.is_final)
     return same and all(is_above(getattr(graph, name), getattr(other, name)) for name in _SIZES)
+
+
+@dataclass(frozen=True)
+class OptimizedRange:
+    """What came of it."""
+
+    dimension: str
+    plan: RangePlan
+    # at both ends, by size: program order, then the order found
+    measured: Mapping[int, tuple[Measurement, ...]]
+
+
+def range_in(job: Job) -> tuple[str, range] | None:
+    """Return the one dimension of a job that has a range of sizes, and that; None if none has."""
+    ranges = [(name, given) for name, given in job.options.shapes.items() if isinstance(given, range)]
+    if not ranges:
+        return None
+    name, sizes = ranges[0]
+    if len(ranges) > 1:
+        raise UsageError(f"--shape {ranges[1][0]}={size_text(ranges[1][1])}: '{name}' has a range already; give one")
+    if job.settings.recompute or job.settings.memory_limit:
+        raise UsageError(f"--shape {name}={size_text(sizes)}: a memory limit is kept at one size; leave one out")
+    return name, sizes
+
+
+def optimize_range(job: Job, solve: Callable[[Problem], Result], observer: Observer) -> OptimizedRange:
+    """Import a program at several sizes, find one order for all of a range, run it at both ends, and write it."""
+    found = range_in(job)
+    if found is None:
+        raise UsageError(f"{job.model}: no shape has a range")
+    name, sizes = found
+    runtimes: dict[int, Runtime[Any]] = {}
+
+    def read(size: int) -> CostGraph:
+        options = replace(job.options, shapes={**job.options.shapes, name: size})
+        runtimes[size] = load_runtime(job.model, options, observer.note if not runtimes else lambda text: None)
+        return with_imported(runtimes[size].graph(options.costs, lambda text: None), job.model, options)
+
+    total = 3 + (job.repeats > 0)
+    observer.on_stage(1, total, f"importing the program at {name} {sizes[0]} and {sizes[-1]}")
+    graph = SizedGraph(read, sizes)
+    observer.on_stage(2, total, SEARCHING)
+    plan = plan_range(graph, solve)
+    measured: dict[int, tuple[Measurement, ...]] = {}
+    ends = (sizes[0], sizes[-1])
+    if job.repeats and not plan.is_interrupted:
+        observer.on_stage(3, total, f"running both orders at {name} {ends[0]} and {ends[1]}")
+        for size in ends:
+            orders = {plan.method: list(plan.order)}
+            rows = runtimes[size].measure(graph.at(size), orders, job.repeats, observer.note, observer.on_run)
+            check_runs(f"{job.model} at {name}={size}", rows)
+            measured[size] = tuple(rows)
+    observer.on_stage(total, total, "comparing results, writing the program")
+    for size in ends if not measured else ends[1:]:  # each compares results before it writes
+        runtimes[size].write(graph.at(size), list(plan.order), job.output, observer.note)
+    if job.schedule is not None:
+        write_atomically(job.schedule, "".join(f"{graph.high.op_names[op]}\n" for op in plan.order))
+    return OptimizedRange(name, plan, measured)

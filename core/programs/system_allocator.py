@@ -1,4 +1,4 @@
-"""The high-water mark of the system's allocator: glibc counts the memory it maps, and the most it ever had mapped."""
+"""Time and memory of code by glibc: warm runs, page faults, and the most memory that it ever had mapped."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import ctypes
 import gc
 import os
 import re
+import statistics
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from ..base.errors import UsageError
 
@@ -25,13 +30,11 @@ class _MallocInfo(ctypes.Structure):
 
 
 class SystemAllocator:
-    """Measures what code holds at its worst moment, in every allocation of `MAPPED_FROM` bytes or more.
+    """Measures the most that code holds, in every allocation of `MAPPED_FROM` bytes or more, in a process of its own.
 
-    From its creation on, glibc maps each such allocation by itself (`mallopt`, `M_MMAP_THRESHOLD`) and counts them
-    exactly, in whole pages; smaller ones are not counted. Two things stand in the way. glibc fills a hole in its heap
-    before it maps, so `restart` takes all holes out of use. And its mark never falls, so `restart` raises what is held
-    to the mark, by an allocation that nobody touches and that takes no memory. All this is for a process of its own,
-    which is to end soon.
+    glibc maps each of these by itself and counts them exactly, in whole pages. It fills a hole in its heap before it
+    maps, so `restart` takes all holes out of use. Its mark never falls, so `restart` raises what is held to the mark,
+    by an allocation that nobody touches and that takes no memory.
     """
 
     def __init__(self) -> None:
@@ -84,24 +87,98 @@ class SystemAllocator:
 
     def _mark(self) -> int:
         """Read `max mmap bytes` of `malloc_stats`, which writes to the standard error of the process."""
-        with tempfile.TemporaryFile() as file:
-            standard_error = os.dup(2)
-            try:
-                self._libc.fflush(None)
-                os.dup2(file.fileno(), 2)
-                self._libc.malloc_stats()
-                self._libc.fflush(None)
-            finally:
-                os.dup2(standard_error, 2)
-                os.close(standard_error)
+        with standard_error() as said:
+            self._libc.fflush(None)
+            self._libc.malloc_stats()
+            self._libc.fflush(None)
+        return int(re.findall(r"max mmap bytes\s*=\s*(\d+)", "\n".join(said))[-1])
+
+
+@contextmanager
+def standard_error() -> Iterator[list[str]]:
+    """Give the lines that C and C++ write to the standard error of the process meanwhile, at the end."""
+    said: list[str] = []
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as file:
+        before = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield said
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
             file.seek(0)
-            return int(re.findall(rb"max mmap bytes\s*=\s*(\d+)", file.read())[-1])
+            said += file.read().decode("utf-8", errors="replace").splitlines()
 
 
 def return_freed_memory() -> None:
-    """Let glibc return what is free to the system, which it keeps where something small lies above it.
-
-    Elsewhere than on Linux with glibc nothing happens.
-    """
+    """Let glibc return all free memory to the system; nothing happens elsewhere than on Linux with glibc."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)
+
+
+ENOUGH_MICROSECONDS = 500_000
+MOST_RUNS = 50
+_NOTED_SHARE = 0.02
+_MICROSECONDS_PER_FAULT = 1.0  # to map a page and fill it with zeros: 0.5 to 1.5 on machines that were tried
+_TRIM_THRESHOLD = -1
+_MMAP_MAX = -4
+_DEFAULT_TRIM_THRESHOLD = 128 * 1024
+_DEFAULT_MMAP_MAX = 65536
+
+
+def time_runs(run: Callable[[], object]) -> dict[str, Any]:
+    """Time warm runs, as they are and, where page faults take long, with freed memory kept by the process.
+
+    glibc gives freed large tensors back, so that the next writer faults: it depends on the order, not on the ops.
+    Returns `microseconds` (the median), `runs` (each), `page_faults` per run, and `kept_microseconds`: the median with
+    freed memory kept, or `microseconds` again.
+    """
+    before = _page_faults()
+    runs, count = _warm_runs(run)
+    faults = (_page_faults() - before) / count
+    median = statistics.median(runs)
+    kept = median
+    if faults * _MICROSECONDS_PER_FAULT > _NOTED_SHARE * median and _keep_freed_memory():
+        run()
+        kept = statistics.median(_warm_runs(run)[0])
+        _give_freed_memory_back()
+    return {"microseconds": median, "runs": runs, "page_faults": faults, "kept_microseconds": kept}
+
+
+def _warm_runs(run: Callable[[], object]) -> tuple[list[float], int]:
+    """Return the microseconds of runs until there are enough, without the first unless it is alone; and their count."""
+    runs: list[float] = []
+    gc.collect()
+    gc.disable()
+    try:
+        while not runs or (sum(runs) < ENOUGH_MICROSECONDS and len(runs) <= MOST_RUNS):
+            start = time.perf_counter_ns()
+            run()
+            runs.append((time.perf_counter_ns() - start) / 1000)
+    finally:
+        gc.enable()
+    return runs[1:] or runs, len(runs)
+
+
+def _page_faults() -> int:
+    """Return the pages that this process was given so far; none where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def _keep_freed_memory() -> bool:
+    """Let glibc keep all memory that is freed; False where the system has another allocator."""
+    libc = ctypes.CDLL(None)
+    return hasattr(libc, "mallopt") and bool(libc.mallopt(_MMAP_MAX, 0) and libc.mallopt(_TRIM_THRESHOLD, -1))
+
+
+def _give_freed_memory_back() -> None:
+    """Set glibc as it is by default, but for thresholds that stay where they are, and give back what is kept."""
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_MMAP_MAX, _DEFAULT_MMAP_MAX)
+    libc.mallopt(_TRIM_THRESHOLD, _DEFAULT_TRIM_THRESHOLD)
+    return_freed_memory()

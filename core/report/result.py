@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...version import VERSION
 from ..bounds.bounds import memory_bound
-from ..files.graph_hash import structure_hash
-from ..files.schedule_addresses import add_offsets, address_fields
-from ..files.schedule_json import FORMAT, format_document, steps_document
+from ..files.costgraph import structure_hash
+from ..files.schedule_json import FORMAT, add_offsets, address_fields, format_document, steps_document
 from ..model.simulator import Simulation
 from ..problem.addresses import Addresses
 from ..problem.problem import Problem

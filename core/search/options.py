@@ -284,8 +284,7 @@ def machine_of(machine: Any, op_times: Any = None) -> Machine | None:
         if op_times is not None:
             raise UsageError(f"{spelled('op_times')} is by kinds of devices; give {spelled('machine')}, too")
         return None
-    from ..files.machine_yaml import read_machine
-    from ..files.op_times_csv import read_op_times
+    from ..files.machine_yaml import read_machine, read_op_times
     from ..problem.machine import Machine
 
     times = None if op_times is None else os.fspath(op_times)

@@ -15,7 +15,7 @@ import numpy as np
 from ...core.base.errors import FormatError
 from ...core.base.parallel import map_in_order
 from ...core.bounds.bounds import lower_bound
-from ...core.files.graph_hash import graph_hash
+from ...core.files.costgraph import graph_hash
 from ...core.files.json_lines import JsonLines
 from ...core.graph.graph import CostGraph
 from ...core.problem.problem import Problem

@@ -16,8 +16,7 @@ from ...core.base.errors import UsageError
 from ...core.base.parallel import Workers
 from ...core.bounds.bounds import lower_bound
 from ...core.files.atomic import make_folder, write_atomically
-from ...core.files.costgraph import read_graph
-from ...core.files.graph_hash import graph_hash
+from ...core.files.costgraph import graph_hash, read_graph
 from ...core.files.json_lines import JsonLines
 from ...core.graph.graph import CostGraph
 from ...core.problem.problem import Problem, Task

@@ -18,7 +18,7 @@ from torch import Tensor, nn, optim
 
 from ...core.base.errors import FormatError, UsageError
 from ...core.files.atomic import make_folder, write_atomically
-from ...core.files.graph_hash import graph_hash
+from ...core.files.costgraph import graph_hash
 from ...core.graph.graph import CostGraph
 from ...core.search.settings import differences, from_plain, plain, write_config
 from ...version import VERSION

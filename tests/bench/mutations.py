@@ -189,11 +189,10 @@ def _refuse(program):
 
 def _work(kind, numbers, folder, pipe, has_runs):
     if not has_runs:
-        from schedopt.core.programs.onnx import observe
-
-        observe.observe = _refuse
+        from schedopt.core.programs.onnx import costs as onnx_costs
         from schedopt.core.programs.tflite import costs, runtime
 
+        onnx_costs.observe = _refuse
         runtime.measured_costs = lambda program, times: costs.Costs(reason="is not run")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     for number in numbers:

@@ -69,7 +69,7 @@ def split(
     import numpy as np
 
     from ....core.base.errors import UsageError
-    from ....core.files.graph_hash import graph_hash
+    from ....core.files.costgraph import graph_hash
 
     if validation or not graphs:
         trained_on = {graph_hash(graph) for graph in graphs}

@@ -15,7 +15,7 @@ from ....version import VERSION
 from ...base.tables import FirstThatFits
 from ...base.units import bytes_alike, format_bytes, times_alike
 from ...bounds.bounds import is_met
-from ...files.graph_hash import structure_hash
+from ...files.costgraph import structure_hash
 from ...problem.problem import Problem
 from ...problem.residents import model_of
 from .points import FrontPoint, LimitBound

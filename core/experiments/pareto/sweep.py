@@ -18,7 +18,7 @@ from ....version import VERSION
 from ...base.parallel import call_there, is_here
 from ...base.units import format_bytes
 from ...bounds.bounds import memory_bound
-from ...files.graph_hash import graph_hash
+from ...files.costgraph import graph_hash
 from ...graph.graph import CostGraph
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule

@@ -11,6 +11,7 @@ true is an order without a tensor. Units may be written: `4KiB`, `5ms`. What is 
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import defaultdict
@@ -20,24 +21,16 @@ from typing import Any, NamedTuple
 
 from ...base.errors import FormatError, UsageError
 from ...base.units import parse_bytes, parse_microseconds
-from ...files.reading import shown
+from ...files.reading import read_json, shown
 from ...graph.annotations import NO_ANNOTATIONS, PHASES, Annotations
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
+from ..options import ImportOptions
 
 Attributes = Mapping[str, Any]
-NODE_ATTRIBUTES = (
-    "size",
-    "output_size",
-    "runtime",
-    "workspace",
-    "persistent",
-    "final",
-    "once",
-    "module",
-    "line",
-    "phase",
-)
+_REMARKS = {"module": "modules", "line": "lines", "phase": "phases"}
+"""The field of `Annotations` for each attribute that is a remark."""
+NODE_ATTRIBUTES = ("size", "output_size", "runtime", "workspace", "persistent", "final", "once", *_REMARKS)
 EDGE_ATTRIBUTES = ("size", "port", "alias", "control")
 _DRAWING_ATTRIBUTES = re.compile(
     r"arrow\w+|\w*color\w*|font\w+|head\w+|label\w*|same(head|tail)|tail\w+|[hl]?(href|url|URL|head|tail|p)|[xyz]|xlabel|xlp"
@@ -45,15 +38,10 @@ _DRAWING_ATTRIBUTES = re.compile(
     r"|margin|minlen|name|nojustify|ordering|orientation|penwidth|peripheries|pos|rank|rects|regular|shape|sides|skew"
     r"|style|target|title|tooltip|weight|width"
 )
-_REMARKS = {"module": "modules", "line": "lines", "phase": "phases"}
-"""The field of `Annotations` for each attribute that is a remark."""
 _EXPECTED = {
-    "final": "true or false",
-    "once": "true or false",
-    "control": "true or false",
+    **dict.fromkeys(("final", "once", "control"), "true or false"),
+    **dict.fromkeys(("port", "alias"), "a whole number"),
     "runtime": "microseconds, like 12.5 or 3ms",
-    "port": "a whole number",
-    "alias": "a whole number",
 }
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
 
@@ -64,6 +52,14 @@ class Edge(NamedTuple):
     source: str
     target: str
     attributes: Attributes
+
+    def value(self, name: str, parse: Callable[[Any], Any], missing: Any, path: str) -> Any:
+        """Return an attribute, parsed."""
+        return _value(self.attributes, name, parse, missing, self.called(path))
+
+    def called(self, path: str) -> str:
+        """Return what errors call it."""
+        return f"{path}: edge '{self.source}' -> '{self.target}'"
 
 
 class AttributedGraph(NamedTuple):
@@ -82,11 +78,17 @@ def cost_graph(written: AttributedGraph, path: str, default_size: int | None, no
     views: list[dict[int, int]] = [{} for _ in places]
     for edge in written.edges:
         source, target = places[edge.source], places[edge.target]
-        if _is_control(edge, path):
+        if edge.value("control", _truth, False, path):
             control[target].append(source)
-        else:
-            _add_views(views[target], edge, len(inputs[target]), path)
-            inputs[target].append((source, ports.port_of(edge)))
+            continue
+        for item in _listed(edge.attributes.get("alias", [])):
+            port = _convert(item, "alias", _whole, edge.called(path))
+            if port in views[target]:
+                raise FormatError(
+                    f"{edge.called(path)} aliases port {port} of its target, and so does another edge; keep one"
+                )
+            views[target][port] = len(inputs[target])
+        inputs[target].append((source, ports.port_of(edge)))
     builder = GraphBuilder(Path(path).stem, path)
     for place, (name, attributes) in enumerate(written.nodes.items()):
         where = f"{path}: node '{name}'"
@@ -106,7 +108,9 @@ def cost_graph(written: AttributedGraph, path: str, default_size: int | None, no
             persistent=_value(attributes, "persistent", _bytes, 0, where),
             runs_once=_value(attributes, "once", _truth, False, where),
         )
-    graph = builder.build(_annotations(written))
+    texts = ([_remark_of(node, name) or "" for node in written.nodes.values()] for name in _REMARKS)
+    modules, lines, phases = (tuple(each) if any(each) else () for each in texts)
+    graph = builder.build(Annotations(modules, lines, phases) or NO_ANNOTATIONS)
     _remark(written, graph, path, note)
     return graph
 
@@ -116,6 +120,8 @@ def written_graph(graph: CostGraph) -> AttributedGraph:
 
     Of the annotations, modules, lines and phases are attributes; the others, which are of no one op, are left out.
     """
+    columns = {"runtime": graph.runtime, "workspace": graph.workspace, "persistent": graph.persistent}
+    costs = {name: column.tolist() for name, column in {**columns, "once": graph.runs_once}.items()}
     producer = graph.tensor_producer.tolist()
     start = graph.output_ptr.tolist()
     read_start, reads = graph.read_ptr.tolist(), graph.read_tensor.tolist()
@@ -126,15 +132,9 @@ def written_graph(graph: CostGraph) -> AttributedGraph:
         read = reads[read_start[op] : read_start[op + 1]]
         ports = [tensor for tensor in graph.outputs(op) if not graph.is_control[tensor]]
         node: dict[str, Any] = {"size": [int(graph.tensor_size[tensor]) for tensor in ports]}
-        for key, value in (
-            ("runtime", float(graph.runtime[op])),
-            ("workspace", int(graph.workspace[op])),
-            ("persistent", int(graph.persistent[op])),
-        ):
-            if value:
-                node[key] = value
-        if graph.runs_once[op]:
-            node["once"] = True
+        for key, column in costs.items():
+            if column[op]:
+                node[key] = column[op]
         if graph.is_final[ports].any():
             node["final"] = [bool(graph.is_final[tensor]) for tensor in ports]
         node.update((attribute, texts[op]) for attribute, texts in remarks if texts[op])
@@ -153,16 +153,6 @@ def written_graph(graph: CostGraph) -> AttributedGraph:
     return AttributedGraph(nodes, edges)
 
 
-def _annotations(written: AttributedGraph) -> Annotations:
-    modules, lines, phases = (_remarks(written, name) for name in _REMARKS)
-    return Annotations(modules, lines, phases) or NO_ANNOTATIONS
-
-
-def _remarks(written: AttributedGraph, name: str) -> tuple[str, ...]:
-    remarks = tuple(_remark_of(attributes, name) or "" for attributes in written.nodes.values())
-    return remarks if any(remarks) else ()
-
-
 def _remark_of(attributes: Attributes, name: str) -> str | None:
     """Return a node's `module`, `line` or `phase`, or None where another tool means something else by it."""
     value = attributes.get(name, "")
@@ -177,14 +167,21 @@ class _Ports:
         self.path = path
         self.outputs: dict[str, list[int]] = {}
         sized_edges = any("size" in edge.attributes for edge in written.edges)
-        unsized = {e.source for e in written.edges if "size" not in e.attributes and not _is_control(e, path)}
+        unsized = {
+            edge.source
+            for edge in written.edges
+            if "size" not in edge.attributes and not edge.value("control", _truth, False, path)
+        }
         producing = {edge.source for edge in written.edges}
         for name, attributes in written.nodes.items():
             sizes = _sizes(attributes, f"{path}: node '{name}'")
             if sizes is None:
                 is_needed = name in unsized or (name not in producing and not sized_edges)
                 if is_needed and default_size is None:
-                    raise FormatError(_missing_size(name, attributes, path))
+                    others = _unknown([attributes], NODE_ATTRIBUTES)
+                    has = f" (it has {', '.join(others)})" if others else ""
+                    ways = "give it size=BYTES, its edges a size each, or a default size (--default-size, default_size)"
+                    raise FormatError(f"{path}: node '{name}' has no size{has}; {ways}")
                 sizes = [default_size] if is_needed and default_size is not None else []
             self.outputs[name] = sizes
         self.declared = {name: len(sizes) for name, sizes in self.outputs.items()}
@@ -192,11 +189,10 @@ class _Ports:
 
     def port_of(self, edge: Edge) -> int:
         """Return the port of its source that an edge reads, added if the edge gives its size."""
-        where = f"{self.path}: edge '{edge.source}' -> '{edge.target}'"
         outputs = self.outputs[edge.source]
         if "size" not in edge.attributes:
-            return int(_value(edge.attributes, "port", _whole, 0, where))
-        size = _value(edge.attributes, "size", _bytes, 0, where)
+            return int(edge.value("port", _whole, 0, self.path))
+        size = edge.value("size", _bytes, 0, self.path)
         if "port" not in edge.attributes:
             outputs.append(size)
             return len(outputs) - 1
@@ -209,19 +205,10 @@ class _Ports:
         if port == len(outputs):
             outputs.append(size)
         elif outputs[port] != size:
-            raise FormatError(f"{where} has the size {size}, but port {label} has {outputs[port]} bytes elsewhere")
+            raise FormatError(
+                f"{edge.called(self.path)} has the size {size}, but port {label} has {outputs[port]} bytes elsewhere"
+            )
         return port
-
-
-def _missing_size(name: str, attributes: Attributes, path: str) -> str:
-    others = _unknown([attributes], NODE_ATTRIBUTES)
-    has = f" (it has {', '.join(others)})" if others else ""
-    ways = "give it size=BYTES, its edges a size each, or a default size (--default-size, default_size)"
-    return f"{path}: node '{name}' has no size{has}; {ways}"
-
-
-def _is_control(edge: Edge, path: str) -> bool:
-    return bool(_value(edge.attributes, "control", _truth, False, f"{path}: edge '{edge.source}' -> '{edge.target}'"))
 
 
 def _sizes(attributes: Attributes, where: str) -> list[int] | None:
@@ -247,16 +234,6 @@ def _final(attributes: Attributes, declared: int, ports: int, where: str) -> lis
     return values + [False] * (ports - declared)
 
 
-def _add_views(views: dict[int, int], edge: Edge, argument: int, path: str) -> None:
-    """Add to `views`, by port of the target, the argument that the edge says it is a view of."""
-    where = f"{path}: edge '{edge.source}' -> '{edge.target}'"
-    for item in _listed(edge.attributes.get("alias", [])):
-        port = _convert(item, "alias", _whole, where)
-        if port in views:
-            raise FormatError(f"{where} aliases port {port} of its target, and so does another edge; keep one")
-        views[port] = argument
-
-
 def _value(attributes: Attributes, name: str, parse: Callable[[Any], Any], missing: Any, where: str) -> Any:
     return _convert(attributes[name], name, parse, where) if name in attributes else missing
 
@@ -265,15 +242,12 @@ def _convert(value: Any, name: str, parse: Callable[[Any], Any], where: str) -> 
     try:
         return parse(value)
     except (UsageError, ValueError, TypeError, OverflowError) as error:
-        expected = _EXPECTED.get(name, "bytes, like 4096 or 4KiB")
-        text = shown(value)
-        raise FormatError(f"{where} has the {name} {text}, which is not understood; write {expected}") from error
+        wanted = _EXPECTED.get(name, "bytes, like 4096 or 4KiB")
+        raise FormatError(f"{where} has the {name} {shown(value)}, which is not understood; write {wanted}") from error
 
 
 def _bytes(value: Any) -> int:
-    if isinstance(value, str):
-        return parse_bytes(value)
-    return _whole(value)
+    return parse_bytes(value) if isinstance(value, str) else _whole(value)
 
 
 def _whole(value: Any) -> int:
@@ -300,10 +274,9 @@ def _truth(value: Any) -> bool:
 
 
 def _remark(written: AttributedGraph, graph: CostGraph, path: str, note: Callable[[str], None]) -> None:
-    unknown = {*_unknown(written.nodes.values(), NODE_ATTRIBUTES)}
-    unknown.update(
-        name for name in _REMARKS if any(_remark_of(attributes, name) is None for attributes in written.nodes.values())
-    )
+    nodes = written.nodes.values()
+    unknown = {name for name in _REMARKS if any(_remark_of(attributes, name) is None for attributes in nodes)}
+    unknown.update(_unknown(nodes, NODE_ATTRIBUTES))
     unknown.update(_unknown((edge.attributes for edge in written.edges), EDGE_ATTRIBUTES))
     if unknown:
         note(
@@ -320,3 +293,56 @@ def _unknown(attributes: Iterable[Attributes], known: tuple[str, ...]) -> list[s
     """Return the names that are neither known nor a matter of drawing."""
     names = dict.fromkeys(name for each in attributes for name in each)
     return [name for name in names if name not in known and not _DRAWING_ATTRIBUTES.fullmatch(name)]
+
+
+def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
+    """Read a node-link JSON file; see `attributed_graph` for the attributes."""
+    return cost_graph(parse_node_link(read_json(model), model), model, options.default_size, note)
+
+
+def parse_node_link(document: Any, where: str) -> AttributedGraph:
+    """Return the nodes and edges of a node-link document; `where` is what errors call it."""
+    if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
+        raise FormatError(f"{where}: not node-link JSON: it has no list of nodes")
+    key = "edges" if "edges" in document else "links"
+    if not isinstance(document.get(key), list):
+        raise FormatError(f"{where}: not node-link JSON: it has no list of edges (or links)")
+    if document.get("directed") is False:
+        raise FormatError(f"{where}: the graph is undirected; write a networkx DiGraph, from producer to consumer")
+    nodes: dict[str, dict[str, Any]] = {}
+    for place, node in enumerate(document["nodes"]):
+        if not isinstance(node, dict) or "id" not in node:
+            raise FormatError(f"{where}: node {place} has no id")
+        name = _name(node["id"])
+        if name in nodes:
+            raise FormatError(f"{where}: two nodes have the id '{name}'")
+        nodes[name] = node
+    if not nodes:
+        raise FormatError(f"{where}: the graph is empty")
+    edges = []
+    for place, edge in enumerate(document[key]):
+        if not isinstance(edge, dict) or not {"source", "target"} <= edge.keys():
+            raise FormatError(f"{where}: entry {place} of {key} has no source and target")
+        ends = (_name(edge["source"]), _name(edge["target"]))
+        for end in ends:
+            if end not in nodes:
+                raise FormatError(f"{where}: entry {place} of {key} names node '{end}', which is not in the graph")
+        edges.append(Edge(*ends, {name: value for name, value in edge.items() if name not in ("source", "target")}))
+    return AttributedGraph(dict(nodes), edges)
+
+
+def _name(identifier: Any) -> str:
+    return identifier if isinstance(identifier, str) else json.dumps(identifier)
+
+
+def format_node_link(graph: CostGraph) -> str:
+    """Return the graph as node-link JSON of a networkx `MultiDiGraph`, a node or edge a line; `read` makes it again."""
+    written = written_graph(graph)
+    head = json.dumps({"directed": True, "multigraph": True, "graph": {"name": graph.name}})[:-1]
+    nodes = [json.dumps({"id": name, **attributes}) for name, attributes in written.nodes.items()]
+    edges = [
+        json.dumps({"source": edge.source, "target": edge.target, "key": place, **edge.attributes})
+        for place, edge in enumerate(written.edges)
+    ]
+    lines = (",\n  ".join(items) for items in (nodes, edges))
+    return f'{head},\n "nodes": [\n  {next(lines)}\n ],\n "edges": [\n  {next(lines)}\n ]}}\n'

@@ -48,10 +48,6 @@ class _Scope(NamedTuple):
     node: dict[str, Any]
     edge: dict[str, Any]
 
-    def inner(self) -> _Scope:
-        """Return a copy for a subgraph, whose changes do not leave it."""
-        return _Scope(dict(self.node), dict(self.edge))
-
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
     """Read a DOT file; see `attributed_graph` for the attributes."""
@@ -114,13 +110,12 @@ class _Parser:
             self._refuse("a file holds one graph, which ended before")
         if not self.nodes:
             raise FormatError(f"{self.where}: the graph is empty")
-        edges = self.edges
         if is_strict:
             merged: dict[tuple[str, str], dict[str, Any]] = {}
-            for edge in edges:
+            for edge in self.edges:
                 merged.setdefault((edge.source, edge.target), {}).update(edge.attributes)
-            edges = [Edge(source, target, attributes) for (source, target), attributes in merged.items()]
-        return AttributedGraph(dict(self.nodes), edges)
+            self.edges = [Edge(*ends, attributes) for ends, attributes in merged.items()]
+        return AttributedGraph(dict(self.nodes), self.edges)
 
     def _statements(self, scope: _Scope) -> list[str]:
         """Read statements up to '}', and return the nodes they name."""
@@ -131,7 +126,7 @@ class _Parser:
         return list(named)
 
     def _statement(self, scope: _Scope) -> list[str]:
-        kind, text = self._token.kind, self._token.text
+        kind, text, _ = self._token
         if kind == "keyword" and text in ("graph", "node", "edge"):
             self._advance()
             attributes = self._attributes()
@@ -158,11 +153,8 @@ class _Parser:
             if self._token.text == "--":
                 self._refuse("an edge of a digraph is ->, not --")
             self._advance()
-            if self._token.kind == "id":
-                name = self._identifier()
-                groups.append(self._node_id(name, scope))
-            else:
-                groups.append(self._subgraph(scope))
+            is_node = self._token.kind == "id"
+            groups.append(self._node_id(self._identifier(), scope) if is_node else self._subgraph(scope))
         attributes = {**scope.edge, **self._attributes()}
         for sources, targets in pairwise(groups):
             if len(self.edges) + len(sources) * len(targets) > max(_MOST_EDGES, len(self.text)):
@@ -180,7 +172,7 @@ class _Parser:
         if self._take("subgraph") and self._token.kind == "id":
             self._advance()
         self._expect("{")
-        return self._statements(scope.inner())
+        return self._statements(_Scope(dict(scope.node), dict(scope.edge)))  # its changes do not leave it
 
     def _attributes(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -193,9 +185,9 @@ class _Parser:
         return found
 
     def _identifier(self) -> str:
-        if self._token.kind != "id":
+        kind, text, _ = self._token
+        if kind != "id":
             self._refuse("a name is missing")
-        text = self._token.text
         self._advance()
         return text
 
@@ -230,8 +222,7 @@ class _Parser:
             if held is not None and token.kind == "sign" and token.text == "+":
                 is_joining = True
             elif is_joining and held is not None and token.kind == "id":
-                held = held._replace(text=held.text + token.text)
-                is_joining = False
+                held, is_joining = held._replace(text=held.text + token.text), False
             else:
                 if held is not None:
                     yield held
@@ -249,7 +240,11 @@ class _Parser:
                 continue
             match = _TOKEN.match(self.text, position)
             if match is None:
-                self._refuse_character(position)
+                rest = self.text[position:]
+                self._token = _Token("end" if rest.startswith(('"', "/*")) else "other", rest, position)
+                is_number = re.match(r"-?\.?\d", rest)
+                what = "a value that begins like a number but is none needs quotes"
+                self._refuse(what if is_number else "it is no token of the language")
             kind = str(match.lastgroup)
             text = match[kind]
             if kind == "quoted":
@@ -261,13 +256,6 @@ class _Parser:
             position = match.end()
         while True:
             yield _Token("end", "", position)
-
-    def _refuse_character(self, position: int) -> NoReturn:
-        is_open = self.text[position] == '"' or self.text.startswith("/*", position)
-        self._token = _Token("end" if is_open else "other", self.text[position:], position)
-        if re.match(r"-?\.?\d", self.text[position:]):
-            self._refuse("a value that begins like a number but is none needs quotes")
-        self._refuse("it is no token of the language")
 
     def _html_end(self, position: int) -> int:
         depth = 0

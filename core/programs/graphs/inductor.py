@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ...base.errors import FormatError
-from ...files.reading import parse_json, read_json, shown
+from ...files.reading import parse_json, read_json, read_raw, shown
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..options import ImportOptions
@@ -64,25 +64,18 @@ class _Buffer(NamedTuple):
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
     """Read a buffer graph: its JSON, a `TORCH_TRACE` log, or a folder of logs."""
-    if Path(model).is_dir() or _is_log(model):
+    if Path(model).is_dir() or not read_raw(model, 4096).lstrip().startswith(b"{"):
         traced = dict(_traced_graphs(Path(model)))
         name = _chosen(list(traced), model, options.graph)
         where = f"{model}: graph '{name}'"
-        document = _parsed_payload(traced[name], where)
+        lines = "".join(traced[name])
+        document = parse_json(lines, lambda what: f"{where}: the log is truncated or damaged there ({what})")
     else:
         name, where = _chosen([Path(model).stem], model, options.graph), model
         document = read_json(model)
     graph = buffer_graph(document, name, where)
     note(f"{where}: Inductor writes no runtimes, so every op takes 0 us; weights and the caller's inputs are left out")
     return graph
-
-
-def _is_log(model: str) -> bool:
-    try:
-        with Path(model).open("rb") as file:
-            return not file.read(4096).lstrip().startswith(b"{")
-    except OSError as error:
-        raise FormatError(f"{model}: cannot be read: {error.strerror or error}") from error
 
 
 def _chosen(names: list[str], model: str, wanted: str | None) -> str:
@@ -101,7 +94,7 @@ def _chosen(names: list[str], model: str, wanted: str | None) -> str:
 def _traced_graphs(model: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the name and the lines of each buffer graph in a log, or in all logs of a folder."""
     counts: defaultdict[str, int] = defaultdict(int)
-    for log in sorted(path for path in model.rglob("*.log")) if model.is_dir() else [model]:
+    for log in sorted(model.rglob("*.log")) if model.is_dir() else [model]:
         for artifact, lines in _artifacts(log):
             name = artifact.removesuffix(_SUFFIX)
             counts[name] += 1
@@ -135,13 +128,6 @@ def _artifact_name(line: str) -> str:
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
     return name if name.endswith(_SUFFIX) else ""
-
-
-def _parsed_payload(lines: list[str], where: str) -> Any:
-    def refuse(what: str) -> NoReturn:
-        raise FormatError(f"{where}: the log is truncated or damaged there ({what})")
-
-    return parse_json("".join(lines), refuse)
 
 
 def buffer_graph(document: Any, name: str, where: str, after: Mapping[str, Collection[str]] | None = None) -> CostGraph:
@@ -198,13 +184,12 @@ def _ports(made: list[str], buffers: Mapping[str, _Buffer], wholes: Mapping[str,
     """Return the ports of the op that makes some buffers; those for parts that other ops unpack have names of both."""
     ports = []
     for name in made:
-        buffer = buffers[name]
+        buffer, whole = buffers[name], wholes.get(name)
         if buffer.is_whole:
-            parts = [part for part, whole in wholes.items() if whole == name and part not in made]
+            parts = [part for part, of in wholes.items() if of == name and part not in made]
             ports += [_Port(f"{name}/{part}", buffers[part].freed) for part in parts]
         else:
-            is_unpacked = name in wholes and wholes[name] not in made
-            view_of = f"{wholes[name]}/{name}" if is_unpacked else ""
+            view_of = f"{whole}/{name}" if whole is not None and whole not in made else ""
             ports.append(_Port(name, buffer.freed, buffer.is_output, view_of))
     return ports
 
@@ -264,15 +249,14 @@ def _parsed(document: Any, where: str) -> tuple[dict[str, list[str]], dict[str, 
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise FormatError(f"{where}: not a buffer graph of Inductor, or of another version: {reason}") from error
-    made = [buffer for each in nodes.values() for buffer in each]
-    made_once = set(made)
-    if not is_unique or len(made) != len(made_once):
+    made = Counter(buffer for each in nodes.values() for buffer in each)
+    if not is_unique or made.total() > len(made):
         raise FormatError(f"{where}: a node or a buffer is there twice")
     for node, names in nodes.items():
         if not names:
             raise FormatError(f"{where}: node '{node}' has no buffers, so the file does not say what it needs")
     for name, buffer in buffers.items():
-        if not buffer.is_input and name not in made_once:
+        if not buffer.is_input and name not in made:
             raise FormatError(f"{where}: no node makes the buffer '{name}'")
         for needed in buffer.reads:
             if needed not in buffers:

@@ -1,4 +1,4 @@
-"""Writing a graph in the format that a file's name asks for: CostGraphDef, DOT or networkx' node-link JSON."""
+"""Graph files, written in the format that a name asks for: CostGraphDef, DOT or networkx' node-link JSON."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ...base.errors import FormatError
 from ...files.atomic import check_writable, write_atomically
 from ...files.costgraph import SUFFIXES, encoding_of, write_graph
 from ...graph.graph import CostGraph
+from .attributed_graph import format_node_link
 from .dot import format_dot
-from .node_link import format_node_link
 
 _FORMATS: dict[str, Callable[[CostGraph], str]] = {".dot": format_dot, ".gv": format_dot, ".json": format_node_link}
 

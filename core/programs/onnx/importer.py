@@ -1,34 +1,37 @@
-"""An ONNX model as a computation graph, with the memory that ONNX Runtime's CPU provider gives it."""
+"""ONNX models as computation graphs, with the memory of ONNX Runtime's CPU provider, modules and lines."""
 
 from __future__ import annotations
 
+import ast
 import math
+import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from onnx import TensorProto
 
 from ...base.units import format_bytes
-from ...graph.annotations import Resident
+from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
-from ..roofline import Roofline
-from .annotations import annotations_of, lent_by_caller
-from .nodes import OFFICIAL_DOMAINS, is_view, reads
+from ..options import Roofline
+from .nodes import OFFICIAL_DOMAINS, functions_of, is_view, node_tensors, reads
 from .program import OnnxProgram
-from .shapes import ValueType
+from .shapes import ValueType, bytes_of
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import FunctionProto, NodeProto, TensorProto
+
+    from .program import OnnxProgram
 
 IN_PLACE = {
     *("Cast", "Celu", "Clip", "Elu", "HardSigmoid", "Identity", "LeakyRelu", "LogSoftmax", "Relu", "Selu", "Sigmoid"),
     *("Softmax", "Softplus", "Softsign", "Tanh", "ThresholdedRelu", "Trilu"),
 }
 CONVOLUTIONS = {"Conv", "ConvInteger", "FusedConv", "QLinearConv"}
-PRODUCTS = {"MatMul", "MatMulInteger", "QLinearMatMul"}
+PRODUCTS = {"MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "Gemm", "FusedGemm"}
 FUSED_DOMAINS = {"com.microsoft", "com.microsoft.nchwc"}
 RECURRENT = {"GRU", "LSTM", "RNN"}
 POOLS = {"AveragePool", "LpPool", "MaxPool"}
@@ -51,7 +54,11 @@ def graph_of(
       so that the prediction is on the safe side.
     - Random ops keep their order. They, ops that write over their input and opaque ops may not run twice.
     """
-    costs = measured or _costs(program, roofline or Roofline())
+    seen = (program.observed or {}).get("workspaces", {})
+    costs = measured or {
+        name: (_microseconds(program, node, roofline or Roofline()), seen.get(name, 0))
+        for name, node in zip(program.names, program.nodes, strict=True)
+    }
     builder, annotations = GraphBuilder(Path(program.path).stem, program.path), annotations_of(program)
     persistent = _persistent_bytes(program, annotations.residents, note)
     uses = Counter(name for node in program.nodes for name in reads(node)) + Counter(program.outputs)
@@ -64,7 +71,8 @@ def graph_of(
         aliases = [arguments.index(source) if source in producers else -1, *[-1] * len(sizes)][: len(sizes)]
         if source in lent:
             sizes[0] = 0  # who reads it reads what the caller holds
-        replaceable.update(_replaceable_outputs(node, uses, not source or source in replaceable))
+        is_first = not source or source in replaceable  # its only reader may write over the first output, too
+        replaceable.update(v for port, v in enumerate(node.output) if uses[v] == 1 and (port or is_first))
         is_random = name in program.random
         builder.add_op(
             name,
@@ -72,7 +80,10 @@ def graph_of(
             control=last_random if is_random else (),
             outputs=sizes,
             aliases=aliases,
-            is_final=_kept_outputs(program, node, uses, aliases),
+            is_final=[
+                value in program.outputs or (bool(value) and not uses[value] and alias < 0)
+                for value, alias in zip(node.output, aliases, strict=True)
+            ],
             runtime=costs[name][0],
             workspace=costs[name][1],
             persistent=persistent[op],
@@ -81,19 +92,6 @@ def graph_of(
         producers.update((value, (op, port)) for port, value in enumerate(node.output) if value)
         last_random = [op] if is_random else last_random
     return builder.build(annotations)
-
-
-def _replaceable_outputs(node: NodeProto, uses: Mapping[str, int], is_first: bool) -> list[str]:
-    """Return the outputs over which their only reader may write; the first of them if `is_first`."""
-    return [value for port, value in enumerate(node.output) if uses[value] == 1 and (port or is_first)]
-
-
-def _kept_outputs(program: OnnxProgram, node: NodeProto, uses: Mapping[str, int], aliases: list[int]) -> list[bool]:
-    """Return which outputs stay to the end: those of the model, and what nobody reads unless it is a view."""
-    return [
-        value in program.outputs or (bool(value) and not uses[value] and alias < 0)
-        for value, alias in zip(node.output, aliases, strict=True)
-    ]
 
 
 def _reused_input(program: OnnxProgram, node: NodeProto, replaceable: Collection[str]) -> str:
@@ -122,13 +120,6 @@ def _persistent_bytes(program: OnnxProgram, residents: Iterable[Resident], note:
     return persistent
 
 
-def _costs(program: OnnxProgram, roofline: Roofline) -> dict[str, tuple[float, int]]:
-    """Return microseconds by the roofline, and the workspace of what was seen in a run, by name of the node."""
-    seen = (program.observed or {}).get("workspaces", {})
-    nodes = zip(program.names, program.nodes, strict=True)
-    return {name: (_microseconds(program, node, roofline), seen.get(name, 0)) for name, node in nodes}
-
-
 def _microseconds(program: OnnxProgram, node: NodeProto, roofline: Roofline) -> float:
     """Return the time of a node by the roofline; a view takes none."""
     if is_view(node):
@@ -149,13 +140,8 @@ def node_flops(types: Mapping[str, ValueType], node: NodeProto) -> int:
     if node.op_type == "ConvTranspose":
         return 2 * inputs[0].elements * math.prod(inputs[1].shape[1:])
     if node.op_type in PRODUCTS:
-        return 2 * output.elements * inputs[0].shape[-1]
-    if node.op_type == "FusedMatMul":
         is_transposed = any(entry.i for entry in node.attribute if entry.name == "transA")
         return 2 * output.elements * inputs[0].shape[-2 if is_transposed else -1]
-    if node.op_type in ("Gemm", "FusedGemm"):
-        is_transposed = any(entry.i for entry in node.attribute if entry.name == "transA")
-        return 2 * output.elements * inputs[0].shape[0 if is_transposed else 1]
     if node.op_type in RECURRENT:
         steps_and_batch = math.prod(inputs[0].shape[:2])
         return 2 * steps_and_batch * (inputs[1].elements + inputs[2].elements)
@@ -165,3 +151,83 @@ def node_flops(types: Mapping[str, ValueType], node: NodeProto) -> int:
     if node.op_type.startswith(("Reduce", "Global", "Arg")) and inputs:
         return inputs[0].elements
     return output.elements
+
+
+_SCOPES = "pkg.torch.onnx.name_scopes"
+_STACK = "pkg.torch.onnx.stack_trace"
+_STACK_LINE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
+_LIBRARY = re.compile(r"[/\\](torch|onnx|onnxscript)[/\\]")
+
+
+def annotations_of(program: OnnxProgram) -> Annotations:
+    """Return the modules and lines of a program's nodes, and its residents; all of its phases are `forward`."""
+    modules = tuple(map(_module, program.nodes))
+    stacks = (_STACK_LINE.findall(_metadata(node, _STACK)) for node in program.nodes)
+    users = ([f"{PurePath(file).name}:{at}" for file, at in frames if not _LIBRARY.search(file)] for frames in stacks)
+    lines = tuple(found[-1] if found else "" for found in users)  # the innermost that is not PyTorch's
+    phases = ("forward",) * len(program.nodes)
+    return Annotations(modules if any(modules) else (), lines if any(lines) else (), phases, residents_of(program))
+
+
+def lent_by_caller(program: OnnxProgram) -> dict[str, str]:
+    """Return in the memory of which input or constant each value is that has none of its own: itself, or a view."""
+    lent = {name: name for name in (*program.inputs, *program.constants)}
+    for node in program.nodes:
+        if is_view(node) and node.input[0] in lent and node.output[0] not in program.outputs:
+            lent[node.output[0]] = lent[node.input[0]]
+    return lent
+
+
+def residents_of(program: OnnxProgram) -> tuple[Resident, ...]:
+    """Return constants and inputs, each with the first op that reads it; an unread input counts with op 0.
+
+    Constants inside of an op, as in the branches of an If, are one resident, `OP/constants`. Views count as their base.
+    """
+    readers: dict[str, list[int]] = {name: [] for name in (*program.inputs, *program.constants)}
+    lent = lent_by_caller(program)
+    for op, node in enumerate(program.nodes):
+        for name in dict.fromkeys(lent[value] for value in reads(node) if value in lent):
+            readers[name].append(op)
+    initializers = {tensor.name for tensor in program.model.graph.initializer}
+    outputs = {*program.inputs, *(name for name in program.outputs if name in program.constants)}
+    found = []
+    for name, ops in readers.items():
+        role = "input" if name in program.inputs else "parameter" if name in initializers else "constant"
+        if ops or name in outputs:
+            found.append(Resident(name, role, program.types[name].bytes, min(ops, default=0), tuple(ops)))
+    functions = functions_of(program.model)
+    for op, (node, label) in enumerate(zip(program.nodes, program.names, strict=True)):
+        if held := sum(bytes_of(tensor.data_type, tensor.dims) for tensor in _inside(node, functions)):
+            found.append(Resident(f"{label}/constants", "constant", held, op, (op,)))
+    return tuple(sorted(found, key=lambda resident: (resident.role != "input", resident.op, resident.name)))
+
+
+def _inside(node: NodeProto, functions: Mapping[tuple[str, str], FunctionProto]) -> Iterator[TensorProto]:
+    """Yield the tensors in the graphs of a node, and in the function that it calls."""
+    yield from node_tensors(node)
+    others = {key: function for key, function in functions.items() if key != (node.domain, node.op_type)}
+    if len(others) < len(functions):
+        for inner in functions[node.domain, node.op_type].node:
+            yield from _inside(inner, others)
+
+
+def _module(node: NodeProto) -> str:
+    """Return the path of the module that a node comes from, by PyTorch's metadata or by the scopes in its name."""
+    scopes = _metadata(node, _SCOPES)
+    if scopes:
+        try:
+            names = ast.literal_eval(scopes)
+        except (MemoryError, RecursionError, SyntaxError, TypeError, ValueError):
+            names = []
+        return str(names[-2]) if isinstance(names, list) and len(names) > 1 else ""
+    path: list[str] = []
+    for scope in node.name.split("/")[1:-1] if node.name.startswith("/") else ():
+        if path and scope.startswith(f"{path[-1]}."):  # a Sequential's own scope is in that of its modules again
+            path.pop()
+        path.append(scope)
+    return ".".join(path)
+
+
+def _metadata(node: NodeProto, key: str) -> str:
+    entries = getattr(node, "metadata_props", ())  # since ONNX 1.16
+    return next((str(entry.value) for entry in entries if entry.key == key), "")

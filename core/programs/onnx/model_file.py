@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path, PurePath
 
 import onnx
@@ -56,7 +57,12 @@ def skeleton_of(path: str, model: ModelProto) -> ModelProto:
         else:
             graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     load_small(skeleton, Path(path).parent)
-    _check_valid(path, skeleton, is_empty=not model.ByteSize())
+    if not model.ByteSize():
+        raise FormatError(f"{path}: not a valid ONNX model, or truncated: it is empty")
+    try:
+        onnx.checker.check_model(skeleton)
+    except (onnx.checker.ValidationError, ValueError) as error:
+        raise FormatError(f"{path}: not a valid ONNX model, or truncated: {one_line(error)}") from None
     graph.ClearField("output")
     graph.output.extend(ValueInfoProto(name=value.name) for value in model.graph.output)
     return skeleton
@@ -72,17 +78,13 @@ def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
 
 def external_files(model: ModelProto) -> list[str]:
     """Return the files, relative to the model's folder, that hold tensors of the model."""
-    return list(dict.fromkeys(_external(tensor)["location"] for tensor in all_tensors(model) if is_external(tensor)))
-
-
-def is_external(tensor: TensorProto) -> bool:
-    """Whether a tensor's data are in a file of their own."""
-    return bool(tensor.data_location == TensorProto.EXTERNAL)
+    external = (tensor for tensor in all_tensors(model) if tensor.data_location == TensorProto.EXTERNAL)
+    return list(dict.fromkeys(_external(tensor)["location"] for tensor in external))
 
 
 def is_small_external(tensor: TensorProto) -> bool:
     """Whether a tensor in a file of its own is so small that shapes may depend on its values."""
-    return is_external(tensor) and math.prod(tensor.dims) <= LARGEST_EVALUATED
+    return bool(tensor.data_location == TensorProto.EXTERNAL) and math.prod(tensor.dims) <= LARGEST_EVALUATED
 
 
 def load_small(model: ModelProto, folder: Path) -> None:
@@ -104,16 +106,15 @@ def _has_texts(message: Message) -> bool:
             if field.message_type is not None:
                 is_text = all(map(_has_texts, parts))
             else:
-                is_text = field.type != field.TYPE_STRING or all(_is_text(part, field.name) for part in parts)
+                has_lines = field.name not in _NAMES
+                is_text = field.type != field.TYPE_STRING or all(
+                    isinstance(part, str) and (has_lines or part.splitlines() in ([], [part])) for part in parts
+                )
             if not is_text:
                 return False
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _is_text(part: str | bytes, field: str) -> bool:
-    return isinstance(part, str) and (field not in _NAMES or part.splitlines() in ([], [part]))
 
 
 def _check_tensor(path: str, tensor: TensorProto) -> None:
@@ -126,30 +127,25 @@ def _check_tensor(path: str, tensor: TensorProto) -> None:
     elements = math.prod(tensor.dims)
     if elements * 128 > 8 * LARGEST_BYTES:
         raise FormatError(f"{what} has {elements} elements, which no machine can hold: the file is damaged")
-    if is_external(tensor):
+    if tensor.data_location == TensorProto.EXTERNAL:
         _check_external(path, what, tensor)
-    elif tensor.data_type == TensorProto.STRING:
-        _check_count(what, elements, len(tensor.string_data), "texts")
+        return
+    if tensor.data_type == TensorProto.STRING:
+        needed, given, unit = elements, len(tensor.string_data), "texts"
     elif tensor.HasField("raw_data"):
-        _check_count(what, bytes_of(tensor.data_type, tensor.dims), len(tensor.raw_data), "bytes")
+        needed, given, unit = bytes_of(tensor.data_type, tensor.dims), len(tensor.raw_data), "bytes"
     else:
-        _check_numbers(what, tensor, elements)
-
-
-def _check_numbers(what: str, tensor: TensorProto, elements: int) -> None:
-    field = onnx.helper.tensor_dtype_to_field(tensor.data_type)
-    per_number = max(1, 8 // bits_of(tensor.data_type))
-    parts = 2 if tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128) else 1
-    _check_count(what, parts * -(-elements // per_number), len(getattr(tensor, field)), "numbers")
-    try:
-        onnx.numpy_helper.to_array(tensor)
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise FormatError(f"{what} cannot be read: {one_line(error)}") from None
-
-
-def _check_count(what: str, needed: int, given: int, unit: str) -> None:
+        field = onnx.helper.tensor_dtype_to_field(tensor.data_type)
+        per_number = max(1, 8 // bits_of(tensor.data_type))
+        parts = 2 if tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128) else 1
+        needed, given, unit = parts * -(-elements // per_number), len(getattr(tensor, field)), "numbers"
     if needed != given:
         raise FormatError(f"{what} needs {needed} {unit} and has {given}: it is truncated or damaged")
+    try:
+        if unit == "numbers":
+            onnx.numpy_helper.to_array(tensor)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise FormatError(f"{what} cannot be read: {one_line(error)}") from None
 
 
 def _external(tensor: TensorProto) -> dict[str, str]:
@@ -164,10 +160,9 @@ def _check_external(path: str, what: str, tensor: TensorProto) -> None:
         raise FormatError(f"{what} is in {location!r}, which is no file beside the model")
     if not offset.isdecimal() or len(offset) > 18:
         raise FormatError(f"{what} begins at byte {offset[:30]!r} of {file}, which is no number of bytes")
-    try:
+    size = None
+    with suppress(OSError):  # a name too long
         size = file.stat().st_size if file.is_file() else None
-    except OSError:  # a name too long
-        size = None
     if size is None:
         raise FormatError(f"{what} is in {file}, which is missing; put it beside the model")
     needed = int(offset) + bytes_of(tensor.data_type, tensor.dims)
@@ -191,12 +186,3 @@ def _set_unknown_apart(model: ModelProto) -> None:
 
     if set_apart(model.graph):
         model.opset_import.add(domain=_UNKNOWN, version=1)
-
-
-def _check_valid(path: str, skeleton: ModelProto, *, is_empty: bool) -> None:
-    if is_empty:
-        raise FormatError(f"{path}: not a valid ONNX model, or truncated: it is empty")
-    try:
-        onnx.checker.check_model(skeleton)
-    except (onnx.checker.ValidationError, ValueError) as error:
-        raise FormatError(f"{path}: not a valid ONNX model, or truncated: {one_line(error)}") from None

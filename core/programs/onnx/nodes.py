@@ -10,14 +10,7 @@ from onnx import AttributeProto, defs
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-RANDOM_OPS = {
-    "Bernoulli",
-    "Multinomial",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-}
+RANDOM_OPS = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 _LATEST = 10_000
 OFFICIAL_DOMAINS = {"", "ai.onnx", "ai.onnx.ml"}
 VIEWS = {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}
@@ -61,6 +54,11 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
             yield from entry.graphs
 
 
+def has_subgraphs(node: NodeProto) -> bool:
+    """Whether graphs are attributes of a node."""
+    return next(subgraphs(node), None) is not None
+
+
 def tensors(graph: GraphProto) -> Iterator[TensorProto]:
     """Yield the tensors that a graph and those inside of its nodes hold."""
     yield from graph.initializer
@@ -86,13 +84,8 @@ def opaque_in(model: ModelProto) -> Callable[[NodeProto], bool]:
 
     def is_opaque(node: NodeProto) -> bool:
         domain = "" if node.domain == "ai.onnx" else node.domain
-        if (
-            (domain, node.op_type) in functions
-            or domain not in OFFICIAL_DOMAINS
-            or next(subgraphs(node), None) is not None
-        ):
-            return True
-        return not is_known(node, versions)
+        is_own = (domain, node.op_type) in functions or domain not in OFFICIAL_DOMAINS
+        return is_own or has_subgraphs(node) or not is_known(node, versions)
 
     return is_opaque
 

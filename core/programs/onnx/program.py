@@ -1,4 +1,4 @@
-"""What an ONNX program is here: the nodes of a file that run, in its order, and what type every value has."""
+"""ONNX programs: the nodes of a file that run, in its order, and the type of every value."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from onnx import GraphProto, ModelProto, NodeProto
 
 from ...base.errors import ProgramError
 from ..options import Size
-from .dimensions import give_sizes
 from .model_file import read_model, skeleton_of
 from .nodes import node_names, opaque_in, random_in, reads
-from .shapes import ValueType, infer, known_types
+from .shapes import ValueType, give_sizes, infer, known_types
 
 DEQUANTIZE = "DequantizeLinear"
 
@@ -46,7 +45,7 @@ class OnnxProgram:
 
 
 def read_program(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any] | None = None) -> OnnxProgram:
-    """Read an ONNX file, fold its constants and infer the shapes that can be inferred; see `loading.load_program`."""
+    """Read an ONNX file, fold its constants and infer the shapes that can be inferred; see `runtime.load_program`."""
     model = read_model(path)
     skeleton = skeleton_of(path, model)
     values = give_sizes(path, skeleton.graph, shapes)

@@ -1,22 +1,132 @@
-"""ONNX programs: written as ONNX files, and run by ONNX Runtime with memory counted by glibc's allocator."""
+"""ONNX programs: loaded, written in another order, and run by ONNX Runtime with memory counted by glibc."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import filecmp
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...base.errors import ProgramError
+from ...base.errors import FormatError, ProgramError
 from ...files.atomic import write_atomically
 from ...graph.graph import CostGraph
 from ..measurement import PROGRAM_ORDER
+from ..options import Size
 from ..runtime import Note, Runtime
-from .apply import copy_external_data, reorder
 from .importer import graph_of
-from .loading import load_program
+from .model_file import external_files
+from .nodes import named, reads
+from .program import DEQUANTIZE, OnnxProgram, read_program
+from .shapes import ValueType
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+
+_NAMED_KINDS = 6
+
+
+def load_program(path: str, shapes: Mapping[str, Size], note: Callable[[str], None] = lambda text: None) -> OnnxProgram:
+    """Read an ONNX file, fold its constants and find every shape: inferred, or seen in a run of the model."""
+    program = _with_observation(read_program(path, shapes), note)
+    _say(program, note)
+    return program
+
+
+def _with_observation(program: OnnxProgram, note: Callable[[str], None]) -> OnnxProgram:
+    """Run a program where shapes or opaque nodes ask for it; return it with what that showed."""
+    needed = {*program.outputs, *(name for node in program.nodes for name in (*reads(node), *node.output))}
+    made = [(node, name) for node in (*program.nodes, *program.folded) for name in node.output if name in needed]
+    missing = [(node, name) for node, name in made if name and name not in program.types]
+    if not missing and not program.opaque:
+        return program
+    from .costs import observe
+
+    try:
+        observed = observe(program)
+    except ProgramError as error:
+        reason = str(error).removeprefix(f"{program.path}: ")
+        if missing:
+            node, name = missing[0]
+            label = f"'{node.name}' ({node.op_type})" if node.name else f"({node.op_type})"
+            what = f"only a run tells the size of '{name}', which node {label} makes"
+            raise ProgramError(f"{program.path}: {what}, and {reason}") from None
+        note(f"{program.path}: {reason}; what its opaque nodes take beside their results is not known, and not counted")
+        return replace(program, observed={})
+    types = {name: ValueType(element, tuple(shape)) for name, (element, shape) in observed["types"].items()}
+    return replace(program, observed=observed, types={**program.types, **types})
+
+
+def _say(program: OnnxProgram, note: Callable[[str], None]) -> None:
+    """Tell what is not as it stands in the file, and what was seen in one run alone."""
+    path, total = program.path, len(program.model.graph.node)
+    if program.folded:
+        note(f"{path}: {len(program.folded)} of {total} nodes are constant; their results count as initialisers")
+    if program.opaque:
+        nodes = zip(program.names, program.nodes, strict=True)
+        kinds = Counter(node.op_type for name, node in nodes if name in program.opaque).most_common()
+        named = ", ".join(f"{count} {kind}" for kind, count in kinds[:_NAMED_KINDS])
+        more = ", ..." if len(kinds) > _NAMED_KINDS else ""
+        how = "sizes that ONNX cannot tell and workspace are those of one run" if program.observed else "costs by size"
+        note(f"{path}: {len(program.opaque)} of {total} nodes are opaque ({named}{more}): {how}")
+    elif program.observed:
+        first = next(iter(program.observed["types"]))
+        many = len(program.observed["types"])
+        note(f"{path}: the sizes of {many} values, as '{first}', depend on data: they are those of one run")
+    quantized = sum(node.op_type == DEQUANTIZE and program.constants.issuperset(reads(node)) for node in program.nodes)
+    if quantized:
+        note(
+            f"{path}: {quantized} constants are stored quantised and count so, each dequantised by a node of its own; "
+            "ONNX Runtime fuses these into integer kernels: import what it optimised and saved"
+        )
+
+
+def reorder(program: OnnxProgram, order: Sequence[int]) -> ModelProto:
+    """Return the file's model with its nodes in another order, each constant node before its first reader.
+
+    A node without a name gets the one in the schedule, so that the schedule fits the new file, too.
+    """
+    model = deepcopy(program.model)
+    waiting = {name: node for node in program.folded for name in node.output if name}
+    nodes = []
+
+    def add_constants(names: Sequence[str]) -> None:
+        for name in names:
+            if name in waiting:
+                node = waiting[name]
+                for result in filter(None, node.output):
+                    del waiting[result]
+                add_constants(node.input)
+                nodes.append(node)
+
+    for op in order:
+        add_constants(program.nodes[op].input)
+        nodes.append(named(program.nodes[op], program.nodes[op].name or program.names[op]))
+    add_constants(list(waiting))
+    model.graph.ClearField("node")
+    model.graph.node.extend(nodes)
+    return model
+
+
+def copy_external_data(program: OnnxProgram, output: Path) -> None:
+    """Put the files that hold tensors beside the output, where they are not yet."""
+    for name in external_files(program.model):
+        source, target = Path(program.path).parent / name, output.parent / name
+        if target.exists():
+            if not filecmp.cmp(source, target, shallow=False):
+                raise FormatError(f"{target}: is not the data of {program.path}; write the model to another folder")
+            continue
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial = target.with_name(f".{target.name}.part")
+            shutil.copyfile(source, partial)
+            partial.replace(target)
+        except OSError as error:
+            raise FormatError(f"{target}: cannot be written: {error.strerror or error}") from None
 
 
 class OnnxRuntime(Runtime["ModelProto"]):
@@ -26,7 +136,7 @@ class OnnxRuntime(Runtime["ModelProto"]):
     Constants are computed beforehand and held like initialisers.
     """
 
-    runs = "onnx.run"
+    runs = "onnx.session:run_order"
 
     def load(self, note: Note) -> None:
         """Read the file and find every shape."""
@@ -47,13 +157,11 @@ class OnnxRuntime(Runtime["ModelProto"]):
 
     def results(self, version: ModelProto | None) -> dict[str, str]:
         """Run the file, or a version of it, in its own order on random inputs."""
-        from .run import digests
-        from .session import random_inputs, run_model
+        from .session import digests, random_inputs, run_model
 
         program = self.program
-        model = program.model if version is None else version
         try:
-            outputs = run_model(model, Path(program.path).parent, random_inputs(program))
+            outputs = run_model(version or program.model, Path(program.path).parent, random_inputs(program))
         except ProgramError as error:
             raise ProgramError(f"{program.path}: {error}") from None
         names = (f"output '{name}'" for name in program.outputs)
@@ -72,10 +180,9 @@ class OnnxRuntime(Runtime["ModelProto"]):
 
     def reason(self) -> str:
         """Name a node whose random numbers depend on its place."""
-        for node, name in zip(self.program.nodes, self.program.names, strict=True):
-            if name in self.program.random:
-                return f": node '{name}' ({node.op_type}) draws random numbers by its place in the file"
-        return ""
+        nodes = zip(self.program.nodes, self.program.names, strict=True)
+        said = (f"'{name}' ({node.op_type})" for node, name in nodes if name in self.program.random)
+        return next((f": node {label} draws random numbers by its place in the file" for label in said), "")
 
     def remark(self, reports: Mapping[str, Sequence[Mapping[str, Any]]], note: Note) -> None:
         """Name nodes that have no place in the order, as ONNX Runtime runs their definitions."""

@@ -1,9 +1,11 @@
-"""ONNX Runtime, set to run the nodes of a model one after the other in the file's order, and to free what is dead."""
+"""Sessions of ONNX Runtime that run nodes in the file's order and free dead tensors, and a measured run."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import ProgramError, UsageError
+from ..fresh_process import digest
+from ..options import Size
+from ..system_allocator import SystemAllocator, time_runs
 from .model_file import is_small_external, load_small
-from .nodes import named, reads, subgraphs
-from .program import OnnxProgram
+from .nodes import has_subgraphs, named, reads
+from .program import OnnxProgram, read_program
 
 try:
     import onnx
     import onnxruntime
     from onnx import ModelProto, TensorProto
+    from onnxruntime.capi import onnxruntime_pybind11_state
 except ImportError as error:
     raise UsageError(f"an ONNX model needs onnx and onnxruntime ({error}): pip install 'schedopt[onnx]'") from error
 
@@ -29,10 +35,8 @@ Values = Mapping[str, NDArray[Any]]
 def session_options(profiles: str | None = None, *, keeps_memory: bool = False) -> onnxruntime.SessionOptions:
     """Return settings under which the file's order is the order of execution, and a dead tensor is freed at once.
 
-    Priority order without priorities is the file's, except that a Shape or Size runs as soon as it can; sequential
-    execution on one thread; no optimisation, which would rewrite the nodes; no memory pattern, arena or reuse of dead
-    tensors of the same size, which would hold on to memory; no copies of weights packed in advance. With
-    `keeps_memory` memory is ONNX Runtime's own instead. A profile is written into the folder `profiles`.
+    Priority order without priorities is the file's, but a Shape or Size runs as soon as it can. With `keeps_memory`
+    memory is ONNX Runtime's own instead. A profile is written into the folder `profiles`.
     """
     options = onnxruntime.SessionOptions()
     options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
@@ -55,27 +59,21 @@ def session_of(
 ) -> onnxruntime.InferenceSession:
     """Load a model whose external data are in `folder`; unseeded random nodes get a seed by their place in the file."""
     options = options or session_options()
-    if any(
-        map(is_small_external, model.graph.initializer)
-    ):  # ONNX Runtime infers shapes from tensors in the model only
+    if any(map(is_small_external, model.graph.initializer)):  # shapes are inferred from tensors in the model only
         original, model = model, ModelProto()
         model.CopyFrom(original)
         load_small(model, folder)
     onnxruntime.set_seed(SEED)
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.absolute()))
-    try:
+    with _told("load"):
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except onnxruntime_errors() as error:
-        raise ProgramError(f"ONNX Runtime cannot load the model: {first_line(error)}") from None
 
 
 def run_model(model: ModelProto, folder: Path, inputs: Values) -> list[NDArray[Any]]:
     """Run a model once in its order; return its outputs."""
     session = session_of(model, folder)
-    try:
+    with _told("run"):
         return list(session.run(None, inputs))
-    except onnxruntime_errors() as error:
-        raise ProgramError(f"ONNX Runtime cannot run the model: {first_line(error)}") from None
 
 
 def kernel_times(session: onnxruntime.InferenceSession) -> list[tuple[str, float]]:
@@ -89,17 +87,14 @@ def kernel_times(session: onnxruntime.InferenceSession) -> list[tuple[str, float
     return [(event["name"].removesuffix(suffix), float(event["dur"])) for event in kernels]
 
 
-def onnxruntime_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that ONNX Runtime raises."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
+@contextmanager
+def _told(what: str) -> Any:
+    """Turn what ONNX Runtime raises into one sentence."""
     names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException")
-    return tuple(getattr(state, name) for name in names)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error."""
-    return str(error).strip().splitlines()[0]
+    try:
+        yield
+    except tuple(getattr(onnxruntime_pybind11_state, name) for name in names) as error:
+        raise ProgramError(f"ONNX Runtime cannot {what} the model: {str(error).strip().splitlines()[0]}") from None
 
 
 def random_inputs(program: OnnxProgram) -> dict[str, NDArray[Any]]:
@@ -132,10 +127,8 @@ def constant_tensors(program: OnnxProgram) -> dict[str, TensorProto]:
         graph = onnx.helper.make_graph(program.folded, "constants", [], [_declared(program, name) for name in given])
         graph.initializer.extend(program.model.graph.initializer)
         session = session_of(model_of(program, graph), Path(program.path).parent)
-        values = session.run(given, {})
-        tensors.update(
-            (name, onnx.numpy_helper.from_array(value, name)) for name, value in zip(given, values, strict=True)
-        )
+        for name, value in zip(given, session.run(given, {}), strict=True):
+            tensors[name] = onnx.numpy_helper.from_array(value, name)
     return tensors
 
 
@@ -150,8 +143,8 @@ def runnable(
 ) -> ModelProto:
     """Return the program in an order of its names, all sizes fixed, and constants stored instead of computed.
 
-    ONNX Runtime writes over an input only where it knows that the sizes are the same, so every size is declared; not so
-    without `has_sizes`, for a model with a branch that does not fit them and is not taken.
+    ONNX Runtime writes over an input only where it knows that sizes are the same; without `has_sizes` a branch that is
+    not taken need not fit them.
     """
     nodes = dict(zip(program.names, program.nodes, strict=True))
     graph = onnx.helper.make_graph(
@@ -172,14 +165,13 @@ def one_node(program: OnnxProgram, name: str, constants: Mapping[str, TensorProt
     """Return a model of one node alone, which gets `inputs` and constants, and gives all its outputs."""
     node = program.nodes[program.names.index(name)]
     values = dict.fromkeys(reads(node))
-    has_shape = not any(True for _ in subgraphs(node))  # a branch that is not taken need not fit them
+    has_shape = not has_subgraphs(node)  # a branch that is not taken need not fit them
+    types = {value: onnx.helper.np_dtype_to_tensor_dtype(array.dtype) for value, array in inputs.items()}
     graph = onnx.helper.make_graph(
         [named(node, name)],
         "node",
         [
-            onnx.helper.make_tensor_value_info(
-                value, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape if has_shape else None
-            )
+            onnx.helper.make_tensor_value_info(value, types[value], array.shape if has_shape else None)
             for value, array in inputs.items()
         ],
         [_declared(program, value, has_shape=has_shape) for value in node.output if value],
@@ -194,3 +186,55 @@ def _declared(program: OnnxProgram, name: str, *, has_shape: bool = True) -> onn
         return onnx.ValueInfoProto(name=name)
     element, shape = program.types[name]
     return onnx.helper.make_tensor_value_info(name, element, shape if has_shape else None)
+
+
+PEAK_REPEATS = 2
+
+
+def run_order(
+    path: str, shapes: Mapping[str, Size], order: Sequence[str] | None, observed: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Run the program in a file on random inputs: with a profile, to warm up, for time, and for memory.
+
+    `order` has names of nodes; None is the file's. `peak` is the most beside constants and inputs in `PEAK_REPEATS`
+    runs; `not_run` are nodes without a kernel, for which others ran.
+    """
+    program = read_program(path, shapes, observed)
+    inputs = random_inputs(program)
+    with tempfile.TemporaryDirectory() as profiles:
+        session = ordered_session(
+            program, order or program.names, constant_tensors(program), lambda: session_options(profiles)
+        )
+        expected = digests(session.run(None, inputs))
+        ran = {name for name, _ in kernel_times(session)}
+    times = time_runs(lambda: session.run(None, inputs))
+    allocator = SystemAllocator()
+    peak = 0
+    for _ in range(PEAK_REPEATS):
+        allocator.restart()
+        outputs = session.run(None, inputs)
+        peak = max(peak, allocator.peak())
+        del outputs
+    not_run = [name for name in program.names if name not in ran]
+    return {"peak": peak, **times, "digests": expected, "not_run": not_run}
+
+
+def ordered_session(
+    program: OnnxProgram,
+    order: Sequence[str],
+    constants: Mapping[str, TensorProto],
+    options: Callable[[], onnxruntime.SessionOptions],
+) -> Any:
+    """Load the program in an order, with sizes declared if it can be loaded so."""
+    folder = Path(program.path).parent
+    try:
+        return session_of(runnable(program, order, constants), folder, options())
+    except ProgramError:
+        if not any(map(has_subgraphs, program.nodes)):
+            raise
+    return session_of(runnable(program, order, constants, has_sizes=False), folder, options())
+
+
+def digests(values: Sequence[NDArray[Any]]) -> list[str]:
+    """Return what tells arrays apart: type, shape and all bits of each."""
+    return [digest(value.dtype, value.shape, np.ascontiguousarray(value).tobytes()) for value in values]

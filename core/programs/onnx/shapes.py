@@ -1,4 +1,4 @@
-"""The type and shape of every value of an ONNX graph: inferred, and evaluated where shapes depend on values."""
+"""Types and shapes of the values of an ONNX graph: given by the user, inferred, or evaluated from values."""
 
 from __future__ import annotations
 
@@ -12,28 +12,15 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 from onnx.reference import ReferenceEvaluator
 
-from ...base.errors import FormatError, ProgramError
-from .dimensions import kind_of_type
+from ...base.errors import FormatError, ProgramError, UsageError
+from ..options import Size, size_text
 from .nodes import node_names, reads
 
 SHAPE_ARITHMETIC = {
-    *("Abs", "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand", "Floor"),
-    *(
-        "Gather",
-        "Greater",
-        "GreaterOrEqual",
-        "Identity",
-        "Less",
-        "LessOrEqual",
-        "Max",
-        "Min",
-        "Mod",
-        "Mul",
-        "Neg",
-        "Not",
-    ),
-    *("Or", "Pow", "Range", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Slice", "Sqrt", "Squeeze"),
-    *("Sub", "Tile", "Transpose", "Unsqueeze", "Where"),
+    *("Abs", "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand"),
+    *("Floor", "Gather", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul"),
+    *("Neg", "Not", "Or", "Pow", "Range", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Slice"),
+    *("Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where"),
 }
 PACKED = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
 """Bits of the elements that share a byte."""
@@ -94,20 +81,19 @@ def infer(path: str, skeleton: ModelProto, *, is_strict: bool) -> dict[str, Type
         inferred = _inferred(path, skeleton)
         types: dict[str, TypeProto] = {}
         for value in _values(inferred.graph):  # an input that is an output, too, may be said to be of two types
-            if not _is_known(types.get(value.name, TypeProto())):
+            if not _value_type(types.get(value.name, TypeProto())):
                 types[value.name] = value.type
-        produced = {name for node in graph.node for name in node.output if name}
-        if all(name in types and _is_known(types[name]) for name in produced):
-            return types
         nodes = list(graph.node)
-        evaluated = [index for index, node in enumerate(nodes) if _evaluate(path, node, skeleton, types, values)]
+        if all(_value_type(types.get(name, TypeProto())) for node in nodes for name in node.output if name):
+            return types
+        evaluated = {index for index, node in enumerate(nodes) if _evaluate(path, node, skeleton, types, values)}
         if not evaluated:
             if is_strict:
                 _inferred(path, skeleton, is_strict=True)
             return types
         graph.ClearField("node")
-        graph.node.extend(node for index, node in enumerate(nodes) if index not in set(evaluated))
-        for index in evaluated:
+        graph.node.extend(node for index, node in enumerate(nodes) if index not in evaluated)
+        for index in sorted(evaluated):
             name = nodes[index].output[0]
             graph.initializer.append(onnx.numpy_helper.from_array(values[name], name))
 
@@ -115,7 +101,8 @@ def infer(path: str, skeleton: ModelProto, *, is_strict: bool) -> dict[str, Type
 def _inferred(path: str, model: ModelProto, is_strict: bool = False) -> ModelProto:
     try:
         inferred = onnx.shape_inference.infer_shapes(model, strict_mode=False)
-        is_short = all(_length(value.type) <= LONGEST_LIST for value in _values(inferred.graph))
+        known = filter(None, (_value_type(value.type) for value in _values(inferred.graph)))
+        is_short = all(found.elements <= LONGEST_LIST for found in known if len(found.shape) == 1)
         return onnx.shape_inference.infer_shapes(model, data_prop=is_short, strict_mode=is_strict)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError) as error:
         raise FormatError(f"{path}: shapes cannot be inferred: {one_line(error)}") from None
@@ -131,32 +118,22 @@ def _values(graph: GraphProto) -> Iterator[ValueInfoProto]:
         yield onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
 
 
-def _length(type_: TypeProto) -> int:
-    """Return how many elements a tensor of one dimension has; 0 if it has more dimensions, or some are not known."""
-    return _value_type(type_).elements if _is_known(type_) and len(type_.tensor_type.shape.dim) == 1 else 0
-
-
-def _is_known(type_: TypeProto) -> bool:
-    tensor = type_.tensor_type
-    return (
-        type_.HasField("tensor_type")
-        and is_element(tensor.elem_type)
-        and tensor.HasField("shape")
-        and all(dimension.HasField("dim_value") and dimension.dim_value >= 0 for dimension in tensor.shape.dim)
-    )
-
-
 def _evaluate(
     path: str, node: NodeProto, model: ModelProto, types: Mapping[str, TypeProto], values: dict[str, NDArray[Any]]
 ) -> bool:
     """Add to `values` what a node of shape arithmetic gives, if that is small and all that it needs is there."""
     name = next(iter(node.output), "")
-    if name in types and _is_known(types[name]) and _value_type(types[name]).elements > LARGEST_EVALUATED:
+    known = {value: _value_type(types.get(value, TypeProto())) for value in (name, *reads(node))}
+    if (made := known[name]) and made.elements > LARGEST_EVALUATED:
         return False
     given = {}
     for source in reads(node):
-        if node.op_type in ("Shape", "Size") and source in types and _is_known(types[source]):
-            given[source] = _of_shape(path, source, _value_type(types[source]).shape)
+        if node.op_type in ("Shape", "Size") and (read := known[source]):
+            try:
+                given[source] = np.broadcast_to(np.float32(0), read.shape)  # zeros, which take no memory
+            except ValueError:
+                text = f"{path}: '{source}' has more elements than a tensor can have: {list(read.shape)}"
+                raise FormatError(text) from None
         elif node.op_type in SHAPE_ARITHMETIC and source in values:
             given[source] = values[source]
         else:
@@ -174,14 +151,6 @@ def _evaluate(
     return True
 
 
-def _of_shape(path: str, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return zeros of a shape, which take no memory."""
-    try:
-        return np.broadcast_to(np.float32(0), shape)
-    except ValueError:
-        raise FormatError(f"{path}: '{name}' has more elements than a tensor can have: {list(shape)}") from None
-
-
 def _grows_large(node: NodeProto, given: Mapping[str, NDArray[Any]]) -> bool:
     """Whether what a node gives is larger than shapes are, as far as the values that it reads tell."""
     inputs = [given[name] for name in reads(node)]
@@ -196,9 +165,13 @@ def _grows_large(node: NodeProto, given: Mapping[str, NDArray[Any]]) -> bool:
     return not elements <= LARGEST_EVALUATED and node.op_type not in ("Shape", "Size")
 
 
-def _value_type(type_: TypeProto) -> ValueType:
+def _value_type(type_: TypeProto) -> ValueType | None:
+    """Return the element type and shape of a tensor; None where they are not known."""
     tensor = type_.tensor_type
-    return ValueType(tensor.elem_type, tuple(dimension.dim_value for dimension in tensor.shape.dim))
+    is_typed = type_.HasField("tensor_type") and is_element(tensor.elem_type) and tensor.HasField("shape")
+    if not (is_typed and all(size.HasField("dim_value") and size.dim_value >= 0 for size in tensor.shape.dim)):
+        return None
+    return ValueType(tensor.elem_type, tuple(size.dim_value for size in tensor.shape.dim))
 
 
 def known_types(
@@ -209,21 +182,124 @@ def known_types(
     observed: Mapping[str, Sequence[Any]],
 ) -> dict[str, ValueType]:
     """Return the type of each value that is known: inferred, or in the file, or seen in a run of the model."""
-    known = {name: _value_type(type_) for name, type_ in types.items() if _is_known(type_)}
+    known = {name: found for name, type_ in types.items() if (found := _value_type(type_))}
     known.update(initializers)
     known.update((name, ValueType(element, tuple(shape))) for name, (element, shape) in observed.items())
     for value in (*graph.value_info, *graph.output):  # what the file says, where ONNX cannot infer it
-        if _is_known(value.type):
-            known.setdefault(value.name, _value_type(value.type))
+        if found := _value_type(value.type):
+            known.setdefault(value.name, found)
     for node, label in zip(graph.node, node_names(graph), strict=True):
         for name in filter(None, node.output):
             what = f"{path}: node '{label}' ({node.op_type})"
             if name in types and not types[name].HasField("tensor_type") and types[name].WhichOneof("value"):
-                raise ProgramError(
-                    f"{what} gives no tensor but {kind_of_type(types[name])} '{name}', which has no size"
-                )
+                kind = kind_of_type(types[name])
+                raise ProgramError(f"{what} gives no tensor but {kind} '{name}', which has no size")
             if node.op_type == "Dropout" and node.output[0] in known:  # before opset 10 ONNX does not infer the mask
                 known.setdefault(name, known[node.output[0]])
             if name in known and known[name].element == TensorProto.STRING:
                 raise ProgramError(f"{what} gives text '{name}', which has no fixed size; leave it out of the model")
     return known
+
+
+NAMELESS = {"", "?", "-1", "None"}
+"""What exporters write for a size that they do not know: two of them are two sizes."""
+WHOLE = {TensorProto.INT32, TensorProto.INT64}
+
+
+def give_sizes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> dict[str, int]:
+    """Write the sizes of unknown dimensions into the inputs' types; return the values that inputs have.
+
+    `shapes` has a size by a dimension's name (`INPUT.AXIS` if it has none), or all sizes or the value of an input.
+    """
+    inputs = {value.name: value for value in graph.input}
+    standing = {name: shown(value) for name, value in inputs.items()}
+    elements = {name: value.type.tensor_type.elem_type for name, value in inputs.items()}
+    _give_missing_shapes(path, graph, shapes)
+    dimensions = {name: dimension_names(value) for name, value in inputs.items()}
+    wanted = list(dict.fromkeys(have for names in dimensions.values() for have in names if isinstance(have, str)))
+    sizes: dict[str, int] = {}
+    values = dict[str, int]()
+
+    def give(dimension: str, size: int, by: str) -> None:
+        if sizes.setdefault(dimension, size) != size:
+            raise UsageError(
+                f"{path}: --shape {by} makes dimension '{dimension}' {size}, another one {sizes[dimension]}"
+            )
+
+    for name, given in shapes.items():
+        if isinstance(given, range):
+            raise UsageError(f"{path}: --shape {name}={size_text(given)} is a range, which only optimize takes")
+        if name in wanted and isinstance(given, int):
+            give(name, given, f"{name}={given}")
+        elif name in inputs and isinstance(given, int) and not dimensions[name] and elements[name] in WHOLE:
+            values[name] = given
+        elif name in inputs:
+            for unknown, size in _matched(path, name, given, dimensions[name], standing[name]):
+                give(unknown, size, f"{name}={size_text(given)}")
+        else:
+            have = f"it has {', '.join(wanted)}" if wanted else "all its dimensions have sizes"
+            raise UsageError(f"{path}: the model has no symbolic dimension '{name}'; {have}")
+    if missing := [name for name in wanted if name not in sizes]:
+        without = [name for name, names in dimensions.items() if not set(missing).isdisjoint(names)]
+        where = ", ".join(f"{name}: {standing[name]}" for name in without)
+        options = " ".join(f"--shape {name}=VALUE" for name in missing)
+        example = "x".join("1" if isinstance(size, str) else str(size) for size in dimensions[without[0]])
+        raise UsageError(
+            f"{path}: some dimensions of {where} have no size; give {options}, or all sizes of an input, as in "
+            f"--shape {without[0]}={example}"
+        )
+    for value in graph.input:
+        for axis, known in enumerate(dimensions[value.name]):
+            value.type.tensor_type.shape.dim[axis].dim_value = known if isinstance(known, int) else sizes[known]
+    return values
+
+
+def shown(value: ValueInfoProto) -> str:
+    """Return an input as it stands in the file, as `[batch, 3, ?, ?]`."""
+    if not value.type.tensor_type.HasField("shape"):
+        return "[...]"
+    sizes = (_size(dimension) for dimension in value.type.tensor_type.shape.dim)
+    return f"[{', '.join('?' if size in NAMELESS else str(size) for size in sizes)}]"
+
+
+def dimension_names(value: ValueInfoProto) -> list[int | str]:
+    """Return per axis its size, or the name of what has none: its own, or `INPUT.AXIS`."""
+    sizes = [_size(dimension) for dimension in value.type.tensor_type.shape.dim]
+    return [f"{value.name}.{axis}" if size in NAMELESS else size for axis, size in enumerate(sizes)]
+
+
+def kind_of_type(type_: TypeProto) -> str:
+    """Return what a value is that is no tensor."""
+    return (type_.WhichOneof("value") or "unknown").removesuffix("_type").replace("_", " ")
+
+
+def _size(dimension: TypeProto.ShapeProto.Dimension) -> int | str:  # type: ignore[name-defined]
+    if dimension.HasField("dim_value"):
+        return int(dimension.dim_value) if dimension.dim_value >= 0 else "?"
+    return str(dimension.dim_param)
+
+
+def _give_missing_shapes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> None:
+    for value in graph.input:
+        if not value.type.HasField("tensor_type"):
+            kind = kind_of_type(value.type)
+            raise ProgramError(f"{path}: input '{value.name}' is no tensor but {kind}, which has no size")
+        element = value.type.tensor_type.elem_type
+        if element in (TensorProto.UNDEFINED, TensorProto.STRING) or element not in TensorProto.DataType.values():
+            what = "is text" if element == TensorProto.STRING else f"is of the unknown type {element}"
+            raise ProgramError(f"{path}: input '{value.name}' {what}, which has no fixed size")
+        if not value.type.tensor_type.HasField("shape"):
+            given = shapes.get(value.name)
+            if given is None or isinstance(given, int):
+                raise ProgramError(f"{path}: input '{value.name}' has no shape; give --shape {value.name}=1x3x224x224")
+            for size in given:
+                value.type.tensor_type.shape.dim.add(dim_value=size)
+
+
+def _matched(path: str, name: str, given: Size, names: Sequence[int | str], standing: str) -> Iterator[tuple[str, int]]:
+    """Yield the sizes that the shape of an input gives to its dimensions without one."""
+    sizes = [given] if isinstance(given, int) else list(given)
+    pairs = list(zip(names, sizes, strict=False))
+    if len(sizes) != len(names) or any(isinstance(have, int) and have != size for have, size in pairs):
+        raise UsageError(f"{path}: --shape {name}={size_text(given)} does not fit input {name}: {standing}")
+    yield from ((have, size) for have, size in pairs if isinstance(have, str))

@@ -35,12 +35,9 @@ def aot_graph(name: str, module: fx.GraphModule, inputs: Sequence[Any], kept: Se
     check_flat(module.graph, name)
     with foreign_code(name, "the graph cannot be imported"), silent():
         roles = tuple("input" if keeps else "saved" for keeps in kept)
-        program = TorchProgram(name, module, tuple(_concrete(inputs, _new_mode())), roles, ())
+        fakes = _concrete(inputs, FakeTensorMode(allow_fallback_kernels=False))
+        program = TorchProgram(name, module, tuple(fakes), roles, ())
         return graph_of(program, walk=_AotImport)
-
-
-def _new_mode() -> FakeTensorMode:
-    return FakeTensorMode(allow_fallback_kernels=False)
 
 
 def _concrete(values: Sequence[Any], mode: FakeTensorMode) -> list[Any]:
@@ -102,12 +99,12 @@ class _AotImport(Import):
         if self.given_away is None:
             self.given_away = ImportedOp(SAVED, [], set(), [], [], [], 0.0, 0, True)
             self.ops.append(self.given_away)
-        port = (0, len(self.given_away.sizes))
+        port = (0, len(self.given_away.outputs))
         self.storage_of[port] = storage
         self.allocated.add(storage)
-        self.given_away.sizes.append(size)
+        self.given_away.outputs.append(size)
         self.given_away.aliases.append(-1)
-        self.given_away.final.append(False)
+        self.given_away.is_final.append(False)
         return port
 
     def _add(self, node: fx.Node) -> None:

@@ -1,4 +1,4 @@
-"""A PyTorch program in the order of a schedule: as a graph module, or saved as an exported program."""
+"""PyTorch programs in the order of a schedule: as a graph module or an exported program, with equal results."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
@@ -20,8 +21,12 @@ from torch.export.graph_signature import (
 
 from ...base.errors import UsageError
 from ...graph.graph import CostGraph
+from ..runtime import check_equal
 from .node_order import in_order
-from .program import STEP, TorchProgram
+from .program import STEP, TorchProgram, with_graph
+from .replay import Replay
+from .run import digest, digests
+from .sources import refuse_without_data
 from .torch_internals import TrainingIRVerifier, pytree
 
 
@@ -34,27 +39,12 @@ def export_in_order(program: TorchProgram, graph: CostGraph, order: Sequence[int
     """Return the program as an exported program with its ops in this order."""
     module = reorder(program, graph, order)
     exported = program.exported or _exported_step(program, module)
-    return ExportedProgram(
-        root=module,
-        graph=module.graph,
-        graph_signature=_with_results_of(module.graph, exported.graph_signature),
-        state_dict=exported.state_dict,
-        range_constraints=exported.range_constraints,
-        module_call_graph=exported.module_call_graph,
-        example_inputs=exported.example_inputs,
-        constants=exported.constants,
-        verifiers=exported.verifiers,
-    )
-
-
-def _with_results_of(graph: fx.Graph, signature: ExportGraphSignature) -> ExportGraphSignature:
-    """Return a signature with the results of a graph, where that of an op which ran again has another name."""
-    results = pytree.tree_leaves(graph.output_node().args)
-    specs = [
+    results = pytree.tree_leaves(module.graph.output_node().args)
+    specs = [  # the result of an op which ran again has another name
         replace(spec, arg=replace(spec.arg, name=result.name)) if isinstance(result, fx.Node) else spec
-        for spec, result in zip(signature.output_specs, results, strict=True)
+        for spec, result in zip(exported.graph_signature.output_specs, results, strict=True)
     ]
-    return ExportGraphSignature(signature.input_specs, specs)
+    return with_graph(exported, module, replace(exported.graph_signature, output_specs=specs))
 
 
 def _exported_step(program: TorchProgram, module: fx.GraphModule) -> ExportedProgram:
@@ -95,3 +85,40 @@ def arguments_of(exported: ExportedProgram) -> tuple[Any, ...]:
     return tuple(
         next(inputs) if spec.target is None else owned[spec.target] for spec in exported.graph_signature.input_specs
     )
+
+
+def check_module(program: TorchProgram, module: fx.GraphModule) -> None:
+    """Run a program in its own order, then `module` in another; raise `ScheduleError` if a result differs."""
+    refuse_without_data(program.name, program.arguments)
+    expected = results_of(program, program.module, program.arguments)
+    check_equal(program.name, expected, results_of(program, module, program.arguments))
+
+
+def results_of(program: TorchProgram, module: fx.GraphModule, arguments: Sequence[Any]) -> dict[str, str]:
+    """Run a program in some order; return digests by the names of its results and of its arguments as they become.
+
+    Random numbers are the same in every run, and the arguments stay as they are.
+    """
+    names = [f"result {number}" for number in range(len(program.results))]
+    names += [f"'{node.name}'" for node in program.module.graph.find_nodes(op="placeholder")]
+    found = digests_of_run(program.name, module, arguments, program.training != "none")
+    return dict(zip(names, found, strict=True))
+
+
+def digests_of_run(name: str, module: fx.GraphModule, arguments: Sequence[Any], grad: bool) -> list[str]:
+    """Run a program op by op; return digests of its results, then of what its arguments would have become."""
+    run = _Digests(name, module)
+    results = digests(run.run(arguments, grad))
+    return results + [run.written.get(number) or digest(value) for number, value in enumerate(arguments)]
+
+
+class _Digests(Replay):
+    """Keeps the digest of what each argument that is written to becomes, by its number."""
+
+    def __init__(self, name: str, module: fx.GraphModule) -> None:
+        super().__init__(name, module)
+        self.written: dict[int, str] = {}
+
+    def wrote(self, number: int, value: torch.Tensor) -> None:
+        """Digest what an argument has become."""
+        self.written[number] = digest(value)

@@ -1,8 +1,10 @@
-"""What a call of an ATen op is given, writes to and draws."""
+"""Calls of ATen ops: their arguments by name, writes and random draws, and the accesses that keep their order."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import torch
@@ -48,3 +50,42 @@ def is_random(target: Op, values: Mapping[str, Any]) -> bool:
     """Whether a call draws from the random number generator, with the arguments that `given` returned."""
     idle = values.get("train") is False or values.get("training") is False or values.get("dropout_p") == 0.0
     return torch.Tag.nondeterministic_seeded in target.tags and not idle
+
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def argument_names(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+    """Return the name of each leaf of a call's arguments, in the order of `tree_flatten((args, kwargs))`.
+
+    Such as `image`, `batch['ids']` or `args[0]`; a call that does not fit the function names its places alone.
+    """
+    try:
+        signature = inspect.signature(function)
+        taken = [name for name, parameter in signature.parameters.items() if parameter.kind in _BY_POSITION]
+    except (TypeError, ValueError):  # written in C, or without one
+        taken = []
+    names = [*taken[: len(args)], *(f"args[{place}]" for place in range(len(taken), len(args))), *kwargs]
+    paths: list[Any] = [path for path, _ in pytree.tree_flatten_with_path([*args, *kwargs.values()])[0]]
+    return [f"{names[path[0].idx]}{pytree.keystr(path[1:])}" for path in paths]
+
+
+class StorageAccesses:
+    """The accesses of a program's ops to storages, told in program order."""
+
+    def __init__(self) -> None:
+        self._writer: dict[int, int] = {}
+        self._readers: defaultdict[int, list[int]] = defaultdict(list)  # since it was written last
+
+    def add(self, op: int, read: Iterable[int], written: Collection[int]) -> set[int]:
+        """Return the ops that `op` has to follow: who wrote what it reads, and who read what it writes."""
+        before: set[int] = set()
+        for storage in read:
+            if storage in self._writer:
+                before.add(self._writer[storage])
+            if storage in written:
+                before.update(self._readers.pop(storage, ()))
+                self._writer[storage] = op
+            else:
+                self._readers[storage].append(op)
+        return before

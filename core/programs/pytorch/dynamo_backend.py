@@ -32,9 +32,7 @@ from .dynamo_internals import (
     get_aot_graph_name,
     min_cut_rematerialization_partition,
 )
-from .node_order import in_order
-from .order_method import order_method
-from .ordered_graph import OrderedGraph
+from .node_order import OrderedGraph, in_order, order_method
 from .torch_internals import storage_id
 
 Boxed = Callable[[list[Any]], Any]
@@ -44,11 +42,7 @@ log = logging.getLogger("schedopt.torch_compile")
 
 
 def backend(
-    module: fx.GraphModule,
-    inputs: Sequence[Any],
-    *,
-    mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
+    module: fx.GraphModule, inputs: Sequence[Any], *, mode: str | None = None, options: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
     """Compile a graph of TorchDynamo; what `torch.compile(model, backend="schedopt")` calls.
 
@@ -129,8 +123,7 @@ class _Compiler:
     def compile(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> Boxed:
         """Return the graph as a function that takes its arguments in a list, which it empties.
 
-        In the backward pass saved tensors and gradients that come in are freed after their last reader; what the
-        caller has anyway (parameters, inputs, results of the forward pass) is not.
+        In the backward pass saved tensors and incoming gradients are freed after their last reader.
         """
         name = get_aot_graph_name()
         try:
@@ -165,22 +158,16 @@ class _Compiler:
 
     def _kept(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> list[bool]:
         """Return for each input whether the caller keeps it, by its storage; note what the caller has."""
-        storages = [value.untyped_storage() if isinstance(value, torch.Tensor) else None for value in inputs]
         if kind == "backward":
             held = {storage_id(storage) for storage in self.callers}
-            return [storage is None or storage_id(storage) in held for storage in storages]
-        self.callers = [storage for storage in storages if storage is not None]
-        self.callers += _storages_returned(module)
+            return [not isinstance(v, torch.Tensor) or storage_id(v.untyped_storage()) in held for v in inputs]
+        context = TracingContext.try_get()
+        metadata = context.fw_metadata if context else None
+        results: Any = module.graph.output_node().args[0]  # the model's, then those saved for the backward graph
+        returned = [node.meta.get("val") for node in results[: getattr(metadata, "num_forward_returns", 0)] if node]
+        values = (*inputs, *returned)
+        self.callers = [value.untyped_storage() for value in values if isinstance(value, torch.Tensor)]
         return [True] * len(inputs)
-
-
-def _storages_returned(module: fx.GraphModule) -> list[torch.UntypedStorage]:
-    """Return those of a forward graph's results that are the model's, not saved for the backward graph."""
-    context = TracingContext.try_get()
-    metadata = context.fw_metadata if context else None
-    results: Any = module.graph.output_node().args[0]
-    values = [node.meta.get("val") for node in results[: getattr(metadata, "num_forward_returns", 0)] if node]
-    return [value.untyped_storage() for value in values if isinstance(value, torch.Tensor)]
 
 
 def _boxed(module: fx.GraphModule) -> Boxed:

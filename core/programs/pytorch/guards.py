@@ -1,4 +1,4 @@
-"""What a traced program depends on: the inputs of a call, a model's tensors and plain attributes, PyTorch's settings.
+"""Facts that a traced program depends on: the inputs of a call, a model's tensors, PyTorch's settings.
 
 Each such thing is a fact, a value that compares equal as long as a trace stands for it, with a text for errors.
 """

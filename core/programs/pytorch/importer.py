@@ -6,8 +6,9 @@ Parameters, buffers and inputs are the caller's: persistent bytes, and a view of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from operator import getitem
 from typing import Any
 
@@ -20,15 +21,47 @@ from ...base.units import format_bytes
 from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
-from ..accesses import StorageAccesses
-from ..roofline import Roofline
-from .calls import given, is_random, tensors_in
+from ..options import Roofline
+from .calls import StorageAccesses, given, is_random, tensors_in
 from .calls import written as written_by
 from .program import TorchProgram
-from .residents import Residents
 from .source_lines import node_label, sources_of
 from .torch_internals import SAME_FLOPS, FakeTensor, OpOverload, pytree, schema_of, storage_of
-from .tracing import fake_mode, fake_of
+from .tracing import fake_mode, fake_of, zeros_like
+
+
+class Residents:
+    """The storages that the caller of a program gives and keeps, by what tells them apart.
+
+    Each is among the persistent bytes of the first op that reads it and is no view; if all are, of the first of them.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[str, str, int]] = {}
+        self._readers: defaultdict[int, list[int]] = defaultdict(list)
+        self._writers: defaultdict[int, list[int]] = defaultdict(list)
+        self._holders: dict[int, tuple[bool, int]] = {}  # whether it is a view, and the op
+
+    def __contains__(self, storage: int) -> bool:
+        return storage in self._held
+
+    def hold(self, storage: int, name: str, role: str, size: int) -> None:
+        """Take a storage that the caller gives; of several tensors that share it, the first gives its name."""
+        self._held.setdefault(storage, (name, role, size))
+
+    def access(self, op: int, read: Collection[int], written: Collection[int], is_view: bool) -> None:
+        """Note which storages an op reads, some of which it may write to as well."""
+        for storage in self._held.keys() & read:
+            (self._writers if storage in written else self._readers)[storage].append(op)
+            self._holders[storage] = min(self._holders.get(storage, (is_view, op)), (is_view, op))
+
+    def list(self) -> tuple[Resident, ...]:
+        """Return them all, in the order in which they were given."""
+        return tuple(
+            Resident(*held, self._holders.get(at, (False, -1))[1], tuple(self._readers[at]), tuple(self._writers[at]))
+            for at, held in self._held.items()
+        )
+
 
 aten = torch.ops.aten
 _KNOWN = ("aten", "prims")  # whose schemas say all that they do; another op may keep something to itself
@@ -44,7 +77,8 @@ def graph_of(
     walk: type[Import] | None = None,
 ) -> CostGraph:
     """Return the program as a graph whose every order gives the program's results, bit for bit."""
-    ops, residents = (walk or Import)(program, roofline or Roofline(), measured).run()
+    imported = (walk or Import)(program, roofline or Roofline(), measured)
+    ops, residents = imported.run()
     if unused := sum(resident.size for resident in residents if resident.op < 0):
         note(f"{program.name}: {format_bytes(unused)} of parameters, buffers and inputs are never read and not counted")
     persistent = [0] * len(ops)
@@ -52,33 +86,13 @@ def graph_of(
         if resident.op >= 0:
             persistent[resident.op] += resident.size
     builder = GraphBuilder(program.name)
-    for number, op in enumerate(ops):
-        builder.add_op(
-            op.name,
-            inputs=op.inputs,
-            control=sorted(op.control),
-            outputs=op.sizes,
-            aliases=op.aliases,
-            is_final=op.final,
-            runtime=op.runtime,
-            workspace=op.workspace,
-            persistent=persistent[number],
-            runs_once=op.runs_once,
-        )
-    return builder.build(_annotations(program, ops, residents))
-
-
-def _annotations(program: TorchProgram, ops: Sequence[ImportedOp], residents: tuple[Resident, ...]) -> Annotations:
+    for op, held in zip(ops, persistent, strict=True):
+        builder.add_op(**{**vars(op), "control": sorted(op.control)}, persistent=held)
     sources = sources_of(program.module.graph, program.names, program.roles)
     found = [sources.get(op.name, ("", "", "")) for op in ops]  # that for what is given away is no node
     modules, lines, phases = map(tuple, zip(*found, strict=True)) if found else ((), (), ())
-    return Annotations(
-        modules if any(modules) else (),
-        lines if any(lines) else (),
-        phases,
-        residents,
-        view_offsets={view: offset for op in ops for view, offset in op.view_offsets.items()},
-    )
+    modules, lines = (each if any(each) else () for each in (modules, lines))
+    return builder.build(Annotations(modules, lines, phases, residents, view_offsets=imported.view_offsets))
 
 
 @dataclass
@@ -88,13 +102,12 @@ class ImportedOp:
     name: str
     inputs: list[tuple[int, int]]
     control: set[int]
-    sizes: list[int]
+    outputs: list[int]
     aliases: list[int]
-    final: list[bool]
+    is_final: list[bool]
     runtime: float
     workspace: int
     runs_once: bool
-    view_offsets: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
 
 class Import:
@@ -117,6 +130,7 @@ class Import:
         self.residents = Residents()
         self.allocated: set[int] = set()
         self.storage_of: dict[tuple[int, int], int] = {}
+        self.view_offsets: dict[tuple[int, int], int] = {}  # bytes from the start of the base
         self.start_of: dict[tuple[int, int], int] = {}  # bytes from the start of the storage
         self.maker_of: dict[int, int] = {}
         self.last_random: int | None = None
@@ -132,7 +146,7 @@ class Import:
             elif node.op == "output":
                 for returned in node.all_input_nodes:
                     for op, port in self.ports[returned]:
-                        self.ops[op].final[port] = True
+                        self.ops[op].is_final[port] = True
             else:
                 self._add(node)
         return self.ops, self.residents.list()
@@ -181,7 +195,7 @@ class Import:
         inputs = [port for source in node.all_input_nodes for port in self.ports[source]]
         sizes, aliases = self._outputs(node, op, result, inputs)
 
-        made = tensors_in([result])
+        made = tensors_in(result)
         is_view = bool(made) and not written and all(self._storage(tensor, node) in read for tensor in made)
         control = set() if is_view and not self.views_wait else self.accesses.add(op, read, written.keys())
         draws = is_random(target, values)
@@ -201,16 +215,17 @@ class Import:
             runtime, workspace = 0.0 if is_view else self._roofline(target, args, kwargs, result), 0
         final = [False] * len(sizes)
         runs_once = bool(written) or draws or target.namespace not in _KNOWN
-        views = self._view_offsets(op, inputs, aliases)
-        costs = (runtime, workspace, runs_once)
-        self.ops.append(ImportedOp(node.name, inputs, control, sizes, aliases, final, *costs, views))
+        bases = {(op, port): inputs[alias] for port, alias in enumerate(aliases) if alias >= 0}
+        starts = {view: self.start_of[view] - self.start_of.get(base, 0) for view, base in bases.items()}
+        self.view_offsets.update((view, offset) for view, offset in starts.items() if offset)
+        self.ops.append(ImportedOp(node.name, inputs, control, sizes, aliases, final, runtime, workspace, runs_once))
         self.residents.access(op, read, written, is_view)
 
     def _run(self, target: OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the results of a call on fakes, put right where a fake has other memory than a run."""
         if target is aten.mkldnn_rnn_layer.default:
             with torch.set_grad_enabled(self.program.training != "none"):
-                results = target(*pytree.tree_map_only(FakeTensor, _zeros, args), **kwargs)
+                results = target(*pytree.tree_map_only(FakeTensor, zeros_like, args), **kwargs)
             return pytree.tree_map_only(torch.Tensor, self.mode.from_tensor, results)
         if not schema_of(target).returns:  # it only writes to its arguments, and may have no fake
             return None
@@ -250,28 +265,19 @@ class Import:
         self.allocated.update(new.keys())
         return sizes, aliases
 
-    def _view_offsets(self, op: int, inputs: list[tuple[int, int]], aliases: list[int]) -> dict[tuple[int, int], int]:
-        """Return the bytes from the start of what each view is a view of, where there are any; a buffer starts at 0."""
-        views = [((op, port), inputs[alias]) for port, alias in enumerate(aliases) if alias >= 0]
-        offsets = {view: self.start_of[view] - self.start_of.get(base, 0) for view, base in views}
-        return {view: offset for view, offset in offsets.items() if offset}
-
-    def _roofline(
-        self,
-        target: OpOverload[Any, Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        result: Any,
-    ) -> float:
+    def _roofline(self, target: OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> float:
         """Return microseconds; an op whose FLOPs PyTorch does not count does one per element that it makes."""
-        made = tensors_in([result])
+        made = tensors_in(result)
         packet = SAME_FLOPS.get(target.overloadpacket, target.overloadpacket)
         if packet in flop_registry:
             flops = flop_registry[packet](*args, **kwargs, out_val=result)
         else:
             flops = sum(tensor.numel() for tensor in made)
-        moved = sum(map(_moved, {id(tensor): tensor for tensor in tensors_in((args, kwargs, made))}.values()))
-        return self.roofline.microseconds(flops, moved)
+        moved = {  # an expanded tensor has fewer bytes than its shape says
+            id(tensor): min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
+            for tensor in tensors_in((args, kwargs, made))
+        }
+        return self.roofline.microseconds(flops, sum(moved.values()))
 
     def _storage(self, tensor: torch.Tensor, node: fx.Node) -> int:
         """Return what tells the storage of a tensor from all others."""
@@ -281,16 +287,6 @@ class Import:
                 "only strided ones are supported"
             )
         return storage_of(tensor)
-
-
-def _zeros(fake: FakeTensor) -> torch.Tensor:
-    """Return a real tensor like a fake one."""
-    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
-
-
-def _moved(tensor: torch.Tensor) -> int:
-    """Return the bytes that reading a tensor moves: an expanded one has fewer than its shape says."""
-    return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
 
 
 def _copied(tensor: torch.Tensor) -> int:

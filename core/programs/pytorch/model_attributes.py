@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .containers import copy_of, put_back
+from .python_state import copy_of, put_back
 from .torch_internals import REGISTRIES
 
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))

@@ -1,4 +1,4 @@
-"""What a trace of a model depends on: its parameters and buffers, and its modules with their plain attributes."""
+"""Facts of a model that a trace depends on: its parameters and buffers, its modules and their plain attributes."""
 
 from __future__ import annotations
 

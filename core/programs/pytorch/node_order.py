@@ -1,13 +1,50 @@
-"""A graph of ATen calls with its ops in another order."""
+"""Orders of a graph that PyTorch compiles: the method that searches, the graph in another order, and the record."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from operator import getitem
+from typing import Any
 
 import torch
 from torch import fx
+
+from ...base.errors import UsageError
+from ...base.units import format_bytes
+from ...graph.builder import GraphBuilder
+from ...problem.problem import Problem
+from ...search.method_spec import MethodSpec, check_supported, parse_method
+from ...search.registry import DEFAULT_METHOD
+
+
+def order_method(method: Any, evaluations: int | None = None) -> MethodSpec:
+    """Return a method by its name, once it is clear that it can order ops, within so many evaluations if given."""
+    if not isinstance(method, str):
+        raise UsageError(f"a method is a name such as '{DEFAULT_METHOD}', not {method!r}")
+    spec = parse_method(method)
+    builder = GraphBuilder("one op")
+    builder.add_op("op")
+    check_supported(spec, Problem(builder.build()), evaluations)
+    return spec
+
+
+@dataclass(frozen=True)
+class OrderedGraph:
+    """A graph that PyTorch compiled, before and after its ops were put in order; prints as one line."""
+
+    name: str  # PyTorch's
+    ops: int  # with Inductor kernels, after fusion
+    stock_peak: int  # peak bytes without schedopt, as counted
+    peak: int  # peak bytes, as counted
+    bound: int  # peak bytes that no order is below, as counted
+    seconds: float  # added to its compilation
+
+    def __str__(self) -> str:
+        stock, peak, bound = map(format_bytes, (self.stock_peak, self.peak, self.bound))
+        found = f"peak {stock} as it was, {peak} now, no order needs less than {bound}"
+        return f"{self.name}: {self.ops} ops, {found}, {self.seconds:.2f} s"
 
 
 def is_number(node: fx.Node) -> bool:
@@ -17,10 +54,9 @@ def is_number(node: fx.Node) -> bool:
 
 
 def in_order(module: fx.GraphModule, names: Iterable[str]) -> fx.GraphModule:
-    """Return a module with its ops in another order; arguments and results stay as they are.
+    """Return a module with its ops in another order, some perhaps several times; arguments and results stay.
 
-    A `getitem` follows the op that it takes from, and a number the last op that it needs, so that no tensor is kept
-    for its size alone. An op that is named several times runs as often: what follows takes what its latest run made.
+    A `getitem` follows the op that it takes from, and a number the last op that it needs.
     """
     old = module.graph
     nodes = {node.name: node for node in old.nodes}

@@ -221,10 +221,7 @@ def _slots(program: TorchProgram) -> list[_Slot]:
 
 
 def _fill(
-    slots: Sequence[_Slot],
-    given: Sequence[Any],
-    tensors: Mapping[str, torch.Tensor],
-    state: Mapping[str, torch.Tensor],
+    slots: Sequence[_Slot], given: Sequence[Any], tensors: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]
 ) -> list[Any]:
     """Return what a program runs on: inputs in their order, and what the model and the optimizer hold now."""
     inputs = iter(given)

@@ -17,12 +17,10 @@ from .guards import Facts, bind, difference, settings_facts
 from .plans import PlanSettings, as_traced, in_order
 from .program import STEP, TorchProgram
 from .python_state import PythonState
-from .recorded import Deferred
+from .recorded import Deferred, Segment, Tree
 from .recorder import Recorder
-from .rehearsal import Enough, rehearse
-from .segment import Segment, Tree
 from .sources import as_call
-from .step_graph import StepNames, arguments_of, step_graph
+from .step_graph import Enough, StepNames, arguments_of, rehearse, step_graph
 
 
 class _Plan(NamedTuple):
@@ -35,10 +33,8 @@ class _Plan(NamedTuple):
 class PlannedStep(nn.Module):
     """A function that does a whole training step, run in orders of less peak memory; see `schedopt.optimize`.
 
-    Each call runs the function's Python and records its ops, which run in the order of a plan when the function has
-    returned; where it reads a value (`item()`, or to branch), those recorded so far run first. So what is no op happens
-    as ever: an optimizer's hyperparameters, a schedule of learning rates, a counter, a branch. A plan is kept for each
-    sequence of ops, whatever the numbers in them.
+    Each call runs the function's Python and records its ops, which run in the order of a plan when it returns, or reads
+    a value (`item()`, a branch). A plan is kept for each sequence of ops, whatever the numbers in them.
     """
 
     def __init__(self, function: Callable[..., Any], inputs: Any, settings: PlanSettings) -> None:
@@ -79,18 +75,14 @@ class PlannedStep(nn.Module):
             recorder.flush()
         except BaseException:
             recorder.recover()
-            self._drop_valueless()
+            for _, optimizer in PythonState(self._function).optimizers:
+                for parameter, entries in list(optimizer.state.items()):  # whose ops failed: the next step makes them
+                    if any(isinstance(value, Deferred) and value.value is None for value in entries.values()):
+                        del optimizer.state[parameter]
             raise
         self._most_parts = max(self._most_parts, self._parts)
         self._say_notes()
         return recorder.settle(returned)
-
-    def _drop_valueless(self) -> None:
-        """Drop the states that optimizers made in a step whose ops failed, so that the next step makes them."""
-        for _, optimizer in PythonState(self._function).optimizers:
-            for parameter, entries in list(optimizer.state.items()):
-                if any(isinstance(value, Deferred) and value.value is None for value in entries.values()):
-                    del optimizer.state[parameter]
 
     def _tree(self) -> Tree:
         """Return what was recorded under PyTorch's settings of now, such as the default dtype, which shapes follow."""
@@ -138,7 +130,8 @@ class PlannedStep(nn.Module):
         if settings.note is not None:
             settings = replace(settings, note=self._notes.append)
         with as_traced(grad=True):
-            plan = self._keep(segment, wanted, in_order(program, settings))
+            plan = _Plan(tuple(wanted), in_order(program, settings))
+        segment.last.plans.append(plan)
         self._plans += 1
         return plan
 
@@ -146,11 +139,6 @@ class PlannedStep(nn.Module):
         """Pass on what was noted while plans were made, when what the step itself prints may be silenced."""
         while self._notes and self._settings.note is not None:
             self._settings.note(self._notes.pop(0))
-
-    def _keep(self, segment: Segment, wanted: Sequence[int], module: fx.GraphModule) -> _Plan:
-        plan = _Plan(tuple(wanted), module)
-        segment.last.plans.append(plan)
-        return plan
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name}, {self._plans} plan{'s' * (self._plans != 1)})"
@@ -166,5 +154,4 @@ def step_name(function: Callable[..., Any]) -> str:
     """Return what to call a step in messages."""
     while isinstance(function, functools.partial):
         function = function.func
-    name: str = getattr(function, "__name__", type(function).__name__)
-    return name
+    return str(getattr(function, "__name__", type(function).__name__))

@@ -25,15 +25,14 @@ from ...base.units import format_bytes
 from ...model.simulator import input_peak
 from ...report.result import Result
 from ...solve.solve import solve
-from ..memory_limit import check_limit, limit_sentence
 from ..options import OptimizeOptions
+from ..pipeline import check_limit, limit_sentence
 from ..system_allocator import return_freed_memory
-from .apply import reorder
+from .apply import check_module, reorder
 from .costs import measured_costs
-from .equality import check_module
 from .guards import Facts, Inputs, State, autocast_devices, bind, difference, settings_facts
 from .importer import graph_of
-from .ordered_graph import OrderedGraph
+from .node_order import OrderedGraph
 from .program import TorchProgram
 
 PLAN_LIMIT = 8
@@ -184,7 +183,8 @@ class Planned(nn.Module):
 def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
     """Measure, solve, reorder and verify a program; the logger `schedopt.optimize` is told its `OrderedGraph`."""
     start = time.monotonic()
-    graph = graph_of(program, measured=measured_costs(program, _device_of(program), timed_runs=0))
+    on_cuda = any(isinstance(value, torch.Tensor) and value.is_cuda for value in program.arguments)
+    graph = graph_of(program, measured=measured_costs(program, "cuda" if on_cuda else "cpu", timed_runs=0))
     result = solve(settings.options.problem(graph), settings.method, **settings.options.budget)
     check_limit(program.name, result, remedy="let ops run again with recompute=True")
     module = reorder(program, graph, result.schedule.op_order().tolist())
@@ -207,11 +207,6 @@ def _summary(name: str, result: Result) -> str:
         return f"{text}. {limit_sentence(result)}"
     about = "optimal" if result.status == "optimal" else f"gap {100 * result.gap:.2f}%"
     return f"{text} (bound {format_bytes(int(result.lower_bound))}, {about})"
-
-
-def _device_of(program: TorchProgram) -> str:
-    tensors = (value for value in program.arguments if isinstance(value, torch.Tensor))
-    return "cuda" if any(tensor.is_cuda for tensor in tensors) else "cpu"
 
 
 @contextmanager

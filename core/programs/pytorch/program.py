@@ -14,17 +14,15 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, OutputKind, TensorArgument
 
 from ...base.errors import ProgramError, UsageError
 from .model_attributes import untouched
-from .outputs import known_outputs
-from .rehearsal import graph_of_step
-from .sources import as_call, call_function, read_exported, specialised
+from .sources import as_call, call_function, placed, read_exported, specialised
+from .step_graph import graph_of_step
 from .torch_internals import pytree
-from .tracing import check_flat, foreign_code, rename, silent, trace
+from .tracing import check_flat, foreign_code, known_outputs, rename, silent, trace
 from .training import training_step, update_of
-from .without_data import placed
 
 Note = Callable[[str], None]
 STEP = "step"
@@ -47,8 +45,8 @@ _RESULT_ROLES = {
 class TorchProgram:
     """A flat graph of ATen calls and the tensors it runs on; `program.module(*program.arguments)` runs it once.
 
-    Running it changes what the program changes in place: buffers, and in training parameters and optimizer state.
-    The tensors are detached, so no autograd graph is built, and share their memory with the model's own.
+    That changes buffers, parameters and optimizer state in place, in the model's own memory; no autograd graph is
+    built.
     """
 
     name: str
@@ -81,8 +79,7 @@ def load_program(
 ) -> TorchProgram:
     """Load a `.pt2` file, or what `module:function` returns: a model or a step, and its example inputs.
 
-    `shapes` are sizes of symbolic dimensions, or keyword arguments of the function. A model without data, or one for a
-    device that is not here, is planned on fakes.
+    `shapes` are sizes of symbolic dimensions, or keyword arguments of the function.
     """
     if model.endswith(".pt2"):
         exported = read_exported(model, device)
@@ -104,13 +101,10 @@ def program_of(
     name: str | None = None,
     note: Note = lambda text: None,
 ) -> TorchProgram:
-    """Trace a model as a program.
+    """Trace a model as a program: exported forward, or one training step whose loss is the only result.
 
-    Forward, the model is exported (`torch.export`) in the mode that it is in, training or evaluation. In training, one
-    step is traced: forward, backward, then the update of every parameter that has a gradient, in place. The loss is
-    the first output if that is a single float, else the sum of the means of all float outputs; it is the only result.
-    Learning rates are 0.01 (sgd) and 0.001 (adam), or as `training` says: `adam:learning_rate=0.01`; see `update_of`.
-    A tied weight is one parameter.
+    The loss is the first output if that is a single float, else the sum of the means of all float outputs. `training`
+    may have learning rates, as `adam:learning_rate=0.01`; see `update_of`. A tied weight is one parameter.
     """
     name = name or type(model).__name__
     args, kwargs = as_call(inputs)
@@ -128,10 +122,9 @@ def step_program(
     where: str | None = None,
     device: str | None = None,
 ) -> TorchProgram:
-    """Record a function that does a whole training step as a program, without doing it.
+    """Record a function that does a whole training step as a program, as it is once the optimizer has its state.
 
-    It is the step as it is from the second on, when the optimizer has its state. What numbers enter it (learning rates,
-    what follows from the number of steps) are arguments of the program, of role `constant`.
+    The numbers that enter it (learning rates, what follows from the number of steps) are arguments of role `constant`.
     """
     name = name or str(getattr(function, "__name__", type(function).__name__))
     where = where or name
@@ -170,29 +163,17 @@ def _program(
         return _forward(model, args, kwargs, name, where)
     network = model.module() if isinstance(model, ExportedProgram) else model
     with untouched(network):
-        step = training_step(network, args, kwargs, update, where)
-    note(f"{where}: the loss is {step.loss}")
+        module, given, loss = training_step(network, args, kwargs, update, where)
+    note(f"{where}: the loss is {loss}")
     return TorchProgram(
         name=f"{name}-{update.optimizer}",
-        module=step.module,
-        arguments=tuple(held.tensor.detach() for held in step.held),
-        roles=tuple(held.role for held in step.held),
-        names=tuple(held.label or held.name for held in step.held),
+        module=module,
+        arguments=tuple(held.tensor.detach() for held in given),
+        roles=tuple(held.role for held in given),
+        names=tuple(held.label or held.name for held in given),
         results=("loss",),
         training=training,
     )
-
-
-def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> ExportedProgram:
-    with (
-        foreign_code(where, "the model cannot be exported"),
-        silent(),
-        untouched(model),
-        known_outputs(model, where, every=True),
-    ):
-        exported = torch.export.export(model, args, kwargs, strict=False)
-    check_flat(exported.graph, where)
-    return exported
 
 
 def _forward(
@@ -201,7 +182,14 @@ def _forward(
     """Export the model, and replace the exported graph by the ATen calls that it makes."""
     exported = model
     if not isinstance(exported, ExportedProgram):
-        exported = _exported(exported, args, kwargs, where)
+        with (
+            foreign_code(where, "the model cannot be exported"),
+            silent(),
+            untouched(exported),
+            known_outputs(exported, where, every=True),
+        ):
+            exported = torch.export.export(exported, args, kwargs, strict=False)
+        check_flat(exported.graph, where)
         args, kwargs = exported.example_inputs
     signature = exported.graph_signature
     owned = {**exported.constants, **exported.state_dict}
@@ -216,30 +204,20 @@ def _forward(
     with foreign_code(where, "the exported program cannot be traced"), silent(), torch.no_grad():
         # A matrix product takes other calls, which round otherwise, where a parameter requires no gradient.
         module, fakes = trace(exported.graph_module, values, where)
-    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     inputs = []
-    for node, spec, fake in zip(placeholders, signature.input_specs, fakes, strict=True):
+    for node, spec, fake in zip(module.graph.find_nodes(op="placeholder"), signature.input_specs, fakes, strict=True):
         rename(node, spec.arg.name)
         node.meta["val"] = fake
-        constant = ConstantArgument(node.name, fake)
-        argument = TensorArgument(node.name) if isinstance(fake, torch.Tensor) else constant
+        is_tensor = isinstance(fake, torch.Tensor)
+        argument = TensorArgument(node.name) if is_tensor else ConstantArgument(node.name, fake)
         inputs.append(replace(spec, arg=argument))
     returned: Any = module.graph.output_node().args[0]
     outputs = [
         replace(spec, arg=TensorArgument(value.name) if isinstance(value, fx.Node) else spec.arg)
         for value, spec in zip(returned, signature.output_specs, strict=True)
     ]
-    flat = ExportedProgram(
-        root=module,
-        graph=module.graph,
-        graph_signature=replace(signature, input_specs=inputs, output_specs=outputs),
-        state_dict=exported.state_dict,
-        range_constraints={},
-        module_call_graph=exported.module_call_graph,
-        example_inputs=(args, kwargs),
-        constants=exported.constants,
-        verifiers=exported.verifiers,
-    )
+    flat_signature = replace(signature, input_specs=inputs, output_specs=outputs)
+    flat = with_graph(exported, module, flat_signature, range_constraints={}, example_inputs=(args, kwargs))
     return TorchProgram(
         name=name,
         module=flat.graph_module,
@@ -249,3 +227,12 @@ def _forward(
         results=tuple(_RESULT_ROLES[spec.kind] for spec in signature.output_specs),
         exported=flat,
     )
+
+
+def with_graph(
+    exported: ExportedProgram, module: fx.GraphModule, signature: ExportGraphSignature, **changes: Any
+) -> ExportedProgram:
+    """Return an exported program with another graph."""
+    kept = ("state_dict", "range_constraints", "module_call_graph", "example_inputs", "constants", "verifiers")
+    fields = {name: getattr(exported, name) for name in kept}
+    return ExportedProgram(root=module, graph=module.graph, graph_signature=signature, **{**fields, **changes})

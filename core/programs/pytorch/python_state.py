@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,8 +13,42 @@ import numpy as np
 import torch
 from torch import nn
 
-from .containers import copy_of, put_back
 from .torch_internals import set_write_count, write_count
+
+_BUILTINS: tuple[Any, ...] = (OrderedDict, dict, list, set, deque)  # the first that a container is
+
+
+def copy_of(container: Any) -> Any:
+    """Return what a dict, list, set or deque holds, in one of no class of its own."""
+    return next(builtin for builtin in _BUILTINS if isinstance(container, builtin))(container)
+
+
+def is_as(container: Any, kept: Any) -> bool:
+    """Whether a container holds the very same things as when it was copied."""
+    if len(container) != len(kept):
+        return False
+    if isinstance(container, dict):
+        return all(key in container and dict.__getitem__(container, key) is kept[key] for key in kept)
+    if isinstance(container, set):
+        return {id(part) for part in container} == {id(part) for part in kept}
+    return all(one is other for one, other in zip(container, kept, strict=True))
+
+
+def put_back(container: Any, kept: Any) -> None:
+    """Let a container hold what it held when it was copied.
+
+    The methods are those of the builtin: a class of its own may refuse them, as configurations do that are frozen.
+    """
+    if is_as(container, kept):
+        return
+    builtin: Any = type(kept)
+    builtin.clear(container)
+    if builtin is OrderedDict:  # whose own `update` sets items by the methods of the class
+        for key, value in kept.items():
+            OrderedDict.__setitem__(container, key, value)
+    else:
+        (builtin.extend if builtin in (list, deque) else builtin.update)(container, kept)
+
 
 _PLAIN: tuple[type, ...] = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType)
 _PLAIN += (types.BuiltinFunctionType, np.ndarray, np.generic, torch.dtype, torch.device, torch.Size)
@@ -27,7 +61,6 @@ class PythonState:
         # with the name under which each was met
         self.modules: list[tuple[str, nn.Module]] = []
         self.optimizers: list[tuple[str, torch.optim.Optimizer]] = []
-        self.tensors: list[torch.Tensor] = []
         self._restoring: list[Callable[[], Any]] = []
         self._seen: dict[int, Any] = {}
         waiting: list[tuple[str, Any]] = [("", function)]
@@ -105,7 +138,6 @@ class PythonState:
             yield from self._container(name, attributes)
 
     def _keep_tensor(self, tensor: torch.Tensor) -> None:
-        self.tensors.append(tensor)
         if tensor.is_leaf:
             gradient, required, version = tensor.grad, tensor.requires_grad, write_count(tensor)
 

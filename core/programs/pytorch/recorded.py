@@ -1,4 +1,4 @@
-"""What a recorded step is made of: tensors whose values are still to come, and the ops that will give them."""
+"""Records of a step: tensors whose values are still to come, the ops that give them, and the segment that waits."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils.weak import TensorWeakRef
 
 from .calls import UNMARKED_WRITES
 from .torch_internals import (
+    FakeTensorMode,
     disable_current_modes,
     make_wrapper_subclass,
     no_torch_function,
@@ -18,6 +20,7 @@ from .torch_internals import (
     schema_of,
     set_conj,
     set_neg,
+    storage_of,
 )
 
 aten = torch.ops.aten
@@ -65,11 +68,9 @@ class Deferred(torch.Tensor):
         return func(*args, **kwargs)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        """Return the text of the values."""
         return repr(self.values())
 
     def __format__(self, format_spec: str) -> str:
-        """Return the values as text."""
         return format(self.values(), format_spec)
 
     def numpy(self, *args: Any, **kwargs: Any) -> Any:
@@ -156,10 +157,7 @@ class Sort:
         self.takes_size = bool(types) and types[0] == "List[int]"
 
 
-@cache
-def sort_of(op: Any) -> Sort:
-    """Return what the schema of an op says about how it is recorded."""
-    return Sort(op)
+sort_of = cache(Sort)
 
 
 class TensorKey(NamedTuple):
@@ -242,3 +240,81 @@ class RecordedOp:
 
         args, kwargs = self.key
         return tuple(map(value_of, args)), {name: value_of(part) for name, part in kwargs}
+
+
+class Tree:
+    """The ops that the calls of a step have recorded, and the mode of their fakes."""
+
+    def __init__(self) -> None:
+        self.root = RecordedOp()
+        self.fake_mode = FakeTensorMode(allow_fallback_kernels=False)
+
+
+class Segment:
+    """The ops that wait, from the last that have run to now."""
+
+    def __init__(self, root: RecordedOp) -> None:
+        self.last = root  # its path is all of them
+        self.held: dict[int, torch.Tensor] = {}  # tensors with values that they work on, by number
+        self.numbers: list[Any] = []  # of their arguments, which may differ in the next call
+        self.made: list[TensorWeakRef] = []  # tensors that they make, while anyone refers to them
+        self.next = 0
+        self.draws = False
+        self.number_of: dict[int, int] = {}
+        self.storages: dict[int, int] = {}
+        self.read: set[int] = set()
+        self.written: set[int] = set()
+        self.fakes: dict[int, torch.Tensor] | None = None
+        self.owners: dict[int, int] = {}
+
+    def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Return the tensor that has the values, or None if an op has to run first."""
+        if not isinstance(tensor, Deferred):
+            return tensor
+        return self.held.get(tensor.number) if tensor.value is None else tensor.value
+
+    def number(self, tensor: torch.Tensor) -> int | None:
+        """Return the number of a tensor, or None if it has values and is met for the first time."""
+        if isinstance(tensor, Deferred):
+            return tensor.number if tensor.value is None else self.number_of.get(id(tensor.value))
+        return self.number_of.get(id(tensor))
+
+    def meet(self, tensor: torch.Tensor) -> TensorKey:
+        """Give a number to a tensor with values."""
+        number = self.next
+        self.next += 1
+        self.held[number] = tensor
+        self.number_of[id(tensor)] = number
+        return TensorKey(number, layout_of(tensor), self.storages.setdefault(storage_of(tensor), number))
+
+    def go_on(self, node: RecordedOp, numbers: list[Any], draws: bool) -> None:
+        """Add an op."""
+        self.last = node
+        self.next = node.next
+        self.numbers += numbers
+        self.draws |= draws
+        self.read.update(storage_of(self.held[number]) for number in node.reads)
+        self.written.update(storage_of(self.held[number]) for number in node.writes)
+
+    def alive(self) -> dict[int, list[Deferred]]:
+        """Return the tensors that wait for an op and that anyone still refers to, by number."""
+        found: dict[int, list[Deferred]] = {}
+        for reference in self.made:
+            if (tensor := reference()) is not None:
+                found.setdefault(tensor.number, []).append(tensor)
+        return found
+
+    def all_fakes(self) -> dict[int, torch.Tensor]:
+        """Return a fake of each tensor, by number."""
+        if self.fakes is None:
+            self.fakes = {}
+            for node in self.last.path():
+                self.add_fakes(node)
+        return self.fakes
+
+    def add_fakes(self, node: RecordedOp) -> None:
+        """Add the fakes of an op, and whose memory each has."""
+        assert self.fakes is not None
+        self.fakes.update(node.fakes)
+        for number, fake in node.fakes.items():
+            self.owners.setdefault(storage_of(fake), number)

@@ -1,4 +1,4 @@
-"""Recording a step: its Python runs as it is, and its ops wait until values are asked for, or the step ends.
+"""Recorder of a step: its Python runs as it is, and its ops wait until values are asked for, or the step ends.
 
 Every call records anew, so that whatever the step's Python decides (a learning rate, a counter, a branch) is what it is
 without recording. Ops that were recorded before are found again in a tree, and no shape is inferred twice.
@@ -16,6 +16,7 @@ from torch.utils import swap_tensors
 from torch.utils.weak import TensorWeakRef
 
 from ...base.errors import ProgramError
+from .calls import tensors_in
 from .recorded import (
     WITHOUT_EFFECT,
     Constant,
@@ -24,12 +25,13 @@ from .recorded import (
     Number,
     RecordedOp,
     Result,
+    Segment,
     Sort,
     TensorKey,
+    Tree,
     layout_of,
     sort_of,
 )
-from .segment import Segment, Tree
 from .source_lines import SourceRecorder
 from .torch_internals import (
     VALUE_DEPENDENT,
@@ -57,15 +59,15 @@ Run = Callable[[Segment, list[int]], dict[int, torch.Tensor]]
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the ops of one call of a step.
 
-    `tree` holds earlier records; `run` returns the values of a segment's tensors, given their numbers; `undo` takes a
-    function for each tensor that is changed at once, which restores it, or is None to keep changes.
+    `tree` holds earlier records; `run` returns the values of a segment's tensors by number; `undo` takes functions that
+    restore each tensor changed at once.
     """
 
     def __init__(
         self,
         tree: Tree,
         run: Run,
-        undo: list[Callable[[], Any]] | None = None,
+        undo: list[Callable[[], Any]],
         modules: Mapping[str, torch.nn.Module] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -124,14 +126,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         if func is torch.ops.aten.lift_fresh.default and not isinstance(tensors[0], Deferred):
             return tensors[0]
-        if self._can_run(sort, tensors, args, kwargs):
-            return self._run(func, sort, tensors, args, kwargs)
-        if sort.gives_values:
-            self.flush()
-            return self._run(func, sort, tensors, args, kwargs)
-        if sort.changes_shape and all(self._is_new(tensor) for tensor in tensors):
+        can_run = self._can_run(sort, tensors, args, kwargs)
+        if can_run or sort.gives_values:
+            if not can_run:
+                self.flush()
             return self._run(func, sort, tensors, args, kwargs)
         if sort.changes_shape:
+            # If they have values, and no recorded op works on them.
+            if all(not isinstance(tensor, Deferred) and self.segment.number(tensor) is None for tensor in tensors):
+                return self._run(func, sort, tensors, args, kwargs)
             raise ProgramError(f"op {func} changes the shape of a tensor in place; use the op that returns a new one")
         try:
             return self._record(func, sort, args, kwargs)
@@ -142,8 +145,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def settle(self, returned: Any) -> Any:
         """Give every tensor that the step has made its values, wherever it is referred to; return what was returned.
 
-        Gradients become plain tensors, and so does what lies in a container or an attribute (an optimizer's state).
-        What autograd still refers to stays what it is; ops on it work on the values.
+        Tensors to which autograd still refers stay what they are; all others become plain.
         """
         for leaf in self.leaves.values():
             if isinstance(leaf.grad, Deferred):
@@ -154,9 +156,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.made.clear()
         while made:
             _become_plain(made.pop())
-        return pytree.tree_map_only(
-            Deferred, lambda tensor: tensor.value if tensor.value is None else tensor.value.data, returned
-        )
+        return pytree.tree_map_only(Deferred, lambda made: None if made.value is None else made.value.data, returned)
 
     def recover(self) -> None:
         """After an error of the step's own code: run the ops before it. After one of an op: forget what they were for.
@@ -166,7 +166,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self.failed:
             self.flush()
         else:
-            for undo in reversed(self.undo or []):
+            for undo in reversed(self.undo):
                 undo()
         self.settle(None)
 
@@ -200,17 +200,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return False
         return True
 
-    def _is_new(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor has values, and no recorded op works on it."""
-        return not isinstance(tensor, Deferred) and self.segment.number(tensor) is None
-
     def _run(self, func: Any, sort: Sort, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         """Run an op on the values."""
         values = {id(tensor): self.segment.value(tensor) for tensor in tensors}
         for tensor in tensors:
             if isinstance(tensor, Deferred):
                 tensor.value = values[id(tensor)]
-        if sort.writes and self.undo is not None:
+        if sort.writes:
             self.undo += [_restoring(value) for value in values.values() if value is not None]
         real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, lambda leaf: values[id(leaf)], (args, kwargs))
         result = func(*real_args, **real_kwargs)
@@ -244,8 +240,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             del segment.number_of[id(tensor)]
             if segment.storages.get(storage_of(tensor)) == number:
                 del segment.storages[storage_of(tensor)]
-            all_fakes = segment.all_fakes()
-            all_fakes.pop(number, None)
+            segment.all_fakes().pop(number, None)
         segment.next = first
 
     def _key(self, value: Any, numbers: list[Any], free: bool) -> Any:
@@ -271,6 +266,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return Constant(type(value), value) if isinstance(value, (bool, float, complex)) else value
 
     def _check(self, tensor: torch.Tensor) -> None:
+        """Refuse a tensor that cannot be recorded."""
         if tensor.layout is not torch.strided or tensor.is_quantized or is_traceable_wrapper_subclass(tensor):
             raise ProgramError(
                 f"a {type(tensor).__name__} of layout {tensor.layout} and dtype {tensor.dtype} cannot be recorded; "
@@ -292,9 +288,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func in WITHOUT_EFFECT:
             first = next(iter(given.values()))
             node.returned = Result(first, layout_of(fakes[first]))
-        elif not sort.returns:
-            node.returned = None
-        else:
+        elif sort.returns:
             with self.fake_mode:
                 result = func(*args, **kwargs)
 
@@ -311,10 +305,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
             node.returned = pytree.tree_map_only(torch.Tensor, describe, result)
             segment.add_fakes(node)
-        written = [*(args[at] for at in sort.writes if isinstance(at, int) and at < len(args))]
-        written += [kwargs[name] for name in sort.writes if name in kwargs]
-        node.reads = self._held_owners((args, kwargs))
-        node.writes = self._held_owners(written)
+        values: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+        node.reads = self._held_owners(values)
+        node.writes = self._held_owners([value for key, value in values.items() if key in sort.writes])
         self.sources.note(node.meta, sys._getframe())
         return node
 
@@ -324,11 +317,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _held_owners(self, fakes: Any) -> set[int]:
         """Return the numbers of the tensors with values in whose memory fakes lie."""
-        owners = {
-            self.segment.owners[storage_of(leaf)]
-            for leaf in pytree.tree_leaves(fakes)
-            if isinstance(leaf, torch.Tensor)
-        }
+        owners = {self.segment.owners[storage_of(fake)] for fake in tensors_in(fakes)}
         return owners & self.segment.held.keys()
 
     def _results(self, node: RecordedOp, args: Any, kwargs: Any) -> Any:
@@ -339,22 +328,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if not isinstance(result, Result):
                 return result
             if result.layout is None:
-                leaves = pytree.tree_leaves((args, kwargs))
-                return next(
-                    leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and segment.number(leaf) == result.number
-                )
+                given = tensors_in((args, kwargs))
+                return next(tensor for tensor in given if segment.number(tensor) == result.number)
             tensor = Deferred(result.layout, result.number)
             segment.made.append(TensorWeakRef(tensor))
             return tensor
 
-        if isinstance(node.returned, Result):
-            return tensor_of(node.returned)
         return pytree.tree_map(tensor_of, node.returned)
-
-
-def _plain(tensor: Deferred) -> torch.Tensor | None:
-    """Return the values of a tensor that cannot become plain; None if its ops have failed."""
-    return None if tensor.value is None else tensor.value.data
 
 
 def _become_plain(tensor: Deferred) -> None:

@@ -31,9 +31,8 @@ class _Memory:
 class Replay:
     """Runs a graph of ATen calls in its order and, as generated code does, drops each value after its last use.
 
-    Before an op writes to memory that was given, that memory is copied, and what follows runs on the copy, which is
-    dropped after its last use, too. So what was given stays as it is, whatever fails or interrupts the run, and hardly
-    more is held than in a run in place: an optimizer updates one parameter after the other.
+    Memory that was given is copied before an op writes to it, and the copy dropped after its last use. So what was
+    given stays as it is, whatever fails, and hardly more is held than in a run in place.
     """
 
     def __init__(self, name: str, module: fx.GraphModule) -> None:
@@ -97,22 +96,16 @@ class Replay:
         self._keep(node, value)
 
     def _call(self, node: fx.Node) -> Any:
-        if isinstance(node.target, OpOverload):
-            self._copy_what_is_written(node)
-            args, kwargs = fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
-            with foreign_code(self.name, f"node {node_label(node)} fails when run"):
-                return self.call_op(node, args, kwargs)
         args, kwargs = fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
-        return node.target(*args, **kwargs)  # type: ignore[operator]
-
-    def _copy_what_is_written(self, node: fx.Node) -> None:
-        args, kwargs = fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
-        target: Any = node.target
-        for tensor in tensors_in(written(target, given(target, args, kwargs))):
+        if not isinstance(node.target, OpOverload):
+            return node.target(*args, **kwargs)  # type: ignore[operator]
+        for tensor in tensors_in(written(node.target, given(node.target, args, kwargs))):
             old = storage_of(tensor)
-            if old not in self._memories or self._memories[old].copied:
-                continue
-            self._copy(old, tensor.untyped_storage())
+            if old in self._memories and not self._memories[old].copied:
+                self._copy(old, tensor.untyped_storage())
+        args, kwargs = fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
+        with foreign_code(self.name, f"node {node_label(node)} fails when run"):
+            return self.call_op(node, args, kwargs)
 
     def _copy(self, old: int, storage: torch.UntypedStorage) -> None:
         """Let all values that are in a storage be in a copy of it."""
@@ -134,8 +127,7 @@ class Replay:
 
     def _drop(self, node: fx.Node) -> None:
         for tensor in tensors_in(self._values.pop(node)):
-            memory = self._memories.get(storage_of(tensor))
-            if memory is None:
+            if (memory := self._memories.get(storage_of(tensor))) is None:
                 continue
             memory.nodes.discard(node)
             if memory.copied and not memory.nodes:

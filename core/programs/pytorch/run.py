@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from .. import fresh_process
-from ..timing import time_runs
-from .allocator import peak_of
+from ..system_allocator import time_runs
+from .costs import peak_of
 from .replay import SEED
 from .torch_internals import custom_builtins, pytree
 
@@ -31,8 +31,7 @@ def held_bytes(values: Iterable[Any]) -> int:
 def function_of(code: str) -> Callable[..., Any]:
     """Return the program that the code of a `GraphModule` defines.
 
-    A pickled `GraphModule` would be traced again when it is read, and what takes no tensor (`arange`, `rand`) would
-    become a constant of the process that reads it.
+    A pickled one would be traced again when read, and ops without tensors (`arange`, `rand`) would become constants.
     """
     names: dict[str, Any] = {name: builtin.obj for name, builtin in custom_builtins.items()}
     exec(code, names)
@@ -74,7 +73,3 @@ def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
             torch.cuda.synchronize()
 
     return {**report, **time_runs(run)}
-
-
-if __name__ == "__main__":
-    fresh_process.answer(run_file)

@@ -13,24 +13,22 @@ import torch
 from ...files.atomic import write_atomically
 from ...graph.graph import CostGraph
 from ..runtime import Note, Runtime
-from .apply import arguments_of, export_in_order, reorder
+from .apply import arguments_of, export_in_order, reorder, results_of
 from .costs import measured_costs
-from .equality import results_of
 from .importer import graph_of
 from .program import load_program
 from .run import ARGUMENTS, held_bytes
+from .sources import refuse_without_data
 from .tracing import foreign_code, silent
-from .without_data import refuse_without_data
 
 
 class TorchRuntime(Runtime[bytes]):
     """A `.pt2` file, or what `module:function` returns; a version of it is the content of a `.pt2` file.
 
-    A forward program is called as the model is. A training step takes and updates what `TorchProgram.arguments` lists
-    (parameters, buffers, inputs, optimizer state, which the file holds as its example inputs) and returns the loss.
+    A training step takes and updates what `TorchProgram.arguments` lists (the example inputs), and returns the loss.
     """
 
-    runs = "pytorch.run"
+    runs = "pytorch.run:run_file"
 
     def load(self, note: Note) -> None:
         """Export or trace the program."""

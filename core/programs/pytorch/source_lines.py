@@ -1,4 +1,4 @@
-"""Where the calls of a traced program come from: the module, the line of the user's code, and the phase.
+"""Sources of the calls of a traced program: the module, the line of the user's code, and the phase.
 
 While a function is traced, each new node looks up the Python stack: the innermost module of the model whose call is on
 it, and the innermost line that is neither PyTorch's nor ours. In the code of an exported graph, its nodes say both.
@@ -14,6 +14,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -76,7 +77,8 @@ def with_sources(function: Callable[..., Any], modules: Mapping[str, nn.Module])
 
         def create_recorded(*args: Any, **kwargs: Any) -> fx.Node:
             node: fx.Node = create_node(*args, **kwargs)
-            recorder.record(node)
+            if node.op == "call_function":
+                recorder.note(node.meta, sys._getframe(1))
             return node
 
         tracer.create_node = create_recorded
@@ -91,8 +93,7 @@ def with_sources(function: Callable[..., Any], modules: Mapping[str, nn.Module])
 def sources_of(graph: fx.Graph, names: Sequence[str], roles: Sequence[str]) -> dict[str, Source]:
     """Return where each call of a program comes from, by the name of its node.
 
-    What follows from a gradient or from the optimizer's state, and which no backward reads, is the update of the
-    parameter whose name it gets.
+    What follows from a gradient or the optimizer's state, and no backward reads, is the update of its parameter.
     """
     sources = {node: source_of(node) for node in graph.nodes if node.op == "call_function"}
     needed: set[fx.Node] = set()
@@ -127,11 +128,6 @@ class SourceRecorder:
         self.makers: list[Source] = []
         self.exported: dict[tuple[CodeType, int], _Exported | None] = {}
         self.named: dict[Any, dict[str, fx.Node]] = {}
-
-    def record(self, node: fx.Node) -> None:
-        """Note where a new node comes from; it is made while its call runs."""
-        if node.op == "call_function":
-            self.note(node.meta, sys._getframe(2))
 
     def note(self, meta: dict[str, Any], frame: FrameType) -> None:
         """Note where what is called in a frame comes from."""
@@ -220,12 +216,5 @@ def _is_users(file: str) -> bool:
 
 def _common_path(paths: set[str]) -> str:
     """Return what the paths of several parameters begin with, whole names only."""
-    split = [path.split(".") for path in sorted(paths)]
-    if not split:
-        return ""
-    same = 0
-    for names in zip(*split, strict=False):
-        if len(set(names)) > 1:
-            break
-        same += 1
-    return ".".join(split[0][:same])
+    columns = zip(*(path.split(".") for path in paths), strict=False)
+    return ".".join(names[0] for names in takewhile(lambda names: len(set(names)) == 1, columns))

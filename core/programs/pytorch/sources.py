@@ -1,11 +1,12 @@
-"""Where PyTorch programs come from: exported files, and functions that return a model with its inputs."""
+"""Sources of PyTorch programs: exported files, functions that return a model with its inputs, models without data."""
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +17,9 @@ from torch.export.graph_signature import InputKind, SymIntArgument
 from torch.export.passes import move_to_device_pass
 
 from ...base.errors import ProgramError, UsageError
-from .torch_internals import pytree
-from .tracing import foreign_code, silent
+from .calls import tensors_in
+from .torch_internals import MODULES, FakeTensor, pytree, storage_id
+from .tracing import fake_mode, foreign_code, silent
 
 
 def specialised(
@@ -105,8 +107,12 @@ def call_function(model: str, sizes: Mapping[str, int]) -> tuple[nn.Module | Cal
     function = getattr(module, function_name, None)
     if not callable(function):
         raise ProgramError(f"{model}: module '{module_name}' has no function '{function_name}'")
-    if sizes:
-        _check_keywords(function, sizes, model)
+    parameters = inspect.signature(function).parameters.values() if sizes else ()
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if unknown := [name for name in sizes if not (takes_any or name in named)]:
+        have = f"it has {', '.join(named)}" if named else "it has none"
+        raise UsageError(f"{model}: the function has no keyword argument '{unknown[0]}' for a size; {have}")
     with foreign_code(model, f"{function_name}() failed"):
         result = function(**sizes)
     if not (isinstance(result, tuple) and len(result) == 2 and callable(result[0])):
@@ -115,18 +121,6 @@ def call_function(model: str, sizes: Mapping[str, int]) -> tuple[nn.Module | Cal
             "a training step, example inputs)"
         )
     return result
-
-
-def _check_keywords(function: Callable[..., Any], sizes: Mapping[str, int], model: str) -> None:
-    """Check that a function takes these sizes by keyword."""
-    parameters = inspect.signature(function).parameters.values()
-    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return
-    for name in sizes:
-        if name not in named:
-            have = f"it has {', '.join(named)}" if named else "it has none"
-            raise UsageError(f"{model}: the function has no keyword argument '{name}' for a size; {have}")
 
 
 class Call(NamedTuple):
@@ -143,3 +137,75 @@ def as_call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (tuple(inputs), {}) if isinstance(inputs, (tuple, list)) else ((inputs,), {})
+
+
+Placed = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
+
+
+def lacks_data(values: Any) -> bool:
+    """Whether there is a tensor among the values that has a shape and a type, but no data."""
+    return any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in tensors_in(values))
+
+
+def tensors_of(model: nn.Module) -> list[torch.Tensor]:
+    """Return the tensors that a model holds: parameters, buffers, and those that are plain attributes."""
+    attributes = [{**module.__dict__, MODULES: None} for module in model.modules()]
+    return tensors_in(attributes)
+
+
+def refuse_without_data(name: str, arguments: Iterable[Any]) -> None:
+    """Check that a program can be run, not only planned."""
+    if lacks_data(list(arguments)):
+        raise ProgramError(
+            f"{name}: its tensors have no data (they are on the meta device, or were planned for a device that is not "
+            "here), so it can be imported with roofline costs, and not be run"
+        )
+
+
+def placed(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    device: str | None,
+    where: str,
+    note: Callable[[str], None],
+) -> Placed:
+    """Return a model and its inputs on a device: moved there, or without data where there is none or no such device."""
+    absent = device == "cuda" and not torch.cuda.is_available()
+    if absent:
+        note(
+            f"{where}: there is no CUDA device here, so it is planned without data and with the ops of the CPU; "
+            "CUDA may take others for attention, dropout, batch norm and recurrent layers"
+        )
+    if absent or lacks_data((tensors_of(model), args, kwargs)):
+        return without_data(model, args, kwargs, where)
+    if device is not None:
+        with foreign_code(where, f"the model cannot be moved to {device}"):
+            model = model.to(device)
+            args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (args, kwargs))
+    return model, args, kwargs
+
+
+def without_data(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> Placed:
+    """Return a copy of a model and of its inputs in which all tensors are fakes of the CPU; no data is copied.
+
+    A fake tensor knows its device, so PyTorch makes the calls that it makes there; on the meta device it makes others.
+    """
+    mode = fake_mode()
+    storages: dict[int, torch.Tensor] = {}
+
+    def fake(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        held = storages.setdefault(storage_id(storage), torch.empty(storage.nbytes(), dtype=torch.uint8, device="meta"))
+        shape = torch.empty(0, dtype=tensor.dtype, device="meta")
+        shape.set_(held.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+        made: torch.Tensor = FakeTensor(mode, shape, torch.device("cpu"))
+        if isinstance(tensor, nn.Parameter):
+            return nn.Parameter(made, requires_grad=tensor.requires_grad)
+        return made.requires_grad_(tensor.requires_grad)
+
+    fakes = {id(tensor): fake(tensor) for tensor in tensors_of(model)}
+    with foreign_code(where, "the model cannot be copied without its data"):
+        planned = copy.deepcopy(model, dict(fakes))
+    args, kwargs = pytree.tree_map_only(torch.Tensor, fake, (args, kwargs))
+    return planned, args, kwargs

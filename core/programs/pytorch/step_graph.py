@@ -1,20 +1,24 @@
-"""What a step has recorded as one flat graph, and the tensors and numbers that it runs on."""
+"""Graphs of recorded steps: the ops as one flat graph, and the rehearsal that records a step without running it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import getitem
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx
+from torch.amp import GradScaler
 
-from .argument_names import argument_names
+from ...base.errors import ProgramError
+from .calls import argument_names
 from .python_state import PythonState
-from .recorded import WITHOUT_EFFECT, RecordedOp, Result
-from .segment import Segment
-from .torch_internals import pytree
+from .recorded import WITHOUT_EFFECT, RecordedOp, Result, Segment, Tree
+from .recorder import Recorder
+from .torch_internals import SCALER_STEP, pytree
+from .tracing import foreign_code, silent, zeros_like
 
 Named = Mapping[int, tuple[str, str]]
 """Role and name of tensors, by `id`."""
@@ -31,11 +35,7 @@ class StepGraph(NamedTuple):
 
 
 def step_graph(segment: Segment, wanted: Sequence[int], named: Named) -> StepGraph:
-    """Return the ops that a step has recorded as a graph.
-
-    Its numbers (learning rates, what follows from the number of steps) are arguments, since they change from call to
-    call; their role is `constant`.
-    """
+    """Return the ops that a step has recorded as a graph; numbers that change from call to call are its constants."""
     graph = fx.Graph()
     nodes: dict[int, fx.Node] = {}
     roles, names = [], []
@@ -112,3 +112,89 @@ class StepNames:
         named.update((key, ("buffer", name)) for key, name in state.buffers().items())
         named.update((key, ("parameter", name)) for key, (name, _) in parameters.items())
         return named
+
+
+Take = Callable[[Segment, Sequence[int], StepNames, bool], Any]
+
+
+class Enough(BaseException):
+    """Ends a rehearsal."""
+
+
+def rehearse(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    where: str,
+    tree: Tree,
+    take: Take,
+    what: str = "the step cannot be recorded",
+) -> None:
+    """Record two calls of a step without running them; the second has the gradients and states that the first makes.
+
+    Modules, optimizers, gradients, attributes, closures, globals and generators are then as before; other effects
+    (files, iterators) cannot be undone. `take` gets the segment, what it shall return, the names of tensors, and
+    whether the function has returned; it may raise `Enough`.
+    """
+    state = PythonState(function)
+    changes: list[Callable[[], Any]] = []
+
+    def run(segment: Segment, wanted: list[int]) -> dict[int, torch.Tensor]:
+        take(segment, wanted, names, ended)
+        fakes = segment.all_fakes()
+        return {number: zeros_like(fakes[number]) for number in wanted}
+
+    try:
+        for _ in range(2):
+            ended = False
+            names = StepNames(function, args, kwargs, state.parameters().values())
+            recorder = Recorder(tree, run, changes, state.paths())
+            with foreign_code(where, what), silent(), torch.enable_grad(), recorder.recording():
+                returned = function(*args, **kwargs)  # what the caller will hold has to be there
+            ended = True
+            recorder.flush()
+            recorder.settle(returned)
+            del returned
+    except Enough:
+        pass
+    finally:
+        for undo in reversed(changes):
+            undo()
+        state.restore()
+
+
+def graph_of_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> StepGraph:
+    """Return the graph of a step, as it is once optimizers have their state.
+
+    Where a `GradScaler` asks whether gradients are finite, they are taken to be.
+    """
+    found: list[StepGraph] = []
+
+    def take(segment: Segment, wanted: Sequence[int], names: StepNames, ended: bool) -> None:
+        if not ended:
+            raise RuntimeError(
+                "it reads a value there that its ops have to give first; return the tensor instead, or give the step "
+                "to schedopt.optimize, which runs it in parts"
+            )
+        found.append(step_graph(segment, wanted, names.of_held()))
+
+    with _finite_gradients():
+        rehearse(function, args, kwargs, where, Tree(), take, "no one graph stands for the step")
+    if not found:
+        raise ProgramError(f"{where}: the step calls no op of PyTorch")
+    return found[-1]
+
+
+@contextmanager
+def _finite_gradients() -> Iterator[None]:
+    """Have gradient scalers do their optimizers' steps without a look at what they have found."""
+
+    def step(scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *args: Any, **kwargs: Any) -> Any:
+        return optimizer.step(*args, **kwargs)
+
+    before = getattr(GradScaler, SCALER_STEP)
+    setattr(GradScaler, SCALER_STEP, step)
+    try:
+        yield
+    finally:
+        setattr(GradScaler, SCALER_STEP, before)

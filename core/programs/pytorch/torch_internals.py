@@ -6,8 +6,9 @@ methods and training need none. The names that `torch.compile` needs are in `dyn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import torch
@@ -73,10 +74,14 @@ with needed_by("PyTorch programs"):
     """A tensor without memory, for the result of a recorded op."""
     neg_view = torch._neg_view
     """A view that is negated when read, to copy one."""
+    has_kernel, has_kernel_for = torch._C._dispatch_has_kernel, torch._C._dispatch_has_kernel_for_dispatch_key
+    """Kernels of an op, to know whether a recorded one is made of others."""
     current_graph_task_id = torch._C._current_graph_task_id
     current_autograd_node = torch._C._current_autograd_node
     next_sequence_number = torch._C._autograd._get_sequence_nr
     """The running backward pass and its op, to find the source line of the op's forward pass by its number."""
+    rename_node = fx.Node._rename
+    """A taken name gets a number."""
     MODULE_CALL = nn.Module._call_impl.__code__
     """The code that calls a module, to find the module on the stack."""
     ASSERT_METADATA = torch.ops.aten._assert_tensor_metadata.default
@@ -109,10 +114,17 @@ with needed_by("PyTorch programs"):
         (torch._C._autograd, ("_unsafe_set_version_counter",)),
         (torch._C._FunctionBase, ("_sequence_nr",)),
         (torch.ops.aten.add.Tensor, ("_schema",)),
-        (fx.Node, ("_rename",)),
     ):
         for name in names:
             getattr(owner, name)
+
+
+write_count: Callable[[torch.Tensor], int] = attrgetter("_version")
+"""How often a tensor was written to, as autograd counts it, so that a rehearsal leaves no trace."""
+sequence_number: Callable[[Any], int] = methodcaller("_sequence_nr")
+"""The number that an op of autograd got in the forward pass."""
+schema_of: Callable[[Any], Any] = attrgetter("_schema")
+"""The arguments and results of an op, and which of them it writes to."""
 
 
 def storage_id(storage: torch.UntypedStorage) -> int:
@@ -125,11 +137,6 @@ def storage_of(tensor: torch.Tensor) -> int:
     return storage_id(tensor.untyped_storage())
 
 
-def write_count(tensor: torch.Tensor) -> int:
-    """Return how often a tensor was written to, as autograd counts it, so that a rehearsal leaves no trace."""
-    return tensor._version
-
-
 def set_write_count(tensor: torch.Tensor, count: int) -> None:
     """Put the count of writes back."""
     torch._C._autograd._unsafe_set_version_counter((tensor,), (count,))  # type: ignore[attr-defined]
@@ -138,18 +145,3 @@ def set_write_count(tensor: torch.Tensor, count: int) -> None:
 def is_held_by_python_alone(tensor: torch.Tensor) -> bool:
     """Whether nothing in PyTorch, such as autograd, refers to a tensor, so that it can become another."""
     return bool(tensor._use_count() == 1)  # type: ignore[attr-defined]
-
-
-def sequence_number(node: Any) -> int:
-    """Return the number that an op of autograd got in the forward pass."""
-    return int(node._sequence_nr())
-
-
-def schema_of(op: Any) -> Any:
-    """Return the arguments and results of an op, and which of them it writes to."""
-    return op._schema
-
-
-def rename_node(node: fx.Node, name: str) -> None:
-    """Rename a node; a taken name gets a number."""
-    node._rename(name)

@@ -1,7 +1,8 @@
-"""Tracing: the ATen calls that a function makes, and errors of a model's own code as one sentence."""
+"""Tracing: the ATen calls that a function makes, known types of outputs, and errors of a model's code as a sentence."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import traceback
 import warnings
@@ -26,6 +27,7 @@ from .torch_internals import (
     UnsupportedOperatorException,
     free_unbacked_symbols,
     make_fx,
+    pytree,
     rename_node,
 )
 
@@ -65,15 +67,11 @@ def check_flat(graph: fx.Graph, where: str) -> None:
 
 
 def trace(
-    function: Callable[..., Any],
-    arguments: Sequence[Any],
-    where: str,
-    modules: Mapping[str, nn.Module] | None = None,
+    function: Callable[..., Any], arguments: Sequence[Any], where: str, modules: Mapping[str, nn.Module] | None = None
 ) -> tuple[fx.GraphModule, list[Any]]:
     """Run `function` on fakes of the arguments and return the ATen calls it makes, and the fakes.
 
-    Calls that do nothing below autograd (`detach`) are left out. `source_of` says of each where it comes from; for
-    this, `modules` are those that the function calls, by their paths.
+    Calls without effect (`detach`) are left out; `modules` are those that the function calls, for `source_of`.
     """
     mode = fake_mode(arguments)
     fakes = [fake_of(mode, value) for value in arguments]
@@ -105,6 +103,11 @@ def fake_of(mode: FakeTensorMode, value: Any) -> Any:
     if isinstance(value, FakeTensor):
         return value.detach().requires_grad_(value.requires_grad)
     return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
+
+
+def zeros_like(fake: torch.Tensor) -> torch.Tensor:
+    """Return a real tensor like a fake one."""
+    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
 
 
 def lift_constants(module: fx.GraphModule, after: int) -> list[Held]:
@@ -174,3 +177,39 @@ def silent() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+_PLAIN = (torch.Tensor, bool, int, float, complex, str, torch.dtype, torch.device, type(None))
+
+
+@contextmanager
+def known_outputs(model: nn.Module, where: str, *, every: bool) -> Iterator[None]:
+    """Register the dataclasses that a model returns with PyTorch's trees as soon as it returns one.
+
+    A type stays registered, as `torch.export.register_dataclass` leaves it, for what runs the program makes one.
+    """
+
+    def look(_model: nn.Module, _args: Any, outputs: Any) -> None:
+        for leaf in pytree.tree_leaves(outputs):
+            if isinstance(leaf, _PLAIN):
+                continue
+            if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+                torch.export.register_dataclass(type(leaf))
+                look(_model, _args, outputs)
+                return
+            if every:
+                remedy = "call it with use_cache=False"
+                if "Cache" not in type(leaf).__name__:
+                    remedy = (
+                        "return tensors, a dict or a dataclass, or register the type by "
+                        "torch.utils._pytree.register_pytree_node"
+                    )
+                raise ProgramError(
+                    f"{where}: the model returns a {type(leaf).__name__}, whose tensors PyTorch does not know; {remedy}"
+                )
+
+    handle = model.register_forward_hook(look)
+    try:
+        yield
+    finally:
+        handle.remove()

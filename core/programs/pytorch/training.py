@@ -9,10 +9,9 @@ import torch
 from torch import fx, nn
 
 from ...base.errors import ProgramError, UsageError
-from .argument_names import argument_names
-from .outputs import known_outputs
+from .calls import argument_names
 from .torch_internals import pytree
-from .tracing import Held, foreign_code, lift_constants, rename, silent, trace
+from .tracing import Held, foreign_code, known_outputs, lift_constants, rename, silent, trace
 
 DEFAULTS = {
     "sgd": {"learning_rate": 0.01, "weight_decay": 0.0},
@@ -49,20 +48,13 @@ def update_of(training: str) -> Update:
     return Update(optimizer, parameters)
 
 
-class TracedStep(NamedTuple):
-    """A traced training step."""
-
-    module: fx.GraphModule  # returns the loss
-    held: list[Held]  # per placeholder
-    loss: str  # in words
-
-
 def training_step(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], update: Update, where: str
-) -> TracedStep:
+) -> tuple[fx.GraphModule, list[Held], str]:
     """Trace one step of `sgd` or `adam`: forward, backward, then the update of each parameter that has a gradient.
 
-    The loss is the model's first output if that is a single float, else the sum of the means of its float outputs.
+    Returned are the module, which returns the loss, a tensor per placeholder, and the loss in words. The loss is the
+    model's first output if that is a single float, else the sum of the means of its float outputs.
     """
     parameters = dict(model.named_parameters())
     buffers = dict(model.named_buffers())
@@ -75,7 +67,14 @@ def training_step(
     held += [Held(f"b_{key}", "buffer", buffer, key) for key, buffer in buffers.items()]
     labels = argument_names(model.forward, args, kwargs)
     held += [Held(f"input_{number}", "input", leaves[at].detach(), labels[at]) for number, at in enumerate(places)]
-    held += _optimizer_state(update.optimizer, {key: parameters[key] for key in trained})
+    if update.optimizer != "sgd":  # the state of a fresh Adam: two averages per parameter, then the number of steps
+        held += [
+            Held(f"{kind}_{key}", "state", torch.zeros_like(parameters[key].detach()), f"{key}.{kind}")
+            for key in trained
+            for kind in ("exp_avg", "exp_avg_sq")
+        ]
+        steps = torch.zeros((), device=parameters[trained[0]].device)
+        held.append(Held("step", "state", steps, STEP_COUNT))
     about_loss: list[str] = []
 
     def step(*tensors: torch.Tensor) -> torch.Tensor:
@@ -92,11 +91,7 @@ def training_step(
             _update(update, [values[key] for key in trained], gradients, list(remaining))
         return loss.detach()
 
-    with (
-        foreign_code(where, "the training step cannot be traced"),
-        silent(),
-        known_outputs(model, where, every=False),
-    ):
+    with foreign_code(where, "the training step cannot be traced"), silent(), known_outputs(model, where, every=False):
         module, _ = trace(step, [value.tensor for value in held], where, dict(model.named_modules()))
     kept = []
     for node, value in zip(list(module.graph.find_nodes(op="placeholder")), held, strict=True):
@@ -108,7 +103,7 @@ def training_step(
     inputs_from = len(parameters) + len(buffers)
     kept[inputs_from:inputs_from] = lift_constants(module, inputs_from)
     module.recompile()
-    return TracedStep(module, kept, about_loss[0])
+    return module, kept, about_loss[0]
 
 
 def _loss(outputs: Any, where: str) -> tuple[torch.Tensor, str]:
@@ -122,19 +117,6 @@ def _loss(outputs: Any, where: str) -> tuple[torch.Tensor, str]:
     first, *others = [leaf.mean() for leaf in floats if leaf.requires_grad]
     about = f"the sum of the means of {len(others) + 1} outputs" if others else "the mean of the model's output"
     return sum(others, start=first), about
-
-
-def _optimizer_state(optimizer: str, trained: Mapping[str, torch.Tensor]) -> list[Held]:
-    """Return the state of a fresh optimizer: for Adam two averages per parameter, then the number of steps."""
-    if optimizer == "sgd":
-        return []
-    averages = [
-        Held(f"{kind}_{key}", "state", torch.zeros_like(parameter.detach()), f"{key}.{kind}")
-        for key, parameter in trained.items()
-        for kind in ("exp_avg", "exp_avg_sq")
-    ]
-    steps = torch.zeros((), device=next(iter(trained.values())).device)
-    return [*averages, Held("step", "state", steps, STEP_COUNT)]
 
 
 def _update(

@@ -1,4 +1,4 @@
-"""What a TFLite model takes under TensorFlow Lite for Microcontrollers that its file does not say.
+"""Costs of a TFLite model under TensorFlow Lite for Microcontrollers that its file does not say.
 
 A kernel asks for scratch buffers when the runtime prepares it. How many bytes cannot be read anywhere; but of a file
 with one operator alone the arena's head is what its tensors and its scratch buffers take together.
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import ProgramError
-from ..fresh_process import answer, ask
+from ..fresh_process import ask
 from .interpreter import MicroInterpreter
-from .planner import ALIGNMENT, aligned
+from .planner import ALIGNMENT, aligned, arena_for
 from .program import ONLINE, Subgraph, TfliteProgram, load_program
 from .writing import Edit, Run, edited
 
@@ -54,17 +54,11 @@ def measured_costs(program: TfliteProgram, times: bool) -> Costs:
     if find_spec("tflite_micro") is None:
         return Costs(reason="tflite-micro is not installed (pip install 'schedopt[tflite]')")
     try:
-        found = ask("tflite.costs", {"path": program.path, "times": times}, seconds=_LONGEST)
+        found = ask("tflite.costs:run_each", {"path": program.path, "times": times}, seconds=_LONGEST)
     except ProgramError as error:
         return Costs(reason=str(error).removeprefix(f"{program.path}: "))
-    return Costs(
-        found["head"],
-        found["tail"],
-        found["reason"],
-        {(subgraph, at): sizes for subgraph, at, sizes in found["scratch"]},
-        found["unknown"],
-        dict(found["microseconds"]),
-    )
+    scratch = {(subgraph, at): sizes for subgraph, at, sizes in found["scratch"]}
+    return Costs(**{**found, "scratch": scratch, "microseconds": dict(found["microseconds"])})
 
 
 def run_each(path: str, times: bool) -> dict[str, Any]:
@@ -90,12 +84,6 @@ def run_each(path: str, times: bool) -> dict[str, Any]:
     return {**found, "head": arena["head"], "tail": arena["tail"]}
 
 
-def arena_for(program: TfliteProgram) -> int:
-    """Return bytes that hold all tensors of a program, were they all alive at once, thrice."""
-    every = (tensor for subgraph in program.subgraphs for tensor in subgraph.tensors)
-    return 3 * sum(aligned(tensor.bytes) for tensor in every if not tensor.is_constant)
-
-
 def alone(program: TfliteProgram, subgraph: int, at: int, blocks: Sequence[int] = ()) -> Edit:
     """Return the edit that leaves one operator of a subgraph, whose inputs the caller gives."""
     operator, tensors = program.subgraphs[subgraph].operators[at], program.subgraphs[subgraph].tensors
@@ -114,10 +102,9 @@ class _Alone:
     room: int
 
     def scratch(self) -> list[int]:
-        """Return the bytes of each scratch buffer, the largest first.
+        """Return the bytes of each scratch buffer, the largest first; the head holds them and the tensors.
 
-        Their sum is what the head has beside the tensors. Each is told by where it fits: an offline plan leaves gaps
-        between blocks, and the runtime, which places the largest first, puts into the lowest gap what it holds.
+        An offline plan leaves gaps between blocks; the runtime puts the largest buffer first, into the lowest gap.
         """
         total = self._head(None) - self._tensor_bytes()
         sizes: list[int] = []
@@ -185,7 +172,3 @@ def _microseconds(program: TfliteProgram, at: int, room: int) -> float:
         interpreter.invoke_quietly()
         times.append((time.perf_counter_ns() - start) / 1000)
     return statistics.median(times)
-
-
-if __name__ == "__main__":
-    answer(run_each)

@@ -1,4 +1,4 @@
-"""Reading a FlatBuffer that nobody vouches for: every offset is checked before it is followed.
+"""FlatBuffers that nobody vouches for: every offset is checked before it is followed.
 
 The generated readers of the `tflite` package follow offsets wherever they lead. Here a field is found by its number in
 the schema, and what lies outside the file, or outside the table that it is a field of, is an error. Offsets lead
@@ -50,27 +50,19 @@ class FlatBuffer:
         fields = struct.unpack_from(f"<{length // 2 - 2}H", self.data, vtable + 4)
         return Table(self, position, size, fields, what)
 
-    def span(self, position: int, width: int, what: str) -> Span:
-        """Return the vector at a position, whose elements of `width` bytes lie within the file."""
+    def span(self, position: int, width: int, what: str) -> tuple[int, int]:
+        """Return where the elements of `width` bytes of the vector at a position begin, and how many there are."""
         count = self.number(position, "<I", what)
         if position + 4 + count * width > len(self.data):
             raise self.error(f"its {what} has {count:,} entries at byte {position:,} of {len(self.data):,}")
         self._readable -= count * width
         if self._readable < 0:
             raise self.error("its vectors lie over each other")
-        return Span(position + 4, count)
+        return position + 4, count
 
     def error(self, reason: str) -> FormatError:
         """Return the error that says what is wrong."""
         return FormatError(f"{self.where}: not a TFLite model, or truncated: {reason}")
-
-
-@dataclass(frozen=True)
-class Span:
-    """Where the elements of a vector begin, and how many there are."""
-
-    start: int
-    count: int
 
 
 @dataclass(frozen=True)
@@ -111,23 +103,23 @@ class Table:
         target = self.target(field)
         return None if target is None else self.buffer.table_at(target, what)
 
-    def span(self, field: int, width: int, what: str) -> Span:
+    def span(self, field: int, width: int, what: str) -> tuple[int, int]:
         """Return the vector that a field names; an empty one if it is not there."""
         target = self.target(field)
-        return Span(0, 0) if target is None else self.buffer.span(target, width, what)
+        return (0, 0) if target is None else self.buffer.span(target, width, what)
 
     def numbers(self, field: int, what: str) -> tuple[int, ...]:
         """Return a vector of 32-bit whole numbers."""
-        span = self.span(field, 4, what)
-        return struct.unpack_from(f"<{span.count}i", self.buffer.data, span.start)
+        start, count = self.span(field, 4, what)
+        return struct.unpack_from(f"<{count}i", self.buffer.data, start)
 
     def tables(self, field: int, what: str) -> Sequence[Table]:
         """Return a vector of tables."""
-        span = self.span(field, 4, f"list of {what}s")
-        places = range(span.start, span.start + 4 * span.count, 4)
+        start, count = self.span(field, 4, f"list of {what}s")
+        places = range(start, start + 4 * count, 4)
         return [self.buffer.table_at(self.buffer.follow(place, what), f"{what} {n}") for n, place in enumerate(places)]
 
     def text(self, field: int) -> str:
         """Return a text, in which bytes that are no UTF-8 are replaced."""
-        span = self.span(field, 1, f"text in {self.what}")
-        return self.buffer.data[span.start : span.start + span.count].decode("utf-8", errors="replace")
+        start, count = self.span(field, 1, f"text in {self.what}")
+        return self.buffer.data[start : start + count].decode("utf-8", errors="replace")

@@ -11,9 +11,9 @@ from ...base.units import format_bytes
 from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
-from ..roofline import Roofline
+from ..options import Roofline
 from .costs import NO_COSTS, Costs
-from .planner import Scratch, aligned, called_head, head_of
+from .planner import aligned, called_head, head_of
 from .program import Operator, Subgraph, TfliteProgram
 
 INPUTS = "inputs"
@@ -64,8 +64,11 @@ def graph_of(program: TfliteProgram, costs: Costs = NO_COSTS, roofline: Roofline
     roofline = roofline or Roofline()
     main = program.main
     builder = GraphBuilder(Path(program.path).stem, program.path)
-    producers = _add_inputs(builder, main)
-    first = len(producers) > 0
+    given = caller_gives(main)
+    if first := len(given) > 0:
+        sizes = [aligned(main.tensors[tensor].bytes) for tensor in given]
+        builder.add_op(INPUTS, outputs=sizes, is_final=[tensor in main.outputs for tensor in given], runs_once=True)
+    producers = {tensor: (0, port) for port, tensor in enumerate(given)}
     residents = _variables(main, int(first))
     persistent = Counter[int]()
     for resident in residents:
@@ -83,8 +86,10 @@ def graph_of(program: TfliteProgram, costs: Costs = NO_COSTS, roofline: Roofline
             outputs=[aligned(main.tensors[tensor].bytes) for tensor in operator.outputs],
             aliases=[view] * len(operator.outputs),
             is_final=[tensor in main.outputs for tensor in operator.outputs],
-            runtime=_microseconds(program, at, costs, roofline),
-            workspace=_workspace(program, at, costs.scratch),
+            runtime=costs.microseconds.get(at, _roofline_time(main, operator, roofline)),
+            # of scratch buffers, and of the subgraphs that it runs
+            workspace=max((called_head(program, costs.scratch, number) for number in operator.calls), default=0)
+            + sum(aligned(size) for size in costs.scratch.get((0, at), ())),
             persistent=persistent[at + first],
             runs_once=bool(touched),
         )
@@ -100,15 +105,6 @@ def caller_gives(main: Subgraph) -> list[int]:
     named = dict.fromkeys((*main.inputs, *read, *main.outputs))
     kept = (n for n in named if not (main.tensors[n].is_constant or main.tensors[n].is_variable or n in written))
     return [n for n in kept if main.tensors[n].bytes]
-
-
-def _add_inputs(builder: GraphBuilder, main: Subgraph) -> dict[int, tuple[int, int]]:
-    """Add the op that stands for the caller, if there is anything to give; return what makes each tensor."""
-    given = caller_gives(main)
-    if given:
-        sizes = [aligned(main.tensors[tensor].bytes) for tensor in given]
-        builder.add_op(INPUTS, outputs=sizes, is_final=[tensor in main.outputs for tensor in given], runs_once=True)
-    return {tensor: (0, port) for port, tensor in enumerate(given)}
 
 
 def _variables(main: Subgraph, first: int) -> tuple[Resident, ...]:
@@ -145,28 +141,17 @@ def _touched(program: TfliteProgram, operator: Operator) -> list[str]:
             seen.add(called)
             kinds |= {(inner.kind, inner.is_custom) for inner in program.subgraphs[called].operators}
             waiting += [n for inner in program.subgraphs[called].operators for n in inner.calls]
-    if any(is_custom for _, is_custom in kinds):
-        touched.append("custom")
-    if any(kind in _STATEFUL for kind, _ in kinds):
-        touched.append("resources")
-    if any(kind in _RANDOM for kind, _ in kinds):
-        touched.append("random")
-    if operator.intermediates:
-        touched.append(f"operator at {operator.position}")
-    return touched
+    changes = {
+        "custom": any(is_custom for _, is_custom in kinds),
+        "resources": any(kind in _STATEFUL for kind, _ in kinds),
+        "random": any(kind in _RANDOM for kind, _ in kinds),
+        f"operator at {operator.position}": bool(operator.intermediates),
+    }
+    return [*touched, *(name for name, is_changed in changes.items() if is_changed)]
 
 
-def _workspace(program: TfliteProgram, at: int, scratch: Scratch) -> int:
-    """Return the bytes of an operator's scratch buffers, and of what the subgraphs that it runs would take."""
-    called = [called_head(program, scratch, number) for number in program.main.operators[at].calls]
-    return max(called, default=0) + sum(aligned(size) for size in scratch.get((0, at), ()))
-
-
-def _microseconds(program: TfliteProgram, at: int, costs: Costs, roofline: Roofline) -> float:
-    """Return the time of an operator, as measured or by the roofline."""
-    if at in costs.microseconds:
-        return costs.microseconds[at]
-    main, operator = program.main, program.main.operators[at]
+def _roofline_time(main: Subgraph, operator: Operator, roofline: Roofline) -> float:
+    """Return the time of an operator by the roofline."""
     moved = sum(main.tensors[tensor].bytes for tensor in dict.fromkeys((*operator.reads, *operator.outputs)))
     return roofline.microseconds(operator_flops(main, operator), moved)
 

@@ -1,19 +1,19 @@
-"""TensorFlow Lite for Microcontrollers in this process, and the arena that it says a model takes."""
+"""TensorFlow Lite for Microcontrollers in this process: the arena that a model takes, and a measured run."""
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import ProgramError
+from ..fresh_process import digest
+from ..system_allocator import standard_error, time_runs
+from .planner import arena_for
+from .program import load_program
 
 _ROOM = 1 << 20
 """Bytes of the arena beside tensors and weights, for what the runtime keeps of the model."""
@@ -29,13 +29,12 @@ class MicroInterpreter:
     def __init__(self, data: bytes, arena: int) -> None:
         from tflite_micro import runtime
 
-        said: list[str] = []
         if arena > _LARGEST:
             raise ProgramError(f"tflite-micro has arenas of up to {_LARGEST:,} bytes; this one may need {arena:,}")
         room = arena + 10 * len(data) + _ROOM
         room += -room % _ALIGNMENT  # else the tail, which begins at the end, takes a few bytes more
         try:
-            with _captured(said):
+            with standard_error() as said:
                 self._interpreter = runtime.Interpreter.from_bytes(data, arena_size=room)
         except (RuntimeError, ValueError, TypeError) as error:
             reason = next((line for line in said if line.strip()), str(error))
@@ -43,16 +42,14 @@ class MicroInterpreter:
 
     def arena(self) -> dict[str, int]:
         """Return the bytes of the arena's `head` and `tail`."""
-        said: list[str] = []
-        with _captured(said):
+        with standard_error() as said:
             self._interpreter.print_allocations()
         return {name: int(size) for name, size in _PART.findall("\n".join(said))}
 
     def invoke(self) -> None:
         """Run the model once."""
-        said: list[str] = []
         try:
-            with _captured(said):
+            with standard_error() as said:
                 self._interpreter.invoke()
         except RuntimeError as error:
             raise ProgramError(f"tflite-micro fails: {next(iter(said), str(error))}") from None
@@ -83,17 +80,23 @@ def _random(shape: Any, kind: np.dtype[Any], rng: np.random.Generator) -> NDArra
     return values.astype(kind)
 
 
-@contextmanager
-def _captured(said: list[str]) -> Iterator[None]:
-    """Append the lines to `said` that C++ writes to standard error meanwhile."""
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as file:
-        before = os.dup(2)
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(before, 2)
-            os.close(before)
-            file.seek(0)
-            said += file.read().decode("utf-8", errors="replace").splitlines()
+SEED = 0
+INVOCATIONS = 3
+"""Runs whose outputs are compared, each with other inputs: what a model keeps from run to run shows in the later."""
+
+
+def run_file(path: str, times: bool) -> dict[str, Any]:
+    """Run a file on random inputs under TensorFlow Lite for Microcontrollers."""
+    program = load_program(path)
+    interpreter = MicroInterpreter(program.data, arena_for(program))
+    rng = np.random.default_rng(SEED)
+    given = [not program.main.tensors[tensor].is_constant for tensor in program.main.inputs]
+    digests = []
+    for _ in range(INVOCATIONS):
+        interpreter.set_inputs(given, rng)
+        interpreter.invoke()
+        for output in interpreter.outputs(len(program.main.outputs)):
+            digests.append(digest(output.dtype, output.shape, output.tobytes()))
+    arena = interpreter.arena()
+    measured = time_runs(interpreter.invoke_quietly) if times else {}
+    return {**arena, "peak": arena["head"], "digests": digests, **measured}

@@ -5,6 +5,7 @@ Follows `micro_allocation_info.cc` (lifetimes) and `greedy_memory_planner.cc` (p
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,12 @@ Scratch = Mapping[tuple[int, int], Sequence[int]]
 def aligned(size: int) -> int:
     """Return bytes rounded up to the alignment of the arena."""
     return size + (-size) % ALIGNMENT
+
+
+def arena_for(program: TfliteProgram) -> int:
+    """Return bytes that hold all tensors of a program, were they all alive at once, thrice."""
+    every = (tensor for subgraph in program.subgraphs for tensor in subgraph.tensors)
+    return 3 * sum(aligned(tensor.bytes) for tensor in every if not tensor.is_constant)
 
 
 @dataclass
@@ -60,44 +67,31 @@ def requests_of(program: TfliteProgram, scratch: Scratch, start: int = 0) -> lis
             takes = not (tensor.is_constant or tensor.is_variable)
             offset = program.offsets[len(requests)] if program.offsets else ONLINE
             requests.append(Request(aligned(tensor.bytes) if takes else 0, offset=offset))
-    lifetimes = _Lifetimes(program, requests, begins, scratch, [])
-    lifetimes.mark(start)
-    return requests + lifetimes.scratch_requests
+    of_scratch: list[Request] = []
 
-
-@dataclass
-class _Lifetimes:
-    """Marks the steps of tensors, subgraph after subgraph as control flow runs them."""
-
-    program: TfliteProgram
-    requests: list[Request]
-    begins: list[int]
-    scratch: Scratch
-    scratch_requests: list[Request]
-    step: int = 0
-
-    def mark(self, number: int) -> None:
-        """Mark the tensors of a subgraph that runs from this step on."""
-        subgraph, begin = self.program.subgraphs[number], self.begins[number]
-        self._create(begin, (*subgraph.inputs, *subgraph.outputs))
-        for at, operator in enumerate(subgraph.operators):
-            self.step += 1
-            start = self.step
-            self._create(begin, operator.outputs)
-            for called in operator.calls:
-                self.step += 1
-                self.mark(called)
-            for tensor in (*operator.reads, *operator.outputs):
-                self.requests[begin + tensor].last = self.step
-            for size in self.scratch.get((number, at), ()):
-                self.scratch_requests.append(Request(aligned(size), start, self.step))
-        for tensor in subgraph.outputs:
-            self.requests[begin + tensor].last = self.step
-
-    def _create(self, begin: int, tensors: Sequence[int]) -> None:
+    def create(begin: int, tensors: Sequence[int], step: int) -> None:
         for tensor in tensors:
-            request = self.requests[begin + tensor]
-            request.first = request.last = self.step
+            requests[begin + tensor].first = requests[begin + tensor].last = step
+
+    def mark(number: int, step: int) -> int:
+        """Mark the steps of the tensors of a subgraph that runs from a step on; return its last one."""
+        subgraph, begin = program.subgraphs[number], begins[number]
+        create(begin, (*subgraph.inputs, *subgraph.outputs), step)
+        for at, operator in enumerate(subgraph.operators):
+            step += 1
+            start = step
+            create(begin, operator.outputs, step)
+            for called in operator.calls:
+                step = mark(called, step + 1)
+            for tensor in (*operator.reads, *operator.outputs):
+                requests[begin + tensor].last = step
+            of_scratch.extend(Request(aligned(size), start, step) for size in scratch.get((number, at), ()))
+        for tensor in subgraph.outputs:
+            requests[begin + tensor].last = step
+        return step
+
+    mark(start, 0)
+    return requests + of_scratch
 
 
 def places(requests: Sequence[Request]) -> list[int]:
@@ -120,6 +114,5 @@ def places(requests: Sequence[Request]) -> list[int]:
                         break
                     place = max(place, found[other] + requests[other].size)
             found[n] = place
-        at = next((k for k, other in enumerate(placed) if found[other] > found[n]), len(placed))
-        placed.insert(at, n)
+        insort(placed, n, key=found.__getitem__)
     return found

@@ -96,10 +96,9 @@ class TfliteProgram:
 
     @cached_property
     def names(self) -> list[str]:
-        """A unique name per operator of the model: that of its first output, which is the same in every order.
+        """A unique name per operator: that of its first output, the same in every order, or `KIND_INDEX`.
 
-        What a converter merged into it is left out of the name where that leaves it unique; an operator whose output
-        has no name is called `KIND_INDEX`.
+        What a converter merged into it is left out where that leaves the name unique.
         """
         full = [
             (self.main.tensors[operator.outputs[0]].name if operator.outputs else "") or f"{operator.kind}_{index}"
@@ -130,9 +129,19 @@ def parse_program(data: bytes, path: str) -> TfliteProgram:
     version = model.number(0, "<I")
     if version != 3:
         raise FormatError(f"{path}: TFLite schema version {version}; only version 3 is known")
-    buffers = [_data_size(path, number, table) for number, table in enumerate(model.tables(4, "buffer"))]
+    buffers = []
+    for number, table in enumerate(model.tables(4, "buffer")):
+        if table.number(1, "<Q") > 1:
+            raise FormatError(f"{path}: buffer {number} stands behind the FlatBuffer, as in files above 2 GiB")
+        buffers.append(table.span(0, 1, f"data of buffer {number}")[1])
     metadata = {entry.text(0): entry.number(1, "<I") for entry in model.tables(6, "metadata entry")}
-    codes = [_operator_code(table) for table in model.tables(1, "operator code")]
+    codes = []
+    for table in model.tables(1, "operator code"):
+        code = max(table.number(3, "<i"), table.number(0, "<b"))
+        if code == tflite.BuiltinOperator.CUSTOM:
+            codes.append((table.text(1) or "CUSTOM", True))
+        else:
+            codes.append((_KINDS.get(code, f"BUILTIN_{code}"), code not in _KINDS))
     reader = _Reader(path, tuple(codes), tuple(buffers), _COMPRESSION in metadata)
     subgraphs = tuple(reader.subgraph(table) for table in model.tables(2, "subgraph"))
     if not subgraphs:
@@ -142,21 +151,6 @@ def parse_program(data: bytes, path: str) -> TfliteProgram:
     for number in range(len(subgraphs)):
         _check_calls(path, subgraphs, number)
     return TfliteProgram(path, data, subgraphs, _offline_plan(path, model, metadata, subgraphs))
-
-
-def _data_size(path: str, number: int, table: Table) -> int:
-    """Return the bytes of a buffer's data; one outside the file's tables is refused."""
-    if table.number(1, "<Q") > 1:
-        raise FormatError(f"{path}: buffer {number} stands behind the FlatBuffer, as in files above 2 GiB")
-    return table.span(0, 1, f"data of buffer {number}").count
-
-
-def _operator_code(table: Table) -> tuple[str, bool]:
-    """Return the name of an operator code, and whether it is a custom one."""
-    code = max(table.number(3, "<i"), table.number(0, "<b"))
-    if code == tflite.BuiltinOperator.CUSTOM:
-        return table.text(1) or "CUSTOM", True
-    return _KINDS.get(code, f"BUILTIN_{code}"), code not in _KINDS
 
 
 @dataclass
@@ -177,7 +171,10 @@ class _Reader:
             *(self._tensors_of(table, field, len(tensors), 0) for field in (1, 2)),
         )
         self._check_order(subgraph, table.what)
-        return _without_handles(subgraph)
+        # Handles of resources take nothing: the runtime keeps them with the operator.
+        handles = {n for operator in subgraph.operators if operator.kind == "VAR_HANDLE" for n in operator.outputs}
+        tensors = tuple(replace(tensor, bytes=0) if n in handles else tensor for n, tensor in enumerate(tensors))
+        return replace(subgraph, tensors=tensors)
 
     def _tensor(self, table: Table) -> Tensor:
         name = table.text(3)
@@ -245,13 +242,6 @@ class _Reader:
                 written.add(tensor)
 
 
-def _without_handles(subgraph: Subgraph) -> Subgraph:
-    """Return a subgraph in which handles of resources take nothing: the runtime keeps them with the operator."""
-    handles = {n for operator in subgraph.operators if operator.kind == "VAR_HANDLE" for n in operator.outputs}
-    tensors = (replace(tensor, bytes=0) if n in handles else tensor for n, tensor in enumerate(subgraph.tensors))
-    return replace(subgraph, tensors=tuple(tensors)) if handles else subgraph
-
-
 def _check_calls(path: str, subgraphs: tuple[Subgraph, ...], start: int) -> None:
     """Check that a subgraph calls subgraphs that are there, and not itself through others."""
     waiting, seen = [start], set[int]()
@@ -277,8 +267,8 @@ def _offline_plan(
     at = metadata[OFFLINE_PLAN]
     if at >= len(buffers):
         raise FormatError(f"{path}: the metadata {OFFLINE_PLAN} is in buffer {at} of {len(buffers)}")
-    span = buffers[at].span(0, 1, OFFLINE_PLAN)
-    plan = struct.unpack_from(f"<{span.count // 4}i", model.buffer.data, span.start)
+    start, count = buffers[at].span(0, 1, OFFLINE_PLAN)
+    plan = struct.unpack_from(f"<{count // 4}i", model.buffer.data, start)
     tensors = sum(len(subgraph.tensors) for subgraph in subgraphs)
     if plan[2:3] != (tensors,) or len(plan) < 3 + tensors:
         raise FormatError(f"{path}: the metadata {OFFLINE_PLAN} has no offset for each of the {tensors} tensors")

@@ -1,32 +1,104 @@
-"""TFLite programs: written as TFLite files, and run by TensorFlow Lite for Microcontrollers in one arena."""
+"""TFLite programs: planned in another order, written as TFLite files, and run by TFLM in one arena."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ...addresses.placing import place_schedule
 from ...base.errors import ScheduleError
 from ...files.atomic import write_atomically
 from ...graph.graph import CostGraph
+from ...problem.schedule import Schedule
 from ..fresh_process import ask
-from ..runtime import Note, Runtime
+from ..runtime import Note, Runtime, problem_of
 from .costs import Costs, measured_costs
-from .importer import graph_of, note_unknown
-from .plan import Planned, planned
-from .planner import Scratch, head_of
-from .program import load_program
+from .importer import caller_gives, graph_of, note_unknown
+from .planner import ALIGNMENT, Scratch, head_of
+from .program import ONLINE, TfliteProgram, load_program, parse_program
+from .writing import Edit, Run, edited
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A file in another order."""
+
+    data: bytes
+    head: int  # bytes of the arena's head
+    # the file says where its tensors lie; if not, TFLM's planner finds places that take no more
+    is_offline: bool
+
+
+def planned(program: TfliteProgram, graph: CostGraph, order: Sequence[int], scratch: Scratch) -> Planned:
+    """Return a program in an order of its graph's ops, of which some may run several times.
+
+    An operator that runs again stands in the file once more, and writes tensors of its own; its last run writes the old
+    ones. The offsets are those of `place_schedule`, or TFLM's planner finds them where that takes less or there are
+    several subgraphs, for each of which older versions of TFLM read them from the first one on.
+    """
+    steps = _Steps(program, graph, order)
+    moved = {(0, at): scratch[0, run.operator] for at, run in enumerate(steps.runs) if (0, run.operator) in scratch}
+    kept = {**moved, **{place: sizes for place, sizes in scratch.items() if place[0]}}
+    plans = [steps.offsets(), None] if len(program.subgraphs) == 1 else [None]
+    files = [edited(program, Edit(steps.runs, steps.copies, offsets=offsets)) for offsets in plans]
+    heads = [head_of(parse_program(data, program.path), kept) for data in files]
+    best = heads.index(min(heads))
+    return Planned(files[best], heads[best], plans[best] is not None)
+
+
+class _Steps:
+    """The runs of operators that an order of the graph's ops is."""
+
+    def __init__(self, program: TfliteProgram, graph: CostGraph, order: Sequence[int]) -> None:
+        self._program = program
+        self._graph = graph
+        self._order = list(order)
+        self._first = len(caller_gives(program.main)) > 0
+        self.runs: list[Run] = []
+        self.copies: list[tuple[int, str]] = []
+        main = program.main
+        last = {op: step for step, op in enumerate(self._order)}
+        latest: dict[int, int] = {}
+        for step, op in enumerate(self._order):
+            if op < self._first:
+                continue
+            operator = main.operators[op - self._first]
+            inputs = tuple(latest.get(tensor, tensor) for tensor in operator.inputs)
+            for tensor in operator.outputs:
+                if last[op] == step:
+                    latest[tensor] = tensor
+                    continue
+                latest[tensor] = len(main.tensors) + len(self.copies)
+                self.copies.append((tensor, f"{main.tensors[tensor].name} (run {step})"))
+            outputs = tuple(latest[tensor] for tensor in operator.outputs)
+            self.runs.append(Run(op - self._first, inputs, outputs))
+
+    def offsets(self) -> list[int]:
+        """Return the offset of each tensor of the new file; those without a place in the head have `ONLINE`."""
+        problem = problem_of(self._graph, self._order)
+        addresses = place_schedule(problem, Schedule.single_device(np.array(self._order)), ALIGNMENT)
+        main = self._program.main
+        offsets = [ONLINE] * (len(main.tensors) + len(self.copies))
+        runs = iter(self.runs)
+        for op, made in zip(self._order, addresses.made, strict=True):
+            tensors = caller_gives(main) if op < self._first else next(runs).outputs
+            for tensor, offset in zip(tensors, made, strict=True):
+                offsets[tensor] = offset
+        return offsets
 
 
 class TfliteRuntime(Runtime[Planned]):
     """A TFLite file; a version of it has its operators in another order, and the offsets of its tensors.
 
-    Memory is the head of the arena, and the variable tensors in its tail; what is predicted is where the planner of
-    TensorFlow Lite for Microcontrollers puts the last byte, and these.
+    Memory is the head of the arena, and the variable tensors in its tail, by the planner of TFLM.
     """
 
-    runs = "tflite.run"
+    runs = "tflite.interpreter:run_file"
 
     def load(self, note: Note) -> None:
         """Read the file."""
@@ -44,7 +116,7 @@ class TfliteRuntime(Runtime[Planned]):
         """Plan the arena of an order; each is planned once."""
         key = tuple(order)
         if key not in self._planned:
-            self._planned[key] = planned(self.program, graph, key, self.scratch)
+            self._planned[key] = planned(self.program, graph, key, self.found(False).scratch)
         return self._planned[key]
 
     def results(self, version: Planned | None) -> dict[str, str]:
@@ -83,11 +155,6 @@ class TfliteRuntime(Runtime[Planned]):
                 )
 
     @property
-    def scratch(self) -> Scratch:
-        """The scratch buffers of the operators; none are known where the model does not run here."""
-        return self.found(False).scratch
-
-    @property
     def tail(self) -> int:
         """Bytes that the runtime keeps beside tensors, on this machine; 0 where the model does not run here."""
         return self.found(False).tail or 0
@@ -100,20 +167,18 @@ class TfliteRuntime(Runtime[Planned]):
         if order is None:
             return self._head(graph, None) + self.tail
         self.check(graph, order)
+        version = self.reordered(graph, order)
         runs_here = self.found(False).head is not None
-        return self._head(graph, order) + (
-            run_bytes(self.reordered(graph, order).data, self.model)["tail"] if runs_here else 0
-        )
+        return version.head + (run_bytes(version.data, self.model)["tail"] if runs_here else 0)
 
     def found(self, times: bool) -> Costs:
         """Return what running the operators shows, with their times or not; they are run once."""
-        known = self._costs.get(True) or self._costs.get(times)
-        if known is None:
-            known = self._costs[times] = measured_costs(self.program, times)
-        return known
+        if times not in self._costs:
+            self._costs[times] = self._costs.get(True) or measured_costs(self.program, times)
+        return self._costs[times]
 
     def _head(self, graph: CostGraph, order: Sequence[int] | None) -> int:
-        return head_of(self.program, self.scratch) if order is None else self.reordered(graph, order).head
+        return head_of(self.program, self.found(False).scratch) if order is None else self.reordered(graph, order).head
 
 
 def run_bytes(data: bytes, about: str) -> Any:
@@ -121,4 +186,4 @@ def run_bytes(data: bytes, about: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"
         path.write_bytes(data)
-        return ask("tflite.run", {"path": str(path), "times": False}, about)
+        return ask("tflite.interpreter:run_file", {"path": str(path), "times": False}, about)

@@ -2,17 +2,19 @@
 
 A FlatBuffer's offsets lead forward alone. So what is new (the root, its subgraphs, their lists) is put before the old
 file, which follows from byte 0 to its end: weights, options, quantisation and whatever else is not the order are the
-bytes that they were.
+bytes that they were. An offset is here, as in `flatbuffers.Builder`, the bytes from a place to the end of the new part:
+a position of the old file is negative.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import tflite
+from flatbuffers import Builder
 
 from ...base.errors import FormatError
 from .flatbuffer import FlatBuffer, Table
@@ -29,156 +31,55 @@ _ALIGNMENT = 64
 """Of the old file in the new one: whatever lay aligned in it still does."""
 
 _DATA_ALIGNMENT = 16
+Fields = Mapping[int, bytes | int]
+"""Of a table, by number: scalars as their bytes, and offsets."""
 
 
-@dataclass(frozen=True)
-class Old:
-    """Something at a position of the old file."""
-
-    position: int
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """A new vector of scalars, or a text."""
-
-    data: bytes
-    count: int
-    alignment: int = 4
+def _place(new: Builder, data: bytes) -> None:
+    """Put bytes before what is there."""
+    new.head -= len(data)
+    new.Bytes[new.head : new.head + len(data)] = data
 
 
-@dataclass(frozen=True)
-class Objects:
-    """A new vector of offsets."""
-
-    items: Sequence[Node]
-
-
-@dataclass(frozen=True)
-class NewTable:
-    """A new table: scalars as their bytes, or what an offset leads to, by the number of the field."""
-
-    fields: Mapping[int, bytes | Node]
+def _vector(new: Builder, offsets: Sequence[int]) -> int:
+    """Return a new vector of offsets."""
+    new.StartVector(4, len(offsets), 4)
+    for offset in reversed(offsets):
+        new.PrependUOffsetTRelative(offset)
+    return int(new.EndVector())
 
 
-Node = Old | Numbers | Objects | NewTable
+def _integers(new: Builder, values: Sequence[int]) -> int:
+    """Return a new vector of 32-bit whole numbers."""
+    return int(new.CreateNumpyVector(np.array(values, "<i4")))
 
 
-def integers(values: Sequence[int]) -> Numbers:
-    """Return a vector of 32-bit whole numbers."""
-    return Numbers(struct.pack(f"<{len(values)}i", *values), len(values))
+def _table(new: Builder, fields: Fields) -> int:
+    """Return a new table."""
+    new.StartObject(max(fields, default=-1) + 1)
+    for number, value in fields.items():
+        if isinstance(value, bytes):
+            new.Prep(len(value), 0)
+            _place(new, value)
+        else:
+            new.PrependUOffsetTRelative(value)
+        new.Slot(number)
+    return int(new.EndObject())
 
 
-def text(value: str) -> Numbers:
-    """Return a text, which ends with a zero byte that is not counted."""
-    data = value.encode()
-    return Numbers(data + b"\0", len(data))
-
-
-def copied(table: Table, widths: Sequence[int], changes: Mapping[int, bytes | Node]) -> NewTable:
-    """Return a table with some fields changed."""
-    fields: dict[int, bytes | Node] = {}
+def _copied(new: Builder, table: Table, widths: Sequence[int], changes: Fields) -> int:
+    """Return a new table with some fields of an old one changed."""
+    fields: dict[int, bytes | int] = {}
     for number, offset in enumerate(table.fields):
         if not offset:
             continue
         if number >= len(widths):
             raise FormatError(f"{table.buffer.where}: {table.what} has a field {number}, which is not known here")
         width = widths[number]
-        if width == _OFFSET:
-            target = table.target(number)
-            assert target is not None
-            fields[number] = Old(target)
-        else:
-            place = table.place(number, width)
-            assert place is not None
-            fields[number] = table.buffer.data[place : place + width]
-    return NewTable({**fields, **changes})
-
-
-@dataclass
-class Layout:
-    """Places new things before the old file, each before what it leads to."""
-
-    pieces: list[tuple[int, Node]] = field(default_factory=list)
-    end: int = 8
-
-    def add(self, root: Node) -> None:
-        """Place a thing, and then all that it leads to."""
-        waiting, seen = deque([root]), set[int]()
-        while waiting:
-            node = waiting.popleft()
-            if isinstance(node, Old) or id(node) in seen:
-                continue
-            seen.add(id(node))
-            position = self._place(node)
-            self.pieces.append((position, node))
-            waiting.extend(_children(node))
-
-    def _place(self, node: Numbers | Objects | NewTable) -> int:
-        """Return where a thing begins: a table behind its list of fields, a vector at its count."""
-        if isinstance(node, NewTable):
-            vtable = self.end + self.end % 2
-            position = vtable + 4 + 2 * (max(node.fields, default=-1) + 1)
-            position += (4 - position) % 8  # so that the fields, the widest first, are aligned behind four bytes
-            self.end = position + 4 + sum(_width(value) for value in node.fields.values())
-            return position
-        alignment, size = (node.alignment, len(node.data)) if isinstance(node, Numbers) else (4, 4 * len(node.items))
-        position = self.end + (-self.end - 4) % alignment
-        self.end = position + 4 + size
-        return position
-
-    def write(self, root: Node, old: bytes) -> bytes:
-        """Return the new file."""
-        base = self.end + (-self.end) % _ALIGNMENT
-        data = bytearray(base)
-        places = {id(node): position for position, node in self.pieces}
-
-        def link(position: int, node: Node) -> None:
-            target = base + node.position if isinstance(node, Old) else places[id(node)]
-            struct.pack_into("<I", data, position, target - position)
-
-        link(0, root)
-        data[4:8] = IDENTIFIER
-        for position, node in self.pieces:
-            if isinstance(node, Numbers):
-                struct.pack_into("<I", data, position, node.count)
-                data[position + 4 : position + 4 + len(node.data)] = node.data
-            elif isinstance(node, Objects):
-                struct.pack_into("<I", data, position, len(node.items))
-                for place, item in enumerate(node.items):
-                    link(position + 4 + 4 * place, item)
-            elif isinstance(node, NewTable):
-                _write_table(data, position, node, link)
-        return bytes(data) + old
-
-
-def _children(node: Node) -> Sequence[Node]:
-    if isinstance(node, Objects):
-        return node.items
-    if isinstance(node, NewTable):
-        return [value for value in node.fields.values() if not isinstance(value, bytes)]
-    return ()
-
-
-def _width(value: bytes | Node) -> int:
-    return len(value) if isinstance(value, bytes) else 4
-
-
-def _write_table(data: bytearray, position: int, table: NewTable, link: Callable[[int, Node], None]) -> None:
-    """Write a table behind its list of fields, its widest fields first."""
-    count = max(table.fields, default=-1) + 1
-    vtable = position - 4 - 2 * count
-    struct.pack_into("<i", data, position, position - vtable)
-    place = position + 4
-    for number in sorted(table.fields, key=lambda key: (-_width(table.fields[key]), key)):
-        value = table.fields[number]
-        struct.pack_into("<H", data, vtable + 4 + 2 * number, place - position)
-        if isinstance(value, bytes):
-            data[place : place + len(value)] = value
-        else:
-            link(place, value)
-        place += _width(value)
-    struct.pack_into("<2H", data, vtable, 4 + 2 * count, place - position)
+        place = table.place(number, width) if width else table.target(number)
+        assert place is not None
+        fields[number] = table.buffer.data[place : place + width] or -place
+    return _table(new, {**fields, **changes})
 
 
 @dataclass(frozen=True)
@@ -211,67 +112,70 @@ def edited(program: TfliteProgram, edit: Edit, subgraph: int = 0) -> bytes:
     """Return a program's file with one subgraph edited."""
     model = FlatBuffer(program.data, program.path).root()
     tables = model.tables(2, "subgraph")
-    new = _edited_subgraph(tables[subgraph], program, edit, subgraph)
-    subgraphs = [new if n == subgraph else Old(table.position) for n, table in enumerate(tables)]
-    changes: dict[int, bytes | Node] = {2: Objects(subgraphs if edit.given is None else [new])}
-    changes |= _metadata(model, edit.offsets)
-    root = copied(model, _MODEL, changes)
-    layout = Layout()
-    layout.add(root)
-    return layout.write(root, program.data)
+    new = Builder(1024)
+    new.Prep(_ALIGNMENT, 0)
+    made = _edited_subgraph(new, tables[subgraph], program, edit, subgraph)
+    subgraphs = [made if n == subgraph else -table.position for n, table in enumerate(tables)]
+    changes: dict[int, bytes | int] = {2: _vector(new, subgraphs if edit.given is None else [made])}
+    changes |= _metadata(new, model, edit.offsets)
+    new.Finish(_copied(new, model, _MODEL, changes), IDENTIFIER)
+    return bytes(new.Output()) + program.data
 
 
-def _edited_subgraph(table: Table, program: TfliteProgram, edit: Edit, number: int) -> NewTable:
+def _edited_subgraph(new: Builder, table: Table, program: TfliteProgram, edit: Edit, number: int) -> int:
     """Return the table of the edited subgraph."""
-    operators = [_run(table.buffer, program, number, run) for run in edit.runs]
-    changes: dict[int, bytes | Node] = {3: Objects(operators)}
-    own = program.subgraphs[number].tensors
+    subgraph = program.subgraphs[number]
+    changes: dict[int, bytes | int] = {3: _vector(new, [_run(new, table.buffer, subgraph, run) for run in edit.runs])}
+    own = subgraph.tensors
     if edit.copies or edit.blocks or edit.given is not None:
-        tensors = _own_tensors(program.subgraphs[number], edit)
+        tensors = _own_tensors(new, subgraph, edit)
         for original, name in edit.copies:
             old = table.buffer.table_at(own[original].position, f"tensor {original}")
-            tensors.append(copied(old, _TENSOR, {3: text(name)}))
-        for size in edit.blocks:
-            tensors.append(_block(size))
-        changes[0] = Objects(tensors)
+            tensors.append(_copied(new, old, _TENSOR, {3: new.CreateString(name)}))
+        tensors += [_block(new, size) for size in edit.blocks]
+        changes[0] = _vector(new, tensors)
     if edit.given is not None:
-        blocks = range(len(own) + len(edit.copies), len(own) + len(edit.copies) + len(edit.blocks))
-        changes |= {1: integers([*edit.given, *blocks]), 2: integers([*edit.taken, *blocks])}
-    return copied(table, _SUBGRAPH, changes)
+        first = len(own) + len(edit.copies)
+        blocks = range(first, first + len(edit.blocks))
+        changes[1] = _integers(new, [*edit.given, *blocks])
+        changes[2] = _integers(new, [*edit.taken, *blocks])
+    return _copied(new, table, _SUBGRAPH, changes)
 
 
-def _own_tensors(subgraph: Subgraph, edit: Edit) -> list[Node]:
+def _own_tensors(new: Builder, subgraph: Subgraph, edit: Edit) -> list[int]:
     """Return the tensors of a subgraph; where it stands alone, those that no run names are empty."""
     if edit.given is None:
-        return [Old(tensor.position) for tensor in subgraph.tensors]
+        return [-tensor.position for tensor in subgraph.tensors]
     named = {tensor for run in edit.runs for tensor in (*run.inputs, *run.outputs)}
     named.update(tensor for run in edit.runs for tensor in subgraph.operators[run.operator].intermediates)
-    empty = _block(0)
-    return [Old(tensor.position) if n in named else empty for n, tensor in enumerate(subgraph.tensors)]
+    empty = _block(new, 0)
+    return [-tensor.position if n in named else empty for n, tensor in enumerate(subgraph.tensors)]
 
 
-def _block(size: int) -> NewTable:
+def _block(new: Builder, size: int) -> int:
     """Return a tensor of some bytes."""
-    return NewTable({0: integers([size]), 1: struct.pack("<b", tflite.TensorType.INT8), 2: bytes(4)})
+    return _table(new, {0: _integers(new, [size]), 1: struct.pack("<b", tflite.TensorType.INT8), 2: bytes(4)})
 
 
-def _run(buffer: FlatBuffer, program: TfliteProgram, subgraph: int, run: Run) -> Node:
+def _run(new: Builder, buffer: FlatBuffer, subgraph: Subgraph, run: Run) -> int:
     """Return an operator as it is, if it has its old tensors, or else with its new ones."""
-    old = program.subgraphs[subgraph].operators[run.operator]
+    old = subgraph.operators[run.operator]
     if (run.inputs, run.outputs) == (old.inputs, old.outputs):
-        return Old(old.position)
+        return -old.position
     table = buffer.table_at(old.position, f"operator {run.operator}")
-    return copied(table, _OPERATOR, {1: integers(run.inputs), 2: integers(run.outputs)})
+    return _copied(new, table, _OPERATOR, {1: _integers(new, run.inputs), 2: _integers(new, run.outputs)})
 
 
-def _metadata(model: Table, offsets: Sequence[int] | None) -> dict[int, bytes | Node]:
+def _metadata(new: Builder, model: Table, offsets: Sequence[int] | None) -> Fields:
     """Return the model's lists of buffers and metadata with an offline plan of version 1, for subgraph 0 on."""
     entries = model.tables(6, "metadata entry")
-    kept: list[Node] = [Old(entry.position) for entry in entries if entry.text(0) != OFFLINE_PLAN]
+    kept = [-entry.position for entry in entries if entry.text(0) != OFFLINE_PLAN]
     if offsets is None:
-        return {6: Objects(kept)} if len(kept) < len(entries) else {}
+        return {6: _vector(new, kept)} if len(kept) < len(entries) else {}
     data = struct.pack(f"<{3 + len(offsets)}i", 1, 0, len(offsets), *offsets)
-    plan = NewTable({0: Numbers(data, len(data), _DATA_ALIGNMENT)})
-    buffers: list[Node] = [Old(table.position) for table in model.tables(4, "buffer")]
-    entry = NewTable({0: text(OFFLINE_PLAN), 1: struct.pack("<I", len(buffers))})
-    return {4: Objects([*buffers, plan]), 6: Objects([*kept, entry])}
+    new.StartVector(1, len(data), _DATA_ALIGNMENT)
+    _place(new, data)
+    plan = _table(new, {0: int(new.EndVector())})
+    buffers = [-table.position for table in model.tables(4, "buffer")]
+    entry = _table(new, {0: new.CreateString(OFFLINE_PLAN), 1: struct.pack("<I", len(buffers))})
+    return {4: _vector(new, [*buffers, plan]), 6: _vector(new, [*kept, entry])}

@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
 
 from ...base.errors import FormatError
 from ...base.units import format_bytes
@@ -19,10 +25,9 @@ from ...files.costgraph import graph_name
 from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
-from ..accesses import StorageAccesses
-from ..options import ImportOptions
-from ..roofline import Roofline
-from . import operators
+from ..options import ImportOptions, Roofline
+from ..pytorch.calls import StorageAccesses
+from ..pytorch.torch_internals import has_kernel, has_kernel_for
 from .nodes import Tensor, TraceNode, read_roots, tensors_in
 
 _PHASES = {"autograd::engine::evaluate_function": "backward", "Optimizer.step": "update"}
@@ -32,8 +37,7 @@ _COLLECTIVES = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
     """Import an execution trace, plain or gzip.
 
-    Every order of the graph keeps what its ops do to memory in the order of the trace: reads, writes in place, random
-    numbers, and collectives among each other.
+    Every order keeps reads, writes in place, random numbers, and collectives in the order of the trace.
     """
     roots = read_roots(model)
     imported = _Import(Roofline(options.flops, options.memory_bandwidth))
@@ -70,9 +74,8 @@ class _Op:
     phase: str
     inputs: list[tuple[int, int]]
     control: set[int]
-    made: list[_Storage]
-    rewritten: list[tuple[_Storage, int]]
-    """Storages written in place, and the index into `inputs` of each."""
+    outputs: list[tuple[_Storage, int]]
+    """Storages made, and then those written in place, with the index into `inputs` of each."""
     workspace: int
     microseconds: float
     runs_once: bool
@@ -96,19 +99,19 @@ class _Import:
         stack = [(node, phase)]
         while stack:
             node, phase = stack.pop()
-            if node.children and (not node.schema or operators.is_composite(node.schema)):
-                is_collective = node.name.startswith(_COLLECTIVES)
+            is_collective = node.name.startswith(_COLLECTIVES)
+            if node.children and (not node.schema or is_composite(node.schema)):
                 phase = next((late for start, late in _PHASES.items() if node.name.startswith(start)), phase)
                 if not is_collective:
                     stack.extend((child, phase) for child in reversed(node.children))
                     continue
-            if node.schema or node.is_kernel or node.name.startswith(_COLLECTIVES):
+            if node.schema or node.is_kernel or is_collective:
                 self._add(node, phase)
 
     def _add(self, node: TraceNode, phase: str) -> None:
         """Add an op, unless it makes and changes nothing and tells nothing: a view, or a question about settings."""
         is_trusted = bool(node.schema) and not node.name.startswith(_COLLECTIVES)
-        written_at = operators.written_arguments(node.schema) if is_trusted else None
+        written_at = written_arguments(node.schema) if is_trusted else None
         reads: dict[int, _Storage] = {}
         writes: set[int] = set()
         for place, value in enumerate(node.inputs):
@@ -125,7 +128,8 @@ class _Import:
         op = len(self.ops)
         sizes, workspace = _inner_memory(node, made)
         control = self.accesses.add(op, [id(s) for s in reads.values()], {id(reads[at]) for at in writes})
-        ordered = list(_ordered_kinds(node))
+        kinds = {"random": is_random(node), "collective": node.name.startswith(_COLLECTIVES)}
+        ordered = [kind for kind, belongs in kinds.items() if belongs]  # they keep the order of the trace
         for kind in ordered:
             control |= {self.last[kind]} if kind in self.last else set()
             self.last[kind] = op
@@ -135,12 +139,13 @@ class _Import:
             (storage.writers if at in writes else storage.readers).append(op)
         for port, (storage, _) in enumerate(rewritten, start=len(made)):
             storage.place = (op, port)
-        made_storages = [self._made(tensor, sizes[at], op, port) for port, (at, tensor) in enumerate(made.items())]
+        outputs = [(self._made(tensor, sizes[at], op, port), -1) for port, (at, tensor) in enumerate(made.items())]
         self.handed += not made and not writes
         control -= {producer for producer, _ in inputs}
-        microseconds = operators.microseconds(node, self.roofline, {**reads, **self.current})
+        microseconds = _roofline_time(node, self.roofline, {**reads, **self.current})
         runs_once = bool(writes or ordered or not is_trusted)
-        self.ops.append(_Op(node, phase, inputs, control, made_storages, rewritten, workspace, microseconds, runs_once))
+        outputs += rewritten
+        self.ops.append(_Op(node, phase, inputs, control, outputs, workspace, microseconds, runs_once))
 
     def _is_number(self, tensor: Tensor) -> bool:
         """Whether an argument is a number of Python that PyTorch made a tensor of: nothing ever made its storage."""
@@ -160,6 +165,7 @@ class _Import:
         return storage
 
     def _made(self, tensor: Tensor, size: int, op: int, port: int) -> _Storage:
+        """Return the storage of a result."""
         if tensor.storage in self.current:
             self.current[tensor.storage].is_replaced = True
         storage = self.current[tensor.storage] = _Storage(tensor.device, size, op, (op, port))
@@ -173,21 +179,24 @@ class _Import:
             bytes_on[storage.device] += storage.size
         device = bytes_on.most_common(1)[0][0]
         kept = [s for s in self.storages if s.producer is not None and s.is_unread and not s.is_replaced]
-        residents = list(self._residents(device))
-        for resident in residents:
-            self.ops[resident.op].persistent += resident.size
+        residents = []
+        given = (s for s in self.storages if s.producer is None and s.device == device)
+        for number, storage in enumerate(given):
+            readers, writers = tuple(storage.readers), tuple(storage.writers)
+            first = min(readers + writers)
+            residents.append(Resident(f"storage {number}", "input", storage.size, first, readers, writers))
+            self.ops[first].persistent += storage.size
         builder = GraphBuilder(name, where)
         final = set(map(id, kept))
         for number, op in enumerate(self.ops):
-            outputs = [*op.made, *(storage for storage, _ in op.rewritten)]
             builder.add_op(
                 op.node.name.removeprefix("aten::"),
                 op_id=number,
                 inputs=op.inputs,
                 control=sorted(op.control),
-                outputs=[s.size if s.device == device else 0 for s in outputs],
-                aliases=[-1] * len(op.made) + [at for _, at in op.rewritten],
-                is_final=[id(s) in final and s.place == (number, port) for port, s in enumerate(outputs)],
+                outputs=[s.size if s.device == device else 0 for s, _ in op.outputs],
+                aliases=[alias for _, alias in op.outputs],
+                is_final=[id(s) in final and s.place == (number, port) for port, (s, _) in enumerate(op.outputs)],
                 runtime=op.microseconds,
                 workspace=op.workspace,
                 persistent=op.persistent,
@@ -205,23 +214,6 @@ class _Import:
             note(f"{where}: {self.handed:,} ops hand values to Python; what it did with them is not in the trace")
         phases = tuple(op.phase for op in self.ops)
         return builder.build(Annotations(phases=phases, residents=tuple(residents)))
-
-    def _residents(self, device: str) -> Iterator[Resident]:
-        """Yield the storages on a device that no op made."""
-        held = [s for s in self.storages if s.producer is None and s.device == device]
-        for number, storage in enumerate(held):
-            ops = sorted({*storage.readers, *storage.writers})
-            yield Resident(
-                f"storage {number}", "input", storage.size, ops[0], tuple(storage.readers), tuple(storage.writers)
-            )
-
-
-def _ordered_kinds(node: TraceNode) -> Iterator[str]:
-    """Yield the kinds of ops to which an op belongs that keep the order of the trace among each other."""
-    if operators.is_random(node):
-        yield "random"
-    if node.name.startswith(_COLLECTIVES):
-        yield "collective"
 
 
 def _inner_memory(node: TraceNode, made: dict[int, Tensor]) -> tuple[dict[int, int], int]:
@@ -250,3 +242,60 @@ def _inner_memory(node: TraceNode, made: dict[int, Tensor]) -> tuple[dict[int, i
             changes[start] += size
             changes[end + 1] -= size
     return sizes, max(accumulate(changes))
+
+
+_OP_NAME = re.compile(r"\w+::\w+(\.\w+)?", re.ASCII)
+_COMPOSITE = "CompositeImplicitAutograd"
+
+
+@cache
+def is_composite(schema: str) -> bool:
+    """Whether an op is made of others alone, which autograd sees, so that an exported program has those instead."""
+    name = schema.partition("(")[0]
+    is_name = _OP_NAME.fullmatch(name) is not None  # not so in a damaged trace
+    return is_name and has_kernel(name) and has_kernel_for(name, _COMPOSITE)
+
+
+@cache
+def written_arguments(schema: str) -> frozenset[int]:
+    """Return the places of the arguments that an op writes, by the marks `Tensor(a!)` of its schema."""
+    inside = schema.partition("(")[2].rpartition(") ->")[0]
+    arguments = re.split(r",\s*(?![^(\[]*[)\]])", inside)
+    places = [argument for argument in arguments if argument.strip() != "*"]
+    return frozenset(place for place, argument in enumerate(places) if re.search(r"\([^)]*!", argument))
+
+
+def _packet(node: TraceNode) -> tuple[Any, Any]:
+    """Return the op as this PyTorch knows it, all overloads and the one that ran; None if it does not."""
+    name, _, overload = node.schema.partition("(")[0].partition(".")
+    space, _, base = name.partition("::")
+    packet = getattr(getattr(torch.ops, space), base, None) if base else None
+    return packet, getattr(packet, overload or "default", None)
+
+
+def is_random(node: TraceNode) -> bool:
+    """Whether an op draws from the random number generator."""
+    _, op = _packet(node)
+    return op is not None and torch.Tag.nondeterministic_seeded in op.tags
+
+
+def _roofline_time(node: TraceNode, roofline: Roofline, sizes: Mapping[int, Any]) -> float:
+    """Return the time of an op by the roofline; where PyTorch counts no FLOPs, one per element it makes."""
+    distinct = {(t.storage, t.offset, t.shape): t for t in (*node.tensors, *node.outputs)}
+    moved = 0
+    for tensor in distinct.values():
+        held = sizes.get(tensor.storage)
+        moved += min(tensor.elements * tensor.item, held.size if held is not None else tensor.extent)
+    packet, _ = _packet(node)
+    flops: float = sum(tensor.elements for tensor in node.outputs)
+    if packet in flop_registry:
+        # What another version of PyTorch wrote may not fit the arguments of this one.
+        with suppress(TypeError, ValueError, IndexError, AssertionError, AttributeError, RuntimeError):
+            flops = flop_registry[packet](*map(_on_meta, node.inputs), out_val=_on_meta(node.outputs[0]))
+    return roofline.microseconds(flops, moved)
+
+
+def _on_meta(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return torch.empty(value.shape, device="meta")
+    return [_on_meta(part) for part in value] if isinstance(value, list) else value

@@ -101,14 +101,8 @@ def read_roots(path: str) -> list[TraceNode]:
         if node.id in nodes:
             raise FormatError(f"{path}: two nodes have the id {node.id}")
         nodes[node.id] = node
-    return _rooted(nodes, path)
-
-
-def _rooted(nodes: dict[int, TraceNode], path: str) -> list[TraceNode]:
-    """Hang every node into its parent and return those without one."""
     roots = []
-    for id_ in sorted(nodes):
-        node = nodes[id_]
+    for _, node in sorted(nodes.items()):
         parent = nodes.get(node.parent)
         if parent is None or parent is node:
             roots.append(node)
@@ -142,9 +136,9 @@ def _node(written: dict[str, Any]) -> TraceNode:
 
 
 def _values(written: dict[str, Any]) -> list[Any]:
-    values, shapes, types = written["values"], written["shapes"], written["types"]
+    values = written["values"]
     strides = written.get("strides") or [None] * len(values)
-    columns = zip(values, shapes, types, strides, strict=True)
+    columns = zip(values, written["shapes"], written["types"], strides, strict=True)
     return [_value(value, shape, str(kind), stride) for value, shape, kind, stride in columns]
 
 
@@ -159,13 +153,11 @@ def _value(value: Any, shape: Any, kind: str, strides: Any, depth: int = 0) -> A
         sizes = tuple(map(_whole, shape)) if isinstance(shape, list) else ()
         steps = tuple(map(int, strides)) if isinstance(strides, list) else None
         return Tensor(storage, offset, elements, item, value[-1], sizes, steps)
-    shapes, inner_strides = (
+    inner = [
         given if isinstance(given, list) and len(given) == len(value) else [None] * len(value)
         for given in (shape, strides)
-    )
-    return [
-        _value(part, size, kind, step, depth + 1) for part, size, step in zip(value, shapes, inner_strides, strict=True)
     ]
+    return [_value(part, size, kind, step, depth + 1) for part, size, step in zip(value, *inner, strict=True)]
 
 
 def _whole(value: Any) -> int:

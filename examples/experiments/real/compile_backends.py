@@ -128,7 +128,7 @@ def in_fresh_process(model, way, options, cache):
 def measured(name, options):
     """Return what one way takes: a row without the names."""
     import torch
-    from schedopt.core.programs.pytorch.allocator import peak_of
+    from schedopt.core.programs.pytorch.costs import peak_of
 
     records = Records()
     model, inputs, step, added = prepared(name, options.way, options.time_limit)

@@ -25,8 +25,8 @@ def compare(path, time_limit, repeats):
     from schedopt.core.problem.problem import Problem
     from schedopt.core.programs.options import ImportOptions
     from schedopt.core.programs.runtime import load_runtime
-    from schedopt.core.programs.tflite.plan import planned
     from schedopt.core.programs.tflite.planner import head_of
+    from schedopt.core.programs.tflite.runtime import planned
     from schedopt.core.search.method_spec import parse_method
     from schedopt.core.solve.solve import solve
 

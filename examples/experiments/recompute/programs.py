@@ -36,7 +36,7 @@ from pathlib import Path
 
 import schedopt
 import torch
-from schedopt.core.programs.pytorch.allocator import peak_of
+from schedopt.core.programs.pytorch.costs import peak_of
 from schedopt.core.programs.pytorch.run import held_bytes
 from schedopt.core.programs.pytorch.sources import as_call, call_function
 from torch import nn

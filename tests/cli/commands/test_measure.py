@@ -66,7 +66,7 @@ def faked(monkeypatch):
         return ROWS[: 1 + len(schedules)]
 
     monkeypatch.setattr(pipeline, "measure", measure)
-    monkeypatch.setattr("schedopt.core.programs.imported.read_imported", lambda path: {})
+    monkeypatch.setattr("schedopt.core.programs.importers.read_imported", lambda path: {})
     return calls
 
 

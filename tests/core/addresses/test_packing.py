@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from naive.arenas import most_alive, overlaps
-from schedopt.core.addresses.engine import branch_and_bound, cliques
 from schedopt.core.addresses.lifetimes import Lifetimes
-from schedopt.core.addresses.packing import pack_lifetimes
-from schedopt.core.addresses.placement_orders import PlacementOrders
+from schedopt.core.addresses.packing import PlacementOrders, branch_and_bound, cliques, pack_lifetimes
 from schedopt.core.base.errors import UsageError
 
 

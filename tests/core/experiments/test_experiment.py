@@ -15,7 +15,7 @@ from schedopt.core.experiments import runs as module
 from schedopt.core.experiments.experiment import Experiment
 from schedopt.core.experiments.options import CompareOptions
 from schedopt.core.experiments.resume import ResumeFile
-from schedopt.core.files.graph_hash import graph_hash
+from schedopt.core.files.costgraph import graph_hash
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.graph.graph import CostGraph
 from schedopt.core.problem.schedule import Schedule

@@ -15,8 +15,7 @@ from schedopt.core.base.arrays import INT64_MAX
 from schedopt.core.base.errors import UsageError
 from schedopt.core.files import costgraph
 from schedopt.core.files.cost_graph_pb2 import CostGraphDef
-from schedopt.core.files.costgraph import format_graph, parse_graph
-from schedopt.core.files.graph_hash import graph_hash
+from schedopt.core.files.costgraph import format_graph, graph_hash, parse_graph
 from schedopt.core.graph.annotations import NO_ANNOTATIONS, PHASES, ROLES, Annotations, Resident
 from schedopt.core.graph.builder import GraphBuilder
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import naive
 import numpy as np
-from schedopt.core.files.costgraph import format_graph, parse_graph
-from schedopt.core.files.graph_hash import graph_hash, structure_hash
+from schedopt.core.files.costgraph import format_graph, graph_hash, parse_graph, structure_hash
 
 
 def test_the_hash_is_of_the_content():

@@ -11,8 +11,7 @@ import pytest
 import schedopt
 from naive.machines import random_machine
 from schedopt.core.base.errors import FormatError
-from schedopt.core.files.machine_yaml import machine_of, read_machine
-from schedopt.core.files.op_times_csv import read_op_times
+from schedopt.core.files.machine_yaml import machine_of, read_machine, read_op_times
 from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.solvers.placements.first_fit_devices import filled_placements
 

@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from models.seeds import seeds
 from schedopt.core.base.errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError
-from schedopt.core.files.graph_hash import structure_hash
+from schedopt.core.files.costgraph import structure_hash
 from schedopt.core.files.schedule_json import format_document, read_schedule
 from schedopt.core.graph.annotations import Annotations
 from schedopt.core.graph.builder import GraphBuilder
@@ -18,7 +18,7 @@ from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.programs.imported import with_imported
+from schedopt.core.programs.importers import with_imported
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.report.result import Result
 from schedopt.core.solve.solve import solve

@@ -7,7 +7,7 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.base.errors import FormatError, ScheduleError
-from schedopt.core.files.graph_hash import structure_hash
+from schedopt.core.files.costgraph import structure_hash
 from schedopt.core.files.schedule_json import format_document, read_schedule
 from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.graph.builder import GraphBuilder

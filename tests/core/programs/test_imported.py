@@ -7,7 +7,7 @@ from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.files.schedule_json import read_schedule
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
-from schedopt.core.programs.imported import options_for, with_imported
+from schedopt.core.programs.importers import options_for, with_imported
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.solve.solve import solve
 

@@ -10,7 +10,7 @@ from schedopt.core.programs import pipeline
 from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
 from schedopt.core.programs.options import ImportOptions, OptimizeOptions
 from schedopt.core.programs.pipeline import Job, Observer, optimize
-from schedopt.core.programs.schedule_order import check_order
+from schedopt.core.programs.runtime import check_order
 from schedopt.core.solve.solve import solve
 
 BRANCHES = 3

@@ -3,7 +3,7 @@
 import pytest
 import schedopt
 from schedopt.core.base.errors import FormatError, ProgramError, UsageError
-from schedopt.core.programs.reading import is_model, read_any
+from schedopt.core.programs.importers import is_model, read_any
 
 DOT = 'digraph { a [size="4MiB"]; b [size="1MiB"]; c [size="2MiB", final=true]; a -> b -> c; a -> c }'
 

@@ -53,12 +53,12 @@ def runs_here(request, monkeypatch):
     """Run TFLite models in this process, but for what is slow: a process for each run takes most of the time."""
     if request.node.get_closest_marker("slow") is None and find_spec("tflite_micro"):
         from schedopt.core.programs.tflite.costs import run_each
-        from schedopt.core.programs.tflite.run import run_file
+        from schedopt.core.programs.tflite.interpreter import run_file
 
-        asked = {"tflite.run": run_file, "tflite.costs": run_each}
+        asked = {"tflite.interpreter:run_file": run_file, "tflite.costs:run_each": run_each}
         for module in ("runtime", "costs"):
             name = f"schedopt.core.programs.tflite.{module}.ask"
-            monkeypatch.setattr(name, lambda module, question, about=None, seconds=None: asked[module](**question))
+            monkeypatch.setattr(name, lambda function, question, about=None, seconds=None: asked[function](**question))
 
 
 MODELS = {"pytorch": pytorch_model, "onnx": onnx_model, "tflite": tflite_model}

@@ -6,7 +6,7 @@ from schedopt.core.files.costgraph import format_graph, parse_graph
 from schedopt.core.files.schedule_json import format_document
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
-from schedopt.core.programs.schedule_order import read_order
+from schedopt.core.programs.runtime import read_order
 from schedopt.core.solve.solve import solve
 
 

@@ -11,8 +11,7 @@ from models.runs import At
 from models.trainers import REGAL, regal_cases, synthetic
 from schedopt.core.base.errors import FormatError
 from schedopt.core.base.parallel import Workers
-from schedopt.core.files.costgraph import read_graph
-from schedopt.core.files.graph_hash import graph_hash
+from schedopt.core.files.costgraph import graph_hash, read_graph
 from schedopt.core.files.json_lines import JsonLines
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search

@@ -6,7 +6,7 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.base.parallel import chunks
-from schedopt.core.files.graph_hash import graph_hash
+from schedopt.core.files.costgraph import graph_hash
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule

@@ -12,10 +12,9 @@ from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.importers import read_model
-from schedopt.core.programs.options import ImportOptions
+from schedopt.core.programs.options import ImportOptions, Roofline
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
-from schedopt.core.programs.roofline import Roofline
 from torch import nn
 from torch.utils import _pytree as pytree
 

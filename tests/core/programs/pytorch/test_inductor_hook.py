@@ -7,10 +7,9 @@ import shutil
 import pytest
 import schedopt
 import torch
-from schedopt.core.programs.pytorch import inductor_order
-from schedopt.core.programs.pytorch.allocator import peak_of
-from schedopt.core.programs.pytorch.inductor_hook import HOOK
-from schedopt.core.programs.pytorch.inductor_order import PeakMemoryOrder
+from schedopt.core.programs.pytorch import inductor_hook
+from schedopt.core.programs.pytorch.costs import peak_of
+from schedopt.core.programs.pytorch.inductor_hook import HOOK, PeakMemoryOrder
 from torch import nn
 from torch._inductor import config, memory
 from torch._inductor.utils import fresh_inductor_cache
@@ -93,8 +92,8 @@ def test_an_order_that_is_as_good_stays_as_it_is(monkeypatch, method, least_save
             given.append((order, nodes))
             return order
 
-    monkeypatch.setattr(inductor_order, "PeakMemoryOrder", Spy)
-    monkeypatch.setattr(inductor_order, "LEAST_SAVED", least_saved)
+    monkeypatch.setattr(inductor_hook, "PeakMemoryOrder", Spy)
+    monkeypatch.setattr(inductor_hook, "LEAST_SAVED", least_saved)
     with torch.no_grad(), schedopt.inductor(method=method) as graphs:
         torch.compile(model)(x)
     assert graphs[0].peak == graphs[0].stock_peak
@@ -162,7 +161,7 @@ def test_a_version_without_the_hook_is_told(monkeypatch, name):
 @pytest.mark.slow
 def test_buffers_that_are_counted_otherwise_leave_the_order_alone(monkeypatch, caplog):
     """A bound of another graph would be untrue, so there is none."""
-    monkeypatch.setattr(inductor_order, "input_peak", lambda graph: -1)
+    monkeypatch.setattr(inductor_hook, "input_peak", lambda graph: -1)
     model, x = Humps(), torch.randn(64, 16)
     with torch.no_grad(), schedopt.inductor() as graphs:
         found = torch.compile(model)(x)

@@ -8,7 +8,7 @@ from schedopt.core.programs.fresh_process import ask
 from schedopt.core.programs.measurement import Measurement
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pytorch import runtime as torch_runtime
-from schedopt.core.programs.pytorch.allocator import peak_of
+from schedopt.core.programs.pytorch.costs import peak_of
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import digests, function_of
 
@@ -88,4 +88,4 @@ def test_values_of_every_kind_have_digests_that_tell_them_apart():
 def test_a_run_that_fails_is_one_sentence(tmp_path):
     question = {"path": str(tmp_path / "no.pt"), "device": "cpu", "threads": 1}
     with pytest.raises(ProgramError, match=r"^net, s\.json: the run failed: [^\n]*no\.pt[^\n]*$"):
-        ask("pytorch.run", question, "net, s.json")
+        ask("pytorch.run:run_file", question, "net, s.json")

@@ -11,7 +11,7 @@ from schedopt.core.base.errors import ProgramError
 from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import Observer, apply, measure
-from schedopt.core.programs.pytorch.equality import check_module
+from schedopt.core.programs.pytorch.apply import check_module
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
 from torch import nn

@@ -11,7 +11,7 @@ import torch
 from models import torch_models
 from schedopt import ProgramError, ScheduleError, UsageError, optimize
 from schedopt.core.programs.pytorch import plans
-from schedopt.core.programs.pytorch.allocator import peak_of
+from schedopt.core.programs.pytorch.costs import peak_of
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import held_bytes
 from torch import nn

@@ -7,8 +7,8 @@ import torch
 from models.seeds import mostly_slow
 from models.torch_programs import MODELS, build
 from schedopt.core.base.errors import ProgramError
+from schedopt.core.programs.pytorch.apply import check_module
 from schedopt.core.programs.pytorch.costs import measured_costs
-from schedopt.core.programs.pytorch.equality import check_module
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.replay import Replay
 from schedopt.core.programs.pytorch.run import digest, digests

@@ -25,23 +25,21 @@ from schedopt.core.model.verifier import verify
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs import pipeline
 from schedopt.core.programs.options import ImportOptions
-from schedopt.core.programs.runtime import load_runtime
-from schedopt.core.programs.schedule_order import problem_of
+from schedopt.core.programs.runtime import load_runtime, problem_of
 from schedopt.core.programs.tflite.costs import run_each
-from schedopt.core.programs.tflite.plan import Planned, planned
+from schedopt.core.programs.tflite.interpreter import run_file
 from schedopt.core.programs.tflite.planner import head_of
 from schedopt.core.programs.tflite.program import parse_program
-from schedopt.core.programs.tflite.run import run_file
-from schedopt.core.programs.tflite.runtime import run_bytes
+from schedopt.core.programs.tflite.runtime import Planned, planned, run_bytes
 
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch):
     """Run models here: a process of its own for each run takes most of the time."""
-    asked = {"tflite.run": run_file, "tflite.costs": run_each}
+    asked = {"tflite.interpreter:run_file": run_file, "tflite.costs:run_each": run_each}
     for module in ("runtime", "tflite.runtime", "tflite.costs"):
         name = f"schedopt.core.programs.{module}.ask"
-        monkeypatch.setattr(name, lambda module, question, about=None, seconds=None: asked[module](**question))
+        monkeypatch.setattr(name, lambda function, question, about=None, seconds=None: asked[function](**question))
 
 
 MODELS = {

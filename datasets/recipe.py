@@ -36,27 +36,14 @@ class Family(Protocol):
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides the graphs of a data set but their number.
+    """Everything that decides the graphs of a data set but their number."""
 
-    Parameters
-    ----------
-    family
-        The family of graphs.
-    seed
-        Seed of all, 0 by default; graph `index`, try `attempt` draws from a stream of its own.
-    keep
-        Filters: a graph that one of them rejects is drawn again. By default there are none.
-    dedup
-        What makes two graphs duplicates: the topology, as by default, or the in-degree sequence.
-    suffix
-        File format, a key of `SUFFIXES`; `.pb.gz` by default.
-    """
-
-    family: Family
-    seed: int = 0
-    keep: tuple[Keep, ...] = ()
+    family: Family  # the family of graphs
+    seed: int = 0  # seed of all, 0 by default; graph `index`, try `attempt` draws from a stream of its own
+    keep: tuple[Keep, ...] = ()  # filters: a graph that one of them rejects is drawn again. By default there are none.
+    # what makes two graphs duplicates: the topology, as by default, or the in-degree sequence
     dedup: Dedup = "topology"
-    suffix: str = ".pb.gz"
+    suffix: str = ".pb.gz"  # file format, a key of `SUFFIXES`; `.pb.gz` by default
 
     def file_name(self, index: int, count: int = 1) -> str:
         """Return what graph `index` of `count` is called in a data set."""
@@ -65,28 +52,19 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A generated graph as a file.
+    """A generated graph as a file."""
 
-    Parameters
-    ----------
-    index, attempt
-        Number of the graph, and how many draws were discarded before it.
-    name, topology, key
-        Name of the graph, its topology hash, and what no other graph of the data set shares.
-    ops, tensors
-        Numbers of its ops and tensors; control tensors are not counted.
-    data
-        Contents of the file.
-    """
-
+    # number of the graph, and how many draws were discarded before it
     index: int
     attempt: int
+    # name of the graph, its topology hash, and what no other graph of the data set shares
     name: str
     topology: str
     key: Hashable
+    # numbers of its ops and tensors; control tensors are not counted
     ops: int
     tensors: int
-    data: bytes
+    data: bytes  # contents of the file
 
 
 def draw_graph(recipe: Recipe, index: int, first_attempt: int = 0) -> Drawn | None:

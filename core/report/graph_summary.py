@@ -15,34 +15,24 @@ from ..problem.schedule import Schedule
 
 @dataclass(frozen=True)
 class GraphSummary:
-    """A graph in numbers.
+    """A graph in numbers."""
 
-    Parameters
-    ----------
-    name, ops, tensors, edges
-        Its name; counts of ops, of data tensors, and of distinct op pairs with an edge.
-    tensor_bytes, persistent_bytes, total_runtime
-        Sums: bytes, bytes, microseconds.
-    depth, width
-        Ops on the longest path; the most ops of which none depends on another (largest antichain).
-    input_peak, memory_bound
-        Peak bytes of the input order on one device, and what no order can beat there.
-    critical_path
-        Microseconds that no schedule can beat.
-    """
-
+    # its name; counts of ops, of data tensors, and of distinct op pairs with an edge
     name: str
     ops: int
     tensors: int
     edges: int
+    # sums: bytes, bytes, microseconds
     tensor_bytes: int
     persistent_bytes: int
     total_runtime: float
+    # ops on the longest path; the most ops of which none depends on another (largest antichain)
     depth: int
     width: int
+    # peak bytes of the input order on one device, and what no order can beat there
     input_peak: int
     memory_bound: int
-    critical_path: float
+    critical_path: float  # microseconds that no schedule can beat
 
 
 def summarise(graph: CostGraph) -> GraphSummary:

@@ -142,25 +142,14 @@ def mean_of(values: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class GraphResults:
-    """All runs on one graph.
+    """All runs on one graph."""
 
-    Parameters
-    ----------
-    graph, ops
-        Its name and size.
-    cells
-        Per method, one run per seed.
-    best
-        The least value of any feasible run of any method; None if there is none.
-    bound
-        The largest lower bound that any run proved; None if all failed.
-    """
-
+    # its name and size
     graph: str
     ops: int
-    cells: dict[str, list[Cell]]
-    best: float | None
-    bound: float | None
+    cells: dict[str, list[Cell]]  # per method, one run per seed
+    best: float | None  # the least value of any feasible run of any method; None if there is none
+    bound: float | None  # the largest lower bound that any run proved; None if all failed
 
     def value(self, method: str) -> float | None:
         """Mean value over the feasible seeds of a method; None if there is none."""

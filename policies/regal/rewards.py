@@ -35,28 +35,15 @@ Visit = tuple[int, int]
 
 @dataclass(frozen=True)
 class Setting:
-    """What all searches of a run share.
+    """What all searches of a run share."""
 
-    Parameters
-    ----------
-    task, devices
-        What is minimised, and on how many devices.
-    actions
-        What the policy chooses.
-    features
-        Number of evaluations of the search that the features come from.
-    bandwidth
-        Bytes per second between devices, or None for infinite, the default.
-    latency
-        Microseconds that each transfer adds; 0 by default.
-    """
-
+    # what is minimised, and on how many devices
     task: Task
     devices: int
-    actions: ActionParameters
-    features: int
-    bandwidth: float | None = None
-    latency: float = 0.0
+    actions: ActionParameters  # what the policy chooses
+    features: int  # number of evaluations of the search that the features come from
+    bandwidth: float | None = None  # bytes per second between devices, or None for infinite, the default
+    latency: float = 0.0  # microseconds that each transfer adds; 0 by default
 
     def problem(self, graph: CostGraph) -> Problem:
         """Return what is to be solved for a graph."""
@@ -67,20 +54,11 @@ class Start(NamedTuple):
     """Where the search with a policy's choices begins: after the one that its features come from.
 
     Every search from the same start has the same random numbers, whatever was chosen.
-
-    Parameters
-    ----------
-    problem
-        The problem to solve.
-    bound
-        A value that no schedule can beat, in bytes or microseconds.
-    generator
-        State of the random numbers.
     """
 
-    problem: Problem
-    bound: float
-    generator: dict[str, Any]
+    problem: Problem  # the problem to solve
+    bound: float  # a value that no schedule can beat, in bytes or microseconds
+    generator: dict[str, Any]  # state of the random numbers
 
     def drawn(self) -> tuple[int, Start]:
         """Return a seed for drawing actions, and the start after that, as `policies.regal.solve` does it."""
@@ -91,23 +69,12 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A graph and a seed, and what is known of them.
+    """A graph and a seed, and what is known of them."""
 
-    Parameters
-    ----------
-    searched
-        What the network sees.
-    start
-        Where the searches with a policy's choices begin.
-    plain
-        Value that plain BRKGA finds with this seed [o_s]; None if it was not asked for.
-    target
-        Actions of a teacher, shape `(ops, heads)`; None if they were not asked for.
-    """
-
-    searched: SearchedGraph
-    start: Start
-    plain: float | None = None
+    searched: SearchedGraph  # what the network sees
+    start: Start  # where the searches with a policy's choices begin
+    plain: float | None = None  # value that plain BRKGA finds with this seed [o_s]; None if it was not asked for
+    # actions of a teacher, shape `(ops, heads)`; None if they were not asked for
     target: NDArray[np.int64] | None = None
 
     def ratio(self, value: float) -> float:

@@ -18,18 +18,10 @@ _ROUNDING = 8.0
 
 
 class Decoded(NamedTuple):
-    """Orders of one graph and what they cost.
+    """Orders of one graph and what they cost."""
 
-    Parameters
-    ----------
-    orders
-        Orders of one graph, shape `(rows, ops)`.
-    peaks
-        Peak memory of each order on one device in bytes, persistent ones left out, shape `(rows,)`.
-    """
-
-    orders: IndexArray
-    peaks: IntArray
+    orders: IndexArray  # orders of one graph, shape `(rows, ops)`
+    peaks: IntArray  # peak memory of each order on one device in bytes, persistent ones left out, shape `(rows,)`
 
 
 def normalised_priorities(priorities: Tensor, is_op: Tensor | None = None, alpha: float = 5.0) -> Tensor:

@@ -20,30 +20,14 @@ def ignored(what: str, done: int, total: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Progress(Generic[Phase]):
-    """What a run says after each step.
+    """What a run says after each step."""
 
-    Parameters
-    ----------
-    place
-        Where the run is.
-    phase
-        Settings of the phase that it is in.
-    share_done
-        Share of the whole run's work that is done, from 0 to 1.
-    measured
-        Means of the last 20 steps, by name.
-    validation
-        Result of the last validation, see `validate` of the trainer.
-    seconds_left
-        About how long the rest of the run takes, its validations too.
-    """
-
-    place: Place
-    phase: Phase
-    share_done: float
-    measured: dict[str, float]
-    validation: dict[str, float]
-    seconds_left: float
+    place: Place  # where the run is
+    phase: Phase  # settings of the phase that it is in
+    share_done: float  # share of the whole run's work that is done, from 0 to 1
+    measured: dict[str, float]  # means of the last 20 steps, by name
+    validation: dict[str, float]  # result of the last validation, see `validate` of the trainer
+    seconds_left: float  # about how long the rest of the run takes, its validations too
 
     @property
     def batches(self) -> int:

@@ -52,53 +52,26 @@ At = TypeVar("At", bound=Place)
 
 @dataclasses.dataclass(frozen=True)
 class RunKind(Generic[Settings, At]):
-    """What tells the runs of one trainer from those of another.
+    """What tells the runs of one trainer from those of another."""
 
-    Parameters
-    ----------
-    command
-        Name of its subcommand of `schedopt train`.
-    settings, place
-        The dataclasses of everything that decides the weights, and of how far a run is.
-    """
-
-    command: str
+    command: str  # name of its subcommand of `schedopt train`
+    # the dataclasses of everything that decides the weights, and of how far a run is
     settings: type[Settings]
     place: type[At]
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint(Generic[Settings, At]):
-    """What a run needs to go on.
+    """What a run needs to go on."""
 
-    Parameters
-    ----------
-    path
-        The file.
-    tensors
-        Weights and moments, see `tensors_of`.
-    parameters
-        Settings of the run.
-    network
-        Parameters that the network is made from.
-    place
-        How far the run is.
-    graphs
-        Hash of given graphs, see `hash_of`.
-    measured
-        All that was measured in the steps of this epoch, by name.
-    validation
-        Result of the last validation.
-    """
-
-    path: Path
-    tensors: dict[str, Tensor]
-    parameters: Settings
-    network: Any
-    place: At
-    graphs: str
-    measured: dict[str, list[float]]
-    validation: dict[str, float]
+    path: Path  # the file
+    tensors: dict[str, Tensor]  # weights and moments, see `tensors_of`
+    parameters: Settings  # settings of the run
+    network: Any  # parameters that the network is made from
+    place: At  # how far the run is
+    graphs: str  # hash of given graphs, see `hash_of`
+    measured: dict[str, list[float]]  # all that was measured in the steps of this epoch, by name
+    validation: dict[str, float]  # result of the last validation
 
     def check_same(self, parameters: Settings, graphs: str) -> None:
         """Raise UsageError if the checkpoint is of a run with other settings or graphs."""

@@ -28,28 +28,15 @@ class Screen(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """A run that is asked for.
+    """A run that is asked for."""
 
-    Parameters
-    ----------
-    folder
-        Of the run.
-    settings
-        Of the run's kind.
-    graphs, validation
-        Given graphs to train and to validate on; none for those that the settings draw.
-    jobs
-        Worker processes.
-    resume
-        Whether there is a run in the folder to go on with.
-    """
-
-    folder: str
-    settings: Any
+    folder: str  # of the run
+    settings: Any  # of the run's kind
+    # given graphs to train and to validate on; none for those that the settings draw
     graphs: list[CostGraph]
     validation: list[CostGraph]
-    jobs: int
-    resume: bool
+    jobs: int  # worker processes
+    resume: bool  # whether there is a run in the folder to go on with
 
 
 class Trainable(ABC):

@@ -12,18 +12,10 @@ from ...report.result import Result
 
 
 class LimitBound(NamedTuple):
-    """What a memory limit costs at the least.
+    """What a memory limit costs at the least."""
 
-    Parameters
-    ----------
-    limit
-        Bytes per device.
-    time
-        Microseconds, or runs where every run counts alike, below which no schedule is that keeps the limit.
-    """
-
-    limit: int
-    time: float
+    limit: int  # bytes per device
+    time: float  # microseconds, or runs where every run counts alike, below which no schedule is that keeps the limit
 
 
 @dataclass(frozen=True)

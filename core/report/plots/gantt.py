@@ -38,22 +38,13 @@ _MOST_NAMED = 400
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """The horizontal axis of a schedule: time, or steps where no step takes any time.
+    """The horizontal axis of a schedule: time, or steps where no step takes any time."""
 
-    Parameters
-    ----------
-    start, end
-        Shape `(steps,)`: of each step, in the axis' unit.
-    unit
-        Microseconds, or steps.
-    label
-        Of the axis.
-    """
-
+    # shape `(steps,)`: of each step, in the axis' unit
     start: FloatArray
     end: FloatArray
-    unit: float
-    label: str
+    unit: float  # microseconds, or steps
+    label: str  # of the axis
 
     @property
     def length(self) -> float:

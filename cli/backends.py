@@ -31,10 +31,7 @@ AddressOption = Annotated[
 ClusterJobsOption = Annotated[
     int | None,
     typer.Option(
-        "--jobs",
-        "-j",
-        min=1,
-        help="Workers; the result does not depend on it. (default: 1, or all of the cluster)",
+        "--jobs", "-j", min=1, help="Workers; the result does not depend on it. (default: 1, or all of the cluster)"
     ),
 ]
 

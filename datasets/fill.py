@@ -122,10 +122,7 @@ def write_augmented(
         | ({"part": part} if part else {})
         for original, own, part in zip(originals, names, parts, strict=True)
     ]
-    return {
-        **count_graphs([number for number in ops for _ in range(copies + 1)], repeated),
-        "sources": sources,
-    }
+    return {**count_graphs([number for number in ops for _ in range(copies + 1)], repeated), "sources": sources}
 
 
 def _encoded(

@@ -100,9 +100,7 @@ def generate(recipe: Recipe, count: int, jobs: int = 1) -> Iterator[Drawn]:
     size = 1 if recipe.keep else max(1, min(50, count // (4 * jobs)))
     seen: set[Hashable] = set()
     for part, drawn_part in zip(
-        chunks(count, size),
-        map_in_order(partial(_draw_chunk, recipe), chunks(count, size), jobs),
-        strict=True,
+        chunks(count, size), map_in_order(partial(_draw_chunk, recipe), chunks(count, size), jobs), strict=True
     ):
         for index, first in zip(part, drawn_part, strict=True):
             drawn, repeated = first, 0

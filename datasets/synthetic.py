@@ -121,9 +121,7 @@ def synthetic_graph(
         )
     inputs, control = _dependencies(parameters, tails, sizes, rng)
     builder.add_op(
-        "_SINK",
-        inputs=[(first + producer, port) for producer, port in inputs],
-        control=[first + c for c in control],
+        "_SINK", inputs=[(first + producer, port) for producer, port in inputs], control=[first + c for c in control]
     )
     return builder.build()
 

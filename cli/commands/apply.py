@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
 
 import typer
 
@@ -27,23 +26,14 @@ class Written(str, Enum):
 
 def apply(
     model: ModelArgument,
-    schedule: Annotated[
-        str,
-        typer.Argument(metavar="SCHEDULE", help=f"Of the imported model: {SCHEDULE_HELP}"),
-    ],
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, .pt2, or a map's .json."
-        ),
-    ],
-    format: Annotated[
-        Written,
-        typer.Option(
-            "--format",
-            help="program: the model; device-map: the device of each module of a PyTorch model, for accelerate.",
-        ),
-    ] = Written.program,
+    schedule: str = typer.Argument(..., metavar="SCHEDULE", help=f"Of the imported model: {SCHEDULE_HELP}"),
+    output: str = typer.Option(
+        ..., "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, .pt2, or a map's .json."
+    ),
+    format: Written = typer.Option(
+        Written.program,
+        help="program: the model; device-map: the device of each module of a PyTorch model, for accelerate.",
+    ),
     training: ScheduleTrainingOption = None,
     shape: ShapeOption = None,
     device: ScheduleDeviceOption = None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from ..options import SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, MachineOption, OpTimesOption, QuietFlag
@@ -11,7 +9,7 @@ from ..options import SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, Machine
 
 def check(
     graph: GraphArgument,
-    schedule: Annotated[str, typer.Argument(metavar="SCHEDULE", help=SCHEDULE_HELP)],
+    schedule: str = typer.Argument(..., metavar="SCHEDULE", help=SCHEDULE_HELP),
     force: ForceFlag = False,
     machine: MachineOption = None,
     op_times: OpTimesOption = None,

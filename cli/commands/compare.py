@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -29,40 +29,30 @@ def _one_more(incomplete: str) -> list[str]:
 
 def compare(
     graphs: GraphsArgument,
-    methods: Annotated[
-        str,
-        typer.Option(
-            "--methods",
-            "-m",
-            help=f"Methods, commas between, with parameters and budgets as in {BUDGET_EXAMPLE}.",
-            autocompletion=_one_more,
-        ),
-    ] = COMPARED_METHODS,
-    reference: Annotated[
-        str | None, typer.Option("--reference", help="The method to compare with. (default: the first)")
-    ] = None,
+    methods: str = typer.Option(
+        COMPARED_METHODS,
+        "--methods",
+        "-m",
+        help=f"Methods, commas between, with parameters and budgets as in {BUDGET_EXAMPLE}.",
+        autocompletion=_one_more,
+    ),
+    reference: str | None = typer.Option(None, help="The method to compare with. (default: the first)"),
     jobs: ClusterJobsOption = None,
     backend: BackendOption = Backend.loky,
     address: AddressOption = None,
-    per_graph: Annotated[bool, typer.Option("--per-graph", help="Print a row per graph as well.")] = False,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Write .csv (a row per run), .json (everything) or .html (a page of tables and charts).",
-        ),
-    ] = None,
-    plot: Annotated[
-        str | None,
-        typer.Option(
-            "--plot", help="Draw performance profiles, improvements, and quality against time to a .png, .svg or .pdf."
-        ),
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option("--resume", help="Keep finished runs in this .jsonl file, and skip those it has already."),
-    ] = None,
+    per_graph: bool = typer.Option(False, "--per-graph", help="Print a row per graph as well."),
+    output: str | None = typer.Option(
+        None,
+        "--output",
+        "-o",
+        help="Write .csv (a row per run), .json (everything) or .html (a page of tables and charts).",
+    ),
+    plot: str | None = typer.Option(
+        None, help="Draw performance profiles, improvements, and quality against time to a .png, .svg or .pdf."
+    ),
+    resume: str | None = typer.Option(
+        None, help="Keep finished runs in this .jsonl file, and skip those it has already."
+    ),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from ..default_output import HELP, output_of
@@ -11,15 +9,13 @@ from ..options import JsonFlag, QuietFlag
 
 
 def convert(
-    source: Annotated[str, typer.Argument(metavar="GRAPH", help="CostGraphDef file, or - for standard input.")],
-    target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TARGET",
-            help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
-            f"- writes text to standard output. {HELP}",
-        ),
-    ] = None,
+    source: str = typer.Argument(..., metavar="GRAPH", help="CostGraphDef file, or - for standard input."),
+    target: str | None = typer.Argument(
+        None,
+        metavar="TARGET",
+        help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
+        f"- writes text to standard output. {HELP}",
+    ),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -13,18 +13,15 @@ from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, 
 
 
 def fit(
-    model: Annotated[
-        str,
-        typer.Argument(metavar="MODEL", help="A CostGraphDef file, or what import takes, such as module:function."),
-    ],
-    memory: Annotated[
-        str | None,
-        typer.Option("--memory", "-m", help="Memory of each device, e.g. 8GiB; this or --sram is needed."),
-    ] = None,
-    sram: Annotated[
-        str | None,
-        typer.Option("--sram", help="The same as data sheets of microcontrollers write it: 256K is 256 KiB."),
-    ] = None,
+    model: str = typer.Argument(
+        ..., metavar="MODEL", help="A CostGraphDef file, or what import takes, such as module:function."
+    ),
+    memory: str | None = typer.Option(
+        None, "--memory", "-m", help="Memory of each device, e.g. 8GiB; this or --sram is needed."
+    ),
+    sram: str | None = typer.Option(
+        None, help="The same as data sheets of microcontrollers write it: 256K is 256 KiB."
+    ),
     training: TrainingOption = None,
     shape: ShapeOption = None,
     device: ProgramDeviceOption = None,

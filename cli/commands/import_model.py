@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -15,52 +15,34 @@ if TYPE_CHECKING:
 
 
 def import_model(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="An .onnx or .tflite file; a PyTorch program: .pt2 (which can run code when it is loaded: take only "
-            "files that you trust), or module:function that returns (model, example inputs); "
-            "PyTorch's execution trace; Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT or "
-            "networkx node-link JSON graph.",
-        ),
-    ],
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
-            f"- writes text to standard output. {HELP}",
-        ),
-    ] = None,
+    model: str = typer.Argument(
+        ...,
+        metavar="MODEL",
+        help="An .onnx or .tflite file; a PyTorch program: .pt2 (which can run code when it is loaded: take only "
+        "files that you trust), or module:function that returns (model, example inputs); "
+        "PyTorch's execution trace; Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT or "
+        "networkx node-link JSON graph.",
+    ),
+    output: str | None = typer.Option(
+        None,
+        "--output",
+        "-o",
+        help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
+        f"- writes text to standard output. {HELP}",
+    ),
     training: TrainingOption = None,
     shape: ShapeOption = None,
-    costs: Annotated[
-        Literal["roofline", "measured"],
-        typer.Option(
-            "--costs",
-            help="roofline: time from FLOPs and bytes, no workspace; measured: run each op here. "
-            "(PyTorch, ONNX, TFLite)",
-        ),
-    ] = "roofline",
-    flops: Annotated[
-        str | None,
-        typer.Option("--flops", help="FLOPs per second of the roofline, e.g. 100G. (default: 1T)"),
-    ] = None,
-    memory_bandwidth: Annotated[
-        str | None,
-        typer.Option("--memory-bandwidth", help="Of the roofline, e.g. 50GB/s. (default: 100GB/s)"),
-    ] = None,
+    costs: Literal["roofline", "measured"] = typer.Option(
+        "roofline",
+        help="roofline: time from FLOPs and bytes, no workspace; measured: run each op here. (PyTorch, ONNX, TFLite)",
+    ),
+    flops: str | None = typer.Option(None, help="FLOPs per second of the roofline, e.g. 100G. (default: 1T)"),
+    memory_bandwidth: str | None = typer.Option(None, help="Of the roofline, e.g. 50GB/s. (default: 100GB/s)"),
     device: ProgramDeviceOption = None,
-    default_size: Annotated[
-        str | None,
-        typer.Option("--default-size", help="Bytes of a node without a size, e.g. 4KiB. (DOT, node-link JSON)"),
-    ] = None,
-    graph: Annotated[
-        str | None,
-        typer.Option("--graph", help="Which graph, where MODEL holds several. (Inductor)"),
-    ] = None,
+    default_size: str | None = typer.Option(
+        None, help="Bytes of a node without a size, e.g. 4KiB. (DOT, node-link JSON)"
+    ),
+    graph: str | None = typer.Option(None, help="Which graph, where MODEL holds several. (Inductor)"),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:

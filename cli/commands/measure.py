@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from ..options import ForceFlag, JsonFlag, QuietFlag
@@ -19,10 +17,9 @@ from ..program_options import (
 
 def measure(
     model: ModelArgument,
-    schedule: Annotated[
-        list[str] | None,
-        typer.Option("--schedule", "-s", metavar="SCHEDULE", help="Schedule of the imported model; repeatable."),
-    ] = None,
+    schedule: list[str] | None = typer.Option(
+        None, "--schedule", "-s", metavar="SCHEDULE", help="Schedule of the imported model; repeatable."
+    ),
     repeats: RepeatsOption = 5,
     training: ScheduleTrainingOption = None,
     shape: ShapeOption = None,

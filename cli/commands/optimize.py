@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -31,29 +31,21 @@ if TYPE_CHECKING:
 
 def optimize(
     model: ModelArgument,
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", help="The file to write: .onnx or .tflite, as the model is, or .pt2."),
-    ],
+    output: str = typer.Option(
+        ..., "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, or .pt2."
+    ),
     training: TrainingOption = None,
     shape: ShapeOption = None,
     device: ProgramDeviceOption = None,
-    costs: Annotated[
-        Literal["measured", "roofline"],
-        typer.Option("--costs", help="measured: run each op here, for its workspace; roofline: no workspace."),
-    ] = "measured",
+    costs: Literal["measured", "roofline"] = typer.Option(
+        "measured", help="measured: run each op here, for its workspace; roofline: no workspace."
+    ),
     method: MethodOption = DEFAULT_METHOD,
-    no_measure: Annotated[bool, typer.Option("--no-measure", help="Do not run both orders.")] = False,
+    no_measure: bool = typer.Option(False, "--no-measure", help="Do not run both orders."),
     repeats: RepeatsOption = 5,
-    schedule: Annotated[
-        str | None,
-        typer.Option("--schedule", help="Write the schedule as JSON to this file, too."),
-    ] = None,
+    schedule: str | None = typer.Option(None, help="Write the schedule as JSON to this file, too."),
     overwrite: OverwriteModelFlag = False,
-    plot: Annotated[
-        str | None,
-        typer.Option("--plot", help="Draw both orders: .png, .svg or .pdf, .html page, .json trace."),
-    ] = None,
+    plot: str | None = typer.Option(None, help="Draw both orders: .png, .svg or .pdf, .html page, .json trace."),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -12,20 +12,17 @@ from ..options import JsonFlag, QuietFlag
 
 
 def pack(
-    buffers: Annotated[
-        str,
-        typer.Argument(
-            metavar="BUFFERS",
-            help="CSV with the columns id, lower, upper (exclusive), size, maybe alignment and offset.",
-        ),
-    ],
-    check: Annotated[
-        bool, typer.Option("--check", help="Only verify the offsets that the file has: exit 0 if they hold, else 1.")
-    ] = False,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", help="Write the buffers with their offsets as CSV to this file."),
-    ] = None,
+    buffers: str = typer.Argument(
+        ...,
+        metavar="BUFFERS",
+        help="CSV with the columns id, lower, upper (exclusive), size, maybe alignment and offset.",
+    ),
+    check: bool = typer.Option(
+        False, "--check", help="Only verify the offsets that the file has: exit 0 if they hold, else 1."
+    ),
+    output: str | None = typer.Option(
+        None, "--output", "-o", help="Write the buffers with their offsets as CSV to this file."
+    ),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -21,26 +21,18 @@ def pareto(
     graph: GraphArgument,
     backend: BackendOption = Backend.loky,
     address: AddressOption = None,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", help="Write .csv (a row per point) or .json (settings, points and bounds)."),
-    ] = None,
-    plot: Annotated[
-        str | None,
-        typer.Option(
-            "--plot", help="Draw the front and the bound: .png, .svg or .pdf, or a .html page with the table."
-        ),
-    ] = None,
-    schedules: Annotated[
-        str | None,
-        typer.Option(
-            "--schedules", metavar="FOLDER", help="Write the schedule of each point there: 1.json is the first row."
-        ),
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option("--resume", help="Keep finished searches in this .jsonl file, and skip those it has already."),
-    ] = None,
+    output: str | None = typer.Option(
+        None, "--output", "-o", help="Write .csv (a row per point) or .json (settings, points and bounds)."
+    ),
+    plot: str | None = typer.Option(
+        None, help="Draw the front and the bound: .png, .svg or .pdf, or a .html page with the table."
+    ),
+    schedules: str | None = typer.Option(
+        None, metavar="FOLDER", help="Write the schedule of each point there: 1.json is the first row."
+    ),
+    resume: str | None = typer.Option(
+        None, help="Keep finished searches in this .jsonl file, and skip those it has already."
+    ),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,33 +17,24 @@ if TYPE_CHECKING:
 
 def plot(
     graph: GraphArgument,
-    schedules: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="SCHEDULE",
-            help=f"{SCHEDULE_HELP} Or {INPUT} for the graph's own order. (default: {INPUT})",
-        ),
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help=".png, .svg or .pdf: a picture; .html: a page to click through; .json: a Chrome or Perfetto trace. "
-            "(default: GRAPH.png)",
-        ),
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind",
-            help="Of picture: memory, gantt or arena. (default: gantt for several devices)",
-            autocompletion=lambda: ["memory", "gantt", "arena"],
-        ),
-    ] = None,
-    without_weights: Annotated[
-        bool, typer.Option("--without-weights", help="Leave persistent bytes out, so that the rest fills the height.")
-    ] = False,
+    schedules: list[str] | None = typer.Argument(
+        None, metavar="SCHEDULE", help=f"{SCHEDULE_HELP} Or {INPUT} for the graph's own order. (default: {INPUT})"
+    ),
+    output: str | None = typer.Option(
+        None,
+        "--output",
+        "-o",
+        help=".png, .svg or .pdf: a picture; .html: a page to click through; .json: a Chrome or Perfetto trace. "
+        "(default: GRAPH.png)",
+    ),
+    kind: str | None = typer.Option(
+        None,
+        help="Of picture: memory, gantt or arena. (default: gantt for several devices)",
+        autocompletion=lambda: ["memory", "gantt", "arena"],
+    ),
+    without_weights: bool = typer.Option(
+        False, "--without-weights", help="Leave persistent bytes out, so that the rest fills the height."
+    ),
     force: ForceFlag = False,
     machine: MachineOption = None,
     op_times: OpTimesOption = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -16,21 +16,14 @@ _LIST_HELP = "Of a folder: a row per graph, with the hash of its topology, not h
 
 
 def show(
-    graph: Annotated[
-        str,
-        typer.Argument(
-            metavar="GRAPH", help="CostGraphDef file, - for stdin, a folder, or a model as `import` reads it."
-        ),
-    ],
-    schedule: Annotated[
-        str | None,
-        typer.Argument(metavar="SCHEDULE", help=f"Show what is alive at its peak. {SCHEDULE_HELP}"),
-    ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="Holders of memory to list at the peak.")] = 20,
-    list_: Annotated[
-        bool,
-        typer.Option("--list", help=_LIST_HELP),
-    ] = False,
+    graph: str = typer.Argument(
+        ..., metavar="GRAPH", help="CostGraphDef file, - for stdin, a folder, or a model as `import` reads it."
+    ),
+    schedule: str | None = typer.Argument(
+        None, metavar="SCHEDULE", help=f"Show what is alive at its peak. {SCHEDULE_HELP}"
+    ),
+    top: int = typer.Option(20, min=1, help="Holders of memory to list at the peak."),
+    list_: bool = typer.Option(False, "--list", help=_LIST_HELP),
     force: ForceFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,

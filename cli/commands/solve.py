@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -36,40 +36,23 @@ class OutputFormat(str, enum.Enum):
 def solve(
     graph: GraphArgument,
     method: MethodOption = DEFAULT_METHOD,
-    decoder: Annotated[
-        str | None,
-        typer.Option("--decoder", help=FLAGS["decoder"], rich_help_panel=_LEARNED, autocompletion=_choices("decoder")),
-    ] = None,
-    decode: Annotated[
-        str | None,
-        typer.Option("--decode", help=FLAGS["decode"], rich_help_panel=_LEARNED, autocompletion=_choices("decode")),
-    ] = None,
-    width: Annotated[
-        int | None,
-        typer.Option("--width", help=FLAGS["width"], rich_help_panel=_LEARNED),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option("--weights", help=FLAGS["weights"], rich_help_panel=_LEARNED),
-    ] = None,
-    initial: Annotated[
-        str | None,
-        typer.Option("--initial", help="Schedule to start from; the result is never worse. (any method that searches)"),
-    ] = None,
-    force: ForceFlag = False,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", help="Write the schedule as JSON to this file."),
-    ] = None,
-    plot: Annotated[
-        str | None,
-        typer.Option(
-            "--plot", help="Draw the schedule beside the input order: .png, .svg or .pdf, .html page, .json trace."
-        ),
-    ] = None,
-    format: Annotated[OutputFormat, typer.Option("--format", help="What to print on standard output.")] = (
-        OutputFormat.table
+    decoder: str | None = typer.Option(
+        None, help=FLAGS["decoder"], rich_help_panel=_LEARNED, autocompletion=_choices("decoder")
     ),
+    decode: str | None = typer.Option(
+        None, help=FLAGS["decode"], rich_help_panel=_LEARNED, autocompletion=_choices("decode")
+    ),
+    width: int | None = typer.Option(None, help=FLAGS["width"], rich_help_panel=_LEARNED),
+    weights: str | None = typer.Option(None, help=FLAGS["weights"], rich_help_panel=_LEARNED),
+    initial: str | None = typer.Option(
+        None, help="Schedule to start from; the result is never worse. (any method that searches)"
+    ),
+    force: ForceFlag = False,
+    output: str | None = typer.Option(None, "--output", "-o", help="Write the schedule as JSON to this file."),
+    plot: str | None = typer.Option(
+        None, help="Draw the schedule beside the input order: .png, .svg or .pdf, .html page, .json trace."
+    ),
+    format: OutputFormat = typer.Option(OutputFormat.table, help="What to print on standard output."),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,

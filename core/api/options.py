@@ -49,9 +49,7 @@ class FitOptions(Budget):
     time_limit: float | None = SEARCH_TIME
     devices: int = option(1, "The most devices to try", low=1, high=MOST_DEVICES, short="d")
     batch: str | None = option(
-        None,
-        "Find the largest that fits: a symbolic dimension, or a keyword argument of the function",
-        metavar="NAME",
+        None, "Find the largest that fits: a symbolic dimension, or a keyword argument of the function", metavar="NAME"
     )
     confirm: bool = option(False, "Run what fits on one device in a new process, and measure its peak")
 

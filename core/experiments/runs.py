@@ -62,8 +62,7 @@ def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
         peak_memory=peak,
         runtime_us=result.simulation.runtime,
         excess=problem.fitness(
-            result.simulation.peak_per_device.tolist(),
-            problem.time_of(len(result.schedule), result.simulation.runtime),
+            result.simulation.peak_per_device.tolist(), problem.time_of(len(result.schedule), result.simulation.runtime)
         )[0],
         lower_bound=int(result.lower_bound) if problem.task == "memory" else result.lower_bound,
         evaluations=int(evaluations) if evaluations.is_integer() else evaluations,

@@ -108,11 +108,7 @@ class ProblemOptions(Options):
         shown="none",
     )
     bandwidth: float | None = option(
-        None,
-        "Bytes per second between devices, e.g. 10GB/s",
-        read=parse_bandwidth,
-        panel=_DEVICES,
-        shown="infinite",
+        None, "Bytes per second between devices, e.g. 10GB/s", read=parse_bandwidth, panel=_DEVICES, shown="infinite"
     )
     latency: float = option(
         0.0, "Time that each transfer adds, e.g. 5us", read=parse_microseconds, panel=_DEVICES, json="latency_us"

@@ -109,11 +109,7 @@ def _costs(problem: Problem, tensors: NDArray[np.intp]) -> tuple[FloatArray, Flo
         sources, targets = graph.edges
         runtime = mean_times(problem)
         times = np.column_stack(
-            (
-                _sums(graph, targets, runtime[sources]),
-                _sums(graph, sources, runtime[targets]),
-                runtime,
-            )
+            (_sums(graph, targets, runtime[sources]), _sums(graph, sources, runtime[targets]), runtime)
         )
         longest = runtime.max()
         columns += [times / (longest if longest > 0 else 1.0), _is_op(graph, problem.fixed_op)]

@@ -233,10 +233,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             weight.grad = part.clone() if weight.grad is None else weight.grad + part
 
     def validate(
-        self,
-        network: RegalNetwork,
-        must_stop: Callable[[], bool] = lambda: False,
-        on_graph: OnGraph = ignored,
+        self, network: RegalNetwork, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
     ) -> dict[str, float] | None:
         """Return how much better than plain BRKGA the policy's actions are, in percent; None if stopped.
 

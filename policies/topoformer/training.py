@@ -143,10 +143,7 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         return orders, [float(f.peaks[0] < d.peaks.min()) for f, d in zip(found, drawn, strict=True)]
 
     def validate(
-        self,
-        network: Network,
-        must_stop: Callable[[], bool] = lambda: False,
-        on_graph: OnGraph = ignored,
+        self, network: Network, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
     ) -> dict[str, float] | None:
         """Return the mean gap of greedy, sample-16 and beam-16 to the reference orders, in percent; None if stopped.
 

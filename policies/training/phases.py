@@ -101,10 +101,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
 
     @abstractmethod
     def validate(
-        self,
-        network: Any,
-        must_stop: Callable[[], bool] = lambda: False,
-        on_graph: OnGraph = ignored,
+        self, network: Any, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
     ) -> dict[str, float] | None:
         """Return how good the network is, or None if told to stop; tells `on_graph` of each graph."""
 
@@ -257,11 +254,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         return float(steps + place.validation_seconds * (1 + sum(epochs) - place.validations) / place.validations)
 
     def _end_epoch(
-        self,
-        board: Any,
-        on_epoch: Callable[[dict[str, float]], None],
-        must_stop: Callable[[], bool],
-        on_graph: OnGraph,
+        self, board: Any, on_epoch: Callable[[dict[str, float]], None], must_stop: Callable[[], bool], on_graph: OnGraph
     ) -> bool:
         """Validate, keep the weights if they are the best so far, go on to the next epoch; False if told to stop."""
         validation = self.validate(self.network, must_stop, on_graph)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from ...default_output import HELP
@@ -15,13 +13,13 @@ _FILE_HELP = f"A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard
 
 def architecture(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="nasnet-a-mobile, nasnet-a-large, resnet50 or unet.")],
-    target: Annotated[str | None, typer.Argument(metavar="OUTPUT", help=_FILE_HELP)] = None,
+    name: str = typer.Argument(..., metavar="NAME", help="nasnet-a-mobile, nasnet-a-large, resnet50 or unet."),
+    target: str | None = typer.Argument(None, metavar="OUTPUT", help=_FILE_HELP),
     output: OutputOption = None,
-    batch: Annotated[int, typer.Option(min=1, help="Images at once.")] = 1,
-    size: Annotated[int | None, typer.Option(help="Pixels per side. (default: as published)")] = None,
-    training: Annotated[bool, typer.Option("--training", help="Forward, backward and update.")] = False,
-    weights: Annotated[bool, typer.Option(help="Parameters stay in memory, or are elsewhere.")] = True,
+    batch: int = typer.Option(1, min=1, help="Images at once."),
+    size: int | None = typer.Option(None, help="Pixels per side. (default: as published)"),
+    training: bool = typer.Option(False, "--training", help="Forward, backward and update."),
+    weights: bool = typer.Option(True, help="Parameters stay in memory, or are elsewhere."),
     format_: FormatOption = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,

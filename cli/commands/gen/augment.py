@@ -25,7 +25,7 @@ def augment(
     ctx: typer.Context,
     graphs: GraphsArgument,
     output: _OutputOption = None,
-    copies: Annotated[int, typer.Option("--copies", min=0, help="Noisy copies of each graph.")] = 99,
+    copies: int = typer.Option(99, min=0, help="Noisy copies of each graph."),
     seed: SeedOption = 0,
     split: SplitOption = None,
     dedup: DedupOption = "topology",

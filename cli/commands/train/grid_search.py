@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -38,26 +38,20 @@ _SILENT = {"held_out", "jobs", "backend", "address", "output", "resume", "json",
 def grid_search(
     ctx: typer.Context,
     graphs: GraphsArgument,
-    held_out: Annotated[
-        list[str] | None,
-        typer.Option("--held-out", help="Other graphs, or a folder, to confirm the winner on; repeatable."),
-    ] = None,
-    first: Annotated[
-        int | None, typer.Option("--first", min=1, help="Graphs of the first round. (default: all, no rounds)")
-    ] = None,
-    keep: Annotated[
-        float, typer.Option("--keep", min=0.01, max=0.99, help="Share of the settings that goes on to the next round.")
-    ] = 0.25,
+    held_out: list[str] | None = typer.Option(
+        None, help="Other graphs, or a folder, to confirm the winner on; repeatable."
+    ),
+    first: int | None = typer.Option(None, min=1, help="Graphs of the first round. (default: all, no rounds)"),
+    keep: float = typer.Option(0.25, min=0.01, max=0.99, help="Share of the settings that goes on to the next round."),
     jobs: ClusterJobsOption = None,
     backend: BackendOption = Backend.loky,
     address: AddressOption = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write the winner to this .yaml; other tasks in it stay.")
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option("--resume", help="Keep finished runs in this .jsonl file, and skip those it has already."),
-    ] = None,
+    output: str | None = typer.Option(
+        None, "--output", "-o", help="Write the winner to this .yaml; other tasks in it stay."
+    ),
+    resume: str | None = typer.Option(
+        None, help="Keep finished runs in this .jsonl file, and skip those it has already."
+    ),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,
@@ -118,14 +112,7 @@ with_options(grid_search, {"held_out": options_of(GridOptions)})
 class _Runner:
     """Does experiments, but for the runs that the resume file has; leaves if interrupted."""
 
-    def __init__(
-        self,
-        talk: Talk,
-        file: ResumeFile | None,
-        jobs: int,
-        interrupt: Event | None,
-        bar: Bar,
-    ) -> None:
+    def __init__(self, talk: Talk, file: ResumeFile | None, jobs: int, interrupt: Event | None, bar: Bar) -> None:
         self.talk, self.file, self.jobs, self.interrupt, self.bar = talk, file, jobs, interrupt, bar
         self.best = ""
 

@@ -26,9 +26,7 @@ from ...datasets.filters import KeepImproving
 from ...datasets.recipe import Recipe
 from ...datasets.synthetic import SyntheticParameters, synthetic_graph
 from ..training.evolution import centred_ranks, directions, estimated_gradient
-from ..training.given_batches import given_batches
-from ..training.phases import PhasedTrainer, seeded
-from ..training.progress import OnGraph, ignored
+from ..training.phases import OnGraph, PhasedTrainer, evaluating, given_batches, ignored, seeded
 from ..training.run_folder import Place, RunKind
 from .actions import Kind, Taken
 from .batch import multigraph_batch
@@ -57,6 +55,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     """
 
     kind: ClassVar[RunKind[TrainingParameters, Place]] = KIND
+    validated = tuple(f"{actions}_improvement_percent" for actions in VALIDATED)
     parameters: TrainingParameters
     network: RegalNetwork
     place: Place
@@ -76,8 +75,6 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             self.baseline = BaselineNetwork(self.network.parameters_)
         trained = [*self.network.parameters(), *self.baseline.parameters()]
         self._set_up(trained, network=self.network, baseline=self.baseline)
-        if self._last and not {f"{name}_improvement_percent" for name in VALIDATED} <= self._last.keys():
-            raise UsageError(f"{folder}: is a run of an older version, which validated less; name another folder")
 
     def _load(self, file: Path) -> RegalNetwork:
         """Return the network to start from, if it is for what is trained; with ratios, where these are asked for."""
@@ -250,8 +247,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             cases.begin(visit, p.validation_evaluations)
         begun: list[tuple[Case, list[Callable[[], float]]]] = []
         entropies = []
-        network.eval()
-        try:
+        with evaluating(network):
             for visit in visits:
                 case = cases.get(visit, p.validation_evaluations)
                 with torch.inference_mode():
@@ -274,8 +270,6 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
                 on_graph("done", len(ratios), len(visits))
                 if must_stop():
                     return None
-        finally:
-            network.train()
         improvements = dict(zip(VALIDATED, 1 - np.array(ratios).T, strict=True))
         return {
             **{f"{name}_improvement_percent": 100 * float(found.mean()) for name, found in improvements.items()},
@@ -283,8 +277,9 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             **dict(zip(kinds, np.mean(entropies, axis=0).tolist(), strict=True)),
         }
 
-    def _score(self, validation: dict[str, float]) -> float:
-        return score_of(validation, self.kept)
+    def score(self, validation: dict[str, float]) -> float:
+        """Return the loss to plain BRKGA of the actions that decide which weights are kept."""
+        return -validation[f"{self.kept.replace('-', '_')}_improvement_percent"]
 
 
 def bandit_loss(log_probability: Tensor, rewards: FloatArray, expected: Tensor | None) -> Tensor:
@@ -301,8 +296,3 @@ def _moved(network: RegalNetwork, phase: Phase) -> list[nn.Parameter]:
     return [
         weight for module in (modules if phase.perturbed == "heads" else [network]) for weight in module.parameters()
     ]
-
-
-def score_of(validation: dict[str, float], kept: Taken) -> float:
-    """Return what decides which weights are the best: the least loss to plain BRKGA."""
-    return -validation[f"{kept.replace('-', '_')}_improvement_percent"]

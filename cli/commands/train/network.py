@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,26 +13,15 @@ from ....core.search.registry import METHODS
 from ...backends import AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ...made_options import made_option, with_options
 from ...options import TASKS, JsonFlag, QuietFlag
-from .options import (
-    ConfigOption,
-    DeviceOption,
-    NetworkSeedOption,
-    RecipeOption,
-    ResumeFlag,
-    RunFolderOption,
-    SettingOption,
-    StartOption,
-    ValidationOption,
-)
 
 if TYPE_CHECKING:
-    from threading import Event
-
     from ....policies.training.phases import PhasedTrainer
     from ....policies.training.trainable import Trainable, Work
     from ...console import Talk
 
 _OptionalPrecision = Literal["float32", "bfloat16"] | None
+_OptionalDevice = Literal["cpu", "cuda"] | None
+_FOLDER_HELP = "Folder of the run: weights, checkpoint, curves. (default: a new one in runs/; with --resume the last)"
 _TASK_HELP = "What to minimise: memory (peak) or runtime (makespan). (default: the settings', or memory)"
 _DEVICES_HELP = "Devices, 2 to 8. (default: the settings', or 2)"
 _OPTIONS: dict[str, tuple[Any, Any]] = {
@@ -54,15 +42,21 @@ def network_command(method: str) -> Callable[..., None]:
     own = [made_option(name, _OPTIONS[name][0], None, _OPTIONS[name][1]) for name in trainable.options]
 
     def run(
-        output: RunFolderOption = None,
-        validation: ValidationOption = None,
-        config: ConfigOption = None,
-        recipe: RecipeOption = None,
-        setting: SettingOption = None,
-        start: StartOption = None,
-        seed: NetworkSeedOption = None,
-        device: DeviceOption = None,
-        resume: ResumeFlag = False,
+        output: str | None = typer.Option(None, "--output", "-o", help=_FOLDER_HELP),
+        validation: list[str] | None = typer.Option(
+            None, help="Other graphs, or a folder, to validate on; repeatable."
+        ),
+        config: str | None = typer.Option(None, help="YAML file of settings. (default: those of the shipped weights)"),
+        recipe: str | None = typer.Option(
+            None, help="Runs one after the other: a file, or shipped weights by name. (default: one run)"
+        ),
+        setting: list[str] | None = typer.Option(
+            None, "--set", metavar="NAME=VALUE", help="A setting, as phases.0.epochs=2; repeatable."
+        ),
+        start: str | None = typer.Option(None, help="Weights to start from: a file, or shipped ones by name."),
+        seed: int | None = typer.Option(None, min=0, help="Seed of every random choice. (default: the file's, or 0)"),
+        device: _OptionalDevice = typer.Option(None, help="Where the network is trained. (default: cpu)"),
+        resume: bool = typer.Option(False, "--resume", help="Go on with the run in the folder."),
         jobs: ClusterJobsOption = None,
         backend: BackendOption = Backend.loky,
         address: AddressOption = None,
@@ -75,8 +69,16 @@ def network_command(method: str) -> Callable[..., None]:
         from ....policies.training.trainable import Work
         from ...console import Talk
         from ...reports.training import report
-        from .chain import chained_works, check_alone
-        from .runs import chosen_settings, folder_of, how_to_go_on, resume_command, split, workers_words
+        from .runs import (
+            chained_works,
+            check_alone,
+            chosen_settings,
+            folder_of,
+            how_to_go_on,
+            resume_command,
+            split,
+            workers_words,
+        )
 
         talk = Talk(quiet)
         named = {"start": start, "seed": seed, "device": device}
@@ -107,12 +109,14 @@ def network_command(method: str) -> Callable[..., None]:
 
 
 def _trained(trainable: Trainable, work: Work, talk: Talk, again: str) -> PhasedTrainer[Any, Any]:
-    """Run a trainer to the end with its progress on the screen, or leave when interrupted."""
-    from ...progress import compiling, interruptible
-    from .runs import leave
+    """Run a trainer to the end, with a live line on a terminal and a line per epoch, or leave when interrupted."""
+    from ....policies.training.trainable import Screen
+    from ...progress import compiling, interruptible, progress_bar
+    from .runs import epoch_line, leave, step_line, validation_line
 
     with interruptible(talk, "a checkpoint") as interrupt:
-        trainer = trainable.trainer(work, _Screen(talk), interrupt.is_set)
+        screen = Screen(partial(compiling, talk), partial(progress_bar, talk))
+        trainer = trainable.trainer(work, screen, interrupt.is_set)
         if trainer is None:
             leave(work.folder, again)
         if trainer.is_finished:
@@ -120,42 +124,14 @@ def _trained(trainable: Trainable, work: Work, talk: Talk, again: str) -> Phased
             return trainer
         with compiling(talk):
             trainer.compile()
-        if not _run(trainable, trainer, talk, interrupt):
+        phases = len(trainer.parameters.phases)
+        with progress_bar(talk, "starting", 1.0) as bar:
+            is_done = trainer.run(
+                lambda progress: bar(done=progress.share_done, what=step_line(progress, phases, trainable)),
+                interrupt.is_set,
+                lambda line: talk.say(epoch_line(line, phases, trainable, trainer.seconds_left)),
+                lambda what, done, total: bar(0, what=validation_line(trainer, what, done, total)),
+            )
+        if not is_done:
             leave(work.folder, again)
     return trainer
-
-
-class _Screen:
-    """Shows on a terminal what comes before the training proper."""
-
-    def __init__(self, talk: Talk) -> None:
-        self.talk = talk
-
-    def compiling(self) -> AbstractContextManager[None]:
-        """Say, if it takes long, that kernels are compiled."""
-        from ...progress import compiling
-
-        return compiling(self.talk)
-
-    @contextmanager
-    def counting(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Show how far something is; gives what to call with the number done."""
-        from ...progress import progress_bar
-
-        with progress_bar(self.talk, what, total) as bar:
-            yield lambda done: bar(done=done)
-
-
-def _run(trainable: Trainable, trainer: PhasedTrainer[Any, Any], talk: Talk, interrupt: Event) -> bool:
-    """Train with a live line on a terminal, and a line per epoch; return whether the end was reached."""
-    from ...progress import progress_bar
-    from .runs import epoch_line, step_line, validation_line
-
-    phases = len(trainer.parameters.phases)
-    with progress_bar(talk, "starting", 1.0) as bar:
-        return trainer.run(
-            lambda progress: bar(done=progress.share_done, what=step_line(progress, phases, trainable)),
-            interrupt.is_set,
-            lambda line: talk.say(epoch_line(line, phases, trainable, trainer.seconds_left)),
-            lambda what, done, total: bar(0, what=validation_line(trainer, what, done, total)),
-        )

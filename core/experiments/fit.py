@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..base.tables import Printed, titled
 from ..base.units import Written, bytes_alike, format_bytes
 from ..report.result import Result
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
 AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION = "as it is", "in another order", "with recomputation"
 
 
 @dataclass(frozen=True)
-class Way:
+class FitOption:
     """A way to run a model, and what it needs on the fullest device.
 
     Parameters
@@ -71,7 +74,7 @@ class LargestBatch:
     Parameters
     ----------
     name
-        As in `Way`.
+        As in `FitOption`.
     batch
         The largest that fits, 0 if none does: the next one was tried, too.
     peak
@@ -95,7 +98,7 @@ class LargestBatch:
 
 
 @dataclass(frozen=True, repr=False)
-class Fit:
+class Fit(Printed):
     """Whether a model fits into the memory of a device, and how; printed, it is what `schedopt fit` prints.
 
     Parameters
@@ -105,7 +108,7 @@ class Fit:
     memory
         Bytes that each device has.
     ways
-        In which ways it was tried, in the order of `name` in `Way`; recomputation and several devices only where it
+        In which ways it was tried, in the order of `name` in `FitOption`; recomputation and several devices only where it
         does not fit otherwise. Empty if the largest batch was asked for.
     batch
         The name of the size that was varied; None if none was.
@@ -117,7 +120,7 @@ class Fit:
 
     name: str
     memory: int
-    ways: tuple[Way, ...]
+    ways: tuple[FitOption, ...]
     batch: str | None = None
     batches: tuple[LargestBatch, ...] = ()
     persistent: int = 0
@@ -167,13 +170,9 @@ class Fit:
         """Return the table of `schedopt fit`, for Rich to print."""
         return _batch_table(self) if self.batch is not None else _way_table(self)
 
-    def summary(self) -> str:
-        """Return what `schedopt fit` prints, as text."""
-        from rich.text import Text
-
-        from ..base.tables import text_of
-
-        return text_of(Text(self.title()), self.table(), Text(self.sentence()))
+    def report(self) -> Iterator[RenderableType]:
+        """Return what `schedopt fit` prints, for Rich to print."""
+        return titled(self.title(), self.table(), self.sentence())
 
     def document(self) -> dict[str, Any]:
         """Return everything as plain Python values, bytes as whole numbers."""
@@ -199,16 +198,6 @@ class Fit:
     def json(self) -> str:
         """Return everything as JSON."""
         return json.dumps(self.document())
-
-    def __repr__(self) -> str:
-        return self.summary()
-
-    def _repr_html_(self) -> str:
-        from rich.text import Text
-
-        from ..base.tables import html_of
-
-        return html_of(Text(self.title(), style="bold"), self.table(), Text(self.sentence()))
 
 
 def _way_table(fit: Fit) -> Table:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..base.tables import Printed, titled
 from ..base.units import Written, bytes_alike, times_alike
 from ..graph.graph import CostGraph
 from ..problem.problem import Problem
@@ -19,6 +20,7 @@ from .memory_by_role import UNNAMED, memory_shares
 from .peak_holders import Holder, Peak, alive_at_peak
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
 DEFAULT_TOP = 20
@@ -27,7 +29,7 @@ _BytesRow: TypeAlias = "tuple[str, int | None, int | None]"
 """A name, and bytes before and after."""
 
 
-class _Difference(ABC):
+class _Difference(Printed):
     """What both kinds of difference can do."""
 
     @abstractmethod
@@ -46,23 +48,9 @@ class _Difference(ABC):
         """Return everything as JSON."""
         return json.dumps(self.document())
 
-    def summary(self) -> str:
-        """Return what `schedopt diff` prints, as text."""
-        from rich.text import Text
-
-        from ..base.tables import text_of
-
-        return text_of(Text(self.title()), self.table())
-
-    def __repr__(self) -> str:
-        return self.summary()
-
-    def _repr_html_(self) -> str:
-        from rich.text import Text
-
-        from ..base.tables import html_of
-
-        return html_of(Text(self.title(), style="bold"), self.table())
+    def report(self) -> Iterator[RenderableType]:
+        """Return what `schedopt diff` prints, for Rich to print."""
+        return titled(self.title(), self.table())
 
 
 @dataclass(frozen=True, repr=False)

@@ -6,9 +6,12 @@ tell one graph from another by them. These say how far apart two graphs are, and
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from ...core.base.arrays import BoolArray, FloatArray, IndexArray
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.base.arrays import BoolArray, FloatArray
 from ...core.bounds.bounds import memory_bound, op_needs
 from ...core.graph.graph import CostGraph
 from ...core.kernels.paths import path_ends
@@ -65,7 +68,7 @@ def _memory_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], li
     is_large = written >= LARGE * largest
     alive = _alive(graph, np.ones(graph.num_ops, np.bool_)) + graph.workspace + int(graph.persistent.sum())
     large = _alive(graph, is_large)
-    place = _places(graph.input_order)
+    place = places_in(graph.input_order)
     sources, targets = graph.edges
     last = place.copy()
     np.maximum.at(last, sources, place[targets])
@@ -141,7 +144,7 @@ def _runtime_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], l
         slack / path,
         slack / (slack + sent + got + TINY),
         np.log1p(np.maximum(beside, 0)) / 4,
-        _places(order),
+        places_in(order),
     ]
     of_graph = [
         path / total,
@@ -158,7 +161,7 @@ def _sending(problem: Problem) -> FloatArray:
     return np.asarray(problem.graph.tensor_size * per_byte + latency, np.float64)
 
 
-def _places(order: IndexArray) -> FloatArray:
+def places_in(order: NDArray[Any]) -> FloatArray:
     """Return the place of each op in an order, from 0 to 1."""
     places = np.empty(len(order))
     places[order] = np.linspace(0, 1, len(order))

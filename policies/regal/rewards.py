@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,22 +117,6 @@ def make_case(
     return known
 
 
-class Graphs(Protocol):
-    """The graphs of a run, by number."""
-
-    def __len__(self) -> int:
-        """How many there are."""
-        ...
-
-    def name(self, number: int) -> str:
-        """Return what no other graph is called."""
-        ...
-
-    def maker(self, number: int) -> Callable[[], CostGraph]:
-        """Return what gives the graph, in a worker too."""
-        ...
-
-
 class GivenGraphs:
     """Graphs that are there already."""
 
@@ -144,11 +128,11 @@ class GivenGraphs:
         return len(self._graphs)
 
     def name(self, number: int) -> str:
-        """See `Graphs`."""
+        """Return what no other graph is called."""
         return self._name(number)
 
     def maker(self, number: int) -> Callable[[], CostGraph]:
-        """See `Graphs`."""
+        """Return what gives the graph of a number, in a worker too."""
         return partial(_itself, self._graphs[number])
 
 
@@ -166,14 +150,17 @@ class DrawnGraphs:
         return self._count
 
     def name(self, number: int) -> str:
-        """See `Graphs`."""
+        """Return what no other graph is called."""
         return f"{self._hash}-{self._first + number}"
 
     def maker(self, number: int) -> Callable[[], CostGraph]:
-        """See `Graphs`."""
+        """Return what gives the graph of a number, in a worker too."""
         index = self._first + number
         name = f"{self._recipe.file_name(index)}-{self._hash[:16]}"
         return partial(_drawn, self._recipe, index, self._folder / f"{name}{self._recipe.suffix}")
+
+
+Graphs = GivenGraphs | DrawnGraphs
 
 
 def _itself(graph: CostGraph) -> CostGraph:

@@ -23,6 +23,7 @@ from ...core.solvers.placements.brkga import Parameters, evolve
 from ...core.solvers.placements.lazy_keys import bottom_levels
 from .actions import ActionParameters, Head, beta_parameters, crossover_bias, dequantise
 from .features import SearchedGraph
+from .ratios import places_in
 
 ROUNDS = (4, 16, 64)
 WINDOW = 161
@@ -68,7 +69,7 @@ def cut_and_time(rounds: int, searched: SearchedGraph, parameters: ActionParamet
     level = bottom_levels(graph)
     middle = (level.max() - level + earliest_finish(graph) - graph.runtime) / 2
     order = np.argsort(middle, kind="stable")
-    place = _places(order)
+    place = places_in(order)
     sent = np.interp(middle + graph.runtime, middle[order], place[order])
     targets = _Targets(_cut(searched, rounds, graph.runtime), 1 - place, 1 - sent)
     return _actions(searched, parameters, targets, _Concentrations(4.0, 16.0, 16.0))
@@ -145,16 +146,9 @@ def _low_order(graph: CostGraph) -> IndexArray:
     return solve(Problem(graph), ORDER_SEARCH, evaluations=ORDER_EVALUATIONS).schedule.op_order()
 
 
-def _places(order: IndexArray | NDArray[np.intp]) -> FloatArray:
-    """Return the place of each op in an order, from 0 to 1."""
-    place = np.empty(len(order))
-    place[order] = np.linspace(0, 1, len(order))
-    return place
-
-
 def _priorities(graph: CostGraph, order: IndexArray) -> tuple[FloatArray, FloatArray]:
     """Return mean priorities that fall along an order, of ops and of their transfers."""
-    place = _places(order)
+    place = places_in(order)
     sources, consumers = graph.edges
     readers = np.bincount(sources, minlength=graph.num_ops)
     read = np.bincount(sources, place[consumers], graph.num_ops) / np.maximum(readers, 1)

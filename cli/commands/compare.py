@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ...core.experiments.options import CompareOptions
+from ...core.search.options import CompareOptions
 from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, method_names
 from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ..made_options import options_of, with_options
@@ -63,13 +63,13 @@ def compare(
 
     Percentages are taken per graph, of the mean over seeds, then averaged over graphs.
     """
-    from contextlib import closing, nullcontext
+    from contextlib import nullcontext
     from pathlib import Path
 
     from ...core.api.compare import experiment_of
     from ...core.base.parallel import is_here
     from ...core.experiments.comparison import SUFFIXES
-    from ...core.experiments.resume import ResumeFile
+    from ...core.experiments.runs import ResumeFile, opened
     from ...core.files.atomic import write_atomically
     from ...core.report.plots.draw import check_target
     from ..console import Talk, show, write
@@ -81,9 +81,9 @@ def compare(
         if target is not None:
             check_target(target, endings)
     experiment = experiment_of(graphs, methods, CompareOptions(**given), reference, talk.note)
-    with nullcontext() if resume is None else closing(ResumeFile(resume)) as file:
+    with opened(ResumeFile, resume) as file:
+        experiment.resume_from(file)
         if file is not None:
-            experiment.resume_from(file)
             talk.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {resume}")
         kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
         with workers_of(backend, address, jobs, lambda: kept) as workers:

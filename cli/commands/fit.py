@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from ...core.api.options import FitOptions
+from ...core.search.options import FitOptions
 from ..made_options import options_of, with_options
 from ..options import JsonFlag, QuietFlag
 from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options

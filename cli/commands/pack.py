@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from ...core.api.options import PackOptions
+from ...core.search.options import PackOptions
 from ..made_options import options_of, with_options
 from ..options import JsonFlag, QuietFlag
 

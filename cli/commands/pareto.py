@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ...core.experiments.options import ParetoOptions
+from ...core.search.options import ParetoOptions
 from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, workers_of
 from ..made_options import options_of, with_options
 from ..options import GraphArgument, JsonFlag, QuietFlag
@@ -41,12 +41,11 @@ def pareto(
 
     On one device time is what recomputation adds; on several it is the makespan.
     """
-    from contextlib import closing, nullcontext
-
     from ...core.api.graphs import graph_of
     from ...core.experiments.pareto.front import SUFFIXES
-    from ...core.experiments.pareto.resume import SweepFile
+    from ...core.experiments.pareto.searches import SweepFile
     from ...core.experiments.pareto.sweep import Sweep
+    from ...core.experiments.runs import opened
     from ...core.files.atomic import check_writable, make_folder
     from ...core.report.plots.draw import check_target
     from ..console import Talk, complain, show, write
@@ -62,9 +61,8 @@ def pareto(
         check_writable(make_folder(schedules) / "1.json")
     if sweep.problem.counts_runs:
         talk.note(f"{sweep.graph.name}: no op has a runtime, so that every run counts alike")
-    with nullcontext() if resume is None else closing(SweepFile(resume)) as file:
-        if file is not None:
-            sweep.resume_from(file)
+    with opened(SweepFile, resume) as file:
+        sweep.resume_from(file)
         kept = f"finished searches are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; see --resume"
         with workers_of(backend, address, options.jobs, lambda: kept):
             with compiling(talk):

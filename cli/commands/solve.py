@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ...core.api.options import SolveOptions
+from ...core.search.options import SolveOptions
 from ...core.search.registry import DEFAULT_METHOD, FLAG_CHOICES, FLAGS
 from ..made_options import options_of, with_options
 from ..options import ForceFlag, GraphArgument, JsonFlag, MethodOption, QuietFlag, remark_bare_bytes

@@ -19,12 +19,12 @@ from ..model.simulator import input_peak
 from ..problem.problem import Problem
 from ..programs.importers import kind_by_name
 from ..report.result import Result
+from ..search.options import FitOptions
 from ..search.registry import INPUT_METHOD
 from ..solve.solve import solve
 from .batch_sizes import Found, Need, largest_batch
 from .graphs import Note
 from .import_ import import_model
-from .options import FitOptions
 
 if TYPE_CHECKING:
     from torch import nn

@@ -17,7 +17,7 @@ from ..base.tables import Printed
 from ..base.units import bytes_alike, whole_number
 from ..files.buffers_csv import COLUMNS, NEEDED, Buffers, buffers_text, read_buffers
 from ..model.arena_verifier import Piece, check_arena, most_alive
-from .options import PackOptions
+from ..search.options import PackOptions
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -71,6 +71,12 @@ def option(
     return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "read": read, **more})
 
 
+def changed(kind: type[Any], name: str, **more: str) -> Any:
+    """Declare an option of another dataclass with another `help` or default in words."""
+    field = option_named(kind, name)
+    return dataclasses.field(default=field.default, metadata={**field.metadata, **more})
+
+
 def fixed(value: Any) -> Any:
     """Declare that an option of the base class is none here, but has this value."""
     return dataclasses.field(default=value, init=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...version import VERSION
 from ..base.tables import Printed, csv_of, text_of
 from ..report.summaries import Cell, MethodSummary, by_graph, summarise
-from .options import CompareOptions
+from ..search.options import CompareOptions
 from .report import graph_table, remarks, summary_table, title_of
 
 if TYPE_CHECKING:

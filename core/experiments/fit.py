@@ -108,8 +108,8 @@ class Fit(Printed):
     memory
         Bytes that each device has.
     ways
-        In which ways it was tried, in the order of `name` in `FitOption`; recomputation and several devices only where it
-        does not fit otherwise. Empty if the largest batch was asked for.
+        In which ways it was tried, in the order of `name` in `FitOption`; recomputation and several devices only where
+        it does not fit otherwise. Empty if the largest batch was asked for.
     batch
         The name of the size that was varied; None if none was.
     batches

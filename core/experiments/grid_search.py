@@ -12,9 +12,9 @@ from ..base.errors import UsageError
 from ..files.graph_hash import graph_hash
 from ..graph.graph import CostGraph
 from ..report.summaries import Cell, MethodSummary, summarise
+from ..search.options import CompareOptions
 from .comparison import Comparison
 from .experiment import Experiment
-from .options import CompareOptions
 
 Execute = Callable[[Experiment], Comparison]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ....core.experiments.options import GridOptions
+from ....core.search.options import GridOptions
 from ...backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
 from ...command_line import command_line
 from ...made_options import options_of, with_options
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ....core.experiments.comparison import Comparison
     from ....core.experiments.experiment import Experiment
     from ....core.experiments.grid_search import Grid, Round
-    from ....core.experiments.resume import ResumeFile
+    from ....core.experiments.runs import ResumeFile
     from ....core.report.summaries import MethodSummary
     from ...console import Talk
     from ...progress import Bar
@@ -57,12 +57,12 @@ def grid_search(
     **given: Any,
 ) -> None:
     """Search the grid of the method that the subcommand names, and write the winner."""
-    from contextlib import closing, nullcontext
+    from contextlib import nullcontext
 
     from ....core.api.graphs import graphs_of
     from ....core.base.parallel import is_here
     from ....core.experiments.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
-    from ....core.experiments.resume import ResumeFile
+    from ....core.experiments.runs import ResumeFile, opened
     from ....core.files.yaml_files import write_yaml
     from ...console import Talk, write
     from ...progress import interruptible, progress_bar
@@ -78,7 +78,7 @@ def grid_search(
     rounds = plan(len(grid.settings), len(training), first or len(training), keep)
     kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
     with (
-        nullcontext() if resume is None else closing(ResumeFile(resume)) as file,
+        opened(ResumeFile, resume) as file,
         workers_of(backend, address, jobs, lambda: kept) as workers,
         interruptible(talk, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
         progress_bar(talk, "", runs_of(rounds) + 2 * len(others)) as bar,
@@ -123,8 +123,8 @@ class _Runner:
 
         file = self.file
         what = f"{len(experiment.methods)} settings on {len(experiment.graphs)} graphs{self.best}"
+        experiment.resume_from(file)
         if file is not None:
-            experiment.resume_from(file)
             self.talk.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {file.path}")
         self.bar(len(experiment.cells), what=what)
         with compiling(self.talk):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ...bounds.bounds import is_met
 from ...problem.problem import RUNTIME_TOLERANCE, Problem
+from ...problem.residents import model_of
 from ...report.result import Result
 
 
@@ -53,6 +54,27 @@ class FrontPoint:
     def is_optimal(self) -> bool:
         """Whether no schedule of at most its peak takes less."""
         return is_met(self.time, self.time_bound)
+
+
+@dataclass(frozen=True, repr=False)
+class Front:
+    """What a front is made of, and how it is called."""
+
+    problem: Problem
+    points: tuple[FrontPoint, ...]
+    bounds: tuple[LimitBound, ...]
+    least_peak: int
+
+    @property
+    def least_time(self) -> float:
+        """What no schedule takes less than, whatever its memory: microseconds, or runs."""
+        return self.bounds[0].time if self.bounds else 0.0
+
+    def title(self) -> str:
+        """Return the line above the table: what graph it is, and what is traded."""
+        graph, devices = self.problem.graph, self.problem.devices
+        what = "recomputation on 1 device" if devices == 1 else f"makespan on {devices} devices"
+        return f"{graph.name}: {model_of(graph).num_ops:,} ops, peak memory against time, {what}"
 
 
 def front_points(

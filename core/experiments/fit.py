@@ -20,30 +20,15 @@ AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION = "as it is", "in another order",
 
 @dataclass(frozen=True)
 class FitOption:
-    """A way to run a model, and what it needs on the fullest device.
+    """A way to run a model, and what it needs on the fullest device."""
 
-    Parameters
-    ----------
-    name
-        `as it is` (program order), `in another order`, `with recomputation`, or `on 2 devices`.
-    memory
-        Bytes that each device has.
-    peak
-        Bytes that the best schedule found needs, verified; None if none was looked for, since the bound tells.
-    lower_bound
-        Bytes that no schedule of this way is below.
-    measured
-        Bytes that a run took; None if there was none.
-    result
-        The schedule, for all but program order.
-    """
-
-    name: str
-    memory: int
+    name: str  # `as it is` (program order), `in another order`, `with recomputation`, or `on 2 devices`
+    memory: int  # bytes that each device has
+    # bytes that the best schedule found needs, verified; None if none was looked for, since the bound tells
     peak: int | None
-    lower_bound: int
-    measured: int | None = None
-    result: Result | None = None
+    lower_bound: int  # bytes that no schedule of this way is below
+    measured: int | None = None  # bytes that a run took; None if there was none
+    result: Result | None = None  # the schedule, for all but program order
 
     @property
     def verdict(self) -> str:
@@ -69,60 +54,31 @@ class FitOption:
 
 @dataclass(frozen=True)
 class LargestBatch:
-    """The largest batch with which a model fits in one way.
+    """The largest batch with which a model fits in one way."""
 
-    Parameters
-    ----------
-    name
-        As in `FitOption`.
-    batch
-        The largest that fits, 0 if none does: the next one was tried, too.
-    peak
-        Bytes that it needs; None if there is none.
-    next_peak, next_is_proven
-        Bytes that one more needs, and whether it is proven not to fit: then these are what no schedule is below, else
-        those of the best one found. None and True if there is no such model.
-    limit
-        Why there is no larger model, if that is so.
-    measured
-        Bytes that a run took with the largest; None if there was none.
-    """
-
-    name: str
-    batch: int
-    peak: int | None
+    name: str  # as in `FitOption`
+    batch: int  # the largest that fits, 0 if none does: the next one was tried, too
+    peak: int | None  # bytes that it needs; None if there is none
+    # bytes that one more needs, and whether it is proven not to fit: then these are what no schedule is below, else
+    # those of the best one found. None and True if there is no such model.
     next_peak: int | None
     next_is_proven: bool
-    limit: str = ""
-    measured: int | None = None
+    limit: str = ""  # why there is no larger model, if that is so
+    measured: int | None = None  # bytes that a run took with the largest; None if there was none
 
 
 @dataclass(frozen=True, repr=False)
 class Fit(Printed):
-    """Whether a model fits into the memory of a device, and how; printed, it is what `schedopt fit` prints.
+    """Whether a model fits into the memory of a device, and how; printed, it is what `schedopt fit` prints."""
 
-    Parameters
-    ----------
-    name
-        What the model is called.
-    memory
-        Bytes that each device has.
-    ways
-        In which ways it was tried, in the order of `name` in `FitOption`; recomputation and several devices only where
-        it does not fit otherwise. Empty if the largest batch was asked for.
-    batch
-        The name of the size that was varied; None if none was.
-    batches
-        The largest batch of each way, if that was asked for.
-    persistent
-        Bytes of weights, inputs and all else that stays throughout; 0 if the largest batch was asked for.
-    """
-
-    name: str
-    memory: int
+    name: str  # what the model is called
+    memory: int  # bytes that each device has
+    # in which ways it was tried, in the order of `name` in `FitOption`; recomputation and several devices only where it
+    # does not fit otherwise. Empty if the largest batch was asked for.
     ways: tuple[FitOption, ...]
-    batch: str | None = None
-    batches: tuple[LargestBatch, ...] = ()
+    batch: str | None = None  # the name of the size that was varied; None if none was
+    batches: tuple[LargestBatch, ...] = ()  # the largest batch of each way, if that was asked for
+    # bytes of weights, inputs and all else that stays throughout; 0 if the largest batch was asked for
     persistent: int = 0
 
     @property

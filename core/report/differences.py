@@ -55,21 +55,11 @@ class _Difference(Printed):
 
 @dataclass(frozen=True, repr=False)
 class ScheduleDifference(_Difference):
-    """Which tensors make the difference between the peaks of two schedules of a graph.
+    """Which tensors make the difference between the peaks of two schedules of a graph."""
 
-    Parameters
-    ----------
-    graph
-        The graph's name.
-    names
-        What the schedules are called.
-    peaks
-        What is alive at the peak of each.
-    """
-
-    graph: str
-    names: tuple[str, str]
-    peaks: tuple[Peak, Peak]
+    graph: str  # the graph's name
+    names: tuple[str, str]  # what the schedules are called
+    peaks: tuple[Peak, Peak]  # what is alive at the peak of each
 
     @property
     def held_by_one(self) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
@@ -166,31 +156,19 @@ class GraphDifference(_Difference):
 
     Ops are the same if they have the same name; where both graphs know the modules of their ops, if they are of one
     kind and the same in number in a module, so that a layer put in between does not rename all that follow.
-
-    Parameters
-    ----------
-    names
-        What the graphs are called.
-    totals
-        Per graph the counts and sums: `ops`, `tensors`, `tensor_bytes`, `persistent_bytes`, `input_peak` (bytes of
-        program order on one device), `runtime_us`.
-    roles
-        Per graph the bytes at program order's peak by role; their sum is the peak.
-    phases
-        Per graph the peak within each phase, bytes.
-    added, removed
-        Ops that the second graph alone has, and those that the first alone has.
-    changes
-        Tensors and residents whose bytes differ, the largest change first.
     """
 
-    names: tuple[str, str]
+    names: tuple[str, str]  # what the graphs are called
+    # per graph the counts and sums: `ops`, `tensors`, `tensor_bytes`, `persistent_bytes`, `input_peak` (bytes of
+    # program order on one device), `runtime_us`
     totals: tuple[dict[str, float], dict[str, float]]
+    # per graph the bytes at program order's peak by role; their sum is the peak
     roles: tuple[dict[str, int], dict[str, int]]
-    phases: tuple[dict[str, int], dict[str, int]]
+    phases: tuple[dict[str, int], dict[str, int]]  # per graph the peak within each phase, bytes
+    # ops that the second graph alone has, and those that the first alone has
     added: tuple[str, ...]
     removed: tuple[str, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[Change, ...]  # tensors and residents whose bytes differ, the largest change first
 
     def title(self) -> str:
         """Return the line above the table."""

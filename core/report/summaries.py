@@ -74,25 +74,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over graphs and how sure it is.
+    """A mean over graphs and how sure it is."""
 
-    Parameters
-    ----------
-    mean
-        None without any graph.
-    standard_error, half_width
-        The standard error of the mean, and half of its 95% confidence interval (Student t); None below two graphs.
-    graphs
-        Number of graphs that the mean is over.
-    left_out
-        Graphs without a percentage because its base is 0 and the value is not.
-    """
-
-    mean: float | None
+    mean: float | None  # None without any graph
+    # the standard error of the mean, and half of its 95% confidence interval (Student t); None below two graphs
     standard_error: float | None
     half_width: float | None
-    graphs: int
-    left_out: int = 0
+    graphs: int  # number of graphs that the mean is over
+    left_out: int = 0  # graphs without a percentage because its base is 0 and the value is not
 
 
 def estimate(values: Iterable[float | None]) -> Estimate:
@@ -210,56 +199,37 @@ class MethodSummary:
     """What a comparison says about one method.
 
     Percentages are taken per graph, of the mean over its feasible seeds, then averaged over graphs.
-
-    Parameters
-    ----------
-    method
-        As given, with its parameters.
-    graphs, runs
-        How many it was run on, and how often.
-    optimal, feasible, infeasible, limit_not_met, failed
-        Runs by status; they add up to `runs`.
-    timed_out
-        Runs, of any status, that the time limit ended.
-    optimal_graphs
-        Graphs on which every run reached the largest lower bound that any method proved.
-    improvement
-        Below the reference method, percent of the reference.
-    least_improvement, most_improvement
-        The same of one graph, the worst and the best (REGAL 5.4); None without any.
-    gap_from_best, gap_from_bound
-        Above the best known value, and above the largest lower bound, percent.
-    wins, ties, losses
-        Graphs on which it is better than the reference method, as good, or worse; a run that does not keep
-        the limit is worse than one that does, and of two the one of smaller excess is better. Graphs with a failed run
-        are in none.
-    seconds, cpu_seconds
-        Wall and processor time per run.
-    seed_deviation
-        Standard deviation over seeds of a seed's improvement averaged over graphs, percentage points (REGAL
-        A.10); over the graphs that every seed solved. None with one seed.
     """
 
-    method: str
+    method: str  # as given, with its parameters
+    # how many it was run on, and how often
     graphs: int
     runs: int
+    # runs by status; they add up to `runs`
     optimal: int
     feasible: int
     infeasible: int
     limit_not_met: int
     failed: int
-    timed_out: int
-    optimal_graphs: int
-    improvement: Estimate
+    timed_out: int  # runs, of any status, that the time limit ended
+    optimal_graphs: int  # graphs on which every run reached the largest lower bound that any method proved
+    improvement: Estimate  # below the reference method, percent of the reference
+    # the same of one graph, the worst and the best (REGAL 5.4); None without any
     least_improvement: float | None
     most_improvement: float | None
+    # above the best known value, and above the largest lower bound, percent
     gap_from_best: Estimate
     gap_from_bound: Estimate
+    # graphs on which it is better than the reference method, as good, or worse; a run that does not keep the limit is
+    # worse than one that does, and of two the one of smaller excess is better. Graphs with a failed run are in none.
     wins: int
     ties: int
     losses: int
+    # wall and processor time per run
     seconds: Estimate
     cpu_seconds: Estimate
+    # standard deviation over seeds of a seed's improvement averaged over graphs, percentage points (REGAL A.10); over
+    # the graphs that every seed solved. None with one seed.
     seed_deviation: float | None
 
 

@@ -20,20 +20,13 @@ class MethodSpec:
     """A method with its parameters and, for comparisons, a budget of its own.
 
     Written `name` or `name:parameter=value:...`; `evaluations` and `time_limit` are known to every method.
-
-    Parameters
-    ----------
-    text
-        As it was written.
-    name, parameters
-        The method in the registry, and its parameters, checked.
-    evaluations, time_limit
-        Complete schedules priced, and seconds; None for what all methods have.
     """
 
-    text: str
+    text: str  # as it was written
+    # the method in the registry, and its parameters, checked
     name: str
     parameters: Parameters
+    # complete schedules priced, and seconds; None for what all methods have
     evaluations: int | None = None
     time_limit: float | None = None
 

@@ -21,24 +21,12 @@ class LimitBound(NamedTuple):
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """A verified schedule that no other one found beats in both peak and time.
+    """A verified schedule that no other one found beats in both peak and time."""
 
-    Parameters
-    ----------
-    result
-        The schedule, and how it was found.
-    time
-        What it takes: microseconds, or runs where every run counts alike.
-    time_bound
-        No schedule of at most its peak takes less.
-    peak_bound
-        No schedule of at most its time needs fewer bytes on the fullest device.
-    """
-
-    result: Result
-    time: float
-    time_bound: float
-    peak_bound: int
+    result: Result  # the schedule, and how it was found
+    time: float  # what it takes: microseconds, or runs where every run counts alike
+    time_bound: float  # no schedule of at most its peak takes less
+    peak_bound: int  # no schedule of at most its time needs fewer bytes on the fullest device
 
     @property
     def peak_memory(self) -> int:

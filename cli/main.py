@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from ..core.base.errors import SchedoptError, UnwrittenError
+from ..core.base.names import did_you_mean
 from ..core.base.options import spelled_for_shells
 from ..version import VERSION
 from .commands.apply import apply
@@ -33,7 +35,6 @@ from .commands.train.group import train
 from .commands.warm_up import warm_up
 from .console import complain
 from .lazy_group import FlowingGroup
-from .usage_errors import reworded
 
 
 class ErrorBoundary(FlowingGroup):
@@ -83,6 +84,27 @@ def _copy_of(error: SchedoptError) -> str:
     except (OSError, ValueError):
         return ""
     return str(copy)
+
+
+def reworded(error: Any) -> str:
+    """Return the message of a bad parameter, as a sentence that names the value and what may stand there."""
+    message = str(error.message).removeprefix("Value error, ")
+    if choices := re.findall(r"'([^']*)'", message) if " is not one of " in message else []:
+        value, *known = choices
+        return f"must be {'one of ' * (len(known) > 1)}{', '.join(known)}, not '{value}'{did_you_mean(value, known)}"
+    problems: list[Any] = getattr(error.__cause__, "errors", list)()  # pydantic's, behind newer versions of Typer
+    if not problems:
+        return message
+    wanted = {
+        "int_parsing": "a whole number",
+        "int_from_float": "a whole number",
+        "float_parsing": "a number",
+        "greater_than_equal": "at least {ge}",
+        "less_than_equal": "at most {le}",
+    }.get(problems[0]["type"])
+    return (
+        f"must be {wanted}, not '{{input}}'".format(**problems[0], **problems[0].get("ctx", {})) if wanted else message
+    )
 
 
 app = typer.Typer(

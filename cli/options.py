@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import sys
+from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias, get_args
 
 import typer
@@ -14,6 +19,7 @@ if TYPE_CHECKING:
     from .console import Talk
 
 _FEW_BYTES = 1024
+DEFAULT_OUTPUT = "(default: standard output; on a terminal, a new file)"
 TASKS = list(get_args(Task))
 """As shells complete them."""
 
@@ -55,3 +61,29 @@ else:
     MachineOption = option_of(ProblemOptions, "machine")
     OpTimesOption = option_of(ProblemOptions, "op_times")
     SeedOption = option_of(Budget, "seed")
+
+
+def output_of(given: str | None, name: str, suffix: str) -> str:
+    """Return the output that is given, `-` for standard output, or on a terminal the name of a new file."""
+    if given is not None:
+        return given
+    if not sys.stdout.isatty():
+        return "-"
+    stem = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "graph"
+    files = (f"{stem}{f'-{number}' if number > 1 else ''}{suffix}" for number in count(1))
+    return next(file for file in files if not Path(file).exists())
+
+
+def command_line(ctx: typer.Context, silent: set[str]) -> str:
+    """Return the command with all that decides its result: no paths, no `silent` options, no defaults but the seed."""
+    assert ctx.parent is not None
+    words = ["schedopt", str(ctx.parent.info_name), str(ctx.info_name)] + ["GRAPHS"] * ("graphs" in ctx.params)
+    for parameter in ctx.command.params:
+        name = str(parameter.name)
+        value = ctx.params.get(name)
+        if parameter.param_type_name != "option" or name in silent:
+            continue
+        if name == "seed" or (value is not None and value != parameter.default):
+            words.append(parameter.opts[0])
+            words.extend([] if isinstance(value, bool) else [shlex.quote(str(value))])
+    return " ".join(words)

@@ -13,8 +13,7 @@ from ..core.problem.problem import Task
 from .augment import encoded_copies
 from .duplicates import Dedup, dedup_key, topology_hash
 from .filters import has_room
-from .folder import DatasetFolder
-from .names import names_of_copies
+from .folder import DatasetFolder, names_of_copies
 from .recipe import Recipe, generate
 from .split import PARTS, Ratio, split_by_size
 

@@ -14,7 +14,7 @@ from ..core.base.parallel import chunks, map_in_order
 from ..core.files.costgraph import SUFFIXES, format_graph
 from ..core.graph.graph import CostGraph
 from .duplicates import Dedup, dedup_key, topology_hash
-from .names import numbered
+from .folder import numbered
 
 TRIES = 100
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ..default_output import HELP, output_of
-from ..options import JsonFlag, QuietFlag
+from ..options import DEFAULT_OUTPUT, JsonFlag, QuietFlag, output_of
 
 
 def convert(
@@ -14,7 +13,7 @@ def convert(
         None,
         metavar="TARGET",
         help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
-        f"- writes text to standard output. {HELP}",
+        f"- writes text to standard output. {DEFAULT_OUTPUT}",
     ),
     json: JsonFlag = False,
     quiet: QuietFlag = False,

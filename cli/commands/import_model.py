@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from ..default_output import HELP, output_of
-from ..options import JsonFlag, QuietFlag
+from ..options import DEFAULT_OUTPUT, JsonFlag, QuietFlag, output_of
 from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def import_model(
         "--output",
         "-o",
         help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
-        f"- writes text to standard output. {HELP}",
+        f"- writes text to standard output. {DEFAULT_OUTPUT}",
     ),
     training: TrainingOption = None,
     shape: ShapeOption = None,

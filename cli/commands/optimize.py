@@ -119,7 +119,7 @@ def _optimize_range(talk: Talk, job: Job, solve: Callable[[Problem], Result], js
     from ...core.programs.range_pipeline import optimize_range
     from ..console import write
     from ..progress import Stages
-    from ..reports.size_range import print_range, range_document
+    from ..reports.optimize import print_range, range_document
 
     with Stages(talk, job.model, SEARCHING) as stages:
         optimized = optimize_range(job, solve, stages.observer())

@@ -158,8 +158,7 @@ def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: b
     from ...core.report.memory_by_role import memory_shares
     from ...core.report.peak_holders import alive_at_peak
     from ..console import show, tell, write
-    from ..reports.memory_shares import module_table, phase_table, role_table
-    from ..reports.peak import peak_table
+    from ..reports.peak import module_table, peak_table, phase_table, role_table
 
     loaded = read_schedule(schedule_path, read_any(graph_path, talk.note), force=force)
     verify(loaded.problem, loaded.schedule, enforce_limit=False)

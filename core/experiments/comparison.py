@@ -147,7 +147,7 @@ class Comparison(Printed):
         In a notebook the figure shows itself, without `%matplotlib inline`.
         """
         from ..report.plots.comparison_charts import draw_comparison
-        from ..report.plots.notebook import show_in_notebook
+        from ..report.plots.figures import show_in_notebook
 
         figure = draw_comparison(self.cells, self.methods, self.reference, self.title)
         show_in_notebook(figure)

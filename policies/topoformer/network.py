@@ -29,7 +29,7 @@ from .priorities import (
     normalised_priorities,
     order_log_probability,
 )
-from .two_way import decode_two_way
+from .tightening import decode_two_way
 
 Encoder = Literal[
     "topoformer", "topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from ...default_output import HELP
-from ...options import JsonFlag, QuietFlag
+from ...options import DEFAULT_OUTPUT, JsonFlag, QuietFlag
 from .options import FormatOption, OutputOption
 
-_FILE_HELP = f"A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard output. {HELP}"
+_FILE_HELP = f"A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard output. {DEFAULT_OUTPUT}"
 
 
 def architecture(

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ...command_line import command_line
-from ...default_output import output_of
+from ...options import command_line, output_of
 
 if TYPE_CHECKING:
     from ....core.problem.problem import Task

@@ -9,9 +9,8 @@ import typer
 
 from ....core.search.options import GridOptions
 from ...backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
-from ...command_line import command_line
 from ...made_options import options_of, with_options
-from ...options import GraphsArgument, JsonFlag, QuietFlag
+from ...options import GraphsArgument, JsonFlag, QuietFlag, command_line
 
 if TYPE_CHECKING:
     from threading import Event

@@ -10,8 +10,17 @@ from matplotlib.axes import Axes
 
 from ...base.errors import UsageError
 from ...model.simulator import input_peak
-from ...report.plots.figures import GREY, PEAK, byte_unit, new_figure, number_ticks, plain, render, time_unit
-from ...report.plots.notebook import show_in_notebook
+from ...report.plots.figures import (
+    GREY,
+    PEAK,
+    byte_unit,
+    new_figure,
+    number_ticks,
+    plain,
+    render,
+    show_in_notebook,
+    time_unit,
+)
 from .points import Front
 
 _ROOM = 0.08

@@ -6,9 +6,9 @@ from matplotlib.axes import Axes
 
 from ...base.errors import UsageError
 from ...model.timeline import Timeline
+from .figures import show_in_notebook
 from .gantt import draw_gantt, gantt_figure
 from .memory_chart import STACK_TITLE, draw_memory, memory_figure
-from .notebook import show_in_notebook
 
 
 def plot_schedule(timeline: Timeline, ax: Axes | None = None) -> Axes:

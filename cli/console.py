@@ -24,7 +24,7 @@ _COMMANDS = {
 }
 
 
-class Talk:
+class Output:
     """Notes, warnings and progress on standard error; silent (but for errors) with `--quiet`."""
 
     def __init__(self, quiet: bool = False) -> None:

@@ -16,7 +16,7 @@ from ..core.search.registry import EXAMPLE, method_names
 from .made_options import option_of
 
 if TYPE_CHECKING:
-    from .console import Talk
+    from .console import Output
 
 _FEW_BYTES = 1024
 DEFAULT_OUTPUT = "(default: standard output; on a terminal, a new file)"
@@ -24,12 +24,10 @@ TASKS = list(get_args(Task))
 """As shells complete them."""
 
 
-def remark_bare_bytes(talk: Talk, memory_limit: str | None) -> None:
+def remark_bare_bytes(out: Output, memory_limit: str | None) -> None:
     """Say that a limit without a unit is of bytes, where that is hardly meant."""
     if memory_limit is not None and memory_limit.isdecimal() and int(memory_limit) < _FEW_BYTES:
-        talk.note(
-            f"--memory-limit {memory_limit} is {memory_limit} bytes; write {memory_limit}GiB or the like for more"
-        )
+        out.note(f"--memory-limit {memory_limit} is {memory_limit} bytes; write {memory_limit}GiB or the like for more")
 
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]

@@ -54,9 +54,9 @@ def apply(
     from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import apply as apply_schedule
     from ...core.programs.runtime import check_output
-    from ..console import Talk, write
+    from ..console import Output, write
 
-    talk = Talk(quiet)
+    out = Output(quiet)
     given = given_options(training, shape, device)
     is_map = format is Written.device_map
     if is_map:
@@ -64,16 +64,16 @@ def apply(
     else:
         check_output(model, output, overwrite=overwrite)
     check_options(model, ImportOptions(**given))
-    options = options_for([schedule], given, talk.note)
+    options = options_for([schedule], given, out.note)
     if is_map:
-        found = write_device_map(model, schedule, output, options, talk.note, force=force)
+        found = write_device_map(model, schedule, output, options, out.note, force=force)
         if json:
             write(dumps({"model": model, "schedule": schedule, "output": output, "device_map": found.devices}))
         else:
-            talk.note(f"wrote {output}: {len(found.devices)} modules on {len(set(found.devices.values()))} devices")
+            out.note(f"wrote {output}: {len(found.devices)} modules on {len(set(found.devices.values()))} devices")
         return
-    apply_schedule(model, schedule, output, options, talk.note, force=force, overwrite=overwrite)
+    apply_schedule(model, schedule, output, options, out.note, force=force, overwrite=overwrite)
     if json:
         write(dumps({"model": model, "schedule": schedule, "output": output, "equal": True}))
     else:
-        talk.note(f"wrote {output}: its results are bitwise those of {model}")
+        out.note(f"wrote {output}: its results are bitwise those of {model}")

@@ -25,16 +25,16 @@ def check(
     from ...core.files.schedule_json import read_schedule
     from ...core.programs.reading import read_any
     from ...core.search.options import machine_of
-    from ..console import Talk, tell, write
+    from ..console import Output, tell, write
 
-    talk, on = Talk(quiet), machine_of(machine, op_times)
-    checked = read_any(graph, talk.note)
+    out, on = Output(quiet), machine_of(machine, op_times)
+    checked = read_any(graph, out.note)
     loaded = read_schedule(schedule, checked, force=force, machine=on)
     if on is not None:
         with suppress(FormatError):  # what cannot be read on its own machine does not count
             own = read_schedule(schedule, checked, force=force).problem.machine
             if own is not None and (own.pins, own.together) != (on.pins, on.together):
-                talk.note(
+                out.note(
                     f"{schedule}: was made with other pins or groups than those of {machine}, which alone count here"
                 )
     try:

@@ -72,28 +72,28 @@ def compare(
     from ...core.experiments.runs import ResumeFile, opened
     from ...core.files.atomic import write_atomically
     from ...core.report.plots.draw import check_target
-    from ..console import Talk, show, write
+    from ..console import Output, show, write
     from ..progress import compiling, interruptible, progress_bar
 
-    talk = Talk(quiet)
-    remark_bare_bytes(talk, given["memory_limit"])
+    out = Output(quiet)
+    remark_bare_bytes(out, given["memory_limit"])
     for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)
-    experiment = experiment_of(graphs, methods, CompareOptions(**given), reference, talk.note)
+    experiment = experiment_of(graphs, methods, CompareOptions(**given), reference, out.note)
     with opened(ResumeFile, resume) as file:
         experiment.resume_from(file)
         if file is not None:
-            talk.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {resume}")
+            out.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {resume}")
         kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
         with workers_of(backend, address, jobs, lambda: kept) as workers:
-            with compiling(talk):
+            with compiling(out):
                 experiment.compile()
             with (
-                interruptible(talk, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
-                progress_bar(talk, "", len(experiment.runs)) as bar,
+                interruptible(out, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
+                progress_bar(out, "", len(experiment.runs)) as bar,
             ):
-                on_cell = _Progress(experiment, bar) if talk.shows_progress else lambda cell: None
+                on_cell = _Progress(experiment, bar) if out.shows_progress else lambda cell: None
                 comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
     if json:
         write(comparison.json())
@@ -102,12 +102,12 @@ def compare(
             show(part)
     if output is not None:
         comparison.save(output)
-        talk.note(f"wrote {output}")
+        out.note(f"wrote {output}")
     if plot is not None and comparison.cells:
         from ...core.report.plots.figures import render
 
         write_atomically(plot, render(comparison.plot(), Path(plot).suffix))
-        talk.note(f"wrote {plot}")
+        out.note(f"wrote {plot}")
     _leave(comparison, resume)
 
 

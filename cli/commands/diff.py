@@ -23,9 +23,9 @@ def diff(
 ) -> None:
     """Compare two schedules of a graph, or two graphs: which tensors make the difference."""
     from ...core.api.diff import diff as compared
-    from ..console import Talk, show, write
+    from ..console import Output, show, write
 
-    difference = compared(a, b, graph, force=force, note=Talk(quiet).note)
+    difference = compared(a, b, graph, force=force, note=Output(quiet).note)
     if json:
         write(difference.json())
     else:

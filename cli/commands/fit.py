@@ -34,18 +34,18 @@ def fit(
     Exit code 1 if it fits in no way.
     """
     from ...core.api.fit import fit as fit_model
-    from ..console import Talk, show, tell, write
+    from ..console import Output, show, tell, write
     from ..progress import LiveLine
 
-    talk = Talk(quiet)
+    out = Output(quiet)
     options = given_options(training, shape, device)
-    with LiveLine(talk, f"{model}: loading") as line:
+    with LiveLine(out, f"{model}: loading") as line:
         answer = fit_model(
             model,
             _memory(memory, sram),
             **options,
             **given,
-            note=talk.note,
+            note=out.note,
             progress=lambda text: line(f"{model}: {text}", text),
         )
     if json:

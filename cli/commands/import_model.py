@@ -53,23 +53,23 @@ def import_model(
     from ...core.base.errors import UsageError
     from ...core.programs.graphs.writing import check_target, write_graph_file
     from ...core.programs.importers import kind_of
-    from ..console import Talk, write
+    from ..console import Output, write
 
     output = output_of(output, Path(model.rpartition(":")[2].removesuffix(".gz")).stem, ".pb.gz")
     if json and output == "-":
         raise UsageError("--json prints to standard output, where the graph goes; name an output file by --output")
     check_target(output)
-    talk = Talk(quiet)
+    out = Output(quiet)
     rates = {"flops": flops, "memory_bandwidth": memory_bandwidth}
     given = {name: rate for name, rate in rates.items() if rate is not None} | given_options(training, shape, device)
-    imported = import_graph(model, costs=costs, default_size=default_size, graph=graph, note=talk.note, **given)
+    imported = import_graph(model, costs=costs, default_size=default_size, graph=graph, note=out.note, **given)
     summary = {"graph": imported.name, "kind": kind_of(model), **_summary(imported), "output": output}
-    talk.note(_described(imported, summary))
+    out.note(_described(imported, summary))
     write_graph_file(imported, output)
     if json:
         write(dumps(summary))
     elif output != "-":
-        talk.note(f"wrote {output}")
+        out.note(f"wrote {output}")
 
 
 def _summary(graph: CostGraph) -> dict[str, Any]:

@@ -40,17 +40,17 @@ def measure(
     from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import measure as measure_schedules
     from ...core.programs.runtime import runtime_kind
-    from ..console import Talk, complain, show, tell, write
+    from ..console import Output, complain, show, tell, write
     from ..progress import Stages
     from ..reports.measure import orders_document, table
 
-    talk = Talk(quiet)
+    out = Output(quiet)
     schedules = schedule or []
     given = given_options(training, shape, device)
     runtime_kind(model)
     check_options(model, ImportOptions(**given))
-    options = options_for(schedules, given, talk.note)
-    with Stages(talk, model) as stages:
+    options = options_for(schedules, given, out.note)
+    with Stages(out, model) as stages:
         rows = measure_schedules(model, schedules, repeats, options, stages.observer(), force=force)
     done, wanted = sum(len(row.microseconds) for row in rows), repeats * (1 + len(schedules))
     if json:

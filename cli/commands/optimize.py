@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...core.problem.problem import Problem
     from ...core.programs.pipeline import Job
     from ...core.report.result import Result
-    from ..console import Talk
+    from ..console import Output
 
 
 def optimize(
@@ -65,13 +65,13 @@ def optimize(
     from ...core.programs.range_pipeline import range_in
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import check_supported, parse_method
-    from ..console import Talk, complain, write
+    from ..console import Output, complain, write
     from ..progress import Stages, run_with_progress
     from ..reports.optimize import document, print_report
     from ..reports.solve import draw_result
 
-    talk = Talk(quiet)
-    remark_bare_bytes(talk, given["memory_limit"])
+    out = Output(quiet)
+    remark_bare_bytes(out, given["memory_limit"])
     spec = parse_method(method)
     asked = OptimizeOptions(**given)
     smallest = GraphBuilder(model)
@@ -84,25 +84,25 @@ def optimize(
         check_target(plot)
 
     def solve(problem: Problem) -> Result:
-        return run_with_progress(talk, problem, spec, **asked.budget, initial=None)
+        return run_with_progress(out, problem, spec, **asked.budget, initial=None)
 
     if range_in(job):
         if plot is not None:
             raise UsageError(f"{plot}: a plot is of one size; leave out --plot, or the range")
-        _optimize_range(talk, job, solve, json)
+        _optimize_range(out, job, solve, json)
         return
-    with Stages(talk, model, pipeline.SEARCHING) as stages:
+    with Stages(out, model, pipeline.SEARCHING) as stages:
         optimized = pipeline.optimize(job, solve, stages.observer())
     if json:
         write(dumps(document(job, optimized)))
     else:
         print_report(job, optimized)
-    talk.note(f"wrote {output}: its results are bitwise those of {model}")
+    out.note(f"wrote {output}: its results are bitwise those of {model}")
     if schedule is not None:
-        talk.note(f"wrote {schedule}")
+        out.note(f"wrote {schedule}")
     if plot is not None:
         draw_result(optimized.result, plot)
-        talk.note(f"wrote {plot}")
+        out.note(f"wrote {plot}")
     if optimized.is_interrupted:
         complain("interrupted: the best order so far was taken, and what was measured is shown")
         raise typer.Exit(130)
@@ -111,7 +111,7 @@ def optimize(
 with_options(optimize, {"training": options_of(OptimizeOptions)})
 
 
-def _optimize_range(talk: Talk, job: Job, solve: Callable[[Problem], Result], json: bool) -> None:
+def _optimize_range(out: Output, job: Job, solve: Callable[[Problem], Result], json: bool) -> None:
     """Write a model in one order for a range of sizes, and say how good it is at each."""
     from json import dumps
 
@@ -121,14 +121,14 @@ def _optimize_range(talk: Talk, job: Job, solve: Callable[[Problem], Result], js
     from ..progress import Stages
     from ..reports.optimize import print_range, range_document
 
-    with Stages(talk, job.model, SEARCHING) as stages:
+    with Stages(out, job.model, SEARCHING) as stages:
         optimized = optimize_range(job, solve, stages.observer())
     if json:
         write(dumps(range_document(job, optimized)))
     else:
         print_range(job, optimized)
-    talk.note(f"wrote {job.output}: its results are bitwise those of {job.model} at both ends of the range")
+    out.note(f"wrote {job.output}: its results are bitwise those of {job.model} at both ends of the range")
     if job.schedule is not None:
-        talk.note(f"wrote {job.schedule}: the names of the ops in order")
+        out.note(f"wrote {job.schedule}: the names of the ops in order")
     if optimized.plan.is_interrupted:
         raise typer.Exit(130)

@@ -32,9 +32,9 @@ def pack(
 
     from ...core.api.pack import pack as pack_buffers
     from ...core.files.atomic import check_writable
-    from ..console import Talk, show, write
+    from ..console import Output, show, write
 
-    talk = Talk(quiet)
+    out = Output(quiet)
     if check:
         _check(buffers, json)
         return
@@ -48,9 +48,9 @@ def pack(
     else:
         show(packed.table(), buffers)
     if not packed.packing.is_repeatable:
-        talk.note("time steered the search, so the same seed may give other offsets")
+        out.note("time steered the search, so the same seed may give other offsets")
     if output is not None:
-        talk.note(f"wrote {output}")
+        out.note(f"wrote {output}")
 
 
 with_options(pack, {"buffers": options_of(PackOptions)})

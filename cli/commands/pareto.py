@@ -48,39 +48,39 @@ def pareto(
     from ...core.experiments.runs import opened
     from ...core.files.atomic import check_writable, make_folder
     from ...core.report.plots.draw import check_target
-    from ..console import Talk, complain, show, write
+    from ..console import Output, complain, show, write
     from ..progress import compiling, interruptible, progress_bar
 
-    talk = Talk(quiet)
+    out = Output(quiet)
     for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)
     options = ParetoOptions(**given)
-    sweep = Sweep(graph_of(graph, talk.note), options)
+    sweep = Sweep(graph_of(graph, out.note), options)
     if schedules is not None:
         check_writable(make_folder(schedules) / "1.json")
     if sweep.problem.counts_runs:
-        talk.note(f"{sweep.graph.name}: no op has a runtime, so that every run counts alike")
+        out.note(f"{sweep.graph.name}: no op has a runtime, so that every run counts alike")
     with opened(SweepFile, resume) as file:
         sweep.resume_from(file)
         kept = f"finished searches are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; see --resume"
         with workers_of(backend, address, options.jobs, lambda: kept):
-            with compiling(talk):
+            with compiling(out):
                 sweep.compile()
             with (
-                interruptible(talk, "the searches done so far") as interrupt,
-                progress_bar(talk, "", sweep.planned) as bar,
+                interruptible(out, "the searches done so far") as interrupt,
+                progress_bar(out, "", sweep.planned) as bar,
             ):
                 front = sweep.execute(lambda done, what: bar(done=done, what=what), interrupt)
     if sweep.resumed:
-        talk.note(f"{sweep.resumed} of {front.planned} searches are taken from {resume}")
+        out.note(f"{sweep.resumed} of {front.planned} searches are taken from {resume}")
     if json:
         write(front.json())
     else:
         for part in front.report():
             show(part)
     for text in _written(front, output, plot, schedules):
-        talk.note(f"wrote {text}")
+        out.note(f"wrote {text}")
     if not front.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
         complain(f"interrupted: {front.searches} of {front.planned} searches are done and {kept}")

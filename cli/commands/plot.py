@@ -50,12 +50,12 @@ def plot(
     from ...core.programs.reading import read_any
     from ...core.report.plots.draw import check_target, draw
     from ...core.search.options import machine_of
-    from ..console import Talk, tell, write
+    from ..console import Output, tell, write
 
-    talk = Talk(quiet)
+    out = Output(quiet)
     target = output or f"{graph_name(graph) or INPUT}.png"
     check_target(target)
-    read = read_any(graph, talk.note)
+    read = read_any(graph, out.note)
     on = machine_of(machine, op_times)
     labels = _labels(schedules or [INPUT]).items()
     timelines = [_read_timeline(path, label, read, force, on) for path, label in labels]
@@ -67,7 +67,7 @@ def plot(
         return
     for timeline in timelines:
         tell(_line(timeline))
-    talk.note(f"wrote {target}")
+    out.note(f"wrote {target}")
 
 
 def _labels(paths: list[str]) -> dict[str, str]:

@@ -33,19 +33,19 @@ def show(
 
     from ...core.base.errors import UsageError
     from ...core.programs.reading import read_any
-    from ..console import Talk
+    from ..console import Output
 
-    talk = Talk(quiet)
+    out = Output(quiet)
     if graph != "-" and Path(graph).is_dir():
         if schedule is not None:
             raise UsageError(f"{graph} is a folder; name the one graph that {schedule} belongs to")
-        _show_folder(graph, talk, json, list_)
+        _show_folder(graph, out, json, list_)
     elif list_:
         raise UsageError(f"{graph} is no folder; --list shows the graphs of one")
     elif schedule is None:
-        _show_graph(read_any(graph, talk.note), json)
+        _show_graph(read_any(graph, out.note), json)
     else:
-        _show_peak(graph, schedule, talk, top, json, force)
+        _show_peak(graph, schedule, out, top, json, force)
 
 
 def _show_graph(graph: Any, json: bool) -> None:
@@ -87,7 +87,7 @@ def _show_graph(graph: Any, json: bool) -> None:
     show(table, graph.name)
 
 
-def _show_folder(folder: str, talk: Any, json: bool, is_list: bool) -> None:
+def _show_folder(folder: str, out: Any, json: bool, is_list: bool) -> None:
     """Print the histograms of sizes and diameters (REGAL figures 5 and 6), or a row per graph."""
     from json import dumps
     from pathlib import Path
@@ -103,9 +103,9 @@ def _show_folder(folder: str, talk: Any, json: bool, is_list: bool) -> None:
 
     rows = []
     paths = find_graphs([folder])
-    with progress_bar(talk, "measuring", len(paths)) as bar:
+    with progress_bar(out, "measuring", len(paths)) as bar:
         for path in paths:
-            graph = read_graph(path, talk.note)
+            graph = read_graph(path, out.note)
             row: dict[str, Any] = {"graph": str(path), "ops": graph.num_ops, "edges": len(graph.edges[0])}
             row["diameter"] = diameter(graph)
             rows.append(row | ({"topology": topology_hash(graph)} if json or is_list else {}))
@@ -145,7 +145,7 @@ def _histogram(values: list[Any]) -> Table:
     return table
 
 
-def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: bool, force: bool) -> None:
+def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bool, force: bool) -> None:
     import dataclasses
     from json import dumps
 
@@ -160,7 +160,7 @@ def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: b
     from ..console import show, tell, write
     from ..reports.peak import module_table, peak_table, phase_table, role_table
 
-    loaded = read_schedule(schedule_path, read_any(graph_path, talk.note), force=force)
+    loaded = read_schedule(schedule_path, read_any(graph_path, out.note), force=force)
     verify(loaded.problem, loaded.schedule, enforce_limit=False)
     if loaded.addresses is not None:
         verify_addresses(loaded.problem, loaded.schedule, loaded.addresses)

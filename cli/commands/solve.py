@@ -62,12 +62,12 @@ def solve(
     from ...core.files.atomic import check_writable, write_atomically
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import parse_method
-    from ..console import Talk, show, tell, write
+    from ..console import Output, show, tell, write
     from ..progress import run_with_progress
     from ..reports.solve import draw_result, remark
 
-    talk = Talk(quiet)
-    remark_bare_bytes(talk, given["memory_limit"])
+    out = Output(quiet)
+    remark_bare_bytes(out, given["memory_limit"])
     flags = {"decoder": decoder, "decode": decode, "width": None if width is None else str(width), "weights": weights}
     spec = parse_method(method, **flags)
     options = SolveOptions(**given).for_methods([spec.name])
@@ -75,9 +75,9 @@ def solve(
         check_writable(output)
     if plot is not None:
         check_target(plot)
-    problem = options.problem(graph_of(graph, talk.note))
+    problem = options.problem(graph_of(graph, out.note))
     start = _read_initial(initial, problem, force)
-    result = run_with_progress(talk, problem, spec, options.alignment, **options.budget, initial=start)
+    result = run_with_progress(out, problem, spec, options.alignment, **options.budget, initial=start)
     document = result.json()
     if json or format is OutputFormat.json:
         write(document)
@@ -89,12 +89,12 @@ def solve(
             tell(explanation)
     if output is not None:  # before anything more is said, which could fail
         write_atomically(output, document)
-    remark(talk, result)
+    remark(out, result)
     if output is not None:
-        talk.note(f"wrote {output}")
+        out.note(f"wrote {output}")
     if plot is not None:
         draw_result(result, plot)
-        talk.note(f"wrote {plot}")
+        out.note(f"wrote {plot}")
     if result.status == "interrupted":
         raise typer.Exit(130)
     if not result.is_feasible:

@@ -12,7 +12,16 @@ from ..base.errors import ProgramError, UsageError
 from ..base.options import spelled
 from ..base.units import format_bytes, parse_bytes
 from ..bounds.bounds import memory_bound, recomputation_bound
-from ..experiments.fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, FitOption, LargestBatch
+from ..experiments.fit import (
+    AS_IT_IS,
+    IN_ANOTHER_ORDER,
+    WITH_RECOMPUTATION,
+    Fit,
+    FitOption,
+    LargestBatch,
+    Need,
+    largest_batch,
+)
 from ..files.costgraph import SUFFIXES, read_graph
 from ..graph.graph import CostGraph
 from ..model.simulator import input_peak
@@ -22,7 +31,6 @@ from ..report.result import Result
 from ..search.options import FitOptions
 from ..search.registry import INPUT_METHOD
 from ..solve.solve import solve
-from .batch_sizes import Found, Need, largest_batch
 from .graphs import Note
 from .import_ import import_model
 
@@ -201,9 +209,8 @@ class _Question:
         rows: list[LargestBatch] = []
         start = 2
         for name, need in ways:
-            found = largest_batch(need, self.memory, start)
-            rows.append(_row(name, found, self.memory))
-            start = max(start, found.batch)
+            rows.append(largest_batch(name, need, self.memory, start))
+            start = max(start, rows[-1].batch)
         if self.asked.confirm:
             rows[:2] = self._confirmed_batches(batch, rows[0], rows[1])
         graph = next(iter(self.graphs.values()))
@@ -321,19 +328,6 @@ class _Question:
         if self.arenas is not None:
             return [self.arenas.arena(graph), self.arenas.arena(graph, order)]
         return [row.measured_peak for row in rows]
-
-
-def _row(name: str, found: Found, memory: int) -> LargestBatch:
-    following = found.following
-    is_proven = following is None or following.bound > memory
-    return LargestBatch(
-        name=name,
-        batch=found.batch,
-        peak=found.here.peak if found.here else None,
-        next_peak=(following.bound if is_proven else following.peak) if following else None,
-        next_is_proven=is_proven,
-        limit=found.limit,
-    )
 
 
 _TAIL = (

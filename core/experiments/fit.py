@@ -1,12 +1,13 @@
-"""Whether a model fits into a memory, and the largest batch that does: the answers, and how they read."""
+"""Whether a model fits into a memory, and the largest batch that does: the search for it, the answers, their words."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..base.errors import ProgramError, UsageError
 from ..base.tables import Printed, titled
 from ..base.units import Written, bytes_alike, format_bytes
 from ..report.result import Result
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION = "as it is", "in another order", "with recomputation"
+SMALLEST, LARGEST = 1, 65_536
+_STEP = 8
 
 
 @dataclass(frozen=True)
@@ -194,3 +197,64 @@ def _batch_table(fit: Fit) -> Table:
 
 def _optional(value: int | None, written: Written) -> str:
     return "" if value is None else written(value)
+
+
+class Need(NamedTuple):
+    """What a batch needs."""
+
+    peak: int  # bytes by the best schedule found
+    bound: int  # bytes that no schedule is below
+
+
+def largest_batch(name: str, need: Callable[[int], Need], memory: int, start: int = 2) -> LargestBatch:
+    """Find the largest batch whose peak is within a memory, taking for granted that a larger one needs no less.
+
+    The peak is nearly linear in the batch, so from two batches a line says where to look; the batch returned was
+    tried, and so was the next one. A batch of which there is no model (a size that the program excludes) ends the
+    search like one that does not fit.
+    """
+    needs = {start: need(start)}
+    low, high = (start, LARGEST + 1) if needs[start].peak <= memory else (SMALLEST - 1, start)
+    limit = ""
+    while low + 1 < high:
+        batch = _guess(needs, low, high, memory)
+        try:
+            needs[batch] = need(batch)
+        except (ProgramError, UsageError) as error:
+            if batch < min(needs):  # no smaller model: the smallest does not fit
+                low = batch
+            else:
+                high, limit = batch, str(error)
+            continue
+        if needs[batch].peak <= memory:
+            low = batch
+        else:
+            high, limit = batch, ""
+    if low == LARGEST:
+        peak = format_bytes(needs[low].peak)
+        raise UsageError(f"with {LARGEST:,} the model needs {peak} and fits: its peak hardly grows with the batch")
+    here, more = needs.get(low), needs.get(high)
+    is_proven = more is None or more.bound > memory
+    next_peak = None if more is None else more.bound if is_proven else more.peak
+    return LargestBatch(name, low if here else 0, here.peak if here else None, next_peak, is_proven, limit)
+
+
+def _guess(needs: dict[int, Need], low: int, high: int, memory: int) -> int:
+    """Return the next batch to try, between one that fits and one that does not."""
+    if low < SMALLEST:
+        return (low + high) // 2
+    most = min(high - 1, low * _STEP)
+    if low + 1 == most or high - low <= 2:
+        return low + 1
+    if high <= LARGEST and len(needs) % 3 == 0:  # where the peak is no line, halves end sooner than lines do
+        return (low + high) // 2
+    known = sorted(needs)
+    place = known.index(low)
+    pair = known[place : place + 2] if place + 1 < len(known) else known[max(0, place - 1) : place + 1]
+    if len(pair) < 2:
+        return low + 1
+    slope = (needs[pair[1]].peak - needs[pair[0]].peak) / (pair[1] - pair[0])
+    if slope <= 0:
+        return most
+    at = low + int((memory - needs[low].peak) / slope)
+    return max(low + 1, min(most, at))

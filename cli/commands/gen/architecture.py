@@ -29,7 +29,7 @@ def architecture(
     """
     from ....core.files.costgraph import SUFFIXES, encoding_of, format_graph
     from ....datasets.architectures.catalogue import architecture_graph
-    from ...console import Talk
+    from ...console import Output
     from .output import resolve_output, say_written
 
     to = resolve_output(ctx, 1, name)
@@ -37,4 +37,4 @@ def architecture(
     graph = architecture_graph(name, batch, size, training, weights)
     to.write(format_graph(graph, *SUFFIXES[to.suffix]))
     facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
-    say_written(ctx, Talk(quiet), to.path, facts)
+    say_written(ctx, Output(quiet), to.path, facts)

@@ -52,21 +52,21 @@ def augment(
     from ....datasets.duplicates import parse_dedup
     from ....datasets.fill import augmented_names, distinct_originals, improvable_originals, write_augmented
     from ....datasets.folder import DatasetFolder
-    from ...console import Talk
+    from ...console import Output
     from ...progress import progress_bar
     from .output import finish_folder, incomplete, resolve_output, room_asked, say_written
 
     paths = find_graphs(graphs)
     to = resolve_output(ctx, len(paths) * copies, f"{graph_name(paths[0])}-copy")
     room, kind = room_asked(ctx), parse_dedup(dedup)
-    talk = Talk(quiet)
-    originals, dropped = distinct_originals((read_graph(path, talk.note) for path in paths), kind)
+    out = Output(quiet)
+    originals, dropped = distinct_originals((read_graph(path, out.note) for path in paths), kind)
     if dropped:
-        talk.note(f"left out {len(dropped)} of {len(paths)} graphs as duplicates: {', '.join(dropped)}")
+        out.note(f"left out {len(dropped)} of {len(paths)} graphs as duplicates: {', '.join(dropped)}")
     if room:
         originals, dropped = improvable_originals(originals, *room)
         if dropped:
-            talk.note(f"left out {len(dropped)} graphs without room for improvement: {', '.join(dropped)}")
+            out.note(f"left out {len(dropped)} graphs without room for improvement: {', '.join(dropped)}")
         if not originals:
             raise UsageError("no graph has room for improvement; leave out --improvable or give other graphs")
     if to.kind != "folder":
@@ -75,13 +75,13 @@ def augment(
         graph, topology = originals[0].graph, originals[0].topology
         to.write(encode_copy(graph, topology, 1, seed, to.suffix))
         facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
-        say_written(ctx, talk, to.path, facts | {"topology": topology, "seed": seed})
+        say_written(ctx, out, to.path, facts | {"topology": topology, "seed": seed})
         return
     names = chain.from_iterable(augmented_names(originals, copies))
     folder = DatasetFolder(to.path, to.suffix, list(names), overwrite)
     with (
         workers_of(backend, address, jobs, lambda: incomplete(to.path)) as workers,
-        progress_bar(talk, "writing noisy copies", len(originals) * (copies + 1)) as advance,
+        progress_bar(out, "writing noisy copies", len(originals) * (copies + 1)) as advance,
     ):
         counts = write_augmented(folder, originals, copies, seed, to.split, workers, advance)
-    finish_folder(ctx, talk, folder, {"copies": copies}, counts)
+    finish_folder(ctx, out, folder, {"copies": copies}, counts)

@@ -95,7 +95,7 @@ def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     from ....datasets.filters import KeepWithRoom
     from ....datasets.folder import DatasetFolder
     from ....datasets.recipe import Recipe, generate
-    from ...console import Talk
+    from ...console import Output
     from ...progress import progress_bar
     from .output import finish_folder, incomplete, resolve_output, room_asked, say_written
 
@@ -104,18 +104,18 @@ def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     room = room_asked(ctx)
     keep = (KeepWithRoom(*room), *keep) if room else keep
     recipe = Recipe(family, given["seed"], keep, parse_dedup(given["dedup"]), output.suffix)
-    talk = Talk(given["quiet"])
+    out = Output(given["quiet"])
     if output.kind != "folder":
         drawn = next(generate(recipe, 1))
         output.write(drawn.data)
         graph = {"graph": drawn.name, "ops": drawn.ops, "tensors": drawn.tensors, "topology": drawn.topology}
-        say_written(ctx, talk, output.path, graph | {"seed": given["seed"]})
+        say_written(ctx, out, output.path, graph | {"seed": given["seed"]})
         return
     names = generated_names(recipe, given["count"])
     folder = DatasetFolder(output.path, output.suffix, names, given["overwrite"])
     with (
         workers_of(given["backend"], given["address"], given["jobs"], lambda: incomplete(output.path)) as workers,
-        progress_bar(talk, f"generating {ctx.info_name} graphs", given["count"]) as advance,
+        progress_bar(out, f"generating {ctx.info_name} graphs", given["count"]) as advance,
     ):
         counts = write_generated(folder, recipe, given["count"], output.split, workers, advance)
-    finish_folder(ctx, talk, folder, asdict(family), counts)  # type: ignore[call-overload]
+    finish_folder(ctx, out, folder, asdict(family), counts)  # type: ignore[call-overload]

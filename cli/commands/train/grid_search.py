@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ....core.experiments.grid_search import Grid, Round
     from ....core.experiments.runs import ResumeFile
     from ....core.report.summaries import MethodSummary
-    from ...console import Talk
+    from ...console import Output
     from ...progress import Bar
 
 HELP = (
@@ -63,30 +63,30 @@ def grid_search(
     from ....core.experiments.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
     from ....core.experiments.runs import ResumeFile, opened
     from ....core.files.yaml_files import write_yaml
-    from ...console import Talk, write
+    from ...console import Output, write
     from ...progress import interruptible, progress_bar
 
-    talk = Talk(quiet)
+    out = Output(quiet)
     grid = GRIDS[str(ctx.info_name)]()
     document = _read_output(output, grid.method)
     settings = GridOptions(**given)
     task = settings.task
-    training = graphs_of(graphs, talk.note)
-    others = graphs_of(held_out, talk.note) if held_out else []
+    training = graphs_of(graphs, out.note)
+    others = graphs_of(held_out, out.note) if held_out else []
     check_apart(training, others)
     rounds = plan(len(grid.settings), len(training), first or len(training), keep)
     kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
     with (
         opened(ResumeFile, resume) as file,
         workers_of(backend, address, jobs, lambda: kept) as workers,
-        interruptible(talk, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
-        progress_bar(talk, "", runs_of(rounds) + 2 * len(others)) as bar,
+        interruptible(out, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
+        progress_bar(out, "", runs_of(rounds) + 2 * len(others)) as bar,
     ):
-        runner = _Runner(talk, file, workers, interrupt, bar)
+        runner = _Runner(out, file, workers, interrupt, bar)
         for ranking in race(grid, training, settings, rounds, runner):
             winner = ranking[0]
             runner.best = f", best so far {_improvement(winner)}"
-            talk.note(f"best of {len(ranking)} on {winner.graphs} graphs: {winner.method}, {_improvement(winner)}")
+            out.note(f"best of {len(ranking)} on {winner.graphs} graphs: {winner.method}, {_improvement(winner)}")
         confirmed = confirm(grid, winner.method, others, settings, runner) if others else None
     document[task] = {
         "settings": grid.specs[winner.method],
@@ -102,7 +102,7 @@ def grid_search(
         _show(grid, ranking, confirmed)
     if output is not None:
         write_yaml(output, document)
-        talk.note(f"wrote {output}")
+        out.note(f"wrote {output}")
 
 
 with_options(grid_search, {"held_out": options_of(GridOptions)})
@@ -111,8 +111,8 @@ with_options(grid_search, {"held_out": options_of(GridOptions)})
 class _Runner:
     """Does experiments, but for the runs that the resume file has; leaves if interrupted."""
 
-    def __init__(self, talk: Talk, file: ResumeFile | None, jobs: int, interrupt: Event | None, bar: Bar) -> None:
-        self.talk, self.file, self.jobs, self.interrupt, self.bar = talk, file, jobs, interrupt, bar
+    def __init__(self, out: Output, file: ResumeFile | None, jobs: int, interrupt: Event | None, bar: Bar) -> None:
+        self.out, self.file, self.jobs, self.interrupt, self.bar = out, file, jobs, interrupt, bar
         self.best = ""
 
     def __call__(self, experiment: Experiment) -> Comparison:
@@ -124,9 +124,9 @@ class _Runner:
         what = f"{len(experiment.methods)} settings on {len(experiment.graphs)} graphs{self.best}"
         experiment.resume_from(file)
         if file is not None:
-            self.talk.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {file.path}")
+            self.out.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {file.path}")
         self.bar(len(experiment.cells), what=what)
-        with compiling(self.talk):
+        with compiling(self.out):
             experiment.compile()
         comparison = experiment.execute(
             jobs=self.jobs, on_cell=lambda cell: self.bar(what=what), interrupt=self.interrupt

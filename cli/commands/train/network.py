@@ -17,7 +17,7 @@ from ...options import TASKS, JsonFlag, QuietFlag
 if TYPE_CHECKING:
     from ....policies.training.phases import PhasedTrainer
     from ....policies.training.trainable import Trainable, Work
-    from ...console import Talk
+    from ...console import Output
 
 _OptionalPrecision = Literal["float32", "bfloat16"] | None
 _OptionalDevice = Literal["cpu", "cuda"] | None
@@ -67,7 +67,7 @@ def network_command(method: str) -> Callable[..., None]:
         from ....core.api.graphs import graphs_of
         from ....policies.training.run_folder import has_tensorboard
         from ....policies.training.trainable import Work
-        from ...console import Talk
+        from ...console import Output
         from ...reports.training import report
         from .runs import (
             chained_works,
@@ -80,56 +80,56 @@ def network_command(method: str) -> Callable[..., None]:
             workers_words,
         )
 
-        talk = Talk(quiet)
+        out = Output(quiet)
         named = {"start": start, "seed": seed, "device": device}
-        folder = folder_of(output, method, resume, talk)
+        folder = folder_of(output, method, resume, out)
         if not has_tensorboard():
-            talk.note("without curves for TensorBoard, which is not installed; pip install 'schedopt[train]'")
+            out.note("without curves for TensorBoard, which is not installed; pip install 'schedopt[train]'")
         here = resume_command(method, folder, given["graphs"] or [], validation or [], recipe)
         again = " ".join([here, *workers_words(backend.value, address, jobs)])
-        read = graphs_of(given["graphs"], talk.note) if given["graphs"] else []
-        others = graphs_of(validation, talk.note) if validation else []
+        read = graphs_of(given["graphs"], out.note) if given["graphs"] else []
+        others = graphs_of(validation, out.note) if validation else []
         with workers_of(backend, address, jobs, lambda: how_to_go_on(folder, here)) as workers:
             if recipe is not None:
                 options = {name: given[name] for name in trainable.options}
                 check_alone({"config": config, "set": setting, "start": start, "seed": seed, **options})
-                for work in chained_works(recipe, trainable, Work(folder, device, read, others, workers, resume), talk):
-                    trainer = _trained(trainable, work, talk, again)
+                for work in chained_works(recipe, trainable, Work(folder, device, read, others, workers, resume), out):
+                    trainer = _trained(trainable, work, out, again)
             else:
                 changes = [f"{name}={value}" for name, value in trainable.changes(given).items() if value is not None]
                 changes += setting or []
                 default = partial(trainable.recipe, given)
                 settings = chosen_settings(folder, resume, trainable.kind, config, default, named, changes)
-                training, validated = split(read, others, settings.seed, talk)
+                training, validated = split(read, others, settings.seed, out)
                 work = Work(folder, settings, training, validated, workers, resume)
-                trainer = _trained(trainable, work, talk, again)
+                trainer = _trained(trainable, work, out, again)
         report(trainable, trainer, json)
 
     return with_options(run, {"output": [graphs, *own]}, f"{METHODS[method].training}\n\n{trainable.help}")
 
 
-def _trained(trainable: Trainable, work: Work, talk: Talk, again: str) -> PhasedTrainer[Any, Any]:
+def _trained(trainable: Trainable, work: Work, out: Output, again: str) -> PhasedTrainer[Any, Any]:
     """Run a trainer to the end, with a live line on a terminal and a line per epoch, or leave when interrupted."""
     from ....policies.training.trainable import Screen
     from ...progress import compiling, interruptible, progress_bar
     from .runs import epoch_line, leave, step_line, validation_line
 
-    with interruptible(talk, "a checkpoint") as interrupt:
-        screen = Screen(partial(compiling, talk), partial(progress_bar, talk))
+    with interruptible(out, "a checkpoint") as interrupt:
+        screen = Screen(partial(compiling, out), partial(progress_bar, out))
         trainer = trainable.trainer(work, screen, interrupt.is_set)
         if trainer is None:
             leave(work.folder, again)
         if trainer.is_finished:
-            talk.note(f"the run in {trainer.folder} is finished; nothing is left to do")
+            out.note(f"the run in {trainer.folder} is finished; nothing is left to do")
             return trainer
-        with compiling(talk):
+        with compiling(out):
             trainer.compile()
         phases = len(trainer.parameters.phases)
-        with progress_bar(talk, "starting", 1.0) as bar:
+        with progress_bar(out, "starting", 1.0) as bar:
             is_done = trainer.run(
                 lambda progress: bar(done=progress.share_done, what=step_line(progress, phases, trainable)),
                 interrupt.is_set,
-                lambda line: talk.say(epoch_line(line, phases, trainable, trainer.seconds_left)),
+                lambda line: out.say(epoch_line(line, phases, trainable, trainer.seconds_left)),
                 lambda what, done, total: bar(0, what=validation_line(trainer, what, done, total)),
             )
         if not is_done:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from ....policies.training.phases import PhasedTrainer, Progress
     from ....policies.training.run_folder import RunKind
     from ....policies.training.trainable import Trainable, Work
-    from ...console import Talk
+    from ...console import Output
 
 _FEW = 10
 
 
-def folder_of(output: str | None, method: str, resume: bool, talk: Talk) -> str:
+def folder_of(output: str | None, method: str, resume: bool, out: Output) -> str:
     """Return the folder of a run: the one that is named, or one in `runs/`, which a note tells.
 
     That is the first of `runs/METHOD`, `runs/METHOD-2` and so on that is not there; with `resume` the last that is.
@@ -31,7 +31,7 @@ def folder_of(output: str | None, method: str, resume: bool, talk: Talk) -> str:
     while folder.exists():
         number, there, folder = number + 1, folder, Path("runs", f"{method}-{number + 1}")
     chosen = str(there if resume and there is not None else folder)
-    talk.note(f"the run is in {chosen}")
+    out.note(f"the run is in {chosen}")
     return chosen
 
 
@@ -63,7 +63,7 @@ def chosen_settings(
 
 
 def split(
-    graphs: list[CostGraph], validation: list[CostGraph], seed: int, talk: Talk
+    graphs: list[CostGraph], validation: list[CostGraph], seed: int, out: Output
 ) -> tuple[list[CostGraph], list[CostGraph]]:
     """Return the graphs to train on and those to validate on."""
     import numpy as np
@@ -80,10 +80,10 @@ def split(
                 )
         return graphs, validation
     if len(graphs) < _FEW:
-        talk.note("so few graphs are validated on, too; name others by --validation")
+        out.note("so few graphs are validated on, too; name others by --validation")
         return graphs, graphs
     aside = set(np.random.default_rng(seed).permutation(len(graphs))[: len(graphs) // _FEW].tolist())
-    talk.note(f"{len(aside)} of {len(graphs)} graphs are set aside to validate on; name others by --validation")
+    out.note(f"{len(aside)} of {len(graphs)} graphs are set aside to validate on; name others by --validation")
     rest = [graph for at, graph in enumerate(graphs) if at not in aside]
     return rest, [graph for at, graph in enumerate(graphs) if at in aside]
 
@@ -97,7 +97,7 @@ def check_alone(options: dict[str, Any]) -> None:
             raise UsageError(f"--{name} does not go with --recipe, which says that; change a copy of the recipe's file")
 
 
-def chained_works(recipe: str, trainable: Trainable, work: Work, talk: Talk) -> Iterator[Work]:
+def chained_works(recipe: str, trainable: Trainable, work: Work, out: Output) -> Iterator[Work]:
     """Yield the runs of a recipe, each once the one before it is finished; a finished one is not done again."""
     from ....core.base.errors import UsageError
     from ....policies.training.chains import read_chain
@@ -112,9 +112,9 @@ def chained_works(recipe: str, trainable: Trainable, work: Work, talk: Talk) -> 
         raise UsageError(f"{folder}: holds {'no' if work.resume else 'the'} runs of this recipe; {said}")
     for number, run in enumerate(runs, start=1):
         own = folder / run.name
-        talk.note(f"run {number} of {len(runs)}, {run.name}, is in {own}")
+        out.note(f"run {number} of {len(runs)}, {run.name}, is in {own}")
         settings = replace(run.settings, start=start or run.settings.start, device=work.settings or "cpu")
-        graphs = split(work.graphs, work.validation, settings.seed, talk) if run.is_given else ([], [])
+        graphs = split(work.graphs, work.validation, settings.seed, out) if run.is_given else ([], [])
         yield replace(
             work, folder=str(own), settings=settings, graphs=graphs[0], validation=graphs[1], resume=has_checkpoint(own)
         )

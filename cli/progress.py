@@ -56,7 +56,6 @@ class Bar(Protocol):
 
     def __call__(self, by: float = 1, *, done: float | None = None, what: str | None = None) -> None:
         """Go on by some of the total, or to what is done of it; and say what is done now, if that is new."""
-        ...
 
 
 @contextmanager

@@ -27,11 +27,9 @@ class Family(Protocol):
     @property
     def title(self) -> str:
         """What its graphs are called in a data set, before their number."""
-        ...
 
     def draw(self, index: int, rng: np.random.Generator) -> CostGraph:
         """Draw the graph of this index in a data set."""
-        ...
 
 
 @dataclass(frozen=True)

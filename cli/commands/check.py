@@ -45,16 +45,8 @@ def check(
             raise typer.Exit(1) from error
         raise
     if json:
-        write(
-            dumps(
-                {
-                    "schedule": schedule,
-                    "valid": True,
-                    "peak_memory_per_device": totals.peak_per_device,
-                    "runtime_us": totals.runtime,
-                }
-            )
-        )
+        facts = {"peak_memory_per_device": totals.peak_per_device, "runtime_us": totals.runtime}
+        write(dumps({"schedule": schedule, "valid": True, **facts}))
     else:
         tell(
             f"{schedule}: valid, {len(loaded.schedule):,} steps, peak {format_bytes(totals.peak)} "

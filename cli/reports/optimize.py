@@ -21,8 +21,7 @@ def document(job: Job, optimized: Optimized) -> dict[str, Any]:
 
     result = optimized.result
     graph = result.problem.graph
-    runs = len(result.schedule)
-    again = {"runs": runs, "added_share": result.added_share} if result.problem.recompute else {}
+    again = {"runs": len(result.schedule), "added_share": result.added_share} if result.problem.recompute else {}
     return {
         "model": job.model,
         "output": job.output,
@@ -71,8 +70,7 @@ def _bound(result: Result) -> int:
 
 def _table(optimized: Optimized) -> Table:
     """Build the table: program order, the order found, and what no order can beat."""
-    from rich.table import Table
-
+    from ...core.base.tables import number_table
     from ...core.base.units import bytes_alike, times_alike
     from ...core.model.simulator import input_peak
 
@@ -81,9 +79,7 @@ def _table(optimized: Optimized) -> Table:
     measured = [row.measured_peak for row in by_order.values()]
     memory = bytes_alike([before, result.peak_memory, _bound(result)], also=measured)
     time = times_alike(also=(row.median_microseconds for row in by_order.values()))
-    table = Table("order")
-    for column in ("peak", "change", *(("measured", "change", "time") if by_order else ())):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = number_table("order", "peak", "change", *(("measured", "change", "time") if by_order else ()))
     method = f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else "")
     for name, key, peak in (("program order", "before", before), (method, "after", result.peak_memory)):
         cells = [name, memory(peak), change(peak, before) if key == "after" else ""]
@@ -130,15 +126,13 @@ def range_document(job: Job, optimized: OptimizedRange) -> dict[str, Any]:
 
 def print_range(job: Job, optimized: OptimizedRange) -> None:
     """Print the peaks at both ends and at the worst size between, and whether the order is good for all."""
-    from rich.table import Table
-
+    from ...core.base.tables import number_table
     from ...core.base.units import bytes_alike
 
     plan = optimized.plan
-    table = Table(optimized.dimension)
     measures = ["measured"] if optimized.measured else []
-    for column in ("program order", optimized.method, "change", "bound", "gap", *measures):
-        table.add_column(column, justify="right", no_wrap=True)
+    columns = ("program order", optimized.method, "change", "bound", "gap", *measures)
+    table = number_table(optimized.dimension, *columns)
     memory = bytes_alike(*((row.program_order, row.peak, row.bound) for row in plan.rows))
     for row in plan.rows:
         peaks = (memory(row.program_order), memory(row.peak), change(row.peak, row.program_order))

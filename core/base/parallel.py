@@ -34,20 +34,16 @@ class Pool(Protocol):
     @property
     def size(self) -> int:
         """How many tasks are done at once."""
-        ...
 
     @property
     def ahead(self) -> int:
         """How many tasks to have on their way."""
-        ...
 
     def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
         """Begin a task."""
-        ...
 
     def shutdown(self, wait: bool = True, kill_workers: bool = False) -> None:
         """Give up what has not ended."""
-        ...
 
 
 _pool: Pool | None = None

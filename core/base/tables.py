@@ -54,6 +54,16 @@ def compact_table() -> Table:
     return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
 
 
+def number_table(names: str, *columns: str) -> Table:
+    """Start a table of a column of names, and of columns of numbers."""
+    from rich.table import Table
+
+    table = Table(names)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
 def titled(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
     """Yield a title, and what stands below it; texts are plain."""
     from rich.text import Text

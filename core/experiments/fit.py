@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.errors import ProgramError, UsageError
-from ..base.tables import Printed, titled
+from ..base.tables import Printed, number_table, titled
 from ..base.units import Written, bytes_alike, format_bytes
 from ..report.result import Result
 
@@ -178,12 +178,9 @@ def _way_table(fit: Fit) -> Table:
 
 
 def _batch_table(fit: Fit) -> Table:
-    from rich.table import Table
-
-    table = Table("")
     is_measured = any(row.measured is not None for row in fit.batches)
-    for column in (f"largest {fit.batch}", "needs", *(("measured",) if is_measured else ()), "one more needs"):
-        table.add_column(column, justify="right", no_wrap=True)
+    measures = ("measured",) if is_measured else ()
+    table = number_table("", f"largest {fit.batch}", "needs", *measures, "one more needs")
     sizes = (size for row in fit.batches for size in (row.peak, row.next_peak, row.measured) if size is not None)
     memory = bytes_alike(sizes)
     for row in fit.batches:

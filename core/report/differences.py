@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..base.tables import Printed, titled
+from ..base.tables import Printed, number_table, titled
 from ..base.units import Written, bytes_alike, times_alike
 from ..graph.graph import CostGraph
 from ..problem.problem import Problem
@@ -94,14 +94,11 @@ class ScheduleDifference(_Difference):
     def table(self, top: int = DEFAULT_TOP) -> Table:
         """Return the table of `schedopt diff`, for Rich to print, with the `top` largest tensors of each."""
         from rich.markup import escape
-        from rich.table import Table
 
         a, b = self.peaks
         memory = self._memory(top)
         has_sources = any(holder.source for side in self.held_by_one for holder in side)
-        table = Table("held at one peak")
-        for name in self.names:
-            table.add_column(escape(name), justify="right", no_wrap=True)
+        table = number_table("held at one peak", *map(escape, self.names))
         if has_sources:
             table.add_column("made at")
         for side, holders in enumerate(self.held_by_one):
@@ -177,11 +174,8 @@ class GraphDifference(_Difference):
     def table(self, top: int = DEFAULT_TOP) -> Table:
         """Return the table of `schedopt diff`, for Rich to print, with the `top` largest changes of tensors."""
         from rich.markup import escape
-        from rich.table import Table
 
-        table = Table("")
-        for name in (*self.names, "change"):
-            table.add_column(escape(name), justify="right", no_wrap=True)
+        table = number_table("", *map(escape, self.names), "change")
         a, b = self.totals
         for key in ("ops", "tensors"):
             table.add_row(key, f"{a[key]:,}", f"{b[key]:,}", f"{b[key] - a[key]:+,}" if b[key] != a[key] else "")

@@ -57,6 +57,7 @@ def grid_search(
 ) -> None:
     """Search the grid of the method that the subcommand names, and write the winner."""
     from contextlib import nullcontext
+    from json import dumps
 
     from ....core.api.graphs import graphs_of
     from ....core.base.parallel import is_here
@@ -97,7 +98,7 @@ def grid_search(
         },
     }
     if json:
-        write(_json({"method": grid.method, "task": task, **document[task]}))
+        write(dumps({"method": grid.method, "task": task, **document[task]}, indent=1))
     else:
         _show(grid, ranking, confirmed)
     if output is not None:
@@ -188,12 +189,6 @@ def _evidence(summary: MethodSummary, paths: list[str]) -> dict[str, Any]:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
-
-
-def _json(document: dict[str, Any]) -> str:
-    from json import dumps
-
-    return dumps(document, indent=1)
 
 
 def _show(grid: Grid, ranking: list[MethodSummary], confirmed: MethodSummary | None) -> None:

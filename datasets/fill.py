@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ..core.files.costgraph import SUFFIXES, format_graph
@@ -111,7 +112,9 @@ def write_augmented(
     parts = split_by_size(sizes, ratio, seed) if ratio else [""] * len(originals)
     names = augmented_names(originals, copies)
     place = {o.topology: (own, part) for o, own, part in zip(originals, names, parts, strict=True)}
-    for topology, number, data in _encoded(originals, copies, seed, folder.suffix, jobs):
+    own_files = ((o.topology, 0, format_graph(o.graph, *SUFFIXES[folder.suffix])) for o in originals)
+    pairs = [(original.graph, original.topology) for original in originals]
+    for topology, number, data in chain(own_files, encoded_copies(pairs, copies, seed, folder.suffix, jobs)):
         own, part = place[topology]
         folder.add(own[number], topology, data, part)
         advance()
@@ -122,13 +125,3 @@ def write_augmented(
         for original, own, part in zip(originals, names, parts, strict=True)
     ]
     return {**count_graphs([number for number in ops for _ in range(copies + 1)], repeated), "sources": sources}
-
-
-def _encoded(
-    originals: Sequence[Original], copies: int, seed: int, suffix: str, jobs: int
-) -> Iterator[tuple[str, int, bytes]]:
-    """Yield `(topology, number, bytes)` of the originals, whose number is 0, then of their copies."""
-    for original in originals:
-        yield original.topology, 0, format_graph(original.graph, *SUFFIXES[suffix])
-    pairs = [(original.graph, original.topology) for original in originals]
-    yield from encoded_copies(pairs, copies, seed, suffix, jobs)

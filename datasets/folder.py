@@ -137,17 +137,10 @@ def numbered(family: str, index: int, count: int = 1) -> str:
 def names_of_copies(originals: Sequence[str], copies: int) -> list[list[str]]:
     """Return per original a file name that is its own, then those of its copies: `unet`, `unet-copy-001`, ..."""
     taken: set[str] = set()
-    owns = [_untaken(_as_file_name(name), taken) for name in originals]
-    digits = max(_COPY_DIGITS, len(str(copies)))
-    return [[own, *_copies_of(own, range(1, copies + 1), digits, taken)] for own in owns]
-
-
-def _copies_of(name: str, numbers: Iterable[int], digits: int, taken: set[str]) -> list[str]:
-    return [_untaken(f"{name}-copy-{number:0{digits}d}", taken) for number in numbers]
-
-
-def _as_file_name(name: str) -> str:
-    return re.sub(r"[^\w.+-]+", "-", name)[:_LONGEST].strip("-.") or "graph"
+    plain = (re.sub(r"[^\w.+-]+", "-", name)[:_LONGEST].strip("-.") or "graph" for name in originals)
+    owns = [_untaken(name, taken) for name in plain]
+    digits, numbers = max(_COPY_DIGITS, len(str(copies))), range(1, copies + 1)
+    return [[own, *(_untaken(f"{own}-copy-{number:0{digits}d}", taken) for number in numbers)] for own in owns]
 
 
 def _untaken(name: str, taken: set[str]) -> str:

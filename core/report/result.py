@@ -182,6 +182,9 @@ class Result(Printed):
         problem, graph = self.problem, self.problem.graph
         peaks = self.simulation.peak_per_device.tolist()
         evaluations = round(self.evaluations, 3)
+        steps = steps_document(problem, self.schedule, self.simulation)
+        if self.addresses is not None:
+            add_offsets(steps, graph, self.schedule, self.addresses)
         return {
             "schedopt": VERSION,
             "format": FORMAT,
@@ -208,14 +211,8 @@ class Result(Printed):
             "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,
             "seconds": round(self.seconds, 3),
             "found_by": self.found_by,
-            "steps": self._steps(),
+            "steps": steps,
         }
-
-    def _steps(self) -> list[dict[str, Any]]:
-        steps = steps_document(self.problem, self.schedule, self.simulation)
-        if self.addresses is not None:
-            add_offsets(steps, self.problem.graph, self.schedule, self.addresses)
-        return steps
 
     def json(self) -> str:
         """Return the schedule file, with one step a line."""

@@ -388,13 +388,7 @@ class ParetoOptions(Budget, ProblemOptions):
 
 
 def machine_of(machine: Any, op_times: Any = None) -> Machine | None:
-    """Return a machine, read where it is a file, with the op times of a file if that is given.
-
-    Raises
-    ------
-    UsageError
-        If there are op times without a machine, or the machine is none.
-    """
+    """Return a machine, read where it is a file, with the op times of a file if that is given."""
     if machine is None:
         if op_times is not None:
             raise UsageError(f"{spelled('op_times')} is by kinds of devices; give {spelled('machine')}, too")

@@ -37,11 +37,6 @@ class ActionParameters(Parameters):
 
     The defaults are those of the paper's agent for the runtime task (A.15). Transfers are ours: the paper leaves them
     uniform. Uniform is among the choices for a gene only if 6 divides k + 1 (k = 5, 11, 17, ...).
-
-    Raises
-    ------
-    UsageError
-        If a k is 1 or out of range, or nothing is left to choose.
     """
 
     placement: int = parameter(2, "levels of mean and variance of the op's affinity to each device", low=0, high=64)

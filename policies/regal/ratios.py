@@ -120,7 +120,8 @@ def _runtime_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], l
     runtime = mean_times(problem)
     mean, total = float(runtime.mean()) or 1.0, float(runtime.sum()) or 1.0
     share = total / problem.devices
-    sending = _sending(problem)
+    latency, per_byte = problem.hardware.mean_link
+    sending = np.asarray(graph.tensor_size * per_byte + latency, np.float64)  # microseconds, 0 without links
     tensors = np.repeat(np.arange(graph.num_tensors), np.diff(graph.consumers[0]))
     sent = np.bincount(graph.tensor_producer, sending, ops)
     got = np.bincount(graph.consumers[1], sending[tensors], ops)
@@ -153,12 +154,6 @@ def _runtime_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], l
         min(float(sent.sum()) / total, 10) / 5,
     ]
     return of_ops, of_graph
-
-
-def _sending(problem: Problem) -> FloatArray:
-    """Return what each tensor takes over the mean link, microseconds, 0 without links; shape `(tensors,)`."""
-    latency, per_byte = problem.hardware.mean_link
-    return np.asarray(problem.graph.tensor_size * per_byte + latency, np.float64)
 
 
 def places_in(order: NDArray[Any]) -> FloatArray:

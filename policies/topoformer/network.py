@@ -39,13 +39,7 @@ Decoder = Literal["priorities", "autoregressive"]
 
 @dataclasses.dataclass(frozen=True)
 class NetworkParameters(Parameters):
-    """What decides a network's shape; the defaults are the small one's, the paper's are in C.2.
-
-    Raises
-    ------
-    UsageError
-        If a value is out of range or does not go with the others.
-    """
+    """What decides a network's shape; the defaults are the small one's, the paper's are in C.2."""
 
     encoder: Encoder = parameter("topoformer", f"one of {', '.join(get_args(Encoder))}")
     decoder: Decoder = parameter("priorities", "priorities (section 4.2) or autoregressive (appendix B)")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from html import escape
-from typing import Any
 
 from matplotlib.axes import Axes
 
@@ -73,16 +71,9 @@ def _draw(axes: Axes, front: Front) -> None:
     axes.legend(fontsize="small")
     if problem.recompute and front.least_time:
         least = front.least_time / size
-        added = axes.secondary_yaxis("right", functions=(_percent_of(least), _time_of(least)))
+        functions = (lambda time: 100 * (time / least - 1), lambda percent: least * (1 + percent / 100))
+        added = axes.secondary_yaxis("right", functions=functions)
         added.set_ylabel("added time, %")
-
-
-def _percent_of(least: float) -> Callable[[Any], Any]:
-    return lambda time: 100 * (time / least - 1)
-
-
-def _time_of(least: float) -> Callable[[Any], Any]:
-    return lambda percent: least * (1 + percent / 100)
 
 
 def _draw_bound(axes: Axes, front: Front, bytes_: float, size: float) -> None:

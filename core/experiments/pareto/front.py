@@ -179,19 +179,16 @@ def _table(front: ParetoFront, narrow: bool = False) -> Table:
     times = times_alike((time for time, _ in taken), *taken)
     write_time = problem.format_time if problem.counts_runs else times
     for number, point in enumerate(front.points, start=1):
+        added = front.added_share(point)
         gap = "none" if point.is_optimal else f"{100 * (point.time / point.time_bound - 1):.2f}%"
         table.add_row(
             str(number),
             f"[bold]{memory(point.peak_memory)}[/]",
             memory(point.peak_bound),
             f"[bold]{write_time(point.time)}[/]",
-            _added(front.added_share(point)),
+            f"+{100 * added:.2f}%" if added else "none",
             write_time(point.time_bound),
             gap if point.time_bound else "",
             *((f"{point.added_runs:,}",) if problem.recompute else ()),
         )
     return table
-
-
-def _added(share: float) -> str:
-    return f"+{100 * share:.2f}%" if share else "none"

@@ -60,10 +60,10 @@ class Sweep:
         self.progress, self.interrupt = progress or self.progress, interrupt or self.interrupt
         self.found.clear()
         bounds: list[LimitBound] = []
-        least_peak = memory_bound(self.problem)
+        least_peak, once = memory_bound(self.problem), float(self.problem.op_times.sum())
         try:
             first = self._search(self._least_time(), None, "the least peak of any order")
-            bounds.append(LimitBound(first.peak_memory, self._least_time_bound(first)))
+            bounds.append(LimitBound(first.peak_memory, once if self.problem.recompute else first.lower_bound))
             last = self._search(self.problem, first.schedule, "the least peak at any time")
             least_peak = max(least_peak, int(last.lower_bound))
             limits = self._limits(first.peak_memory, last.peak_memory)
@@ -86,9 +86,6 @@ class Sweep:
 
     def _limited(self, limit: int) -> Problem:
         return replace(self.problem, task="runtime", memory_limit=limit)
-
-    def _least_time_bound(self, first: Result) -> float:
-        return float(self.problem.op_times.sum()) if self.problem.recompute else first.lower_bound
 
     def _limits(self, high: int, low: int) -> list[int]:
         """Return the limits between both ends, from high to low, that one included; none if the ends are the same."""

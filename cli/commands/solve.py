@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ...core.search.options import SolveOptions
 from ...core.search.registry import DEFAULT_METHOD, FLAG_CHOICES, FLAGS
-from ..made_options import options_of, with_options
+from ..made_options import made_option, options_of, with_options
 from ..options import ForceFlag, GraphArgument, JsonFlag, MethodOption, QuietFlag, remark_bare_bytes
 
 if TYPE_CHECKING:
     from ...core.problem.problem import Problem
     from ...core.problem.schedule import Schedule
-
-
-_LEARNED = "Parameters of some methods"
-
-
-def _choices(flag: str) -> Callable[[], list[str]]:
-    return lambda: list(FLAG_CHOICES[flag])
 
 
 class OutputFormat(str, enum.Enum):
@@ -36,14 +29,6 @@ class OutputFormat(str, enum.Enum):
 def solve(
     graph: GraphArgument,
     method: MethodOption = DEFAULT_METHOD,
-    decoder: str | None = typer.Option(
-        None, help=FLAGS["decoder"], rich_help_panel=_LEARNED, autocompletion=_choices("decoder")
-    ),
-    decode: str | None = typer.Option(
-        None, help=FLAGS["decode"], rich_help_panel=_LEARNED, autocompletion=_choices("decode")
-    ),
-    width: int | None = typer.Option(None, help=FLAGS["width"], rich_help_panel=_LEARNED),
-    weights: str | None = typer.Option(None, help=FLAGS["weights"], rich_help_panel=_LEARNED),
     initial: str | None = typer.Option(
         None, help="Schedule to start from; the result is never worse. (any method that searches)"
     ),
@@ -68,8 +53,8 @@ def solve(
 
     out = Output(quiet)
     remark_bare_bytes(out, given["memory_limit"])
-    flags = {"decoder": decoder, "decode": decode, "width": None if width is None else str(width), "weights": weights}
-    spec = parse_method(method, **flags)
+    flags = {name: given.pop(name) for name in FLAGS}
+    spec = parse_method(method, **{name: None if value is None else str(value) for name, value in flags.items()})
     options = SolveOptions(**given).for_methods([spec.name])
     if output is not None:
         check_writable(output)
@@ -101,7 +86,18 @@ def solve(
         raise typer.Exit(1)
 
 
-with_options(solve, {"weights": options_of(SolveOptions)})
+def _flag(name: str) -> inspect.Parameter:
+    """Return the option for a parameter of some methods."""
+    choices = list(FLAG_CHOICES[name]) if name in FLAG_CHOICES else None
+    info = typer.Option(
+        help=FLAGS[name],
+        rich_help_panel="Parameters of some methods",
+        autocompletion=None if choices is None else lambda: choices,
+    )
+    return made_option(name, int | None if name == "width" else str | None, None, info)
+
+
+with_options(solve, {"method": [*map(_flag, FLAGS), *options_of(SolveOptions)]})
 
 
 def _read_initial(path: str | None, problem: Problem, force: bool) -> Schedule | None:

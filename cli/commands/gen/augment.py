@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
 import typer
 
-from ...backends import AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
-from ...options import GraphsArgument, JsonFlag, QuietFlag, SeedOption
-from .options import (
-    OUTPUT_HELP,
-    DedupOption,
-    FormatOption,
-    ImprovableOption,
-    OverwriteFlag,
-    RoomDevicesOption,
-    SplitOption,
-)
-
-_OutputOption = Annotated[str | None, typer.Option("--output", "-o", help=OUTPUT_HELP)]
+from ...backends import workers_of
+from ...made_options import with_options
+from ...options import GraphsArgument
+from .options import DATA_SET_OPTIONS, OUTPUT_HELP
 
 
 def augment(
     ctx: typer.Context,
     graphs: GraphsArgument,
-    output: _OutputOption = None,
+    output: str | None = typer.Option(None, "--output", "-o", help=OUTPUT_HELP),
     copies: int = typer.Option(99, min=0, help="Noisy copies of each graph."),
-    seed: SeedOption = 0,
-    split: SplitOption = None,
-    dedup: DedupOption = "topology",
-    improvable: ImprovableOption = None,
-    devices: RoomDevicesOption = None,
-    format_: FormatOption = None,
-    overwrite: OverwriteFlag = False,
-    jobs: ClusterJobsOption = None,
-    backend: BackendOption = Backend.loky,
-    address: AddressOption = None,
-    json: JsonFlag = False,
-    quiet: QuietFlag = False,
+    **given: Any,
 ) -> None:
     """Make noisy copies of given graphs (REGAL A.1.2): each size and runtime times its own U(0.5, 1.5).
 
@@ -56,10 +36,10 @@ def augment(
     from ...progress import progress_bar
     from .output import finish_folder, incomplete, resolve_output, room_asked, say_written
 
-    paths = find_graphs(graphs)
+    paths, seed = find_graphs(graphs), given["seed"]
     to = resolve_output(ctx, len(paths) * copies, f"{graph_name(paths[0])}-copy")
-    room, kind = room_asked(ctx), parse_dedup(dedup)
-    out = Output(quiet)
+    room, kind = room_asked(ctx), parse_dedup(given["dedup"])
+    out = Output(given["quiet"])
     originals, dropped = distinct_originals((read_graph(path, out.note) for path in paths), kind)
     if dropped:
         out.note(f"left out {len(dropped)} of {len(paths)} graphs as duplicates: {', '.join(dropped)}")
@@ -78,10 +58,13 @@ def augment(
         say_written(ctx, out, to.path, facts | {"topology": topology, "seed": seed})
         return
     names = chain.from_iterable(augmented_names(originals, copies))
-    folder = DatasetFolder(to.path, to.suffix, list(names), overwrite)
+    folder = DatasetFolder(to.path, to.suffix, list(names), given["overwrite"])
     with (
-        workers_of(backend, address, jobs, lambda: incomplete(to.path)) as workers,
+        workers_of(given["backend"], given["address"], given["jobs"], lambda: incomplete(to.path)) as workers,
         progress_bar(out, "writing noisy copies", len(originals) * (copies + 1)) as advance,
     ):
         counts = write_augmented(folder, originals, copies, seed, to.split, workers, advance)
     finish_folder(ctx, out, folder, {"copies": copies}, counts)
+
+
+with_options(augment, {"copies": DATA_SET_OPTIONS})

@@ -184,21 +184,12 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         ends = np.cumsum([len(case.searched.nodes) for case in cases])[:-1]
         for of_policy in actions:
             of_graphs = np.split(of_policy.cpu().numpy().astype(np.uint8), ends, axis=1)
-            begun.append(
-                [
-                    [
-                        self._search(case.start, chosen[at], phase.evaluations)
-                        for case, chosen in zip(cases, of_graphs, strict=True)
-                    ]
-                    for at in range(len(of_policy))
-                ]
-            )
-        rewards = -np.array(
-            [
-                [[case.ratio(result()) for case, result in zip(cases, row, strict=True)] for row in rows]
-                for rows in begun
-            ]
-        )
+            rows = [zip(cases, chosen, strict=True) for chosen in zip(*of_graphs, strict=True)]
+            begun.append([[self._search(c.start, chosen, phase.evaluations) for c, chosen in row] for row in rows])
+        ratios = [
+            [[case.ratio(result()) for case, result in zip(cases, row, strict=True)] for row in rows] for rows in begun
+        ]
+        rewards = -np.array(ratios)
         self._measure("reward", float(rewards.mean()))
         return rewards
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.base.errors import UsageError
-from ...core.kernels.orders.priority_beam import NO_LIMIT
+from ...core.kernels.orders.priority_beam import NO_LIMIT, beam
 from ...core.kernels.orders.priority_orders import price_orders, ready_steps
 from ...core.search.parameters import Parameters, parameter
 from ..networks.files import read_network
@@ -23,7 +23,6 @@ from .encoders import DENSE, RELATIONS, Heads, TopoformerEncoder
 from .features import NODE_FEATURES
 from .priorities import (
     Decoded,
-    decode_beam,
     decode_greedy,
     decode_samples,
     normalised_priorities,
@@ -117,7 +116,8 @@ class PriorityPolicy:
         Orders that reach `limit` bytes are of no use: if that ends them all, or `must_stop` says so on the way, there
         may be no rows.
         """
-        return [decode_beam(b, row, width, limit=limit, must_stop=must_stop) for b, row in self._values()]
+        found = [beam(b, row, width, limit=limit, must_stop=must_stop) for b, row in self._values()]
+        return [Decoded(one.orders, one.peaks) for one in found]
 
     def two_way(
         self, width: int, most: float, bound: int, must_stop: Callable[[], bool] = lambda: False

@@ -13,7 +13,7 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     from ...core.kernels.compiling import compiling_tells
     from ...core.search.warm_up import all_runs
     from ...core.search.warm_up import warm_up as warm_up_method
-    from ...core.solve.address_choice import warm_up as warm_up_addresses
+    from ...core.solve.with_addresses import warm_up as warm_up_addresses
     from ..console import Output, tell, write
     from ..progress import progress_bar
 

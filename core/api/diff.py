@@ -13,8 +13,7 @@ from ..model.timeline import INPUT
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from ..report.differences import GraphDifference, ScheduleDifference, graph_difference, schedule_difference
-from .graphs import GraphLike, Note, graph_of
-from .schedules import ScheduleLike, loaded_schedule
+from .graphs import GraphLike, Note, ScheduleLike, graph_of, loaded_schedule
 
 
 def diff(

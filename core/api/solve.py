@@ -15,8 +15,7 @@ from ..search.method_spec import MethodSpec, parse_method
 from ..search.options import ProblemOptions, SolveOptions
 from ..search.registry import DEFAULT_METHOD
 from ..solve.with_addresses import solve_with_addresses
-from .graphs import GraphLike, graph_of
-from .schedules import ScheduleLike, loaded_schedule
+from .graphs import GraphLike, ScheduleLike, graph_of, loaded_schedule
 
 
 def solve(

@@ -130,9 +130,8 @@ class Experiment:
     def resume_from(self, file: ResumeFile | None) -> None:
         """Take over the finished runs of a file, if there is one, and write those that `execute` does to it."""
         self.resume = file
-        for name, run in self.runs.items() if file is not None else ():
-            cell = file.find(run.key, run.problem.graph.name, run.spec.text)
-            if cell is not None:
+        for name, run in self.runs.items():
+            if file is not None and (cell := file.find(run.key, run.problem.graph.name, run.spec.text)) is not None:
                 self.cells[name] = cell
 
     def compile(self) -> None:

@@ -167,6 +167,6 @@ class ResumeFile(JsonLines):
         self.write(key, asdict(cell))
 
 
-def opened(kind: type[File], path: str | os.PathLike[str] | None) -> AbstractContextManager[File | None]:
+def opened(kind: Callable[[str], File], path: str | os.PathLike[str] | None) -> AbstractContextManager[File | None]:
     """Open a file of finished runs, if one is named."""
     return nullcontext() if path is None else closing(kind(os.fspath(path)))

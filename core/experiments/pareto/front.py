@@ -87,7 +87,8 @@ class ParetoFront(Front, Printed):
     def report(self) -> Iterator[RenderableType]:
         """Return what `schedopt pareto` prints: title, table and remarks, for Rich to print."""
         tables = [self.table(), _table(self, narrow=True)]
-        return titled(self.title(), *([FirstThatFits(tables), *self.remarks()] if self.points else []))
+        parts: list[RenderableType] = [FirstThatFits(tables), *self.remarks()] if self.points else []
+        return titled(self.title(), *parts)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a point each as plain values, bytes and microseconds (or runs)."""

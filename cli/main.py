@@ -143,21 +143,13 @@ def root(
 
 
 _GRAPH, _MODEL, _MANY = "Schedule a graph", "Your own model", "Methods and many graphs"
-app.command("solve", rich_help_panel=_GRAPH)(solve)
-app.command("show", rich_help_panel=_GRAPH)(show)
-app.command("plot", rich_help_panel=_GRAPH)(plot)
-app.command("pareto", rich_help_panel=_GRAPH)(pareto)
-app.command("diff", rich_help_panel=_GRAPH)(diff)
-app.command("check", rich_help_panel=_GRAPH)(check)
-app.command("pack", rich_help_panel=_GRAPH)(pack)
-app.command("convert", rich_help_panel=_GRAPH)(convert)
-app.command("optimize", rich_help_panel=_MODEL)(optimize)
+for command in (solve, show, plot, pareto, diff, check, pack, convert):
+    app.command(rich_help_panel=_GRAPH)(command)
+app.command(rich_help_panel=_MODEL)(optimize)
 app.command("import", rich_help_panel=_MODEL)(import_model)
-app.command("fit", rich_help_panel=_MODEL)(fit)
-app.command("measure", rich_help_panel=_MODEL)(measure)
-app.command("apply", rich_help_panel=_MODEL)(apply)
-app.command("methods", rich_help_panel=_MANY)(methods)
-app.command("compare", rich_help_panel=_MANY)(compare)
-app.command("warm-up", rich_help_panel=_MANY)(warm_up)
+for command in (fit, measure, apply):
+    app.command(rich_help_panel=_MODEL)(command)
+for command in (methods, compare, warm_up):
+    app.command(rich_help_panel=_MANY)(command)
 app.add_typer(gen, name="gen", rich_help_panel=_MANY)
 app.add_typer(train, name="train", rich_help_panel=_MANY)

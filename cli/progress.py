@@ -187,42 +187,27 @@ class _Searching:
         self.line(*map(", ".join, ((found, proven, done, time_), (found, proven, time_), (found, time_), (found,))))
 
 
-class Stages:
-    """Draws the stages of a job on a terminal, each in place of the one before: its number, what is done, the runs."""
+@contextmanager
+def stages(out: Output, what: str, searching: str = "") -> Iterator[Observer]:
+    """Draw the stages of a job on a terminal, each in place of the one before: its number, what is done, the runs."""
+    from ..core.programs.pipeline import Observer
 
-    def __init__(self, out: Output, what: str, searching: str = "") -> None:
-        self.out, self.what, self.searching = out, what, searching
-        self.text = ""
-        self.line: LiveLine | None = None
-        self.drawn = ExitStack()
+    drawn, line, text = ExitStack(), None, ""
 
-    def __enter__(self) -> Stages:
-        return self
+    def draw(words: str) -> None:
+        nonlocal line
+        if out.shows_progress:
+            line = line or drawn.enter_context(LiveLine(out, what))
+            line(f"{what}: {words}", words)
 
-    def __exit__(self, *_: object) -> None:
-        self._stop()
+    def on_stage(number: int, total: int, name: str) -> None:
+        nonlocal line, text
+        drawn.close()
+        line, text = None, f"stage {number} of {total}, {name}"
+        if name != searching:
+            draw(text)
 
-    def observer(self) -> Observer:
-        """Return what is told how the job goes."""
-        from ..core.programs.pipeline import Observer
-
-        return Observer(self.out.note, self._stage, self._run)
-
-    def _stage(self, number: int, total: int, what: str) -> None:
-        self._stop()
-        self.text = f"stage {number} of {total}, {what}"
-        if self.out.shows_progress and what != self.searching:
-            self._draw(self.text)
-
-    def _run(self, number: int, total: int, order: str) -> None:
-        if self.out.shows_progress:
-            self._draw(f"{self.text}: run {number} of {total}, {order}")
-
-    def _draw(self, text: str) -> None:
-        if self.line is None:
-            self.line = self.drawn.enter_context(LiveLine(self.out, self.what))
-        self.line(f"{self.what}: {text}", text)
-
-    def _stop(self) -> None:
-        self.drawn.close()
-        self.line = None
+    with drawn:
+        yield Observer(
+            out.note, on_stage, lambda number, total, order: draw(f"{text}: run {number} of {total}, {order}")
+        )

@@ -82,14 +82,8 @@ def distinct_originals(graphs: Iterable[CostGraph], dedup: Dedup) -> tuple[list[
 
 def improvable_originals(originals: Sequence[Original], task: Task, devices: int) -> tuple[list[Original], list[str]]:
     """Drop each graph without room for improvement; return the others, and the names of the dropped."""
-    kept: list[Original] = []
-    dropped: list[str] = []
-    for original in originals:
-        if has_room(task, devices, original.graph):
-            kept.append(original)
-        else:
-            dropped.append(original.graph.name)
-    return kept, dropped
+    rooms = [(original, has_room(task, devices, original.graph)) for original in originals]
+    return [original for original, room in rooms if room], [o.graph.name for o, room in rooms if not room]
 
 
 def augmented_names(originals: Sequence[Original], copies: int) -> list[list[str]]:

@@ -41,7 +41,7 @@ def measure(
     from ...core.programs.pipeline import measure as measure_schedules
     from ...core.programs.runtime import runtime_kind
     from ..console import Output, complain, show, tell, write
-    from ..progress import Stages
+    from ..progress import stages
     from ..reports.measure import orders_document, table
 
     out = Output(quiet)
@@ -50,8 +50,8 @@ def measure(
     runtime_kind(model)
     check_options(model, ImportOptions(**given))
     options = options_for(schedules, given, out.note)
-    with Stages(out, model) as stages:
-        rows = measure_schedules(model, schedules, repeats, options, stages.observer(), force=force)
+    with stages(out, model) as observer:
+        rows = measure_schedules(model, schedules, repeats, options, observer, force=force)
     done, wanted = sum(len(row.microseconds) for row in rows), repeats * (1 + len(schedules))
     if json:
         document = {"model": model, "training": options.training, "repeats": repeats, "orders": orders_document(rows)}

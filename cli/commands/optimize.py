@@ -66,7 +66,7 @@ def optimize(
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import check_supported, parse_method
     from ..console import Output, complain, write
-    from ..progress import Stages, run_with_progress
+    from ..progress import run_with_progress, stages
     from ..reports.optimize import document, print_report
     from ..reports.solve import draw_result
 
@@ -91,8 +91,8 @@ def optimize(
             raise UsageError(f"{plot}: a plot is of one size; leave out --plot, or the range")
         _optimize_range(out, job, solve, json)
         return
-    with Stages(out, model, pipeline.SEARCHING) as stages:
-        optimized = pipeline.optimize(job, solve, stages.observer())
+    with stages(out, model, pipeline.SEARCHING) as observer:
+        optimized = pipeline.optimize(job, solve, observer)
     if json:
         write(dumps(document(job, optimized)))
     else:
@@ -118,11 +118,11 @@ def _optimize_range(out: Output, job: Job, solve: Callable[[Problem], Result], j
     from ...core.programs.pipeline import SEARCHING
     from ...core.programs.range_pipeline import optimize_range
     from ..console import write
-    from ..progress import Stages
+    from ..progress import stages
     from ..reports.optimize import print_range, range_document
 
-    with Stages(out, job.model, SEARCHING) as stages:
-        optimized = optimize_range(job, solve, stages.observer())
+    with stages(out, job.model, SEARCHING) as observer:
+        optimized = optimize_range(job, solve, observer)
     if json:
         write(dumps(range_document(job, optimized)))
     else:

@@ -37,6 +37,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     """A run of the training of `direct`."""
 
     kind: ClassVar[RunKind[TrainingParameters, Place]] = KIND
+    same = ("task",)
     validated = ("greedy_improvement_percent", "sample_improvement_percent")
     parameters: TrainingParameters
     network: DirectNetwork
@@ -57,16 +58,9 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             raise UsageError("imitation needs the orders of a teacher; see policies.direct.cases.taught")
         self.cases = tuple(cases)
         with seeded(parameters.seed):
-            self.network = self._first_network(self._load, DirectNetwork)
+            self.network = self._first_network(load_network, DirectNetwork)
         self._held_out: list[Case] = []
         self._set_up(self.network.parameters(), network=self.network)
-
-    def _load(self, file: Path) -> DirectNetwork:
-        network = load_network(file)
-        task, wanted = network.parameters_.task, self.parameters.network.task
-        if task != wanted:
-            raise UsageError(f"{self.parameters.start}: is a network of task {task}, not {wanted}")
-        return network
 
     def compile(self) -> None:
         """Run every kernel once, on a small problem."""

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from ...core.base.arrays import FloatArray
-from ...core.base.errors import UsageError
 from ...core.base.parallel import AHEAD, Workers, chunks
 from ...core.files.json_lines import JsonLines
 from ...core.graph.graph import CostGraph
@@ -55,6 +54,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     """
 
     kind: ClassVar[RunKind[TrainingParameters, Place]] = KIND
+    same = ("task", "devices", "encoder")
     validated = tuple(f"{actions}_improvement_percent" for actions in VALIDATED)
     parameters: TrainingParameters
     network: RegalNetwork
@@ -77,12 +77,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         self._set_up(trained, network=self.network, baseline=self.baseline)
 
     def _load(self, file: Path) -> RegalNetwork:
-        """Return the network to start from, if it is for what is trained; with ratios, where these are asked for."""
+        """Return the network to start from; with ratios, where these are asked for."""
         network = load_network(file)
-        for name in ("task", "devices", "encoder"):
-            found, wanted = (getattr(shape, name) for shape in (network.parameters_, self.parameters.network))
-            if found != wanted:
-                raise UsageError(f"{self.parameters.start}: is a network of {name} {found}, not {wanted}")
         if self.parameters.network.ratios and not network.parameters_.ratios:
             seeing = RegalNetwork(dataclasses.replace(network.parameters_, ratios=True))
             seeing.load_state_dict(network.state_dict(), strict=False)

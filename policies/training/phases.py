@@ -72,6 +72,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
 
     kind: ClassVar[RunKind[Any, Any]]
     validated: ClassVar[tuple[str, ...]]  # names of what a validation finds
+    same: ClassVar[tuple[str, ...]] = ()  # parameters of a network to start from that must be as the settings say
     network: nn.Module
     optimiser: torch.optim.Optimizer
 
@@ -98,7 +99,12 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         if self._checkpoint is not None:
             return make(self._checkpoint.network)
         if self.parameters.start:
-            return load(weights_file(self.parameters.start))
+            network = load(weights_file(self.parameters.start))
+            for name in self.same:
+                found, wanted = (getattr(p, name) for p in (network.parameters_, self.parameters.network))
+                if found != wanted:
+                    raise UsageError(f"{self.parameters.start}: is a network of {name} {found}, not {wanted}")
+            return network
         return make(self.parameters.network)
 
     def _set_up(self, trained: Iterable[nn.Parameter], **networks: nn.Module) -> None:

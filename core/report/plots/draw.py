@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from ...base.errors import UsageError
 from ...base.names import unknown
+from ...base.options import spelled
 from ...files.atomic import check_writable
 from ...model.timeline import Timeline
 
@@ -35,7 +36,9 @@ def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> 
         raise unknown("kind", kind, get_args(Kind))
     suffix = Path(path).suffix
     if kind is not None and suffix in (".html", ".json"):
-        raise UsageError(f"--kind is for pictures (.png, .svg, .pdf); {path} shows memory and devices anyway")
+        raise UsageError(
+            f"{spelled('kind')} is for pictures (.png, .svg, .pdf); {path} shows memory and devices anyway"
+        )
     if suffix == ".html":
         from .page import page
 

@@ -7,7 +7,7 @@ import shlex
 import sys
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -51,14 +51,8 @@ MethodOption = Annotated[
         autocompletion=method_names,
     ),
 ]
-if TYPE_CHECKING:
-    MachineOption: TypeAlias = str | None
-    OpTimesOption: TypeAlias = str | None
-    SeedOption: TypeAlias = int
-else:
-    MachineOption = option_of(ProblemOptions, "machine")
-    OpTimesOption = option_of(ProblemOptions, "op_times")
-    SeedOption = option_of(Budget, "seed")
+MACHINE, OP_TIMES = option_of(ProblemOptions, "machine"), option_of(ProblemOptions, "op_times")
+SEED = option_of(Budget, "seed")
 
 
 def output_of(given: str | None, name: str, suffix: str) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from ..options import SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, MachineOption, OpTimesOption, QuietFlag
+from ..options import MACHINE, OP_TIMES, SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag
 
 
 def check(
     graph: GraphArgument,
     schedule: str = typer.Argument(..., metavar="SCHEDULE", help=SCHEDULE_HELP),
     force: ForceFlag = False,
-    machine: MachineOption = None,
-    op_times: OpTimesOption = None,
+    machine: str | None = MACHINE,
+    op_times: str | None = OP_TIMES,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:

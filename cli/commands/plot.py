@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ...core.search.registry import INPUT_METHOD as INPUT
-from ..options import SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, MachineOption, OpTimesOption, QuietFlag
+from ..options import MACHINE, OP_TIMES, SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag
 
 if TYPE_CHECKING:
     from ...core.graph.graph import CostGraph
@@ -36,8 +36,8 @@ def plot(
         False, "--without-weights", help="Leave persistent bytes out, so that the rest fills the height."
     ),
     force: ForceFlag = False,
-    machine: MachineOption = None,
-    op_times: OpTimesOption = None,
+    machine: str | None = MACHINE,
+    op_times: str | None = OP_TIMES,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:

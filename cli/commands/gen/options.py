@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ...backends import AddressOption, Backend, BackendOption, ClusterJobsOption
-from ...options import TASKS, JsonFlag, QuietFlag, SeedOption
+from ...options import SEED, TASKS, JsonFlag, QuietFlag
 
 OUTPUT_HELP = (
     "Folder for a data set; a name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz for one graph; "
@@ -29,7 +29,7 @@ FormatOption = Annotated[str | None, typer.Option("--format", help=_FORMAT_HELP)
 
 
 def _of_data_sets(
-    seed: SeedOption = 0,
+    seed: int = SEED,
     split: str | None = typer.Option(None, metavar="A-B-C", help=_SPLIT_HELP),
     dedup: str = typer.Option("topology", help="What makes duplicates: equal topology, or in-degrees."),
     improvable: str | None = typer.Option(None, metavar="TASK", help=_IMPROVABLE_HELP, autocompletion=lambda: TASKS),

@@ -16,7 +16,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import cache, partial
-from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 Item = TypeVar("Item")
@@ -158,9 +157,7 @@ class Workers:
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._pool is not None:
             for future in list(self._waiting):
                 future.cancel()

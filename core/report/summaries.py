@@ -19,52 +19,34 @@ class Cell:
     """One finished run: one method on one graph with one seed.
 
     What a failed run did not get to is None. Times are of the search, not of compiling.
-
-    Parameters
-    ----------
-    graph, sha256, ops
-        The graph's name in the comparison, the hash of its content, and its size.
-    method, seed
-        The method as given, with its parameters, and the seed of the run.
-    status
-        `optimal`, `feasible`, `infeasible` (proven: no schedule keeps the memory limit), `limit-not-met` (none was
-        found that does) or `failed` (see `error`).
-    value
-        What the task minimises: bytes or microseconds; with recomputation and no runtimes, how many runs.
-    peak_memory, runtime_us, excess
-        Bytes on the fullest device, makespan in microseconds, bytes above the memory limit.
-    lower_bound
-        What no schedule can beat, as far as this run proved it, in the unit of the value.
-    evaluations, seconds, cpu_seconds
-        Complete schedules priced; wall time; processor time, which includes verifying the schedule.
-    timed_out
-        Whether the time limit ended the search, so that it cannot be repeated exactly.
-    found_by
-        What produced the schedule.
-    error
-        Type and message of what a failed run raised; empty otherwise.
-    note
-        What the method had to say about the run; empty otherwise.
     """
 
+    # the graph's name in the comparison, the hash of its content, and its size
     graph: str
     sha256: str
     ops: int
+    # the method as given, with its parameters, and the seed of the run
     method: str
     seed: int
+    # `optimal`, `feasible`, `infeasible` (proven: no schedule keeps the memory limit), `limit-not-met` (none was found
+    # that does) or `failed` (see `error`)
     status: Status
+    # what the task minimises: bytes or microseconds; with recomputation and no runtimes, how many runs
     value: float | None = None
+    # bytes on the fullest device, makespan in microseconds, bytes above the memory limit
     peak_memory: int | None = None
     runtime_us: float | None = None
     excess: int | None = None
+    # what no schedule can beat, as far as this run proved it, in the unit of the value
     lower_bound: float | None = None
+    # complete schedules priced; wall time; processor time, which includes verifying the schedule
     evaluations: float | None = None
     seconds: float | None = None
     cpu_seconds: float | None = None
-    timed_out: bool = False
-    found_by: str = ""
-    error: str = ""
-    note: str = ""
+    timed_out: bool = False  # whether the time limit ended the search, so that it cannot be repeated exactly
+    found_by: str = ""  # what produced the schedule
+    error: str = ""  # type and message of what a failed run raised; empty otherwise
+    note: str = ""  # what the method had to say about the run; empty otherwise
 
     @property
     def is_feasible(self) -> bool:

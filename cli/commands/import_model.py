@@ -53,6 +53,7 @@ def import_model(
     from ...core.base.errors import UsageError
     from ...core.programs.graphs.writing import check_target, write_graph_file
     from ...core.programs.importers import kind_of
+    from ...core.report.graph_summary import totals_of
     from ..console import Output, write
 
     output = output_of(output, Path(model.rpartition(":")[2].removesuffix(".gz")).stem, ".pb.gz")
@@ -63,26 +64,13 @@ def import_model(
     rates = {"flops": flops, "memory_bandwidth": memory_bandwidth}
     given = {name: rate for name, rate in rates.items() if rate is not None} | given_options(training, shape, device)
     imported = import_graph(model, costs=costs, default_size=default_size, graph=graph, note=out.note, **given)
-    summary = {"graph": imported.name, "kind": kind_of(model), **_summary(imported), "output": output}
+    summary = {"graph": imported.name, "kind": kind_of(model), **totals_of(imported), "output": output}
     out.note(_described(imported, summary))
     write_graph_file(imported, output)
     if json:
         write(dumps(summary))
     elif output != "-":
         out.note(f"wrote {output}")
-
-
-def _summary(graph: CostGraph) -> dict[str, Any]:
-    from ...core.model.simulator import input_peak
-
-    return {
-        "ops": graph.num_ops,
-        "tensors": graph.num_data_tensors,
-        "tensor_bytes": int(graph.tensor_size[graph.alias_of < 0].sum()),
-        "persistent_bytes": int(graph.persistent.sum()),
-        "input_peak": input_peak(graph),
-        "runtime_us": float(graph.runtime.sum()),
-    }
 
 
 def _described(graph: CostGraph, summary: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from ..base.units import Written, bytes_alike, times_alike
 from ..graph.graph import CostGraph
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
+from .graph_summary import totals_of
 from .memory_by_role import UNNAMED, memory_shares
 from .peak_holders import Holder, Peak, alive_at_peak
 
@@ -254,17 +255,9 @@ def _measured(graph: CostGraph) -> tuple[dict[str, float], dict[str, int], dict[
     """Return the totals of a graph, and its program order's peak by role and by phase."""
     problem, schedule = Problem(graph), Schedule.single_device(graph.input_order)
     shares = memory_shares(problem, schedule)
-    totals = {
-        "ops": graph.num_ops,
-        "tensors": graph.num_data_tensors,
-        "tensor_bytes": int(graph.tensor_size[graph.alias_of < 0].sum()),
-        "persistent_bytes": int(graph.persistent.sum()),
-        "input_peak": sum(shares.roles.values()),
-        "runtime_us": float(graph.runtime.sum()),
-    }
     names = {} if graph.annotations.residents else {UNNAMED: "persistent bytes"}
     roles = {names.get(role, role): size for role, size in shares.roles.items()}
-    return totals, roles, {peak.phase: peak.memory for peak in shares.phases}
+    return totals_of(graph), roles, {peak.phase: peak.memory for peak in shares.phases}
 
 
 def _ops(graph: CostGraph, by_module: bool) -> dict[Hashable, int]:

@@ -248,7 +248,7 @@ class Result(Printed):
             What was drawn on.
         """
         from ..model.timeline import timeline_of
-        from .plots.schedule_plot import plot_schedule
+        from .plots.draw import plot_schedule
 
         return plot_schedule(timeline_of(self.method, self.problem, self.schedule, self.addresses), ax)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -142,14 +142,14 @@ def root(
         os.environ["SCHEDOPT_LARGEST_FILE"] = largest_file  # for worker processes, too
 
 
-_GRAPH, _MODEL, _MANY = "Schedule a graph", "Your own model", "Methods and many graphs"
-for command in (solve, show, plot, pareto, diff, check, pack, convert):
-    app.command(rich_help_panel=_GRAPH)(command)
-app.command(rich_help_panel=_MODEL)(optimize)
-app.command("import", rich_help_panel=_MODEL)(import_model)
-for command in (fit, measure, apply):
-    app.command(rich_help_panel=_MODEL)(command)
-for command in (methods, compare, warm_up):
-    app.command(rich_help_panel=_MANY)(command)
+_MANY = "Methods and many graphs"
+_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Schedule a graph": (solve, show, plot, pareto, diff, check, pack, convert),
+    "Your own model": (optimize, import_model, fit, measure, apply),
+    _MANY: (methods, compare, warm_up),
+}
+for panel, commands in _PANELS.items():
+    for command in commands:
+        app.command("import" if command is import_model else None, rich_help_panel=panel)(command)
 app.add_typer(gen, name="gen", rich_help_panel=_MANY)
 app.add_typer(train, name="train", rich_help_panel=_MANY)

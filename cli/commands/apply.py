@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from typing import Literal
 
 import typer
 
@@ -17,21 +17,14 @@ from ..program_options import (
 )
 
 
-class Written(str, Enum):
-    """What `apply` writes."""
-
-    program = "program"
-    device_map = "device-map"
-
-
 def apply(
     model: ModelArgument,
     schedule: str = typer.Argument(..., metavar="SCHEDULE", help=f"Of the imported model: {SCHEDULE_HELP}"),
     output: str = typer.Option(
         ..., "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, .pt2, or a map's .json."
     ),
-    format: Written = typer.Option(
-        Written.program,
+    format: Literal["program", "device-map"] = typer.Option(
+        "program",
         help="program: the model; device-map: the device of each module of a PyTorch model, for accelerate.",
     ),
     training: ScheduleTrainingOption = None,
@@ -58,7 +51,7 @@ def apply(
 
     out = Output(quiet)
     given = given_options(training, shape, device)
-    is_map = format is Written.device_map
+    is_map = format == "device-map"
     if is_map:
         check_map_output(model, output)
     else:

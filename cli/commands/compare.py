@@ -8,7 +8,7 @@ import typer
 
 from ...core.search.options import CompareOptions
 from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, method_names
-from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
+from ..backends import ELSEWHERE, AddressOption, BackendOption, ClusterJobsOption, workers_of
 from ..made_options import options_of, with_options
 from ..options import GraphsArgument, JsonFlag, QuietFlag, remark_bare_bytes
 
@@ -38,7 +38,7 @@ def compare(
     ),
     reference: str | None = typer.Option(None, help="The method to compare with. (default: the first)"),
     jobs: ClusterJobsOption = None,
-    backend: BackendOption = Backend.loky,
+    backend: BackendOption = "loky",
     address: AddressOption = None,
     per_graph: bool = typer.Option(False, "--per-graph", help="Print a row per graph as well."),
     output: str | None = typer.Option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ...core.search.options import ParetoOptions
-from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, workers_of
+from ..backends import ELSEWHERE, AddressOption, BackendOption, workers_of
 from ..made_options import options_of, with_options
 from ..options import GraphArgument, JsonFlag, QuietFlag
 
@@ -19,7 +19,7 @@ _PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture", ".html"
 
 def pareto(
     graph: GraphArgument,
-    backend: BackendOption = Backend.loky,
+    backend: BackendOption = "loky",
     address: AddressOption = None,
     output: str | None = typer.Option(
         None, "--output", "-o", help="Write .csv (a row per point) or .json (settings, points and bounds)."

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -18,14 +17,6 @@ if TYPE_CHECKING:
     from ...core.problem.schedule import Schedule
 
 
-class OutputFormat(str, enum.Enum):
-    """What `solve` prints."""
-
-    table = "table"
-    order = "order"
-    json = "json"
-
-
 def solve(
     graph: GraphArgument,
     method: MethodOption = DEFAULT_METHOD,
@@ -37,7 +28,7 @@ def solve(
     plot: str | None = typer.Option(
         None, help="Draw the schedule beside the input order: .png, .svg or .pdf, .html page, .json trace."
     ),
-    format: OutputFormat = typer.Option(OutputFormat.table, help="What to print on standard output."),
+    format: Literal["table", "order", "json"] = typer.Option("table", help="What to print on standard output."),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,
@@ -64,9 +55,9 @@ def solve(
     start = _read_initial(initial, problem, force)
     result = run_with_progress(out, problem, spec, options.alignment, **options.budget, initial=start)
     document = result.json()
-    if json or format is OutputFormat.json:
+    if json or format == "json":
         write(document)
-    elif format is OutputFormat.order:
+    elif format == "order":
         write("".join(f"{name}\n" for name in result.order))
     else:
         show(result.table(), result.title())

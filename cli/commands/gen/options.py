@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ...backends import AddressOption, Backend, BackendOption, ClusterJobsOption
+from ...backends import AddressOption, BackendOption, ClusterJobsOption
 from ...options import SEED, TASKS, JsonFlag, QuietFlag
 
 OUTPUT_HELP = (
@@ -37,7 +37,7 @@ def _of_data_sets(
     format_: FormatOption = None,
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace the data set in the folder."),
     jobs: ClusterJobsOption = None,
-    backend: BackendOption = Backend.loky,
+    backend: BackendOption = "loky",
     address: AddressOption = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,

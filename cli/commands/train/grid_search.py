@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ....core.search.options import GridOptions
-from ...backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
+from ...backends import ELSEWHERE, AddressOption, BackendOption, ClusterJobsOption, workers_of
 from ...made_options import options_of, with_options
 from ...options import GraphsArgument, JsonFlag, QuietFlag, command_line
 
@@ -43,7 +43,7 @@ def grid_search(
     first: int | None = typer.Option(None, min=1, help="Graphs of the first round. (default: all, no rounds)"),
     keep: float = typer.Option(0.25, min=0.01, max=0.99, help="Share of the settings that goes on to the next round."),
     jobs: ClusterJobsOption = None,
-    backend: BackendOption = Backend.loky,
+    backend: BackendOption = "loky",
     address: AddressOption = None,
     output: str | None = typer.Option(
         None, "--output", "-o", help="Write the winner to this .yaml; other tasks in it stay."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from ....core.search.registry import METHODS
-from ...backends import AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
+from ...backends import AddressOption, BackendOption, ClusterJobsOption, workers_of
 from ...made_options import made_option, with_options
 from ...options import TASKS, JsonFlag, QuietFlag
 
@@ -58,7 +58,7 @@ def network_command(method: str) -> Callable[..., None]:
         device: _OptionalDevice = typer.Option(None, help="Where the network is trained. (default: cpu)"),
         resume: bool = typer.Option(False, "--resume", help="Go on with the run in the folder."),
         jobs: ClusterJobsOption = None,
-        backend: BackendOption = Backend.loky,
+        backend: BackendOption = "loky",
         address: AddressOption = None,
         json: JsonFlag = False,
         quiet: QuietFlag = False,
@@ -86,7 +86,7 @@ def network_command(method: str) -> Callable[..., None]:
         if not has_tensorboard():
             out.note("without curves for TensorBoard, which is not installed; pip install 'schedopt[train]'")
         here = resume_command(method, folder, given["graphs"] or [], validation or [], recipe)
-        again = " ".join([here, *workers_words(backend.value, address, jobs)])
+        again = " ".join([here, *workers_words(backend, address, jobs)])
         read = graphs_of(given["graphs"], out.note) if given["graphs"] else []
         others = graphs_of(validation, out.note) if validation else []
         with workers_of(backend, address, jobs, lambda: how_to_go_on(folder, here)) as workers:

@@ -72,7 +72,7 @@ def cut_and_time(rounds: int, searched: SearchedGraph, parameters: ActionParamet
     place = places_in(order)
     sent = np.interp(middle + graph.runtime, middle[order], place[order])
     targets = _Targets(_cut(searched, rounds, graph.runtime), 1 - place, 1 - sent)
-    return _actions(searched, parameters, targets, _Concentrations(4.0, 16.0, 16.0))
+    return _actions(searched, parameters, targets, (4.0, 16.0, 16.0))
 
 
 def ordered(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
@@ -84,7 +84,7 @@ def ordered(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np
     graph = searched.problem.graph
     anywhere = np.full((graph.num_ops, searched.problem.devices), 1 / 2)
     targets = _Targets(anywhere, *_priorities(graph, _low_order(graph)))
-    return _actions(searched, parameters, targets, _Concentrations(2.0, 1.0, 2.0))
+    return _actions(searched, parameters, targets, (2.0, 1.0, 2.0))
 
 
 def cut_and_order(rounds: int, searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
@@ -96,7 +96,7 @@ def cut_and_order(rounds: int, searched: SearchedGraph, parameters: ActionParame
     order = _low_order(graph)
     written = np.bincount(graph.tensor_producer, graph.tensor_size, graph.num_ops)
     targets = _Targets(_cut(searched, rounds, written, order), *_priorities(graph, order))
-    return _actions(searched, parameters, targets, _Concentrations(2.0, 2.0, 2.0))
+    return _actions(searched, parameters, targets, (2.0, 2.0, 2.0))
 
 
 def planned(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
@@ -116,7 +116,7 @@ def planned(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np
         shared = np.stack([found[placement == device].sum(0) for device in range(devices)])
     _, called = linear_sum_assignment(shared, maximize=True)
     targets = _Targets(_affinities(called[placement], devices), *_priorities(graph, plan.op_order()))
-    return _actions(searched, parameters, targets, _Concentrations(4.0, 16.0, 16.0))
+    return _actions(searched, parameters, targets, (4.0, 16.0, 16.0))
 
 
 def apart(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
@@ -129,7 +129,7 @@ def apart(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.i
     written = searched.nodes[:, 1]
     placement = np.where(written >= written.max() / 2, 0, 1)
     targets = _Targets(_affinities(placement, devices), *_priorities(graph, _low_order(graph)))
-    kept = _actions(searched, parameters, targets, _Concentrations(4.0, 1.0, 2.0))
+    kept = _actions(searched, parameters, targets, (4.0, 1.0, 2.0))
     plain = uniform(searched, parameters)
     return kept if _fitness(searched, parameters, kept) <= _fitness(searched, parameters, plain) else plain
 
@@ -161,14 +161,6 @@ class _Targets(NamedTuple):
     placement: FloatArray
     scheduling: FloatArray
     transfers: FloatArray
-
-
-class _Concentrations(NamedTuple):
-    """What alpha + beta is."""
-
-    placement: float
-    scheduling: float
-    transfers: float
 
 
 def _cut(searched: SearchedGraph, rounds: int, weight: NDArray[Any], order: IndexArray | None = None) -> FloatArray:
@@ -209,17 +201,17 @@ def _balanced(affinity: FloatArray, weight: FloatArray) -> NDArray[np.intp]:
 
 
 def _actions(
-    searched: SearchedGraph, parameters: ActionParameters, targets: _Targets, concentrations: _Concentrations
+    searched: SearchedGraph, parameters: ActionParameters, targets: _Targets, concentrations: tuple[float, float, float]
 ) -> NDArray[np.int64]:
-    """Return the levels whose betas are nearest to those wanted, and to the crossover bias of plain BRKGA."""
+    """Return the levels nearest to the betas wanted, by mean and alpha + beta, and to BRKGA's crossover bias."""
+    of_kind = dict(zip(("placement", "scheduling", "transfers"), concentrations, strict=True))
     chosen = []
     for head in parameters.heads(searched.problem.devices):
         if head.kind == "placement":
             mean = targets.placement[:, head.entry]
         else:
             mean = targets.scheduling if head.kind == "scheduling" else targets.transfers
-        concentration = 0.0 if head.kind == "crossover" else getattr(concentrations, head.kind)
-        chosen.append(_levels(head, mean, concentration))
+        chosen.append(_levels(head, mean, of_kind.get(head.kind, 0.0)))
     return np.stack(chosen, axis=1)
 
 

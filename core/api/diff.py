@@ -70,7 +70,7 @@ def diff(
     graphs = []
     for given in (a, b):
         if isinstance(given, (str, os.PathLike)) and _is_schedule(Path(given)):
-            raise UsageError(f"{os.fspath(given)} is a schedule; name the graph that both are of by {spelled('graph')}")
+            raise UsageError(f"{os.fspath(given)} is a schedule; name the graph that both are of: {spelled('graph')}")
         graphs.append(graph_of(given, note))  # type: ignore[arg-type]
     first, second = graphs
     return graph_difference(_names(a, b, first.name, second.name), first, second)

@@ -10,7 +10,6 @@ import time
 
 from ..base.arrays import IndexArray
 from ..base.errors import UsageError
-from ..base.options import spelled
 from ..bounds.bounds import is_met, lower_bound, min_cut_bound
 from ..bounds.recompute_bounds import recompute_bound, why_infeasible
 from ..model.simulator import simulate
@@ -78,8 +77,8 @@ def _check_start(problem: Problem, initial: Schedule) -> None:
     again = [] if problem.recompute else repeated_ops(graph, items[(items >= 0) & (items < graph.num_ops)].tolist())
     if again:
         raise UsageError(
-            f"{graph.name}: the schedule to start from runs op {graph.op_label(again[0])} again, which "
-            f"{spelled('recompute', True)} alone allows, on one device; start from a schedule that runs each op once"
+            f"{graph.name}: the schedule to start from runs op {graph.op_label(again[0])} again, which --recompute "
+            "alone allows, on one device; start from a schedule that runs each op once"
         )
     verify(problem, initial, enforce_limit=False)
 

@@ -14,11 +14,6 @@ if TYPE_CHECKING:
 _PLANS = "plans.jsonl"
 
 
-def trainable(method: str) -> Trainable:
-    """Return how the network of `direct` is trained."""
-    return _Schedules(method)
-
-
 class _Schedules(Trainable):
     help = (
         "Synthetic graphs are drawn once and taken again and again, each with devices and links of its own; so are "
@@ -84,3 +79,6 @@ class _Schedules(Trainable):
 
     def use(self, network: Any) -> str:
         return f"--task {network.parameters_.task}"
+
+
+trainable = _Schedules

@@ -14,11 +14,6 @@ if TYPE_CHECKING:
 _ENCODERS = {"regal": "gnn", "gas": "lstm"}
 
 
-def trainable(method: str) -> Trainable:
-    """Return how the network of `regal` or `gas` is trained."""
-    return _ChoosesDistributions(method)
-
-
 class _ChoosesDistributions(Trainable):
     help = (
         "Synthetic graphs (A.1.4) are drawn when they are first needed, and taken again and again; so are GRAPHS. A "
@@ -75,3 +70,6 @@ class _ChoosesDistributions(Trainable):
 
     def use(self, network: Any) -> str:
         return f"--task {network.parameters_.task} --devices {network.parameters_.devices}"
+
+
+trainable = _ChoosesDistributions

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
 _ORDERS = "orders.jsonl"
 
 
-def trainable(method: str) -> Trainable:
-    """Return how the network of `topoformer` is trained."""
-    return _OrdersOps(method)
-
-
 class _OrdersOps(Trainable):
     help = (
         "Layered graphs are drawn afresh for each epoch; orders to imitate come from a beam search. GRAPHS are taken "
@@ -86,6 +81,9 @@ class _OrdersOps(Trainable):
 
     def use(self, network: Any) -> str:
         return ""
+
+
+trainable = _OrdersOps
 
 
 def _searched(

@@ -19,8 +19,9 @@ from torch import Tensor, nn, optim
 from ...core.base.errors import FormatError, UsageError
 from ...core.files.atomic import make_folder, write_atomically
 from ...core.files.graph_hash import graph_hash
+from ...core.files.yaml_files import write_yaml
 from ...core.graph.graph import CostGraph
-from ...core.search.settings import differences, from_plain, plain, write_config
+from ...core.search.settings import differences, from_plain, plain
 from ...version import VERSION
 from ..networks.shipped import described, weights_file
 from .settings import Settings, TrainingSettings, check_device
@@ -189,7 +190,7 @@ def open_folder(folder: Path, parameters: TrainingSettings, place: Place) -> Non
             unfinished.unlink()
     except OSError as error:
         raise FormatError(f"{folder}: cannot be written to: {error.strerror or error}") from error
-    write_config(folder / CONFIG, parameters)
+    write_yaml(folder / CONFIG, plain(parameters))
     done = (place.phase + 1, place.epoch) if place.is_validated else (0, 0)
     kept = [line for line in curve_of(folder) if (line["phase"], line["epoch"]) <= done]
     write_atomically(folder / CURVE, "".join(f"{json.dumps(line)}\n" for line in kept))

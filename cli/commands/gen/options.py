@@ -28,7 +28,7 @@ OutputOption = Annotated[str | None, typer.Option("--output", "-o", help="Same a
 FormatOption = Annotated[str | None, typer.Option("--format", help=_FORMAT_HELP)]
 
 
-def _of_data_sets(
+def of_data_sets(
     seed: int = SEED,
     split: str | None = typer.Option(None, metavar="A-B-C", help=_SPLIT_HELP),
     dedup: str = typer.Option("topology", help="What makes duplicates: equal topology, or in-degrees."),
@@ -45,5 +45,5 @@ def _of_data_sets(
     """Have the options of all generators of data sets."""
 
 
-DATA_SET_OPTIONS = list(inspect.signature(_of_data_sets, eval_str=True).parameters.values())
+DATA_SET_OPTIONS = list(inspect.signature(of_data_sets, eval_str=True).parameters.values())
 """The first two, seed and split, come before those of a generator."""

@@ -29,24 +29,12 @@ _STREAM = 31
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A problem to train or to validate on.
+    """A problem to train or to validate on."""
 
-    Parameters
-    ----------
-    problem
-        The problem.
-    seen
-        What the network sees of it.
-    bound
-        What no schedule can beat, at least 1.
-    order
-        The teacher's order, shape `(ops,)`; None where none was asked for.
-    """
-
-    problem: Problem
-    seen: Seen
-    bound: float
-    order: Any = None
+    problem: Problem  # the problem
+    seen: Seen  # what the network sees of it
+    bound: float  # what no schedule can beat, at least 1
+    order: Any = None  # the teacher's order, shape `(ops,)`; None where none was asked for
 
     @functools.cached_property
     def place(self) -> Any:

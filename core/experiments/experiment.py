@@ -1,9 +1,4 @@
-"""Compare methods on graphs: every method on every graph with every seed, under the same budget.
-
-`Experiment(graphs, methods, settings).execute()` gives a `Comparison`: the finished runs (`cells`), what they say of
-each method over all graphs (`summaries()`), and both as plain values (`document()`, `csv()`). `schedopt.compare` does
-this for users.
-"""
+"""Compare methods on graphs: every method on every graph with every seed, under the same budget."""
 
 from __future__ import annotations
 

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-
-class Backend(str, enum.Enum):
-    """What runs the workers."""
-
-    loky = "loky"
-    dask = "dask"
-    ray = "ray"
-
-
+Backend = Literal["loky", "dask", "ray"]
 BackendOption = Annotated[
     Backend, typer.Option("--backend", help="loky: processes here. dask, ray: the workers of the cluster at --address.")
 ]
@@ -31,10 +22,7 @@ AddressOption = Annotated[
 ClusterJobsOption = Annotated[
     int | None,
     typer.Option(
-        "--jobs",
-        "-j",
-        min=1,
-        help="Workers; the result does not depend on it. (default: 1, or all of the cluster)",
+        "--jobs", "-j", min=1, help="Workers; the result does not depend on it. (default: 1, or all of the cluster)"
     ),
 ]
 
@@ -45,7 +33,7 @@ ELSEWHERE = "the same command goes on from there, without --backend here"
 @contextmanager
 def workers_of(backend: Backend, address: str | None, jobs: int | None, kept: Callable[[], str]) -> Iterator[int]:
     """Have all parallel work done by the workers that are asked for; yields their number."""
-    if backend is Backend.loky:
+    if backend == "loky":
         if address is not None:
             raise _misused("--address is of a cluster; give --backend dask or --backend ray with it")
         yield jobs or 1
@@ -55,9 +43,9 @@ def workers_of(backend: Backend, address: str | None, jobs: int | None, kept: Ca
     from ..core.experiments.clusters import EXAMPLES, Cluster
 
     if address is None:
-        examples = " or ".join(f"--address {example}" for example in EXAMPLES[backend.value])
-        raise _misused(f"--backend {backend.value} needs the address of a cluster; give {examples}")
-    with closing(Cluster(backend.value, address, jobs)) as cluster, using(cluster):
+        examples = " or ".join(f"--address {example}" for example in EXAMPLES[backend])
+        raise _misused(f"--backend {backend} needs the address of a cluster; give {examples}")
+    with closing(Cluster(backend, address, jobs)) as cluster, using(cluster):
         try:
             yield cluster.size
         except WorkerRefusedError:

@@ -10,15 +10,21 @@ import logging
 import os
 import sys
 import textwrap
+import unicodedata
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from .escapes import visible
-
 _USUAL_WIDTH = 80
+_KEPT, _END = "\n\t", 0x2070
+"""Line ends and tabs pass; behind the last block of punctuation nothing commands a terminal."""
+_COMMANDS = {
+    code: chr(code).encode("unicode_escape").decode()
+    for code in range(_END)
+    if unicodedata.category(chr(code)) in ("Cc", "Cf") and chr(code) not in _KEPT
+}
 
 
-class Talk:
+class Output:
     """Notes, warnings and progress on standard error; silent (but for errors) with `--quiet`."""
 
     def __init__(self, quiet: bool = False) -> None:
@@ -95,3 +101,8 @@ def _fitted(text: str, stream: TextIO) -> str:
 def write(text: str) -> None:
     """Print plain text, such as JSON, to standard output."""
     sys.stdout.write(visible(text if text.endswith("\n") else text + "\n"))
+
+
+def visible(text: str) -> str:
+    r"""Return a text with each control and direction character written as Python would, such as `\x1b`."""
+    return text.translate(_COMMANDS)

@@ -54,12 +54,13 @@ def options_of(
 
 
 def option_of(kind: type[Any], name: str) -> Any:
-    """Return the type of a command's parameter that is the option of one field, whose range Typer checks."""
-    field = option_named(kind, name)
-    made, info = get_args(_parameter(kind, name, name, "").annotation)
+    """Return what declares a command's parameter as the option of one field; Typer checks its range."""
+    field, parameter = option_named(kind, name), _parameter(kind, name, name, "")
+    made, info = get_args(parameter.annotation)
+    info.default = parameter.default
     if made is int:
         info.min, info.max, info.metavar = field.metadata["low"], field.metadata["high"], None
-    return Annotated[made, info]
+    return info
 
 
 def _parameter(kind: type[Any], field_name: str, name: str, help: str) -> inspect.Parameter:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from ..core.base.errors import SchedoptError, UnwrittenError
+from ..core.base.names import did_you_mean
 from ..core.base.options import spelled_for_shells
 from ..version import VERSION
 from .commands.apply import apply
@@ -33,7 +35,6 @@ from .commands.train.group import train
 from .commands.warm_up import warm_up
 from .console import complain
 from .lazy_group import FlowingGroup
-from .usage_errors import reworded
 
 
 class ErrorBoundary(FlowingGroup):
@@ -85,6 +86,27 @@ def _copy_of(error: SchedoptError) -> str:
     return str(copy)
 
 
+def reworded(error: Any) -> str:
+    """Return the message of a bad parameter, as a sentence that names the value and what may stand there."""
+    message = str(error.message).removeprefix("Value error, ")
+    if choices := re.findall(r"'([^']*)'", message) if " is not one of " in message else []:
+        value, *known = choices
+        return f"must be {'one of ' * (len(known) > 1)}{', '.join(known)}, not '{value}'{did_you_mean(value, known)}"
+    problems: list[Any] = getattr(error.__cause__, "errors", list)()  # pydantic's, behind newer versions of Typer
+    if not problems:
+        return message
+    wanted = {
+        "int_parsing": "a whole number",
+        "int_from_float": "a whole number",
+        "float_parsing": "a number",
+        "greater_than_equal": "at least {ge}",
+        "less_than_equal": "at most {le}",
+    }.get(problems[0]["type"])
+    return (
+        f"must be {wanted}, not '{{input}}'".format(**problems[0], **problems[0].get("ctx", {})) if wanted else message
+    )
+
+
 app = typer.Typer(
     cls=ErrorBoundary,
     name="schedopt",
@@ -120,22 +142,14 @@ def root(
         os.environ["SCHEDOPT_LARGEST_FILE"] = largest_file  # for worker processes, too
 
 
-_GRAPH, _MODEL, _MANY = "Schedule a graph", "Your own model", "Methods and many graphs"
-app.command("solve", rich_help_panel=_GRAPH)(solve)
-app.command("show", rich_help_panel=_GRAPH)(show)
-app.command("plot", rich_help_panel=_GRAPH)(plot)
-app.command("pareto", rich_help_panel=_GRAPH)(pareto)
-app.command("diff", rich_help_panel=_GRAPH)(diff)
-app.command("check", rich_help_panel=_GRAPH)(check)
-app.command("pack", rich_help_panel=_GRAPH)(pack)
-app.command("convert", rich_help_panel=_GRAPH)(convert)
-app.command("optimize", rich_help_panel=_MODEL)(optimize)
-app.command("import", rich_help_panel=_MODEL)(import_model)
-app.command("fit", rich_help_panel=_MODEL)(fit)
-app.command("measure", rich_help_panel=_MODEL)(measure)
-app.command("apply", rich_help_panel=_MODEL)(apply)
-app.command("methods", rich_help_panel=_MANY)(methods)
-app.command("compare", rich_help_panel=_MANY)(compare)
-app.command("warm-up", rich_help_panel=_MANY)(warm_up)
+_MANY = "Methods and many graphs"
+_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Schedule a graph": (solve, show, plot, pareto, diff, check, pack, convert),
+    "Your own model": (optimize, import_model, fit, measure, apply),
+    _MANY: (methods, compare, warm_up),
+}
+for panel, commands in _PANELS.items():
+    for command in commands:
+        app.command("import" if command is import_model else None, rich_help_panel=panel)(command)
 app.add_typer(gen, name="gen", rich_help_panel=_MANY)
 app.add_typer(train, name="train", rich_help_panel=_MANY)

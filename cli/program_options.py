@@ -16,10 +16,7 @@ _TRAINING = (
     "none, or a training step of PyTorch with its optimizer: sgd, adam, or adam:learning_rate=0.01. (default: none)"
 )
 _DEVICE = "Where a PyTorch program runs: cpu or cuda. (default: cpu)"
-TrainingOption = Annotated[
-    str | None,
-    typer.Option("--training", help=_TRAINING),
-]
+TrainingOption = Annotated[str | None, typer.Option("--training", help=_TRAINING)]
 ShapeOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -29,17 +26,12 @@ ShapeOption = Annotated[
         "(x=1x3x320x320), value of an input that is one whole number, or keyword argument of the function; repeatable.",
     ),
 ]
-ProgramDeviceOption = Annotated[
-    str | None,
-    typer.Option("--device", help=_DEVICE),
-]
+ProgramDeviceOption = Annotated[str | None, typer.Option("--device", help=_DEVICE)]
 ScheduleTrainingOption = Annotated[
-    str | None,
-    typer.Option("--training", help=_TRAINING.replace("none)", "the schedule's, else none)")),
+    str | None, typer.Option("--training", help=_TRAINING.replace("none)", "the schedule's, else none)"))
 ]
 ScheduleDeviceOption = Annotated[
-    str | None,
-    typer.Option("--device", help=_DEVICE.replace("cpu)", "the schedule's, else cpu)")),
+    str | None, typer.Option("--device", help=_DEVICE.replace("cpu)", "the schedule's, else cpu)"))
 ]
 _DIGITS = 15
 OverwriteModelFlag = Annotated[bool, typer.Option("--overwrite", help="Write over MODEL, if it is the output.")]

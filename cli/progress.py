@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .console import Talk
+from .console import Output
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -26,7 +26,7 @@ _SPINNER_WIDTH, _BAR_WIDTH = 3, 20
 
 
 def run_with_progress(
-    talk: Talk, problem: Problem, spec: MethodSpec, alignment: int | None = None, **budget: Any
+    out: Output, problem: Problem, spec: MethodSpec, alignment: int | None = None, **budget: Any
 ) -> Result:
     """Compile the kernels, saying so if that takes long, then solve; with an alignment, find addresses, too.
 
@@ -36,18 +36,18 @@ def run_with_progress(
     from ..core.search.method_spec import check_supported
     from ..core.search.search import Watcher
     from ..core.search.warm_up import warm_up
-    from ..core.solve.address_choice import warm_up as warm_up_addresses
     from ..core.solve.with_addresses import solve_with_addresses as solve
+    from ..core.solve.with_addresses import warm_up as warm_up_addresses
 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
-    with compiling(talk):
+    with compiling(out):
         warm_up(problem, spec, budget.get("evaluations"), budget.get("jobs", 1))
         if alignment is not None:
             warm_up_addresses()
-    with interruptible(talk, "the best so far") as interrupt:
-        if not talk.shows_progress:
+    with interruptible(out, "the best so far") as interrupt:
+        if not out.shows_progress:
             return solve(problem, spec, alignment, watcher=Watcher(interrupt), **budget)
-        with LiveLine(talk, f"{spec.name}: starting") as line:
+        with LiveLine(out, f"{spec.name}: starting") as line:
             return solve(problem, spec, alignment, watcher=Watcher(interrupt, _Searching(line)), **budget)
 
 
@@ -56,11 +56,10 @@ class Bar(Protocol):
 
     def __call__(self, by: float = 1, *, done: float | None = None, what: str | None = None) -> None:
         """Go on by some of the total, or to what is done of it; and say what is done now, if that is new."""
-        ...
 
 
 @contextmanager
-def progress_bar(talk: Talk, what: str, total: float) -> Iterator[Bar]:
+def progress_bar(out: Output, what: str, total: float) -> Iterator[Bar]:
     """Show on a terminal how much is done, the time that remains, and a text; yields what to call as it goes on.
 
     A share has no time beside it: whoever knows it says in the text how long the rest takes.
@@ -69,7 +68,7 @@ def progress_bar(talk: Talk, what: str, total: float) -> Iterator[Bar]:
     def update(by: float = 1, *, done: float | None = None, what: str | None = None) -> None:
         bars.update(bar, advance=None if done is not None else by, completed=done, description=what)
 
-    if not talk.shows_progress:
+    if not out.shows_progress:
         yield lambda by=1, *, done=None, what=None: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
@@ -84,20 +83,20 @@ def progress_bar(talk: Talk, what: str, total: float) -> Iterator[Bar]:
         else (BarColumn(_BAR_WIDTH), MofNCompleteColumn(), Remaining())
     )
     columns = (*amount, text)
-    with Progress(*columns, console=talk.console, transient=True, expand=True, speed_estimate_period=600) as bars:
+    with Progress(*columns, console=out.console, transient=True, expand=True, speed_estimate_period=600) as bars:
         bar = bars.add_task(what, total=total)
         yield update
 
 
 @contextmanager
-def interruptible(talk: Talk, what: str) -> Iterator[threading.Event]:
+def interruptible(out: Output, what: str) -> Iterator[threading.Event]:
     """Make the first Ctrl-C set the event, which is safe in the middle of any call; the second one raises."""
     interrupt = threading.Event()
 
     def on_signal(number: int, frame: Any) -> None:
         interrupt.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        talk.note(f"stopping with {what}; press Ctrl-C again to quit at once")
+        out.note(f"stopping with {what}; press Ctrl-C again to quit at once")
 
     previous = signal.signal(signal.SIGINT, on_signal)
     try:
@@ -107,14 +106,14 @@ def interruptible(talk: Talk, what: str) -> Iterator[threading.Event]:
 
 
 @contextmanager
-def compiling(talk: Talk) -> Iterator[None]:
+def compiling(out: Output) -> Iterator[None]:
     """Say which kernels are compiled, if that takes long: once per installation."""
     from ..core.kernels.compiling import compiling_tells
 
     said: list[str] = []
 
     def say() -> None:
-        talk.note(
+        out.note(
             f"compiling kernels ({said[-1]} now), once per installation, which takes up to a minute; "
             "schedopt warm-up compiles all"
         )
@@ -137,9 +136,9 @@ def compiling(talk: Talk) -> Iterator[None]:
 class LiveLine:
     """A line that changes in its place on a terminal; it never takes a second one."""
 
-    def __init__(self, talk: Talk, text: str) -> None:
-        self.console = talk.console
-        self.status = talk.console.status(self._fitting(text)) if talk.shows_progress else None
+    def __init__(self, out: Output, text: str) -> None:
+        self.console = out.console
+        self.status = out.console.status(self._fitting(text)) if out.shows_progress else None
 
     def __enter__(self) -> LiveLine:
         if self.status is not None:
@@ -188,42 +187,27 @@ class _Searching:
         self.line(*map(", ".join, ((found, proven, done, time_), (found, proven, time_), (found, time_), (found,))))
 
 
-class Stages:
-    """Draws the stages of a job on a terminal, each in place of the one before: its number, what is done, the runs."""
+@contextmanager
+def stages(out: Output, what: str, searching: str = "") -> Iterator[Observer]:
+    """Draw the stages of a job on a terminal, each in place of the one before: its number, what is done, the runs."""
+    from ..core.programs.pipeline import Observer
 
-    def __init__(self, talk: Talk, what: str, searching: str = "") -> None:
-        self.talk, self.what, self.searching = talk, what, searching
-        self.text = ""
-        self.line: LiveLine | None = None
-        self.drawn = ExitStack()
+    drawn, line, text = ExitStack(), None, ""
 
-    def __enter__(self) -> Stages:
-        return self
+    def draw(words: str) -> None:
+        nonlocal line
+        if out.shows_progress:
+            line = line or drawn.enter_context(LiveLine(out, what))
+            line(f"{what}: {words}", words)
 
-    def __exit__(self, *_: object) -> None:
-        self._stop()
+    def on_stage(number: int, total: int, name: str) -> None:
+        nonlocal line, text
+        drawn.close()
+        line, text = None, f"stage {number} of {total}, {name}"
+        if name != searching:
+            draw(text)
 
-    def observer(self) -> Observer:
-        """Return what is told how the job goes."""
-        from ..core.programs.pipeline import Observer
-
-        return Observer(self.talk.note, self._stage, self._run)
-
-    def _stage(self, number: int, total: int, what: str) -> None:
-        self._stop()
-        self.text = f"stage {number} of {total}, {what}"
-        if self.talk.shows_progress and what != self.searching:
-            self._draw(self.text)
-
-    def _run(self, number: int, total: int, order: str) -> None:
-        if self.talk.shows_progress:
-            self._draw(f"{self.text}: run {number} of {total}, {order}")
-
-    def _draw(self, text: str) -> None:
-        if self.line is None:
-            self.line = self.drawn.enter_context(LiveLine(self.talk, self.what))
-        self.line(f"{self.what}: {text}", text)
-
-    def _stop(self) -> None:
-        self.drawn.close()
-        self.line = None
+    with drawn:
+        yield Observer(
+            out.note, on_stage, lambda number, total, order: draw(f"{text}: run {number} of {total}, {order}")
+        )

@@ -70,7 +70,7 @@ def _bug(error: Exception) -> str:
     import traceback
 
     from ..version import VERSION
-    from .escapes import visible
+    from .console import visible
 
     text = "".join(traceback.format_exception(error))
     about = f"schedopt {VERSION}, Python {platform.python_version()}, {platform.platform()}\n{sys.argv}\n\n{text}"

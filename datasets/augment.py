@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,15 +27,6 @@ def noisy_copy(graph: CostGraph, rng: np.random.Generator) -> CostGraph:
     return replace(graph, tensor_size=frozen(sizes, np.int64), runtime=frozen(runtime, np.float64))
 
 
-@dataclass(frozen=True)
-class NoisyCopies:
-    """Copies of one graph by their numbers, from 1; they depend on its topology hash and the seed alone."""
-
-    graph: CostGraph
-    topology: str
-    numbers: range
-
-
 def copy_rng(seed: int, topology: str, number: int) -> np.random.Generator:
     """Return the random generator of one copy of a graph."""
     key = (int(topology[:8], 16), int(topology[8:], 16), number)
@@ -47,11 +38,9 @@ def encode_copy(graph: CostGraph, topology: str, number: int, seed: int, suffix:
     return format_graph(noisy_copy(graph, copy_rng(seed, topology, number)), *SUFFIXES[suffix])
 
 
-def _encode_copies(seed: int, suffix: str, copies: NoisyCopies) -> list[tuple[str, int, bytes]]:
-    return [
-        (copies.topology, number, encode_copy(copies.graph, copies.topology, number, seed, suffix))
-        for number in copies.numbers
-    ]
+def _encode_copies(seed: int, suffix: str, copies: tuple[CostGraph, str, range]) -> list[tuple[str, int, bytes]]:
+    graph, topology, numbers = copies
+    return [(topology, number, encode_copy(graph, topology, number, seed, suffix)) for number in numbers]
 
 
 def encoded_copies(
@@ -59,7 +48,7 @@ def encoded_copies(
 ) -> Iterator[tuple[str, int, bytes]]:
     """Yield `(topology, number, bytes of the file)` of every copy, in order on any number of jobs."""
     items = (
-        NoisyCopies(graph, topology, range(part.start + 1, part.stop + 1))
+        (graph, topology, range(part.start + 1, part.stop + 1))
         for graph, topology in graphs
         for part in chunks(copies, 25)
     )

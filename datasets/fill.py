@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ..core.files.costgraph import SUFFIXES, format_graph
@@ -13,8 +14,7 @@ from ..core.problem.problem import Task
 from .augment import encoded_copies
 from .duplicates import Dedup, dedup_key, topology_hash
 from .filters import has_room
-from .folder import DatasetFolder
-from .names import names_of_copies
+from .folder import DatasetFolder, names_of_copies
 from .recipe import Recipe, generate
 from .split import PARTS, Ratio, split_by_size
 
@@ -82,14 +82,8 @@ def distinct_originals(graphs: Iterable[CostGraph], dedup: Dedup) -> tuple[list[
 
 def improvable_originals(originals: Sequence[Original], task: Task, devices: int) -> tuple[list[Original], list[str]]:
     """Drop each graph without room for improvement; return the others, and the names of the dropped."""
-    kept: list[Original] = []
-    dropped: list[str] = []
-    for original in originals:
-        if has_room(task, devices, original.graph):
-            kept.append(original)
-        else:
-            dropped.append(original.graph.name)
-    return kept, dropped
+    rooms = [(original, has_room(task, devices, original.graph)) for original in originals]
+    return [original for original, room in rooms if room], [o.graph.name for o, room in rooms if not room]
 
 
 def augmented_names(originals: Sequence[Original], copies: int) -> list[list[str]]:
@@ -112,7 +106,9 @@ def write_augmented(
     parts = split_by_size(sizes, ratio, seed) if ratio else [""] * len(originals)
     names = augmented_names(originals, copies)
     place = {o.topology: (own, part) for o, own, part in zip(originals, names, parts, strict=True)}
-    for topology, number, data in _encoded(originals, copies, seed, folder.suffix, jobs):
+    own_files = ((o.topology, 0, format_graph(o.graph, *SUFFIXES[folder.suffix])) for o in originals)
+    pairs = [(original.graph, original.topology) for original in originals]
+    for topology, number, data in chain(own_files, encoded_copies(pairs, copies, seed, folder.suffix, jobs)):
         own, part = place[topology]
         folder.add(own[number], topology, data, part)
         advance()
@@ -122,17 +118,4 @@ def write_augmented(
         | ({"part": part} if part else {})
         for original, own, part in zip(originals, names, parts, strict=True)
     ]
-    return {
-        **count_graphs([number for number in ops for _ in range(copies + 1)], repeated),
-        "sources": sources,
-    }
-
-
-def _encoded(
-    originals: Sequence[Original], copies: int, seed: int, suffix: str, jobs: int
-) -> Iterator[tuple[str, int, bytes]]:
-    """Yield `(topology, number, bytes)` of the originals, whose number is 0, then of their copies."""
-    for original in originals:
-        yield original.topology, 0, format_graph(original.graph, *SUFFIXES[suffix])
-    pairs = [(original.graph, original.topology) for original in originals]
-    yield from encoded_copies(pairs, copies, seed, suffix, jobs)
+    return {**count_graphs([number for number in ops for _ in range(copies + 1)], repeated), "sources": sources}

@@ -1,4 +1,4 @@
-"""A data set on disk: a folder with one file per graph and a dataset.json that says what made it."""
+"""A data set on disk: a folder with one file per graph, their names, and a dataset.json that says what made it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ DESCRIPTION = "dataset.json"
 UNFINISHED = "unfinished.json"
 """Says which files are of the data set while it is being written; then `dataset.json` does."""
 
+_DIGITS, _COPY_DIGITS = 4, 3
+_LONGEST = 100
+"""Letters of a name."""
 _HASH_NAMED = re.compile(rf"[0-9a-f]{{16}}(-\d+)?({'|'.join(re.escape(suffix) for suffix in SUFFIXES)})")
 """Names of the files of older versions, whose descriptions do not say them."""
 
@@ -124,3 +127,27 @@ def made_by(paths: Iterable[str | Path]) -> list[str]:
             except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
                 raise _not_a_description(file, error) from error
     return commands
+
+
+def numbered(family: str, index: int, count: int = 1) -> str:
+    """Return the name of a generated graph, such as `layered-500-0001`; from 10,000 graphs on with more digits."""
+    return f"{family}-{index + 1:0{max(_DIGITS, len(str(count)))}d}"
+
+
+def names_of_copies(originals: Sequence[str], copies: int) -> list[list[str]]:
+    """Return per original a file name that is its own, then those of its copies: `unet`, `unet-copy-001`, ..."""
+    taken: set[str] = set()
+    plain = (re.sub(r"[^\w.+-]+", "-", name)[:_LONGEST].strip("-.") or "graph" for name in originals)
+    owns = [_untaken(name, taken) for name in plain]
+    digits, numbers = max(_COPY_DIGITS, len(str(copies))), range(1, copies + 1)
+    return [[own, *(_untaken(f"{own}-copy-{number:0{digits}d}", taken) for number in numbers)] for own in owns]
+
+
+def _untaken(name: str, taken: set[str]) -> str:
+    """Return the name, with a number behind it if it is taken, and take it."""
+    free, number = name, 1
+    while free.casefold() in taken:
+        number += 1
+        free = f"{name}-{number}"
+    taken.add(free.casefold())
+    return free

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.base.arrays import FloatArray
 from ..core.base.errors import UsageError
 from ..core.graph.builder import GraphBuilder
 from ..core.graph.graph import CostGraph
 from ..core.search.parameters import Parameters, parameter
-from .mixture import check_weights, normalized
 
 Edges = list[tuple[int, int]]
 
@@ -166,3 +167,14 @@ def draw_costs(parameters: LayeredParameters, count: int, rng: np.random.Generat
         component = rng.choice(len(weights), len(open_), p=weights)
         costs[open_] = rng.normal(means[component], stds[component])
     return np.maximum(np.rint(costs * parameters.unit), 1).astype(np.int64)
+
+
+def check_weights(name: str, weights: Sequence[float]) -> None:
+    """Raise UsageError unless weights are finite, none is negative, and not all are 0."""
+    if not (all(0 <= weight < math.inf for weight in weights) and sum(weights) > 0):
+        raise UsageError(f"{name} must be at least 0 and not all 0, not {tuple(weights)}")
+
+
+def normalized(weights: Sequence[float]) -> FloatArray:
+    """Return the weights as probabilities."""
+    return np.array(weights, np.float64) / sum(weights)

@@ -14,7 +14,7 @@ from ..core.base.parallel import chunks, map_in_order
 from ..core.files.costgraph import SUFFIXES, format_graph
 from ..core.graph.graph import CostGraph
 from .duplicates import Dedup, dedup_key, topology_hash
-from .names import numbered
+from .folder import numbered
 
 TRIES = 100
 
@@ -27,36 +27,21 @@ class Family(Protocol):
     @property
     def title(self) -> str:
         """What its graphs are called in a data set, before their number."""
-        ...
 
     def draw(self, index: int, rng: np.random.Generator) -> CostGraph:
         """Draw the graph of this index in a data set."""
-        ...
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides the graphs of a data set but their number.
+    """Everything that decides the graphs of a data set but their number."""
 
-    Parameters
-    ----------
-    family
-        The family of graphs.
-    seed
-        Seed of all, 0 by default; graph `index`, try `attempt` draws from a stream of its own.
-    keep
-        Filters: a graph that one of them rejects is drawn again. By default there are none.
-    dedup
-        What makes two graphs duplicates: the topology, as by default, or the in-degree sequence.
-    suffix
-        File format, a key of `SUFFIXES`; `.pb.gz` by default.
-    """
-
-    family: Family
-    seed: int = 0
-    keep: tuple[Keep, ...] = ()
+    family: Family  # the family of graphs
+    seed: int = 0  # seed of all, 0 by default; graph `index`, try `attempt` draws from a stream of its own
+    keep: tuple[Keep, ...] = ()  # filters: a graph that one of them rejects is drawn again. By default there are none.
+    # what makes two graphs duplicates: the topology, as by default, or the in-degree sequence
     dedup: Dedup = "topology"
-    suffix: str = ".pb.gz"
+    suffix: str = ".pb.gz"  # file format, a key of `SUFFIXES`; `.pb.gz` by default
 
     def file_name(self, index: int, count: int = 1) -> str:
         """Return what graph `index` of `count` is called in a data set."""
@@ -65,28 +50,19 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A generated graph as a file.
+    """A generated graph as a file."""
 
-    Parameters
-    ----------
-    index, attempt
-        Number of the graph, and how many draws were discarded before it.
-    name, topology, key
-        Name of the graph, its topology hash, and what no other graph of the data set shares.
-    ops, tensors
-        Numbers of its ops and tensors; control tensors are not counted.
-    data
-        Contents of the file.
-    """
-
+    # number of the graph, and how many draws were discarded before it
     index: int
     attempt: int
+    # name of the graph, its topology hash, and what no other graph of the data set shares
     name: str
     topology: str
     key: Hashable
+    # numbers of its ops and tensors; control tensors are not counted
     ops: int
     tensors: int
-    data: bytes
+    data: bytes  # contents of the file
 
 
 def draw_graph(recipe: Recipe, index: int, first_attempt: int = 0) -> Drawn | None:
@@ -122,9 +98,7 @@ def generate(recipe: Recipe, count: int, jobs: int = 1) -> Iterator[Drawn]:
     size = 1 if recipe.keep else max(1, min(50, count // (4 * jobs)))
     seen: set[Hashable] = set()
     for part, drawn_part in zip(
-        chunks(count, size),
-        map_in_order(partial(_draw_chunk, recipe), chunks(count, size), jobs),
-        strict=True,
+        chunks(count, size), map_in_order(partial(_draw_chunk, recipe), chunks(count, size), jobs), strict=True
     ):
         for index, first in zip(part, drawn_part, strict=True):
             drawn, repeated = first, 0

@@ -15,7 +15,7 @@ from ..core.base.names import one_of
 from ..core.graph.builder import GraphBuilder
 from ..core.graph.graph import CostGraph
 from ..core.search.parameters import Parameters, parameter
-from .mixture import check_weights, normalized
+from .layered import check_weights, normalized
 
 Model = Literal["erdos-renyi", "barabasi-albert", "watts-strogatz", "stochastic-block"]
 Costs = Literal["inputs-outputs", "outputs"]
@@ -121,9 +121,7 @@ def synthetic_graph(
         )
     inputs, control = _dependencies(parameters, tails, sizes, rng)
     builder.add_op(
-        "_SINK",
-        inputs=[(first + producer, port) for producer, port in inputs],
-        control=[first + c for c in control],
+        "_SINK", inputs=[(first + producer, port) for producer, port in inputs], control=[first + c for c in control]
     )
     return builder.build()
 

@@ -16,6 +16,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator
+from copy import copy
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -69,10 +70,16 @@ def options(command: Any) -> list[Option]:
         hint = hints.get(name, parameter.annotation)
         if hint is typer.Context:
             continue
-        kind, info = get_args(hint)
+        default = parameter.default
+        if isinstance(default, typer.models.ParameterInfo):
+            kind, info = hint, copy(default)
+            default = inspect.Parameter.empty if info.default is ... else info.default
+            info.default = ...
+        else:
+            kind, info = get_args(hint)
         inner = [part for part in get_args(kind) if part is not type(None)]
         optional = type(None) in get_args(kind)
-        found.append(Option(name, inner[0] if optional else kind, parameter.default, info))
+        found.append(Option(name, inner[0] if optional else kind, default, info))
     return sorted(found, key=lambda option: not option.is_argument)
 
 

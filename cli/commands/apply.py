@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Annotated
+from typing import Literal
 
 import typer
 
@@ -18,32 +17,16 @@ from ..program_options import (
 )
 
 
-class Written(str, Enum):
-    """What `apply` writes."""
-
-    program = "program"
-    device_map = "device-map"
-
-
 def apply(
     model: ModelArgument,
-    schedule: Annotated[
-        str,
-        typer.Argument(metavar="SCHEDULE", help=f"Of the imported model: {SCHEDULE_HELP}"),
-    ],
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, .pt2, or a map's .json."
-        ),
-    ],
-    format: Annotated[
-        Written,
-        typer.Option(
-            "--format",
-            help="program: the model; device-map: the device of each module of a PyTorch model, for accelerate.",
-        ),
-    ] = Written.program,
+    schedule: str = typer.Argument(..., metavar="SCHEDULE", help=f"Of the imported model: {SCHEDULE_HELP}"),
+    output: str = typer.Option(
+        ..., "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, .pt2, or a map's .json."
+    ),
+    format: Literal["program", "device-map"] = typer.Option(
+        "program",
+        help="program: the model; device-map: the device of each module of a PyTorch model, for accelerate.",
+    ),
     training: ScheduleTrainingOption = None,
     shape: ShapeOption = None,
     device: ScheduleDeviceOption = None,
@@ -63,26 +46,26 @@ def apply(
     from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import apply as apply_schedule
     from ...core.programs.runtime import check_output
-    from ..console import Talk, write
+    from ..console import Output, write
 
-    talk = Talk(quiet)
+    out = Output(quiet)
     given = given_options(training, shape, device)
-    is_map = format is Written.device_map
+    is_map = format == "device-map"
     if is_map:
         check_map_output(model, output)
     else:
         check_output(model, output, overwrite=overwrite)
     check_options(model, ImportOptions(**given))
-    options = options_for([schedule], given, talk.note)
+    options = options_for([schedule], given, out.note)
     if is_map:
-        found = write_device_map(model, schedule, output, options, talk.note, force=force)
+        found = write_device_map(model, schedule, output, options, out.note, force=force)
         if json:
             write(dumps({"model": model, "schedule": schedule, "output": output, "device_map": found.devices}))
         else:
-            talk.note(f"wrote {output}: {len(found.devices)} modules on {len(set(found.devices.values()))} devices")
+            out.note(f"wrote {output}: {len(found.devices)} modules on {len(set(found.devices.values()))} devices")
         return
-    apply_schedule(model, schedule, output, options, talk.note, force=force, overwrite=overwrite)
+    apply_schedule(model, schedule, output, options, out.note, force=force, overwrite=overwrite)
     if json:
         write(dumps({"model": model, "schedule": schedule, "output": output, "equal": True}))
     else:
-        talk.note(f"wrote {output}: its results are bitwise those of {model}")
+        out.note(f"wrote {output}: its results are bitwise those of {model}")

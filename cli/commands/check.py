@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from ..options import SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, MachineOption, OpTimesOption, QuietFlag
+from ..options import MACHINE, OP_TIMES, SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag
 
 
 def check(
     graph: GraphArgument,
-    schedule: Annotated[str, typer.Argument(metavar="SCHEDULE", help=SCHEDULE_HELP)],
+    schedule: str = typer.Argument(..., metavar="SCHEDULE", help=SCHEDULE_HELP),
     force: ForceFlag = False,
-    machine: MachineOption = None,
-    op_times: OpTimesOption = None,
+    machine: str | None = MACHINE,
+    op_times: str | None = OP_TIMES,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -27,16 +25,16 @@ def check(
     from ...core.files.schedule_json import read_schedule
     from ...core.programs.importers import read_any
     from ...core.search.options import machine_of
-    from ..console import Talk, tell, write
+    from ..console import Output, tell, write
 
-    talk, on = Talk(quiet), machine_of(machine, op_times)
-    checked = read_any(graph, talk.note)
+    out, on = Output(quiet), machine_of(machine, op_times)
+    checked = read_any(graph, out.note)
     loaded = read_schedule(schedule, checked, force=force, machine=on)
     if on is not None:
         with suppress(FormatError):  # what cannot be read on its own machine does not count
             own = read_schedule(schedule, checked, force=force).problem.machine
             if own is not None and (own.pins, own.together) != (on.pins, on.together):
-                talk.note(
+                out.note(
                     f"{schedule}: was made with other pins or groups than those of {machine}, which alone count here"
                 )
     try:
@@ -47,16 +45,8 @@ def check(
             raise typer.Exit(1) from error
         raise
     if json:
-        write(
-            dumps(
-                {
-                    "schedule": schedule,
-                    "valid": True,
-                    "peak_memory_per_device": totals.peak_per_device,
-                    "runtime_us": totals.runtime,
-                }
-            )
-        )
+        facts = {"peak_memory_per_device": totals.peak_per_device, "runtime_us": totals.runtime}
+        write(dumps({"schedule": schedule, "valid": True, **facts}))
     else:
         tell(
             f"{schedule}: valid, {len(loaded.schedule):,} steps, peak {format_bytes(totals.peak)} "

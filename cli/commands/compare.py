@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ...core.experiments.options import CompareOptions
+from ...core.search.options import CompareOptions
 from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, method_names
-from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
+from ..backends import ELSEWHERE, AddressOption, BackendOption, ClusterJobsOption, workers_of
 from ..made_options import options_of, with_options
 from ..options import GraphsArgument, JsonFlag, QuietFlag, remark_bare_bytes
 
@@ -29,40 +29,30 @@ def _one_more(incomplete: str) -> list[str]:
 
 def compare(
     graphs: GraphsArgument,
-    methods: Annotated[
-        str,
-        typer.Option(
-            "--methods",
-            "-m",
-            help=f"Methods, commas between, with parameters and budgets as in {BUDGET_EXAMPLE}.",
-            autocompletion=_one_more,
-        ),
-    ] = COMPARED_METHODS,
-    reference: Annotated[
-        str | None, typer.Option("--reference", help="The method to compare with. (default: the first)")
-    ] = None,
+    methods: str = typer.Option(
+        COMPARED_METHODS,
+        "--methods",
+        "-m",
+        help=f"Methods, commas between, with parameters and budgets as in {BUDGET_EXAMPLE}.",
+        autocompletion=_one_more,
+    ),
+    reference: str | None = typer.Option(None, help="The method to compare with. (default: the first)"),
     jobs: ClusterJobsOption = None,
-    backend: BackendOption = Backend.loky,
+    backend: BackendOption = "loky",
     address: AddressOption = None,
-    per_graph: Annotated[bool, typer.Option("--per-graph", help="Print a row per graph as well.")] = False,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Write .csv (a row per run), .json (everything) or .html (a page of tables and charts).",
-        ),
-    ] = None,
-    plot: Annotated[
-        str | None,
-        typer.Option(
-            "--plot", help="Draw performance profiles, improvements, and quality against time to a .png, .svg or .pdf."
-        ),
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option("--resume", help="Keep finished runs in this .jsonl file, and skip those it has already."),
-    ] = None,
+    per_graph: bool = typer.Option(False, "--per-graph", help="Print a row per graph as well."),
+    output: str | None = typer.Option(
+        None,
+        "--output",
+        "-o",
+        help="Write .csv (a row per run), .json (everything) or .html (a page of tables and charts).",
+    ),
+    plot: str | None = typer.Option(
+        None, help="Draw performance profiles, improvements, and quality against time to a .png, .svg or .pdf."
+    ),
+    resume: str | None = typer.Option(
+        None, help="Keep finished runs in this .jsonl file, and skip those it has already."
+    ),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,
@@ -73,37 +63,37 @@ def compare(
 
     Percentages are taken per graph, of the mean over seeds, then averaged over graphs.
     """
-    from contextlib import closing, nullcontext
+    from contextlib import nullcontext
     from pathlib import Path
 
     from ...core.api.compare import experiment_of
     from ...core.base.parallel import is_here
     from ...core.experiments.comparison import SUFFIXES
-    from ...core.experiments.resume import ResumeFile
+    from ...core.experiments.runs import ResumeFile, opened
     from ...core.files.atomic import write_atomically
     from ...core.report.plots.draw import check_target
-    from ..console import Talk, show, write
+    from ..console import Output, show, write
     from ..progress import compiling, interruptible, progress_bar
 
-    talk = Talk(quiet)
-    remark_bare_bytes(talk, given["memory_limit"])
+    out = Output(quiet)
+    remark_bare_bytes(out, given["memory_limit"])
     for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)
-    experiment = experiment_of(graphs, methods, CompareOptions(**given), reference, talk.note)
-    with nullcontext() if resume is None else closing(ResumeFile(resume)) as file:
+    experiment = experiment_of(graphs, methods, CompareOptions(**given), reference, out.note)
+    with opened(ResumeFile, resume) as file:
+        experiment.resume_from(file)
         if file is not None:
-            experiment.resume_from(file)
-            talk.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {resume}")
+            out.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {resume}")
         kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
         with workers_of(backend, address, jobs, lambda: kept) as workers:
-            with compiling(talk):
+            with compiling(out):
                 experiment.compile()
             with (
-                interruptible(talk, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
-                progress_bar(talk, "", len(experiment.runs)) as bar,
+                interruptible(out, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
+                progress_bar(out, "", len(experiment.runs)) as bar,
             ):
-                on_cell = _Progress(experiment, bar) if talk.shows_progress else lambda cell: None
+                on_cell = _Progress(experiment, bar) if out.shows_progress else lambda cell: None
                 comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
     if json:
         write(comparison.json())
@@ -112,12 +102,12 @@ def compare(
             show(part)
     if output is not None:
         comparison.save(output)
-        talk.note(f"wrote {output}")
+        out.note(f"wrote {output}")
     if plot is not None and comparison.cells:
         from ...core.report.plots.figures import render
 
         write_atomically(plot, render(comparison.plot(), Path(plot).suffix))
-        talk.note(f"wrote {plot}")
+        out.note(f"wrote {plot}")
     _leave(comparison, resume)
 
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from ..default_output import HELP, output_of
-from ..options import JsonFlag, QuietFlag
+from ..options import DEFAULT_OUTPUT, JsonFlag, QuietFlag, output_of
 
 
 def convert(
-    source: Annotated[str, typer.Argument(metavar="GRAPH", help="CostGraphDef file, or - for standard input.")],
-    target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TARGET",
-            help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
-            f"- writes text to standard output. {HELP}",
-        ),
-    ] = None,
+    source: str = typer.Argument(..., metavar="GRAPH", help="CostGraphDef file, or - for standard input."),
+    target: str | None = typer.Argument(
+        None,
+        metavar="TARGET",
+        help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
+        f"- writes text to standard output. {DEFAULT_OUTPUT}",
+    ),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -30,16 +25,16 @@ def convert(
     from ...core.files.costgraph import graph_name
     from ...core.programs.graphs.writing import check_target, write_graph_file
     from ...core.programs.importers import read_any
-    from ..console import Talk, write
+    from ..console import Output, write
 
     target = output_of(target, graph_name(source), ".pb.gz" if source.endswith(".pbtxt") else ".pbtxt")
     if json and target == "-":
         raise UsageError("--json prints to standard output, where the graph goes; name an output file")
     check_target(target)
-    talk = Talk(quiet)
-    graph = read_any(source, talk.note)
+    out = Output(quiet)
+    graph = read_any(source, out.note)
     write_graph_file(graph, target)
     if json:
         write(dumps({"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors, "output": target}))
     elif target != "-":
-        talk.note(f"wrote {target}: {graph.num_ops} ops, {graph.num_data_tensors} tensors")
+        out.note(f"wrote {target}: {graph.num_ops} ops, {graph.num_data_tensors} tensors")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from ...core.search.registry import INPUT_METHOD as INPUT
@@ -11,24 +9,23 @@ from ..options import ForceFlag, JsonFlag, QuietFlag
 
 
 def diff(
-    a: Annotated[
-        str, typer.Argument(metavar="A", help=f"A graph file; with --graph a schedule, or {INPUT} for program order.")
-    ],
-    b: Annotated[str, typer.Argument(metavar="B", help="What it is compared with, likewise.")],
-    graph: Annotated[
-        str | None,
-        typer.Option("--graph", "-g", help="The graph that both are schedules of. (default: both are graphs)"),
-    ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="Tensors to list, the largest.")] = 20,
+    a: str = typer.Argument(
+        ..., metavar="A", help=f"A graph file; with --graph a schedule, or {INPUT} for program order."
+    ),
+    b: str = typer.Argument(..., metavar="B", help="What it is compared with, likewise."),
+    graph: str | None = typer.Option(
+        None, "--graph", "-g", help="The graph that both are schedules of. (default: both are graphs)"
+    ),
+    top: int = typer.Option(20, min=1, help="Tensors to list, the largest."),
     force: ForceFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
     """Compare two schedules of a graph, or two graphs: which tensors make the difference."""
     from ...core.api.diff import diff as compared
-    from ..console import Talk, show, write
+    from ..console import Output, show, write
 
-    difference = compared(a, b, graph, force=force, note=Talk(quiet).note)
+    difference = compared(a, b, graph, force=force, note=Output(quiet).note)
     if json:
         write(difference.json())
     else:

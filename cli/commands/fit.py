@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from ...core.api.options import FitOptions
+from ...core.search.options import FitOptions
 from ..made_options import options_of, with_options
 from ..options import JsonFlag, QuietFlag
 from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
 
 
 def fit(
-    model: Annotated[
-        str,
-        typer.Argument(metavar="MODEL", help="A CostGraphDef file, or what import takes, such as module:function."),
-    ],
-    memory: Annotated[
-        str | None,
-        typer.Option("--memory", "-m", help="Memory of each device, e.g. 8GiB; this or --sram is needed."),
-    ] = None,
-    sram: Annotated[
-        str | None,
-        typer.Option("--sram", help="The same as data sheets of microcontrollers write it: 256K is 256 KiB."),
-    ] = None,
+    model: str = typer.Argument(
+        ..., metavar="MODEL", help="A CostGraphDef file, or what import takes, such as module:function."
+    ),
+    memory: str | None = typer.Option(
+        None, "--memory", "-m", help="Memory of each device, e.g. 8GiB; this or --sram is needed."
+    ),
+    sram: str | None = typer.Option(
+        None, help="The same as data sheets of microcontrollers write it: 256K is 256 KiB."
+    ),
     training: TrainingOption = None,
     shape: ShapeOption = None,
     device: ProgramDeviceOption = None,
@@ -37,18 +34,18 @@ def fit(
     Exit code 1 if it fits in no way.
     """
     from ...core.api.fit import fit as fit_model
-    from ..console import Talk, show, tell, write
+    from ..console import Output, show, tell, write
     from ..progress import LiveLine
 
-    talk = Talk(quiet)
+    out = Output(quiet)
     options = given_options(training, shape, device)
-    with LiveLine(talk, f"{model}: loading") as line:
+    with LiveLine(out, f"{model}: loading") as line:
         answer = fit_model(
             model,
             _memory(memory, sram),
             **options,
             **given,
-            note=talk.note,
+            note=out.note,
             progress=lambda text: line(f"{model}: {text}", text),
         )
     if json:

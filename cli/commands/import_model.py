@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from ..default_output import HELP, output_of
-from ..options import JsonFlag, QuietFlag
+from ..options import DEFAULT_OUTPUT, JsonFlag, QuietFlag, output_of
 from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
 
 if TYPE_CHECKING:
@@ -15,52 +14,34 @@ if TYPE_CHECKING:
 
 
 def import_model(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="An .onnx or .tflite file; a PyTorch program: .pt2 (which can run code when it is loaded: take only "
-            "files that you trust), or module:function that returns (model, example inputs); "
-            "PyTorch's execution trace; Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT or "
-            "networkx node-link JSON graph.",
-        ),
-    ],
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
-            f"- writes text to standard output. {HELP}",
-        ),
-    ] = None,
+    model: str = typer.Argument(
+        ...,
+        metavar="MODEL",
+        help="An .onnx or .tflite file; a PyTorch program: .pt2 (which can run code when it is loaded: take only "
+        "files that you trust), or module:function that returns (model, example inputs); "
+        "PyTorch's execution trace; Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT or "
+        "networkx node-link JSON graph.",
+    ),
+    output: str | None = typer.Option(
+        None,
+        "--output",
+        "-o",
+        help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
+        f"- writes text to standard output. {DEFAULT_OUTPUT}",
+    ),
     training: TrainingOption = None,
     shape: ShapeOption = None,
-    costs: Annotated[
-        Literal["roofline", "measured"],
-        typer.Option(
-            "--costs",
-            help="roofline: time from FLOPs and bytes, no workspace; measured: run each op here. "
-            "(PyTorch, ONNX, TFLite)",
-        ),
-    ] = "roofline",
-    flops: Annotated[
-        str | None,
-        typer.Option("--flops", help="FLOPs per second of the roofline, e.g. 100G. (default: 1T)"),
-    ] = None,
-    memory_bandwidth: Annotated[
-        str | None,
-        typer.Option("--memory-bandwidth", help="Of the roofline, e.g. 50GB/s. (default: 100GB/s)"),
-    ] = None,
+    costs: Literal["roofline", "measured"] = typer.Option(
+        "roofline",
+        help="roofline: time from FLOPs and bytes, no workspace; measured: run each op here. (PyTorch, ONNX, TFLite)",
+    ),
+    flops: str | None = typer.Option(None, help="FLOPs per second of the roofline, e.g. 100G. (default: 1T)"),
+    memory_bandwidth: str | None = typer.Option(None, help="Of the roofline, e.g. 50GB/s. (default: 100GB/s)"),
     device: ProgramDeviceOption = None,
-    default_size: Annotated[
-        str | None,
-        typer.Option("--default-size", help="Bytes of a node without a size, e.g. 4KiB. (DOT, node-link JSON)"),
-    ] = None,
-    graph: Annotated[
-        str | None,
-        typer.Option("--graph", help="Which graph, where MODEL holds several. (Inductor)"),
-    ] = None,
+    default_size: str | None = typer.Option(
+        None, help="Bytes of a node without a size, e.g. 4KiB. (DOT, node-link JSON)"
+    ),
+    graph: str | None = typer.Option(None, help="Which graph, where MODEL holds several. (Inductor)"),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -72,36 +53,24 @@ def import_model(
     from ...core.base.errors import UsageError
     from ...core.programs.graphs.writing import check_target, write_graph_file
     from ...core.programs.importers import kind_of
-    from ..console import Talk, write
+    from ...core.report.graph_summary import totals_of
+    from ..console import Output, write
 
     output = output_of(output, Path(model.rpartition(":")[2].removesuffix(".gz")).stem, ".pb.gz")
     if json and output == "-":
         raise UsageError("--json prints to standard output, where the graph goes; name an output file by --output")
     check_target(output)
-    talk = Talk(quiet)
+    out = Output(quiet)
     rates = {"flops": flops, "memory_bandwidth": memory_bandwidth}
     given = {name: rate for name, rate in rates.items() if rate is not None} | given_options(training, shape, device)
-    imported = import_graph(model, costs=costs, default_size=default_size, graph=graph, note=talk.note, **given)
-    summary = {"graph": imported.name, "kind": kind_of(model), **_summary(imported), "output": output}
-    talk.note(_described(imported, summary))
+    imported = import_graph(model, costs=costs, default_size=default_size, graph=graph, note=out.note, **given)
+    summary = {"graph": imported.name, "kind": kind_of(model), **totals_of(imported), "output": output}
+    out.note(_described(imported, summary))
     write_graph_file(imported, output)
     if json:
         write(dumps(summary))
     elif output != "-":
-        talk.note(f"wrote {output}")
-
-
-def _summary(graph: CostGraph) -> dict[str, Any]:
-    from ...core.model.simulator import input_peak
-
-    return {
-        "ops": graph.num_ops,
-        "tensors": graph.num_data_tensors,
-        "tensor_bytes": int(graph.tensor_size[graph.alias_of < 0].sum()),
-        "persistent_bytes": int(graph.persistent.sum()),
-        "input_peak": input_peak(graph),
-        "runtime_us": float(graph.runtime.sum()),
-    }
+        out.note(f"wrote {output}")
 
 
 def _described(graph: CostGraph, summary: dict[str, Any]) -> str:

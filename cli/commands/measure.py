@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from ..options import ForceFlag, JsonFlag, QuietFlag
@@ -19,10 +17,9 @@ from ..program_options import (
 
 def measure(
     model: ModelArgument,
-    schedule: Annotated[
-        list[str] | None,
-        typer.Option("--schedule", "-s", metavar="SCHEDULE", help="Schedule of the imported model; repeatable."),
-    ] = None,
+    schedule: list[str] | None = typer.Option(
+        None, "--schedule", "-s", metavar="SCHEDULE", help="Schedule of the imported model; repeatable."
+    ),
     repeats: RepeatsOption = 5,
     training: ScheduleTrainingOption = None,
     shape: ShapeOption = None,
@@ -42,18 +39,18 @@ def measure(
     from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import measure as measure_schedules
     from ...core.programs.runtime import runtime_kind
-    from ..console import Talk, complain, show, tell, write
-    from ..progress import Stages
+    from ..console import Output, complain, show, tell, write
+    from ..progress import stages
     from ..reports.measure import orders_document, table
 
-    talk = Talk(quiet)
+    out = Output(quiet)
     schedules = schedule or []
     given = given_options(training, shape, device)
     runtime_kind(model)
     check_options(model, ImportOptions(**given))
-    options = options_for(schedules, given, talk.note)
-    with Stages(talk, model) as stages:
-        rows = measure_schedules(model, schedules, repeats, options, stages.observer(), force=force)
+    options = options_for(schedules, given, out.note)
+    with stages(out, model) as observer:
+        rows = measure_schedules(model, schedules, repeats, options, observer, force=force)
     done, wanted = sum(len(row.microseconds) for row in rows), repeats * (1 + len(schedules))
     if json:
         document = {"model": model, "training": options.training, "repeats": repeats, "orders": orders_document(rows)}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from ...core.search.registry import method_names
@@ -11,14 +9,12 @@ from ..options import JsonFlag, QuietFlag
 
 
 def methods(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="One of the methods, to see what each of its parameters means.",
-            autocompletion=method_names,
-        ),
-    ] = None,
+    name: str | None = typer.Argument(
+        None,
+        metavar="NAME",
+        help="One of the methods, to see what each of its parameters means.",
+        autocompletion=method_names,
+    ),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -26,34 +26,26 @@ if TYPE_CHECKING:
     from ...core.problem.problem import Problem
     from ...core.programs.pipeline import Job
     from ...core.report.result import Result
-    from ..console import Talk
+    from ..console import Output
 
 
 def optimize(
     model: ModelArgument,
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", help="The file to write: .onnx or .tflite, as the model is, or .pt2."),
-    ],
+    output: str = typer.Option(
+        ..., "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, or .pt2."
+    ),
     training: TrainingOption = None,
     shape: ShapeOption = None,
     device: ProgramDeviceOption = None,
-    costs: Annotated[
-        Literal["measured", "roofline"],
-        typer.Option("--costs", help="measured: run each op here, for its workspace; roofline: no workspace."),
-    ] = "measured",
+    costs: Literal["measured", "roofline"] = typer.Option(
+        "measured", help="measured: run each op here, for its workspace; roofline: no workspace."
+    ),
     method: MethodOption = DEFAULT_METHOD,
-    no_measure: Annotated[bool, typer.Option("--no-measure", help="Do not run both orders.")] = False,
+    no_measure: bool = typer.Option(False, "--no-measure", help="Do not run both orders."),
     repeats: RepeatsOption = 5,
-    schedule: Annotated[
-        str | None,
-        typer.Option("--schedule", help="Write the schedule as JSON to this file, too."),
-    ] = None,
+    schedule: str | None = typer.Option(None, help="Write the schedule as JSON to this file, too."),
     overwrite: OverwriteModelFlag = False,
-    plot: Annotated[
-        str | None,
-        typer.Option("--plot", help="Draw both orders: .png, .svg or .pdf, .html page, .json trace."),
-    ] = None,
+    plot: str | None = typer.Option(None, help="Draw both orders: .png, .svg or .pdf, .html page, .json trace."),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,
@@ -73,13 +65,13 @@ def optimize(
     from ...core.programs.size_range import range_in
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import check_supported, parse_method
-    from ..console import Talk, complain, write
-    from ..progress import Stages, run_with_progress
+    from ..console import Output, complain, write
+    from ..progress import run_with_progress, stages
     from ..reports.optimize import document, print_report
     from ..reports.solve import draw_result
 
-    talk = Talk(quiet)
-    remark_bare_bytes(talk, given["memory_limit"])
+    out = Output(quiet)
+    remark_bare_bytes(out, given["memory_limit"])
     spec = parse_method(method)
     asked = OptimizeOptions(**given)
     smallest = GraphBuilder(model)
@@ -92,25 +84,25 @@ def optimize(
         check_target(plot)
 
     def solve(problem: Problem) -> Result:
-        return run_with_progress(talk, problem, spec, **asked.budget, initial=None)
+        return run_with_progress(out, problem, spec, **asked.budget, initial=None)
 
     if range_in(job):
         if plot is not None:
             raise UsageError(f"{plot}: a plot is of one size; leave out --plot, or the range")
-        _optimize_range(talk, job, solve, json)
+        _optimize_range(out, job, solve, json)
         return
-    with Stages(talk, model, pipeline.SEARCHING) as stages:
-        optimized = pipeline.optimize(job, solve, stages.observer())
+    with stages(out, model, pipeline.SEARCHING) as observer:
+        optimized = pipeline.optimize(job, solve, observer)
     if json:
         write(dumps(document(job, optimized)))
     else:
         print_report(job, optimized)
-    talk.note(f"wrote {output}: its results are bitwise those of {model}")
+    out.note(f"wrote {output}: its results are bitwise those of {model}")
     if schedule is not None:
-        talk.note(f"wrote {schedule}")
+        out.note(f"wrote {schedule}")
     if plot is not None:
         draw_result(optimized.result, plot)
-        talk.note(f"wrote {plot}")
+        out.note(f"wrote {plot}")
     if optimized.is_interrupted:
         complain("interrupted: the best order so far was taken, and what was measured is shown")
         raise typer.Exit(130)
@@ -119,24 +111,24 @@ def optimize(
 with_options(optimize, {"training": options_of(OptimizeOptions)})
 
 
-def _optimize_range(talk: Talk, job: Job, solve: Callable[[Problem], Result], json: bool) -> None:
+def _optimize_range(out: Output, job: Job, solve: Callable[[Problem], Result], json: bool) -> None:
     """Write a model in one order for a range of sizes, and say how good it is at each."""
     from json import dumps
 
     from ...core.programs.pipeline import SEARCHING
     from ...core.programs.size_range import optimize_range
     from ..console import write
-    from ..progress import Stages
-    from ..reports.size_range import print_range, range_document
+    from ..progress import stages
+    from ..reports.optimize import print_range, range_document
 
-    with Stages(talk, job.model, SEARCHING) as stages:
-        optimized = optimize_range(job, solve, stages.observer())
+    with stages(out, job.model, SEARCHING) as observer:
+        optimized = optimize_range(job, solve, observer)
     if json:
         write(dumps(range_document(job, optimized)))
     else:
         print_range(job, optimized)
-    talk.note(f"wrote {job.output}: its results are bitwise those of {job.model} at both ends of the range")
+    out.note(f"wrote {job.output}: its results are bitwise those of {job.model} at both ends of the range")
     if job.schedule is not None:
-        talk.note(f"wrote {job.schedule}: the names of the ops in order")
+        out.note(f"wrote {job.schedule}: the names of the ops in order")
     if optimized.plan.is_interrupted:
         raise typer.Exit(130)

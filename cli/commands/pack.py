@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from ...core.api.options import PackOptions
+from ...core.search.options import PackOptions
 from ..made_options import options_of, with_options
 from ..options import JsonFlag, QuietFlag
 
 
 def pack(
-    buffers: Annotated[
-        str,
-        typer.Argument(
-            metavar="BUFFERS",
-            help="CSV with the columns id, lower, upper (exclusive), size, maybe alignment and offset.",
-        ),
-    ],
-    check: Annotated[
-        bool, typer.Option("--check", help="Only verify the offsets that the file has: exit 0 if they hold, else 1.")
-    ] = False,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", help="Write the buffers with their offsets as CSV to this file."),
-    ] = None,
+    buffers: str = typer.Argument(
+        ...,
+        metavar="BUFFERS",
+        help="CSV with the columns id, lower, upper (exclusive), size, maybe alignment and offset.",
+    ),
+    check: bool = typer.Option(
+        False, "--check", help="Only verify the offsets that the file has: exit 0 if they hold, else 1."
+    ),
+    output: str | None = typer.Option(
+        None, "--output", "-o", help="Write the buffers with their offsets as CSV to this file."
+    ),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,
@@ -35,9 +32,9 @@ def pack(
 
     from ...core.api.pack import pack as pack_buffers
     from ...core.files.atomic import check_writable
-    from ..console import Talk, show, write
+    from ..console import Output, show, write
 
-    talk = Talk(quiet)
+    out = Output(quiet)
     if check:
         _check(buffers, json)
         return
@@ -51,9 +48,9 @@ def pack(
     else:
         show(packed.table(), buffers)
     if not packed.packing.is_repeatable:
-        talk.note("time steered the search, so the same seed may give other offsets")
+        out.note("time steered the search, so the same seed may give other offsets")
     if output is not None:
-        talk.note(f"wrote {output}")
+        out.note(f"wrote {output}")
 
 
 with_options(pack, {"buffers": options_of(PackOptions)})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ...core.experiments.options import ParetoOptions
-from ..backends import ELSEWHERE, AddressOption, Backend, BackendOption, workers_of
+from ...core.search.options import ParetoOptions
+from ..backends import ELSEWHERE, AddressOption, BackendOption, workers_of
 from ..made_options import options_of, with_options
 from ..options import GraphArgument, JsonFlag, QuietFlag
 
@@ -19,28 +19,20 @@ _PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture", ".html"
 
 def pareto(
     graph: GraphArgument,
-    backend: BackendOption = Backend.loky,
+    backend: BackendOption = "loky",
     address: AddressOption = None,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", help="Write .csv (a row per point) or .json (settings, points and bounds)."),
-    ] = None,
-    plot: Annotated[
-        str | None,
-        typer.Option(
-            "--plot", help="Draw the front and the bound: .png, .svg or .pdf, or a .html page with the table."
-        ),
-    ] = None,
-    schedules: Annotated[
-        str | None,
-        typer.Option(
-            "--schedules", metavar="FOLDER", help="Write the schedule of each point there: 1.json is the first row."
-        ),
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option("--resume", help="Keep finished searches in this .jsonl file, and skip those it has already."),
-    ] = None,
+    output: str | None = typer.Option(
+        None, "--output", "-o", help="Write .csv (a row per point) or .json (settings, points and bounds)."
+    ),
+    plot: str | None = typer.Option(
+        None, help="Draw the front and the bound: .png, .svg or .pdf, or a .html page with the table."
+    ),
+    schedules: str | None = typer.Option(
+        None, metavar="FOLDER", help="Write the schedule of each point there: 1.json is the first row."
+    ),
+    resume: str | None = typer.Option(
+        None, help="Keep finished searches in this .jsonl file, and skip those it has already."
+    ),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,
@@ -49,48 +41,46 @@ def pareto(
 
     On one device time is what recomputation adds; on several it is the makespan.
     """
-    from contextlib import closing, nullcontext
-
     from ...core.api.graphs import graph_of
     from ...core.experiments.pareto.front import SUFFIXES
-    from ...core.experiments.pareto.resume import SweepFile
+    from ...core.experiments.pareto.searches import SweepFile
     from ...core.experiments.pareto.sweep import Sweep
+    from ...core.experiments.runs import opened
     from ...core.files.atomic import check_writable, make_folder
     from ...core.report.plots.draw import check_target
-    from ..console import Talk, complain, show, write
+    from ..console import Output, complain, show, write
     from ..progress import compiling, interruptible, progress_bar
 
-    talk = Talk(quiet)
+    out = Output(quiet)
     for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)
     options = ParetoOptions(**given)
-    sweep = Sweep(graph_of(graph, talk.note), options)
+    sweep = Sweep(graph_of(graph, out.note), options)
     if schedules is not None:
         check_writable(make_folder(schedules) / "1.json")
     if sweep.problem.counts_runs:
-        talk.note(f"{sweep.graph.name}: no op has a runtime, so that every run counts alike")
-    with nullcontext() if resume is None else closing(SweepFile(resume)) as file:
-        if file is not None:
-            sweep.resume_from(file)
+        out.note(f"{sweep.graph.name}: no op has a runtime, so that every run counts alike")
+    with opened(SweepFile, resume) as file:
+        sweep.resume_from(file)
         kept = f"finished searches are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; see --resume"
         with workers_of(backend, address, options.jobs, lambda: kept):
-            with compiling(talk):
+            with compiling(out):
                 sweep.compile()
             with (
-                interruptible(talk, "the searches done so far") as interrupt,
-                progress_bar(talk, "", sweep.planned) as bar,
+                interruptible(out, "the searches done so far") as interrupt,
+                progress_bar(out, "", sweep.planned) as bar,
             ):
                 front = sweep.execute(lambda done, what: bar(done=done, what=what), interrupt)
     if sweep.resumed:
-        talk.note(f"{sweep.resumed} of {front.planned} searches are taken from {resume}")
+        out.note(f"{sweep.resumed} of {front.planned} searches are taken from {resume}")
     if json:
         write(front.json())
     else:
         for part in front.report():
             show(part)
     for text in _written(front, output, plot, schedules):
-        talk.note(f"wrote {text}")
+        out.note(f"wrote {text}")
     if not front.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
         complain(f"interrupted: {front.searches} of {front.planned} searches are done and {kept}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from ...core.search.registry import INPUT_METHOD as INPUT
-from ..options import SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, MachineOption, OpTimesOption, QuietFlag
+from ..options import MACHINE, OP_TIMES, SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag
 
 if TYPE_CHECKING:
     from ...core.graph.graph import CostGraph
@@ -17,36 +17,27 @@ if TYPE_CHECKING:
 
 def plot(
     graph: GraphArgument,
-    schedules: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="SCHEDULE",
-            help=f"{SCHEDULE_HELP} Or {INPUT} for the graph's own order. (default: {INPUT})",
-        ),
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help=".png, .svg or .pdf: a picture; .html: a page to click through; .json: a Chrome or Perfetto trace. "
-            "(default: GRAPH.png)",
-        ),
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind",
-            help="Of picture: memory, gantt or arena. (default: gantt for several devices)",
-            autocompletion=lambda: ["memory", "gantt", "arena"],
-        ),
-    ] = None,
-    without_weights: Annotated[
-        bool, typer.Option("--without-weights", help="Leave persistent bytes out, so that the rest fills the height.")
-    ] = False,
+    schedules: list[str] | None = typer.Argument(
+        None, metavar="SCHEDULE", help=f"{SCHEDULE_HELP} Or {INPUT} for the graph's own order. (default: {INPUT})"
+    ),
+    output: str | None = typer.Option(
+        None,
+        "--output",
+        "-o",
+        help=".png, .svg or .pdf: a picture; .html: a page to click through; .json: a Chrome or Perfetto trace. "
+        "(default: GRAPH.png)",
+    ),
+    kind: str | None = typer.Option(
+        None,
+        help="Of picture: memory, gantt or arena. (default: gantt for several devices)",
+        autocompletion=lambda: ["memory", "gantt", "arena"],
+    ),
+    without_weights: bool = typer.Option(
+        False, "--without-weights", help="Leave persistent bytes out, so that the rest fills the height."
+    ),
     force: ForceFlag = False,
-    machine: MachineOption = None,
-    op_times: OpTimesOption = None,
+    machine: str | None = MACHINE,
+    op_times: str | None = OP_TIMES,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -59,12 +50,12 @@ def plot(
     from ...core.programs.importers import read_any
     from ...core.report.plots.draw import check_target, draw
     from ...core.search.options import machine_of
-    from ..console import Talk, tell, write
+    from ..console import Output, tell, write
 
-    talk = Talk(quiet)
+    out = Output(quiet)
     target = output or f"{graph_name(graph) or INPUT}.png"
     check_target(target)
-    read = read_any(graph, talk.note)
+    read = read_any(graph, out.note)
     on = machine_of(machine, op_times)
     labels = _labels(schedules or [INPUT]).items()
     timelines = [_read_timeline(path, label, read, force, on) for path, label in labels]
@@ -76,7 +67,7 @@ def plot(
         return
     for timeline in timelines:
         tell(_line(timeline))
-    talk.note(f"wrote {target}")
+    out.note(f"wrote {target}")
 
 
 def _labels(paths: list[str]) -> dict[str, str]:

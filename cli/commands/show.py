@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -16,21 +16,14 @@ _LIST_HELP = "Of a folder: a row per graph, with the hash of its topology, not h
 
 
 def show(
-    graph: Annotated[
-        str,
-        typer.Argument(
-            metavar="GRAPH", help="CostGraphDef file, - for stdin, a folder, or a model as `import` reads it."
-        ),
-    ],
-    schedule: Annotated[
-        str | None,
-        typer.Argument(metavar="SCHEDULE", help=f"Show what is alive at its peak. {SCHEDULE_HELP}"),
-    ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="Holders of memory to list at the peak.")] = 20,
-    list_: Annotated[
-        bool,
-        typer.Option("--list", help=_LIST_HELP),
-    ] = False,
+    graph: str = typer.Argument(
+        ..., metavar="GRAPH", help="CostGraphDef file, - for stdin, a folder, or a model as `import` reads it."
+    ),
+    schedule: str | None = typer.Argument(
+        None, metavar="SCHEDULE", help=f"Show what is alive at its peak. {SCHEDULE_HELP}"
+    ),
+    top: int = typer.Option(20, min=1, help="Holders of memory to list at the peak."),
+    list_: bool = typer.Option(False, "--list", help=_LIST_HELP),
     force: ForceFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -40,19 +33,19 @@ def show(
 
     from ...core.base.errors import UsageError
     from ...core.programs.importers import read_any
-    from ..console import Talk
+    from ..console import Output
 
-    talk = Talk(quiet)
+    out = Output(quiet)
     if graph != "-" and Path(graph).is_dir():
         if schedule is not None:
             raise UsageError(f"{graph} is a folder; name the one graph that {schedule} belongs to")
-        _show_folder(graph, talk, json, list_)
+        _show_folder(graph, out, json, list_)
     elif list_:
         raise UsageError(f"{graph} is no folder; --list shows the graphs of one")
     elif schedule is None:
-        _show_graph(read_any(graph, talk.note), json)
+        _show_graph(read_any(graph, out.note), json)
     else:
-        _show_peak(graph, schedule, talk, top, json, force)
+        _show_peak(graph, schedule, out, top, json, force)
 
 
 def _show_graph(graph: Any, json: bool) -> None:
@@ -94,7 +87,7 @@ def _show_graph(graph: Any, json: bool) -> None:
     show(table, graph.name)
 
 
-def _show_folder(folder: str, talk: Any, json: bool, is_list: bool) -> None:
+def _show_folder(folder: str, out: Any, json: bool, is_list: bool) -> None:
     """Print the histograms of sizes and diameters (REGAL figures 5 and 6), or a row per graph."""
     from json import dumps
     from pathlib import Path
@@ -110,9 +103,9 @@ def _show_folder(folder: str, talk: Any, json: bool, is_list: bool) -> None:
 
     rows = []
     paths = find_graphs([folder])
-    with progress_bar(talk, "measuring", len(paths)) as bar:
+    with progress_bar(out, "measuring", len(paths)) as bar:
         for path in paths:
-            graph = read_graph(path, talk.note)
+            graph = read_graph(path, out.note)
             row: dict[str, Any] = {"graph": str(path), "ops": graph.num_ops, "edges": len(graph.edges[0])}
             row["diameter"] = diameter(graph)
             rows.append(row | ({"topology": topology_hash(graph)} if json or is_list else {}))
@@ -152,7 +145,7 @@ def _histogram(values: list[Any]) -> Table:
     return table
 
 
-def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: bool, force: bool) -> None:
+def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bool, force: bool) -> None:
     import dataclasses
     from json import dumps
 
@@ -164,10 +157,9 @@ def _show_peak(graph_path: str, schedule_path: str, talk: Any, top: int, json: b
     from ...core.report.memory_by_role import memory_shares
     from ...core.report.peak_holders import alive_at_peak
     from ..console import show, tell, write
-    from ..reports.memory_shares import module_table, phase_table, role_table
-    from ..reports.peak import peak_table
+    from ..reports.peak import module_table, peak_table, phase_table, role_table
 
-    loaded = read_schedule(schedule_path, read_any(graph_path, talk.note), force=force)
+    loaded = read_schedule(schedule_path, read_any(graph_path, out.note), force=force)
     verify(loaded.problem, loaded.schedule, enforce_limit=False)
     if loaded.addresses is not None:
         verify_addresses(loaded.problem, loaded.schedule, loaded.addresses)

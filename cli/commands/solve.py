@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+import inspect
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from ...core.api.options import SolveOptions
+from ...core.search.options import SolveOptions
 from ...core.search.registry import DEFAULT_METHOD, FLAG_CHOICES, FLAGS
-from ..made_options import options_of, with_options
+from ..made_options import made_option, options_of, with_options
 from ..options import ForceFlag, GraphArgument, JsonFlag, MethodOption, QuietFlag, remark_bare_bytes
 
 if TYPE_CHECKING:
@@ -18,58 +17,18 @@ if TYPE_CHECKING:
     from ...core.problem.schedule import Schedule
 
 
-_LEARNED = "Parameters of some methods"
-
-
-def _choices(flag: str) -> Callable[[], list[str]]:
-    return lambda: list(FLAG_CHOICES[flag])
-
-
-class OutputFormat(str, enum.Enum):
-    """What `solve` prints."""
-
-    table = "table"
-    order = "order"
-    json = "json"
-
-
 def solve(
     graph: GraphArgument,
     method: MethodOption = DEFAULT_METHOD,
-    decoder: Annotated[
-        str | None,
-        typer.Option("--decoder", help=FLAGS["decoder"], rich_help_panel=_LEARNED, autocompletion=_choices("decoder")),
-    ] = None,
-    decode: Annotated[
-        str | None,
-        typer.Option("--decode", help=FLAGS["decode"], rich_help_panel=_LEARNED, autocompletion=_choices("decode")),
-    ] = None,
-    width: Annotated[
-        int | None,
-        typer.Option("--width", help=FLAGS["width"], rich_help_panel=_LEARNED),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option("--weights", help=FLAGS["weights"], rich_help_panel=_LEARNED),
-    ] = None,
-    initial: Annotated[
-        str | None,
-        typer.Option("--initial", help="Schedule to start from; the result is never worse. (any method that searches)"),
-    ] = None,
-    force: ForceFlag = False,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", help="Write the schedule as JSON to this file."),
-    ] = None,
-    plot: Annotated[
-        str | None,
-        typer.Option(
-            "--plot", help="Draw the schedule beside the input order: .png, .svg or .pdf, .html page, .json trace."
-        ),
-    ] = None,
-    format: Annotated[OutputFormat, typer.Option("--format", help="What to print on standard output.")] = (
-        OutputFormat.table
+    initial: str | None = typer.Option(
+        None, help="Schedule to start from; the result is never worse. (any method that searches)"
     ),
+    force: ForceFlag = False,
+    output: str | None = typer.Option(None, "--output", "-o", help="Write the schedule as JSON to this file."),
+    plot: str | None = typer.Option(
+        None, help="Draw the schedule beside the input order: .png, .svg or .pdf, .html page, .json trace."
+    ),
+    format: Literal["table", "order", "json"] = typer.Option("table", help="What to print on standard output."),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,
@@ -79,26 +38,26 @@ def solve(
     from ...core.files.atomic import check_writable, write_atomically
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import parse_method
-    from ..console import Talk, show, tell, write
+    from ..console import Output, show, tell, write
     from ..progress import run_with_progress
     from ..reports.solve import draw_result, remark
 
-    talk = Talk(quiet)
-    remark_bare_bytes(talk, given["memory_limit"])
-    flags = {"decoder": decoder, "decode": decode, "width": None if width is None else str(width), "weights": weights}
-    spec = parse_method(method, **flags)
+    out = Output(quiet)
+    remark_bare_bytes(out, given["memory_limit"])
+    flags = {name: given.pop(name) for name in FLAGS}
+    spec = parse_method(method, **{name: None if value is None else str(value) for name, value in flags.items()})
     options = SolveOptions(**given).for_methods([spec.name])
     if output is not None:
         check_writable(output)
     if plot is not None:
         check_target(plot)
-    problem = options.problem(graph_of(graph, talk.note))
+    problem = options.problem(graph_of(graph, out.note))
     start = _read_initial(initial, problem, force)
-    result = run_with_progress(talk, problem, spec, options.alignment, **options.budget, initial=start)
+    result = run_with_progress(out, problem, spec, options.alignment, **options.budget, initial=start)
     document = result.json()
-    if json or format is OutputFormat.json:
+    if json or format == "json":
         write(document)
-    elif format is OutputFormat.order:
+    elif format == "order":
         write("".join(f"{name}\n" for name in result.order))
     else:
         show(result.table(), result.title())
@@ -106,19 +65,30 @@ def solve(
             tell(explanation)
     if output is not None:  # before anything more is said, which could fail
         write_atomically(output, document)
-    remark(talk, result)
+    remark(out, result)
     if output is not None:
-        talk.note(f"wrote {output}")
+        out.note(f"wrote {output}")
     if plot is not None:
         draw_result(result, plot)
-        talk.note(f"wrote {plot}")
+        out.note(f"wrote {plot}")
     if result.status == "interrupted":
         raise typer.Exit(130)
     if not result.is_feasible:
         raise typer.Exit(1)
 
 
-with_options(solve, {"weights": options_of(SolveOptions)})
+def _flag(name: str) -> inspect.Parameter:
+    """Return the option for a parameter of some methods."""
+    choices = list(FLAG_CHOICES[name]) if name in FLAG_CHOICES else None
+    info = typer.Option(
+        help=FLAGS[name],
+        rich_help_panel="Parameters of some methods",
+        autocompletion=None if choices is None else lambda: choices,
+    )
+    return made_option(name, int | None if name == "width" else str | None, None, info)
+
+
+with_options(solve, {"method": [*map(_flag, FLAGS), *options_of(SolveOptions)]})
 
 
 def _read_initial(path: str | None, problem: Problem, force: bool) -> Schedule | None:

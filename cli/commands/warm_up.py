@@ -13,13 +13,13 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     from ...core.kernels.compiling import compiling_tells
     from ...core.search.warm_up import all_runs
     from ...core.search.warm_up import warm_up as warm_up_method
-    from ...core.solve.address_choice import warm_up as warm_up_addresses
-    from ..console import Talk, tell, write
+    from ...core.solve.with_addresses import warm_up as warm_up_addresses
+    from ..console import Output, tell, write
     from ..progress import progress_bar
 
     kernels: list[str] = []
     runs = all_runs()
-    with progress_bar(Talk(quiet), "", len(runs)) as bar, compiling_tells(kernels.append):
+    with progress_bar(Output(quiet), "", len(runs)) as bar, compiling_tells(kernels.append):
         for spec, problem in runs:
             warm_up_method(problem, spec)
             bar(what=spec.name)

@@ -11,44 +11,32 @@ if TYPE_CHECKING:
     from ...core.programs.measurement import Measurement
 
 
+_WRITTEN = (
+    *("order", "predicted_peak", "measured_peak", "measured_peaks", "error", "memory_limit", "keeps_limit"),
+    *("predicted_microseconds", "microseconds", "runs", "page_faults", "kept_microseconds"),
+)
+
+
 def orders_document(rows: Sequence[Measurement]) -> list[dict[str, Any]]:
     """Return the rows as plain values, raw runs included, with the difference in time from the first."""
-    return [_document(row, rows[0]) for row in rows]
-
-
-def _document(row: Measurement, first: Measurement) -> dict[str, Any]:
-    document = {
-        "order": row.order,
-        "predicted_peak": row.predicted_peak,
-        "measured_peak": row.measured_peak,
-        "measured_peaks": list(row.measured_peaks),
-        "error": row.error,
-        "memory_limit": row.memory_limit,
-        "keeps_limit": row.keeps_limit,
-        "predicted_microseconds": row.predicted_microseconds,
-        "microseconds": list(row.microseconds),
-        "runs": [list(runs) for runs in row.runs],
-        "page_faults": list(row.page_faults),
-        "kept_microseconds": list(row.kept_microseconds),
-        "equal": row.is_equal,
-    }
-    if row is first:
-        return document
-    difference = row.time_against(first)
-    time = {"change": difference.change, "low": difference.low, "high": difference.high}
-    return {**document, "time_difference": {**time, "is_noise": difference.is_noise}}
+    documents = []
+    for row in rows:
+        documents.append({**{name: getattr(row, name) for name in _WRITTEN}, "equal": row.is_equal})
+        if row is not rows[0]:
+            difference = row.time_against(rows[0])
+            fields = ("change", "low", "high", "is_noise")
+            documents[-1]["time_difference"] = {name: getattr(difference, name) for name in fields}
+    return documents
 
 
 def table(rows: Sequence[Measurement]) -> Table:
     """Build the table that `measure` prints: one line per order, against program order."""
     from rich.markup import escape
-    from rich.table import Table
 
+    from ...core.base.tables import number_table
     from ...core.base.units import bytes_alike, signed, times_alike
 
-    table = Table("order")
-    for column in ("predicted", "measured", "error", "change", "time", "results"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = number_table("order", "predicted", "measured", "error", "change", "time", "results")
     first = rows[0]
     memory = bytes_alike((row.predicted_peak for row in rows), also=(row.measured_peak for row in rows))
     time = times_alike(also=(row.median_microseconds for row in rows))

@@ -1,4 +1,4 @@
-"""What `schedopt optimize` prints: one table, and what there is to say of it."""
+"""What `schedopt optimize` prints: one table, and what there is to say of it; of one size, or of a range."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ...core.programs.pipeline import Job, Optimized
+    from ...core.programs.size_range import OptimizedRange
     from ...core.report.result import Result
 
 
@@ -20,8 +21,7 @@ def document(job: Job, optimized: Optimized) -> dict[str, Any]:
 
     result = optimized.result
     graph = result.problem.graph
-    runs = len(result.schedule)
-    again = {"runs": runs, "added_share": result.added_share} if result.problem.recompute else {}
+    again = {"runs": len(result.schedule), "added_share": result.added_share} if result.problem.recompute else {}
     return {
         "model": job.model,
         "output": job.output,
@@ -70,8 +70,7 @@ def _bound(result: Result) -> int:
 
 def _table(optimized: Optimized) -> Table:
     """Build the table: program order, the order found, and what no order can beat."""
-    from rich.table import Table
-
+    from ...core.base.tables import number_table
     from ...core.base.units import bytes_alike, times_alike
     from ...core.model.simulator import input_peak
 
@@ -80,9 +79,7 @@ def _table(optimized: Optimized) -> Table:
     measured = [row.measured_peak for row in by_order.values()]
     memory = bytes_alike([before, result.peak_memory, _bound(result)], also=measured)
     time = times_alike(also=(row.median_microseconds for row in by_order.values()))
-    table = Table("order")
-    for column in ("peak", "change", *(("measured", "change", "time") if by_order else ())):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = number_table("order", "peak", "change", *(("measured", "change", "time") if by_order else ()))
     method = f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else "")
     for name, key, peak in (("program order", "before", before), (method, "after", result.peak_memory)):
         cells = [name, memory(peak), change(peak, before) if key == "after" else ""]
@@ -97,3 +94,63 @@ def _table(optimized: Optimized) -> Table:
     bound = _bound(result)
     table.add_row("lower bound", memory(bound), change(bound, before))
     return table
+
+
+def range_document(job: Job, optimized: OptimizedRange) -> dict[str, Any]:
+    """Return what was found as plain values."""
+    plan = optimized.plan
+    return {
+        "model": job.model,
+        "output": job.output,
+        "schedule": job.schedule,
+        "dimension": optimized.dimension,
+        "sizes": [
+            {
+                "size": row.size,
+                "program_order_peak": row.program_order,
+                "peak_memory": row.peak,
+                "lower_bound": row.bound,
+                "gap": row.gap,
+            }
+            for row in plan.rows
+        ],
+        "examined": plan.examined,
+        "is_linear": plan.is_linear,
+        "worst_gap": plan.worst_gap,
+        "is_close": plan.is_close,
+        "method": optimized.plan.method,
+        "equal": True,
+        "measured": {size: orders_document(rows) for size, rows in optimized.measured.items()},
+    }
+
+
+def print_range(job: Job, optimized: OptimizedRange) -> None:
+    """Print the peaks at both ends and at the worst size between, and whether the order is good for all."""
+    from ...core.base.tables import number_table
+    from ...core.base.units import bytes_alike
+
+    plan = optimized.plan
+    measures = ["measured"] if optimized.measured else []
+    columns = ("program order", optimized.plan.method, "change", "bound", "gap", *measures)
+    table = number_table(optimized.dimension, *columns)
+    memory = bytes_alike(*((row.program_order, row.peak, row.bound) for row in plan.rows))
+    for row in plan.rows:
+        peaks = (memory(row.program_order), memory(row.peak), change(row.peak, row.program_order))
+        measured = optimized.measured.get(row.size)
+        runs = " to ".join(memory(one.measured_peak) for one in measured) if measured else ""
+        cells = (*peaks, memory(row.bound), f"{100 * row.gap:.2f}%", *([runs] if measures else []))
+        table.add_row(str(row.size), *cells)
+    show(table, f"{job.model}: one order for {plan.rows[0].size} to {plan.rows[-1].size}")
+    tell(_sentence(optimized))
+
+
+def _sentence(optimized: OptimizedRange) -> str:
+    from ...core.programs.size_range import CLOSE
+
+    plan = optimized.plan
+    where = "every size" if plan.is_whole else f"each of {plan.examined} sizes"
+    how = "" if plan.is_linear else " Sizes are not linear in it: only these were looked at."
+    said = f"This order is within {100 * plan.worst_gap:.2f}% of the bound of {where}.{how}"
+    if plan.is_close:
+        return said
+    return f"{said} No order was found that is within {100 * CLOSE:g}% at all of them."

@@ -21,7 +21,7 @@ def report(trainable: Trainable, trainer: PhasedTrainer[Any, Any], as_json: bool
 
     curve, columns = curve_of(trainer.folder), trainable.columns
     weights = trainer.folder / WEIGHTS
-    best = min(curve, key=lambda line: trainable.score(trainer, line))
+    best = min(curve, key=trainer.score)
     lines = {"first": curve[0], "best": best, "last": curve[-1]}
     if as_json:
         facts = {"weights": str(weights), "steps": trainer.place.step, "seconds": round(trainer.place.seconds, 1)}
@@ -33,7 +33,7 @@ def report(trainable: Trainable, trainer: PhasedTrainer[Any, Any], as_json: bool
     title = trainable.title(trainer.parameters)
     show(_table(lines, columns), f"{trainer.place.step:,} steps in {trainer.place.seconds:,.0f} s: {title}")
     write("The best weights are kept. To use them:")
-    use = " ".join(filter(None, (f"--method {trainable.method}", trainable.use(trainer))))
+    use = " ".join(filter(None, (f"--method {trainable.method}", trainable.use(trainer.network))))
     write(f"schedopt solve GRAPH {use} --weights {quote(str(weights))}")
 
 

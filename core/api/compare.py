@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import closing, nullcontext
 from typing import Literal
 
 from ..base.errors import UsageError
 from ..experiments.comparison import Comparison
 from ..experiments.experiment import Experiment, parse_spec
-from ..experiments.options import CompareOptions
-from ..experiments.resume import ResumeFile
+from ..experiments.runs import ResumeFile, opened
 from ..problem.machine import Machine
 from ..problem.problem import Task
+from ..search.options import CompareOptions
 from ..search.registry import COMPARED_METHODS
 from .graphs import GraphLike, Note, graphs_of
 
@@ -90,9 +89,8 @@ def compare(
     """
     given = locals()
     experiment = experiment_of(graphs, methods, CompareOptions.picked(given), reference)
-    with nullcontext() if resume is None else closing(ResumeFile(os.fspath(resume))) as file:
-        if file is not None:
-            experiment.resume_from(file)
+    with opened(ResumeFile, resume) as file:
+        experiment.resume_from(file)
         experiment.compile()
         return experiment.execute(jobs=experiment.settings.jobs)
 

@@ -7,14 +7,14 @@ import os
 from pathlib import Path
 
 from ..base.errors import FormatError, ScheduleError, UsageError
+from ..base.options import spelled
 from ..files.schedule_json import read_schedule
 from ..graph.graph import CostGraph
 from ..model.timeline import INPUT
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from ..report.differences import GraphDifference, ScheduleDifference, graph_difference, schedule_difference
-from .graphs import GraphLike, Note, graph_of
-from .schedules import ScheduleLike, loaded_schedule
+from .graphs import GraphLike, Note, ScheduleLike, graph_of, loaded_schedule
 
 
 def diff(
@@ -70,9 +70,7 @@ def diff(
     graphs = []
     for given in (a, b):
         if isinstance(given, (str, os.PathLike)) and _is_schedule(Path(given)):
-            raise UsageError(
-                f"{os.fspath(given)} is a schedule; name the graph that both are of: --graph, in Python graph="
-            )
+            raise UsageError(f"{os.fspath(given)} is a schedule; name the graph that both are of: {spelled('graph')}")
         graphs.append(graph_of(given, note))  # type: ignore[arg-type]
     first, second = graphs
     return graph_difference(_names(a, b, first.name, second.name), first, second)

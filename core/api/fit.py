@@ -12,19 +12,27 @@ from ..base.errors import ProgramError, UsageError
 from ..base.options import spelled
 from ..base.units import format_bytes, parse_bytes
 from ..bounds.bounds import memory_bound, recomputation_bound
-from ..experiments.fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, LargestBatch, Way
+from ..experiments.fit import (
+    AS_IT_IS,
+    IN_ANOTHER_ORDER,
+    WITH_RECOMPUTATION,
+    Fit,
+    FitOption,
+    LargestBatch,
+    Need,
+    largest_batch,
+)
 from ..files.costgraph import SUFFIXES, read_graph
 from ..graph.graph import CostGraph
 from ..model.simulator import input_peak
 from ..problem.problem import Problem
 from ..programs.importers import kind_by_name
 from ..report.result import Result
+from ..search.options import FitOptions
 from ..search.registry import INPUT_METHOD
 from ..solve.solve import solve
-from .batch_sizes import Found, Need, largest_batch
 from .graphs import Note
 from .import_ import import_model
-from .options import FitOptions
 
 if TYPE_CHECKING:
     from torch import nn
@@ -172,10 +180,10 @@ class _Question:
         """Try every way."""
         graph = self._graph()
         now = input_peak(graph)
-        first = Way(AS_IT_IS, self.memory, now, now)
+        first = FitOption(AS_IT_IS, self.memory, now, now)
         if self.arenas is not None:
             now = self.arenas.arena(graph)
-            first = Way(AS_IT_IS, self.memory, now, now - self.arenas.tail + int(graph.persistent.sum()))
+            first = FitOption(AS_IT_IS, self.memory, now, now - self.arenas.tail + int(graph.persistent.sum()))
         order = self._solved(IN_ANOTHER_ORDER, graph, 1)
         first, order = self._confirmed(first, order)
         ways = [first, order]
@@ -201,9 +209,8 @@ class _Question:
         rows: list[LargestBatch] = []
         start = 2
         for name, need in ways:
-            found = largest_batch(need, self.memory, start)
-            rows.append(_row(name, found, self.memory))
-            start = max(start, found.batch)
+            rows.append(largest_batch(name, need, self.memory, start))
+            start = max(start, rows[-1].batch)
         if self.asked.confirm:
             rows[:2] = self._confirmed_batches(batch, rows[0], rows[1])
         graph = next(iter(self.graphs.values()))
@@ -229,14 +236,14 @@ class _Question:
         options = {**self.options, "shapes": {**self.options["shapes"], **sizes}}
         return import_model(self.model, self.inputs, **options, note=self.note)
 
-    def _solved(self, name: str, graph: CostGraph, devices: int) -> Way:
+    def _solved(self, name: str, graph: CostGraph, devices: int) -> FitOption:
         """Look for a schedule, unless none can fit on these several devices."""
         problem = Problem(graph, devices=devices)
         bound = memory_bound(problem)
         if devices > 1 and bound > self.memory:
-            return Way(name, self.memory, None, bound)
+            return FitOption(name, self.memory, None, bound)
         result = self._result(problem, name)
-        return Way(name, self.memory, self._needed(result), int(result.lower_bound), result=result)
+        return FitOption(name, self.memory, self._needed(result), int(result.lower_bound), result=result)
 
     def _needed(self, result: Result) -> int:
         """Return what a schedule needs: its peak, or the arena that its order takes."""
@@ -244,16 +251,16 @@ class _Question:
             return result.peak_memory
         return self.arenas.arena(result.problem.graph, result.schedule.op_order().tolist())
 
-    def _recomputed(self, graph: CostGraph) -> Way:
+    def _recomputed(self, graph: CostGraph) -> FitOption:
         """Look for a schedule in which ops run again, unless none can fit; run it, if that is asked for."""
         least, _ = recomputation_bound(graph)
         if least > self.memory:
-            return Way(WITH_RECOMPUTATION, self.memory, None, least)
+            return FitOption(WITH_RECOMPUTATION, self.memory, None, least)
         beside = 0 if self.arenas is None else self.arenas.tail - int(graph.persistent.sum())
         limit = max(least, self.memory - beside)
         problem = Problem(graph, task="runtime", memory_limit=limit, recompute=True)
         result = self._result(problem, WITH_RECOMPUTATION)
-        way = Way(WITH_RECOMPUTATION, self.memory, self._needed(result), least, result=result)
+        way = FitOption(WITH_RECOMPUTATION, self.memory, self._needed(result), least, result=result)
         if self.arenas is not None and result.is_proven_infeasible:
             way = replace(way, result=None)  # the proof is of the tail here, which is smaller elsewhere
         if self.asked.confirm and way.verdict == "yes":
@@ -277,7 +284,7 @@ class _Question:
         self.progress(f"{about}: looking for a schedule of {wanted}")
         return solve(problem, **self.asked.budget)
 
-    def _confirmed(self, first: Way, order: Way) -> tuple[Way, Way]:
+    def _confirmed(self, first: FitOption, order: FitOption) -> tuple[FitOption, FitOption]:
         """Return both ways on one device with what a run takes, if it is asked for and they should fit."""
         assert order.result is not None
         if not self.asked.confirm or order.verdict != "yes":
@@ -321,19 +328,6 @@ class _Question:
         if self.arenas is not None:
             return [self.arenas.arena(graph), self.arenas.arena(graph, order)]
         return [row.measured_peak for row in rows]
-
-
-def _row(name: str, found: Found, memory: int) -> LargestBatch:
-    following = found.following
-    is_proven = following is None or following.bound > memory
-    return LargestBatch(
-        name=name,
-        batch=found.batch,
-        peak=found.here.peak if found.here else None,
-        next_peak=(following.bound if is_proven else following.peak) if following else None,
-        next_is_proven=is_proven,
-        limit=found.limit,
-    )
 
 
 _TAIL = (

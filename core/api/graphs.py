@@ -1,20 +1,29 @@
-"""Graphs as users give them: built, or in files and folders."""
+"""Graphs and schedules as users give them: built, solved, in files and folders, or as an order of ops."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias, Union
 
-from ..base.errors import UsageError
+import numpy as np
+
+from ..base.errors import UnknownNameError, UsageError
 from ..files.costgraph import find_graphs, graph_name, read_graph
+from ..files.schedule_json import LoadedSchedule, read_schedule
 from ..graph.graph import CostGraph
+from ..model.verifier import StepClaim
+from ..problem.problem import Problem
+from ..problem.residents import model_of
+from ..problem.schedule import Schedule
 from ..programs.importers import is_model, read_any
+from ..report.result import Result
 
 GraphLike: TypeAlias = Union[CostGraph, str, "os.PathLike[str]"]
+ScheduleLike: TypeAlias = Union[Schedule, Result, str, "os.PathLike[str]", Sequence[str]]
 Note: TypeAlias = Callable[[str], None]
 
 
@@ -66,3 +75,43 @@ def _read(path: Path, shared: Counter[str], note: Note) -> CostGraph:
 def _described(given: object) -> str:
     text = repr(given)
     return f"{text if len(text) <= 40 else 'something'} ({type(given).__name__})"
+
+
+def loaded_schedule(given: ScheduleLike, graph: CostGraph) -> LoadedSchedule:
+    """Return the schedule that is given, the problem it was made for, and the values claimed."""
+    if isinstance(given, (str, os.PathLike)):
+        return read_schedule(os.fspath(given), graph)
+    if isinstance(given, Result):
+        return _loaded_result(given, graph)
+    schedule = given if isinstance(given, Schedule) else _in_order(given, graph)
+    devices = 1 + max(0, int(schedule.targets.max(initial=0)))
+    return LoadedSchedule(
+        Problem(graph, devices=devices), schedule, "feasible", None, None, None, (StepClaim(),) * len(schedule)
+    )
+
+
+def _loaded_result(result: Result, graph: CostGraph) -> LoadedSchedule:
+    if model_of(result.problem.graph) != model_of(graph):
+        raise UsageError(f"the result is of another graph, '{result.problem.graph.name}', not of '{graph.name}'")
+    return LoadedSchedule(
+        result.problem,
+        result.schedule,
+        "feasible" if result.is_feasible else "limit-not-met",
+        result.peak_memory,
+        result.simulation.peak_per_device.tolist(),
+        result.runtime,
+        (StepClaim(),) * len(result.schedule),
+    )
+
+
+def _in_order(names: Sequence[str], graph: CostGraph) -> Schedule:
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise UsageError(
+            "a schedule is a Schedule, a Result, the path of a schedule file, or a list of op names, "
+            f"not {type(names).__name__}"
+        )
+    ops = {name: op for op, name in enumerate(graph.op_names)}
+    for name in names:
+        if name not in ops:
+            raise UnknownNameError(f"the schedule names the op '{name}', which {graph.name} does not have")
+    return Schedule.single_device(np.array([ops[name] for name in names], np.int64))

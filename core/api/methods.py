@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.errors import UsageError
+from ..base.tables import Printed
 from ..search.registry import method_names, method_of, parameter_fields
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
 
@@ -37,10 +40,8 @@ class MethodInfo(NamedTuple):
         return table
 
 
-class MethodList(tuple[MethodInfo, ...]):
+class MethodList(Printed, tuple[MethodInfo, ...]):
     """All methods; printed, the table of `schedopt methods`."""
-
-    __slots__ = ()
 
     def table(self) -> Table:
         """Return the table, for Rich to print."""
@@ -58,15 +59,9 @@ class MethodList(tuple[MethodInfo, ...]):
             for method in self
         ]
 
-    def __repr__(self) -> str:
-        from ..base.tables import text_of
-
-        return text_of(self.table())
-
-    def _repr_html_(self) -> str:
-        from ..base.tables import html_of
-
-        return html_of(self.table())
+    def report(self) -> Iterable[RenderableType]:
+        """Return what `schedopt methods` prints, for Rich to print."""
+        return [self.table()]
 
 
 def methods() -> MethodList:

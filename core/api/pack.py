@@ -13,17 +13,19 @@ import numpy as np
 from ..addresses.lifetimes import Lifetimes
 from ..addresses.packing import Packing, pack_lifetimes, warm_up
 from ..base.errors import ScheduleError, UsageError
+from ..base.tables import Printed
 from ..base.units import bytes_alike, whole_number
 from ..files.buffers_csv import COLUMNS, NEEDED, Buffers, buffers_text, read_buffers
 from ..model.arena_verifier import Piece, check_arena, most_alive
-from .options import PackOptions
+from ..search.options import PackOptions
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PackedBuffers:
+class PackedBuffers(Printed):
     """Offsets of buffers, verified; printed, it is the table of `schedopt pack`.
 
     Parameters
@@ -107,10 +109,9 @@ class PackedBuffers:
         table.add_row("time", f"{self.seconds:.2f} s")
         return table
 
-    def __repr__(self) -> str:
-        from ..base.tables import text_of
-
-        return text_of(self.table())
+    def report(self) -> Iterable[RenderableType]:
+        """Return what `schedopt pack` prints, for Rich to print."""
+        return [self.table()]
 
 
 def pack(

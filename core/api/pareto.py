@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing, nullcontext
 from typing import Literal
 
-from ..experiments.options import ParetoOptions
 from ..experiments.pareto.front import ParetoFront
-from ..experiments.pareto.resume import SweepFile
+from ..experiments.pareto.searches import SweepFile
 from ..experiments.pareto.sweep import Sweep
+from ..experiments.runs import opened
 from ..problem.machine import Machine
+from ..search.options import ParetoOptions
 from .graphs import GraphLike, graph_of
 
 
@@ -75,7 +75,6 @@ def pareto(
     """
     given = locals()
     sweep = Sweep(graph_of(graph), ParetoOptions.picked(given))
-    with nullcontext() if resume is None else closing(SweepFile(os.fspath(resume))) as file:
-        if file is not None:
-            sweep.resume_from(file)
+    with opened(SweepFile, resume) as file:
+        sweep.resume_from(file)
         return sweep.execute()

@@ -12,12 +12,10 @@ from ..problem.machine import Machine
 from ..problem.problem import Problem, Task
 from ..report.result import Result
 from ..search.method_spec import MethodSpec, parse_method
-from ..search.options import ProblemOptions
+from ..search.options import ProblemOptions, SolveOptions
 from ..search.registry import DEFAULT_METHOD
 from ..solve.with_addresses import solve_with_addresses
-from .graphs import GraphLike, graph_of
-from .options import SolveOptions
-from .schedules import ScheduleLike, loaded_schedule
+from .graphs import GraphLike, ScheduleLike, graph_of, loaded_schedule
 
 
 def solve(

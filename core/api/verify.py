@@ -6,8 +6,7 @@ from ..model import verifier
 from ..model.verifier import Totals
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from .graphs import GraphLike, graph_of
-from .schedules import ScheduleLike, loaded_schedule
+from .graphs import GraphLike, ScheduleLike, graph_of, loaded_schedule
 
 
 def verify(problem: GraphLike | Problem, schedule: ScheduleLike) -> Totals:

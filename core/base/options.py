@@ -52,23 +52,18 @@ def option(
     read: Reader | None = None,
     **more: str,
 ) -> Any:
-    """Declare an option.
+    """Declare an option: its default, a line of help, its inclusive range, and what reads a text or a number.
 
-    Parameters
-    ----------
-    default
-        Its value if it is not given.
-    help
-        One line.
-    low, high
-        The range of its value, inclusive.
-    read
-        Makes its value from a text or a number; by default values are taken as they are.
-    more
-        Of its flag: `short` (one letter), `panel` of the help, `metavar`, `shown` (a default in words). In JSON: `json`
-        (its name; empty to leave it out).
+    More is of its flag: `short` (one letter), `panel` of the help, `metavar`, `shown` (a default in words); or `json`,
+    its name there, empty to leave it out.
     """
     return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "read": read, **more})
+
+
+def changed(kind: type[Any], name: str, **more: str) -> Any:
+    """Declare an option of another dataclass with another `help` or default in words."""
+    field = option_named(kind, name)
+    return dataclasses.field(default=field.default, metadata={**field.metadata, **more})
 
 
 def fixed(value: Any) -> Any:
@@ -78,13 +73,7 @@ def fixed(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Base of dataclasses of options: values are read and checked when one is built.
-
-    Raises
-    ------
-    UsageError
-        If a value is not understood, of the wrong type, out of range, or none of the choices.
-    """
+    """Base of dataclasses of options: values are read and checked when one is built, or UsageError is raised."""
 
     def __post_init__(self) -> None:
         for field in options_in(type(self)):

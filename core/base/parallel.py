@@ -16,7 +16,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import cache, partial
-from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 Item = TypeVar("Item")
@@ -34,20 +33,16 @@ class Pool(Protocol):
     @property
     def size(self) -> int:
         """How many tasks are done at once."""
-        ...
 
     @property
     def ahead(self) -> int:
         """How many tasks to have on their way."""
-        ...
 
     def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
         """Begin a task."""
-        ...
 
     def shutdown(self, wait: bool = True, kill_workers: bool = False) -> None:
         """Give up what has not ended."""
-        ...
 
 
 _pool: Pool | None = None
@@ -162,9 +157,7 @@ class Workers:
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._pool is not None:
             for future in list(self._waiting):
                 future.cancel()

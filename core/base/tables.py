@@ -1,9 +1,12 @@
-"""Tables as text and as HTML: what the command line prints, Python shows as `repr` and notebooks display."""
+"""Tables as text, HTML and CSV: what the command line prints, Python shows as `repr` and notebooks display."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+import csv
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -11,6 +14,24 @@ if TYPE_CHECKING:
 
 _WIDTH = 200
 _UNLIMITED = 1000
+
+
+class Printed(ABC):
+    """Something that is printed as the command line prints it, and shown as that in notebooks."""
+
+    @abstractmethod
+    def report(self) -> Iterable[RenderableType]:
+        """Return title, tables and remarks, for Rich to print."""
+
+    def summary(self) -> str:
+        """Return what the command line prints, as text."""
+        return text_of(*self.report())
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        return html_of(*self.report())
 
 
 class FirstThatFits:
@@ -33,29 +54,49 @@ def compact_table() -> Table:
     return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
 
 
+def number_table(names: str, *columns: str) -> Table:
+    """Start a table of a column of names, and of columns of numbers."""
+    from rich.table import Table
+
+    table = Table(names)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def titled(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
+    """Yield a title, and what stands below it; texts are plain."""
+    from rich.text import Text
+
+    yield Text(title, style="bold")
+    yield from (Text(part) if isinstance(part, str) else part for part in parts)
+
+
 def text_of(*parts: RenderableType) -> str:
     """Return Rich tables and texts as plain text, as wide as they need."""
-    console = _console()
-    _print(console, parts)
-    return "\n".join(line.rstrip() for line in console.export_text(styles=False).splitlines())
+    return "\n".join(line.rstrip() for line in _printed(parts).export_text(styles=False).splitlines())
 
 
 def html_of(*parts: RenderableType) -> str:
     """Return Rich tables and texts as a piece of HTML, for notebooks."""
-    console = _console()
-    _print(console, parts)
     code = '<pre style="line-height: 1.2; font-family: monospace">{code}</pre>'
-    return console.export_html(inline_styles=True, code_format=code)
+    return _printed(parts).export_html(inline_styles=True, code_format=code)
 
 
-def _console() -> Console:
-    from io import StringIO
+def csv_of(rows: Iterable[Mapping[str, Any]], names: Iterable[str]) -> str:
+    """Return rows as CSV, with a header."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(names), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
+
+def _printed(parts: Iterable[RenderableType]) -> Console:
+    """Return a console that has recorded what was printed on it."""
     from rich.console import Console
 
-    return Console(file=StringIO(), record=True, width=_WIDTH, highlight=False, emoji=False, force_jupyter=False)
-
-
-def _print(console: Console, parts: Iterable[RenderableType]) -> None:
+    console = Console(file=io.StringIO(), record=True, width=_WIDTH, highlight=False, emoji=False, force_jupyter=False)
     for part in parts:
         console.print(part)
+    return console

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from ...version import VERSION
 from ..base.errors import ClusterError, UsageError, WorkerDiedError, WorkerRefusedError
+from ..base.options import spelled
 from ..search.search import interrupted_by
 
 Result = TypeVar("Result")
@@ -295,5 +296,5 @@ def _check(kind: str, address: str, where: str) -> None:
                 opened.sendall(_BEGINS_HTTP2 if kind == "ray" else b"")
                 opened.recv(1)
     except OSError as error:
-        said = f"{error.strerror or error}; start it by: {_STARTS[kind]}, or give another --address"
+        said = f"{error.strerror or error}; start it by: {_STARTS[kind]}, or give another {spelled('address')}"
         raise UsageError(f"{where} is not reached: {said}") from error

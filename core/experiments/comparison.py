@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from collections.abc import Iterator
@@ -11,8 +9,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ...version import VERSION
+from ..base.tables import Printed, csv_of, text_of
 from ..report.summaries import Cell, MethodSummary, by_graph, summarise
-from .options import CompareOptions
+from ..search.options import CompareOptions
 from .report import graph_table, remarks, summary_table, title_of
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ SUFFIXES = {".csv": "a row per run", ".json": "settings, summary and runs", ".ht
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Printed):
     """Finished runs, in the order graph, method, seed, whatever the number of jobs; printed, the table of all methods.
 
     Parameters
@@ -79,11 +78,7 @@ class Comparison:
 
     def csv(self) -> str:
         """Return one row per cell, with a header; what a failed run lacks is empty."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, [field.name for field in fields(Cell)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(cell) for cell in self.cells)
-        return text.getvalue()
+        return csv_of(map(asdict, self.cells), (field.name for field in fields(Cell)))
 
     @property
     def title(self) -> str:
@@ -114,8 +109,6 @@ class Comparison:
 
     def summary(self, per_graph: bool = False) -> str:
         """Return what `schedopt compare` prints, as text; `per_graph` adds a table with a row per graph."""
-        from ..base.tables import text_of
-
         return text_of(*self.report(per_graph))
 
     def page(self) -> str:
@@ -154,16 +147,8 @@ class Comparison:
         In a notebook the figure shows itself, without `%matplotlib inline`.
         """
         from ..report.plots.comparison_charts import draw_comparison
-        from ..report.plots.notebook import show_in_notebook
+        from ..report.plots.figures import show_in_notebook
 
         figure = draw_comparison(self.cells, self.methods, self.reference, self.title)
         show_in_notebook(figure)
         return figure
-
-    def __repr__(self) -> str:
-        return self.summary()
-
-    def _repr_html_(self) -> str:
-        from ..base.tables import html_of
-
-        return html_of(*self.report())

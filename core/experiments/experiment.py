@@ -1,9 +1,4 @@
-"""Compare methods on graphs: every method on every graph with every seed, under the same budget.
-
-`Experiment(graphs, methods, settings).execute()` gives a `Comparison`: the finished runs (`cells`), what they say of
-each method over all graphs (`summaries()`), and both as plain values (`document()`, `csv()`). `schedopt.compare` does
-this for users.
-"""
+"""Compare methods on graphs: every method on every graph with every seed, under the same budget."""
 
 from __future__ import annotations
 
@@ -25,13 +20,12 @@ from ..graph.graph import CostGraph
 from ..problem.problem import Problem
 from ..report.summaries import Cell
 from ..search.method_spec import MethodSpec, check_supported, parse_method
+from ..search.options import CompareOptions
 from ..search.parameters import Parameters
 from ..search.registry import BUDGET_EXAMPLE
 from ..search.warm_up import warm_up
 from .comparison import Comparison
-from .options import CompareOptions
-from .resume import ResumeFile
-from .runs import Run, attempt, in_parallel, one_by_one
+from .runs import ResumeFile, Run, attempt, in_parallel, one_by_one
 
 RunName: TypeAlias = tuple[str, str, int]
 
@@ -128,12 +122,11 @@ class Experiment:
         """The runs still to do."""
         return [run for name, run in self.runs.items() if name not in self.cells]
 
-    def resume_from(self, file: ResumeFile) -> None:
-        """Take over the finished runs of a file, and write those that `execute` does to it."""
+    def resume_from(self, file: ResumeFile | None) -> None:
+        """Take over the finished runs of a file, if there is one, and write those that `execute` does to it."""
         self.resume = file
         for name, run in self.runs.items():
-            cell = file.find(run.key, run.problem.graph.name, run.spec.text)
-            if cell is not None:
+            if file is not None and (cell := file.find(run.key, run.problem.graph.name, run.spec.text)) is not None:
                 self.cells[name] = cell
 
     def compile(self) -> None:

@@ -1,46 +1,37 @@
-"""Whether a model fits into a memory, and the largest batch that does: the answers, and how they read."""
+"""Whether a model fits into a memory, and the largest batch that does: the search for it, the answers, their words."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..base.errors import ProgramError, UsageError
+from ..base.tables import Printed, number_table, titled
 from ..base.units import Written, bytes_alike, format_bytes
 from ..report.result import Result
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
 AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION = "as it is", "in another order", "with recomputation"
+SMALLEST, LARGEST = 1, 65_536
+_STEP = 8
 
 
 @dataclass(frozen=True)
-class Way:
-    """A way to run a model, and what it needs on the fullest device.
+class FitOption:
+    """A way to run a model, and what it needs on the fullest device."""
 
-    Parameters
-    ----------
-    name
-        `as it is` (program order), `in another order`, `with recomputation`, or `on 2 devices`.
-    memory
-        Bytes that each device has.
-    peak
-        Bytes that the best schedule found needs, verified; None if none was looked for, since the bound tells.
-    lower_bound
-        Bytes that no schedule of this way is below.
-    measured
-        Bytes that a run took; None if there was none.
-    result
-        The schedule, for all but program order.
-    """
-
-    name: str
-    memory: int
+    name: str  # `as it is` (program order), `in another order`, `with recomputation`, or `on 2 devices`
+    memory: int  # bytes that each device has
+    # bytes that the best schedule found needs, verified; None if none was looked for, since the bound tells
     peak: int | None
-    lower_bound: int
-    measured: int | None = None
-    result: Result | None = None
+    lower_bound: int  # bytes that no schedule of this way is below
+    measured: int | None = None  # bytes that a run took; None if there was none
+    result: Result | None = None  # the schedule, for all but program order
 
     @property
     def verdict(self) -> str:
@@ -66,60 +57,31 @@ class Way:
 
 @dataclass(frozen=True)
 class LargestBatch:
-    """The largest batch with which a model fits in one way.
+    """The largest batch with which a model fits in one way."""
 
-    Parameters
-    ----------
-    name
-        As in `Way`.
-    batch
-        The largest that fits, 0 if none does: the next one was tried, too.
-    peak
-        Bytes that it needs; None if there is none.
-    next_peak, next_is_proven
-        Bytes that one more needs, and whether it is proven not to fit: then these are what no schedule is below, else
-        those of the best one found. None and True if there is no such model.
-    limit
-        Why there is no larger model, if that is so.
-    measured
-        Bytes that a run took with the largest; None if there was none.
-    """
-
-    name: str
-    batch: int
-    peak: int | None
+    name: str  # as in `FitOption`
+    batch: int  # the largest that fits, 0 if none does: the next one was tried, too
+    peak: int | None  # bytes that it needs; None if there is none
+    # bytes that one more needs, and whether it is proven not to fit: then these are what no schedule is below, else
+    # those of the best one found. None and True if there is no such model.
     next_peak: int | None
     next_is_proven: bool
-    limit: str = ""
-    measured: int | None = None
+    limit: str = ""  # why there is no larger model, if that is so
+    measured: int | None = None  # bytes that a run took with the largest; None if there was none
 
 
 @dataclass(frozen=True, repr=False)
-class Fit:
-    """Whether a model fits into the memory of a device, and how; printed, it is what `schedopt fit` prints.
+class Fit(Printed):
+    """Whether a model fits into the memory of a device, and how; printed, it is what `schedopt fit` prints."""
 
-    Parameters
-    ----------
-    name
-        What the model is called.
-    memory
-        Bytes that each device has.
-    ways
-        In which ways it was tried, in the order of `name` in `Way`; recomputation and several devices only where it
-        does not fit otherwise. Empty if the largest batch was asked for.
-    batch
-        The name of the size that was varied; None if none was.
-    batches
-        The largest batch of each way, if that was asked for.
-    persistent
-        Bytes of weights, inputs and all else that stays throughout; 0 if the largest batch was asked for.
-    """
-
-    name: str
-    memory: int
-    ways: tuple[Way, ...]
-    batch: str | None = None
-    batches: tuple[LargestBatch, ...] = ()
+    name: str  # what the model is called
+    memory: int  # bytes that each device has
+    # in which ways it was tried, in the order of `name` in `FitOption`; recomputation and several devices only where it
+    # does not fit otherwise. Empty if the largest batch was asked for.
+    ways: tuple[FitOption, ...]
+    batch: str | None = None  # the name of the size that was varied; None if none was
+    batches: tuple[LargestBatch, ...] = ()  # the largest batch of each way, if that was asked for
+    # bytes of weights, inputs and all else that stays throughout; 0 if the largest batch was asked for
     persistent: int = 0
 
     @property
@@ -167,13 +129,9 @@ class Fit:
         """Return the table of `schedopt fit`, for Rich to print."""
         return _batch_table(self) if self.batch is not None else _way_table(self)
 
-    def summary(self) -> str:
-        """Return what `schedopt fit` prints, as text."""
-        from rich.text import Text
-
-        from ..base.tables import text_of
-
-        return text_of(Text(self.title()), self.table(), Text(self.sentence()))
+    def report(self) -> Iterator[RenderableType]:
+        """Return what `schedopt fit` prints, for Rich to print."""
+        return titled(self.title(), self.table(), self.sentence())
 
     def document(self) -> dict[str, Any]:
         """Return everything as plain Python values, bytes as whole numbers."""
@@ -200,16 +158,6 @@ class Fit:
         """Return everything as JSON."""
         return json.dumps(self.document())
 
-    def __repr__(self) -> str:
-        return self.summary()
-
-    def _repr_html_(self) -> str:
-        from rich.text import Text
-
-        from ..base.tables import html_of
-
-        return html_of(Text(self.title(), style="bold"), self.table(), Text(self.sentence()))
-
 
 def _way_table(fit: Fit) -> Table:
     from rich.table import Table
@@ -230,12 +178,9 @@ def _way_table(fit: Fit) -> Table:
 
 
 def _batch_table(fit: Fit) -> Table:
-    from rich.table import Table
-
-    table = Table("")
     is_measured = any(row.measured is not None for row in fit.batches)
-    for column in (f"largest {fit.batch}", "needs", *(("measured",) if is_measured else ()), "one more needs"):
-        table.add_column(column, justify="right", no_wrap=True)
+    measures = ("measured",) if is_measured else ()
+    table = number_table("", f"largest {fit.batch}", "needs", *measures, "one more needs")
     sizes = (size for row in fit.batches for size in (row.peak, row.next_peak, row.measured) if size is not None)
     memory = bytes_alike(sizes)
     for row in fit.batches:
@@ -249,3 +194,64 @@ def _batch_table(fit: Fit) -> Table:
 
 def _optional(value: int | None, written: Written) -> str:
     return "" if value is None else written(value)
+
+
+class Need(NamedTuple):
+    """What a batch needs."""
+
+    peak: int  # bytes by the best schedule found
+    bound: int  # bytes that no schedule is below
+
+
+def largest_batch(name: str, need: Callable[[int], Need], memory: int, start: int = 2) -> LargestBatch:
+    """Find the largest batch whose peak is within a memory, taking for granted that a larger one needs no less.
+
+    The peak is nearly linear in the batch, so from two batches a line says where to look; the batch returned was
+    tried, and so was the next one. A batch of which there is no model (a size that the program excludes) ends the
+    search like one that does not fit.
+    """
+    needs = {start: need(start)}
+    low, high = (start, LARGEST + 1) if needs[start].peak <= memory else (SMALLEST - 1, start)
+    limit = ""
+    while low + 1 < high:
+        batch = _guess(needs, low, high, memory)
+        try:
+            needs[batch] = need(batch)
+        except (ProgramError, UsageError) as error:
+            if batch < min(needs):  # no smaller model: the smallest does not fit
+                low = batch
+            else:
+                high, limit = batch, str(error)
+            continue
+        if needs[batch].peak <= memory:
+            low = batch
+        else:
+            high, limit = batch, ""
+    if low == LARGEST:
+        peak = format_bytes(needs[low].peak)
+        raise UsageError(f"with {LARGEST:,} the model needs {peak} and fits: its peak hardly grows with the batch")
+    here, more = needs.get(low), needs.get(high)
+    is_proven = more is None or more.bound > memory
+    next_peak = None if more is None else more.bound if is_proven else more.peak
+    return LargestBatch(name, low if here else 0, here.peak if here else None, next_peak, is_proven, limit)
+
+
+def _guess(needs: dict[int, Need], low: int, high: int, memory: int) -> int:
+    """Return the next batch to try, between one that fits and one that does not."""
+    if low < SMALLEST:
+        return (low + high) // 2
+    most = min(high - 1, low * _STEP)
+    if low + 1 == most or high - low <= 2:
+        return low + 1
+    if high <= LARGEST and len(needs) % 3 == 0:  # where the peak is no line, halves end sooner than lines do
+        return (low + high) // 2
+    known = sorted(needs)
+    place = known.index(low)
+    pair = known[place : place + 2] if place + 1 < len(known) else known[max(0, place - 1) : place + 1]
+    if len(pair) < 2:
+        return low + 1
+    slope = (needs[pair[1]].peak - needs[pair[0]].peak) / (pair[1] - pair[0])
+    if slope <= 0:
+        return most
+    at = low + int((memory - needs[low].peak) / slope)
+    return max(low + 1, min(most, at))

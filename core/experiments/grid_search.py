@@ -12,9 +12,9 @@ from ..base.errors import UsageError
 from ..files.costgraph import graph_hash
 from ..graph.graph import CostGraph
 from ..report.summaries import Cell, MethodSummary, summarise
+from ..search.options import CompareOptions
 from .comparison import Comparison
 from .experiment import Experiment
-from .options import CompareOptions
 
 Execute = Callable[[Experiment], Comparison]
 
@@ -99,12 +99,17 @@ def race(
     far. Ties go to what is earlier in the grid. The first setting is in every round.
     """
     specs = list(grid.specs)
+
+    def order(summary: MethodSummary) -> tuple[float, int]:
+        mean = summary.improvement.mean
+        return math.inf if mean is None else -mean, specs.index(summary.method)
+
     competing, cells, done = specs, list[Cell](), 0
     for count, upto in rounds:
         competing = [grid.reference, *(s for s in competing if s != grid.reference)][:count]
         experiment = Experiment(graphs[done:upto], competing, settings, grid.reference)
         cells += _checked(execute(experiment).cells)
-        ranking = sorted(summarise(cells, competing, grid.reference), key=lambda s: (-_score(s), specs.index(s.method)))
+        ranking = sorted(summarise(cells, competing, grid.reference), key=order)
         competing, done = [summary.method for summary in ranking], upto
         yield ranking
 
@@ -124,10 +129,6 @@ def check_apart(graphs: Sequence[CostGraph], held_out: Sequence[CostGraph]) -> N
     for graph in held_out:
         if graph_hash(graph) in seen:
             raise UsageError(f"the held-out graph {graph.name} is searched on as {seen[graph_hash(graph)]}")
-
-
-def _score(summary: MethodSummary) -> float:
-    return -math.inf if summary.improvement.mean is None else summary.improvement.mean
 
 
 def _checked(cells: Sequence[Cell]) -> Sequence[Cell]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..base.units import signed
 from ..report.summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, improvement_percent, summarise
-from .options import CompareOptions
+from ..search.options import CompareOptions
 from .report import remarks, title_of, writing_of
 
 _NOTHING = "–"

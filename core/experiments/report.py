@@ -11,7 +11,7 @@ from ..base.tables import FirstThatFits, compact_table
 from ..base.units import Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed, times_alike
 from ..bounds.bounds import is_met
 from ..report.summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor
-from .options import CompareOptions
+from ..search.options import CompareOptions
 
 if TYPE_CHECKING:
     from rich.table import Table

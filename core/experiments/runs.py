@@ -1,28 +1,34 @@
-"""The runs of a comparison: a method on a graph with a seed, done one by one, by processes or by a cluster."""
+"""The runs of a comparison: a method on a graph with a seed, done by processes or by a cluster, and kept on disk."""
 
 from __future__ import annotations
 
+import math
+import os
 import threading
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import BrokenExecutor
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
-from ..base.errors import ClusterError, UsageError
+from ..base.errors import ClusterError, FormatError, UsageError
 from ..base.options import spelled
 from ..base.parallel import is_here, map_as_ended
+from ..files.json_lines import JsonLines
 from ..problem.problem import Problem
 from ..problem.residents import model_of
 from ..report.result import Result
 from ..report.summaries import Cell, Status
 from ..search.method_spec import MethodSpec
 from ..search.search import Watcher
+from ..search.settings import from_plain
 from ..search.warm_up import warm_up
 from ..solve.solve import solve
 
 T = TypeVar("T")
+File = TypeVar("File", bound=JsonLines)
 
 
 @dataclass(frozen=True)
@@ -62,8 +68,7 @@ def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
         peak_memory=peak,
         runtime_us=result.simulation.runtime,
         excess=problem.fitness(
-            result.simulation.peak_per_device.tolist(),
-            problem.time_of(len(result.schedule), result.simulation.runtime),
+            result.simulation.peak_per_device.tolist(), problem.time_of(len(result.schedule), result.simulation.runtime)
         )[0],
         lower_bound=int(result.lower_bound) if problem.task == "memory" else result.lower_bound,
         evaluations=int(evaluations) if evaluations.is_integer() else evaluations,
@@ -128,3 +133,40 @@ def in_parallel(runs: list[Run], jobs: int) -> Generator[Cell, None, None]:
             if isinstance(error, ClusterError):
                 raise error
             yield future.result() if error is None else _failed(run, error)
+
+
+class ResumeFile(JsonLines):
+    """Finished cells on disk, so that a comparison goes on where it stopped.
+
+    Failed runs are kept for the record and tried again.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path, "a comparison", "name a new file to resume from")
+
+    def find(self, key: str, graph: str, method: str) -> Cell | None:
+        """Return the finished cell of a run, unless it failed, under the names that graph and method have now."""
+        record = self.records.get(key)
+        if record is None or record.get("status") == "failed":
+            return None
+        written = {**record, "graph": graph, "method": method}
+        try:
+            read = asdict(from_plain(Cell, written, "a line"))
+            if any(isinstance(value, str) != isinstance(read[name], str) for name, value in written.items()):
+                raise UsageError("a number is written as a text")
+            if not all(0 <= value < math.inf for value in written.values() if isinstance(value, (int, float))):
+                raise UsageError("a number is negative or not finite")
+            return Cell(**written)
+        except (TypeError, UsageError) as error:
+            raise FormatError(
+                f"{self.path}: a line lacks fields of a comparison, or has others ({error}); name a new file"
+            ) from error
+
+    def append(self, key: str, cell: Cell) -> None:
+        """Write a finished cell through to the disk."""
+        self.write(key, asdict(cell))
+
+
+def opened(kind: Callable[[str], File], path: str | os.PathLike[str] | None) -> AbstractContextManager[File | None]:
+    """Open a file of finished runs, if one is named."""
+    return nullcontext() if path is None else closing(kind(os.fspath(path)))

@@ -14,36 +14,22 @@ from ..base.arrays import BoolArray, IndexArray, IntArray
 
 
 class Buffers(NamedTuple):
-    """The one-device memory model as arrays, read by the kernels.
+    """The one-device memory model as arrays, read by the kernels."""
 
-    Parameters
-    ----------
-    size, producer, is_final
-        Per buffer, shape `(buffers,)`: bytes, the op that allocates it, whether it is kept to the end.
-    user_ptr, users
-        CSR buffer -> the distinct ops that read it or a view of it.
-    used_ptr, used
-        CSR op -> the distinct buffers it reads.
-    made_ptr
-        Buffers are sorted by producer: those of op `v` are `made_ptr[v]` up to `made_ptr[v + 1]`.
-    own
-        Per op, shape `(ops,)`: bytes it allocates for outputs.
-    workspace
-        Per op: temporary bytes while it runs.
-    predecessor_ptr, predecessors, successor_ptr, successors
-        CSR op -> distinct ops it waits for, and that wait for it.
-    """
-
+    # per buffer, shape `(buffers,)`: bytes, the op that allocates it, whether it is kept to the end
     size: IntArray
     producer: IndexArray
     is_final: BoolArray
+    # CSR buffer -> the distinct ops that read it or a view of it
     user_ptr: IndexArray
     users: IndexArray
+    # CSR op -> the distinct buffers it reads
     used_ptr: IndexArray
     used: IndexArray
-    made_ptr: IndexArray
-    own: IntArray
-    workspace: IntArray
+    made_ptr: IndexArray  # buffers are sorted by producer: those of op `v` are `made_ptr[v]` up to `made_ptr[v + 1]`
+    own: IntArray  # per op, shape `(ops,)`: bytes it allocates for outputs
+    workspace: IntArray  # per op: temporary bytes while it runs
+    # CSR op -> distinct ops it waits for, and that wait for it
     predecessor_ptr: IndexArray
     predecessors: IndexArray
     successor_ptr: IndexArray

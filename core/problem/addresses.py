@@ -9,18 +9,11 @@ from ..base.arrays import IntArray
 
 @dataclass(frozen=True)
 class Arena:
-    """What one device needs beside its persistent bytes.
+    """What one device needs beside its persistent bytes."""
 
-    Parameters
-    ----------
-    size
-        Bytes, a multiple of the alignment.
-    bound
-        The most bytes alive at any step of this schedule, each piece rounded up to the alignment: no addresses for it
-        take less.
-    """
-
-    size: int
+    size: int  # bytes, a multiple of the alignment
+    # the most bytes alive at any step of this schedule, each piece rounded up to the alignment: no addresses for it
+    # take less
     bound: int
 
     @property
@@ -31,28 +24,15 @@ class Arena:
 
 @dataclass(frozen=True, eq=False)
 class Addresses:
-    """Offsets of everything that the steps of a schedule make; persistent bytes lie outside.
+    """Offsets of everything that the steps of a schedule make; persistent bytes lie outside."""
 
-    Parameters
-    ----------
-    alignment
-        What the offset of every buffer is a multiple of; a view lies within its buffer.
-    arenas
-        One per device.
-    made
-        Per step the offsets of the data tensors that it makes, in the order of the op's outputs; of a transfer, that of
-        the copy.
-    workspace
-        Shape `(steps,)`: the offset of the op's workspace; 0 where it has none.
-    is_repeatable
-        Whether the same call gives the same offsets: not if time ended the packing.
-    """
-
-    alignment: int
-    arenas: tuple[Arena, ...]
+    alignment: int  # what the offset of every buffer is a multiple of; a view lies within its buffer
+    arenas: tuple[Arena, ...]  # one per device
+    # per step the offsets of the data tensors that it makes, in the order of the op's outputs; of a transfer, that of
+    # the copy
     made: tuple[tuple[int, ...], ...]
-    workspace: IntArray
-    is_repeatable: bool = True
+    workspace: IntArray  # shape `(steps,)`: the offset of the op's workspace; 0 where it has none
+    is_repeatable: bool = True  # whether the same call gives the same offsets: not if time ended the packing
 
     @property
     def is_optimal(self) -> bool:

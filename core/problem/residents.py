@@ -27,17 +27,11 @@ from ..graph.graph import CostGraph
 
 
 class States(NamedTuple):
-    """Who reads which state of a resident.
+    """Who reads which state of a resident."""
 
-    Parameters
-    ----------
-    later
-        By reader, the tensor of the writer that it comes after, which it reads in place of the resident.
-    at_home
-        Ascending: ops that only run at the home, those that write it and readers whose state is not known.
-    """
-
+    # by reader, the tensor of the writer that it comes after, which it reads in place of the resident
     later: dict[int, int]
+    # ascending: ops that only run at the home, those that write it and readers whose state is not known
     at_home: tuple[int, ...]
 
 

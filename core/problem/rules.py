@@ -17,21 +17,11 @@ from .residents import GraphWithHomes, first_home
 
 @dataclass(frozen=True, eq=False)
 class PlacementRules:
-    """What each op takes on each device, and where it may run.
+    """What each op takes on each device, and where it may run."""
 
-    Parameters
-    ----------
-    times
-        Shape `(ops, devices)`: microseconds, infinite where an op cannot run.
-    allowed
-        Shape `(ops, devices)`: whether an op, and all that is on one device with it, may be there.
-    group
-        Shape `(ops,)`: the first op of those that are on one device with it, itself if there are none.
-    """
-
-    times: FloatArray
-    allowed: BoolArray
-    group: IndexArray
+    times: FloatArray  # shape `(ops, devices)`: microseconds, infinite where an op cannot run
+    allowed: BoolArray  # shape `(ops, devices)`: whether an op, and all that is on one device with it, may be there
+    group: IndexArray  # shape `(ops,)`: the first op of those that are on one device with it, itself if there are none
 
     @property
     def groups(self) -> dict[int, list[int]]:

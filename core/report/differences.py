@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..base.tables import Printed, number_table, titled
 from ..base.units import Written, bytes_alike, times_alike
 from ..graph.graph import CostGraph
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
+from .graph_summary import totals_of
 from .memory_by_role import UNNAMED, memory_shares
 from .peak_holders import Holder, Peak, alive_at_peak
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
 DEFAULT_TOP = 20
@@ -27,7 +30,7 @@ _BytesRow: TypeAlias = "tuple[str, int | None, int | None]"
 """A name, and bytes before and after."""
 
 
-class _Difference(ABC):
+class _Difference(Printed):
     """What both kinds of difference can do."""
 
     @abstractmethod
@@ -46,42 +49,18 @@ class _Difference(ABC):
         """Return everything as JSON."""
         return json.dumps(self.document())
 
-    def summary(self) -> str:
-        """Return what `schedopt diff` prints, as text."""
-        from rich.text import Text
-
-        from ..base.tables import text_of
-
-        return text_of(Text(self.title()), self.table())
-
-    def __repr__(self) -> str:
-        return self.summary()
-
-    def _repr_html_(self) -> str:
-        from rich.text import Text
-
-        from ..base.tables import html_of
-
-        return html_of(Text(self.title(), style="bold"), self.table())
+    def report(self) -> Iterator[RenderableType]:
+        """Return what `schedopt diff` prints, for Rich to print."""
+        return titled(self.title(), self.table())
 
 
 @dataclass(frozen=True, repr=False)
 class ScheduleDifference(_Difference):
-    """Which tensors make the difference between the peaks of two schedules of a graph.
+    """Which tensors make the difference between the peaks of two schedules of a graph."""
 
-    Parameters
-    ----------
-    graph
-        The graph's name.
-    names
-        What the schedules are called.
-    peaks
-        What is alive at the peak of each.
-    """
-
-    graph: str
-    names: tuple[str, str]
-    peaks: tuple[Peak, Peak]
+    graph: str  # the graph's name
+    names: tuple[str, str]  # what the schedules are called
+    peaks: tuple[Peak, Peak]  # what is alive at the peak of each
 
     @property
     def held_by_one(self) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
@@ -116,14 +95,11 @@ class ScheduleDifference(_Difference):
     def table(self, top: int = DEFAULT_TOP) -> Table:
         """Return the table of `schedopt diff`, for Rich to print, with the `top` largest tensors of each."""
         from rich.markup import escape
-        from rich.table import Table
 
         a, b = self.peaks
         memory = self._memory(top)
         has_sources = any(holder.source for side in self.held_by_one for holder in side)
-        table = Table("held at one peak")
-        for name in self.names:
-            table.add_column(escape(name), justify="right", no_wrap=True)
+        table = number_table("held at one peak", *map(escape, self.names))
         if has_sources:
             table.add_column("made at")
         for side, holders in enumerate(self.held_by_one):
@@ -178,31 +154,19 @@ class GraphDifference(_Difference):
 
     Ops are the same if they have the same name; where both graphs know the modules of their ops, if they are of one
     kind and the same in number in a module, so that a layer put in between does not rename all that follow.
-
-    Parameters
-    ----------
-    names
-        What the graphs are called.
-    totals
-        Per graph the counts and sums: `ops`, `tensors`, `tensor_bytes`, `persistent_bytes`, `input_peak` (bytes of
-        program order on one device), `runtime_us`.
-    roles
-        Per graph the bytes at program order's peak by role; their sum is the peak.
-    phases
-        Per graph the peak within each phase, bytes.
-    added, removed
-        Ops that the second graph alone has, and those that the first alone has.
-    changes
-        Tensors and residents whose bytes differ, the largest change first.
     """
 
-    names: tuple[str, str]
+    names: tuple[str, str]  # what the graphs are called
+    # per graph the counts and sums: `ops`, `tensors`, `tensor_bytes`, `persistent_bytes`, `input_peak` (bytes of
+    # program order on one device), `runtime_us`
     totals: tuple[dict[str, float], dict[str, float]]
+    # per graph the bytes at program order's peak by role; their sum is the peak
     roles: tuple[dict[str, int], dict[str, int]]
-    phases: tuple[dict[str, int], dict[str, int]]
+    phases: tuple[dict[str, int], dict[str, int]]  # per graph the peak within each phase, bytes
+    # ops that the second graph alone has, and those that the first alone has
     added: tuple[str, ...]
     removed: tuple[str, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[Change, ...]  # tensors and residents whose bytes differ, the largest change first
 
     def title(self) -> str:
         """Return the line above the table."""
@@ -211,11 +175,8 @@ class GraphDifference(_Difference):
     def table(self, top: int = DEFAULT_TOP) -> Table:
         """Return the table of `schedopt diff`, for Rich to print, with the `top` largest changes of tensors."""
         from rich.markup import escape
-        from rich.table import Table
 
-        table = Table("")
-        for name in (*self.names, "change"):
-            table.add_column(escape(name), justify="right", no_wrap=True)
+        table = number_table("", *map(escape, self.names), "change")
         a, b = self.totals
         for key in ("ops", "tensors"):
             table.add_row(key, f"{a[key]:,}", f"{b[key]:,}", f"{b[key] - a[key]:+,}" if b[key] != a[key] else "")
@@ -294,17 +255,9 @@ def _measured(graph: CostGraph) -> tuple[dict[str, float], dict[str, int], dict[
     """Return the totals of a graph, and its program order's peak by role and by phase."""
     problem, schedule = Problem(graph), Schedule.single_device(graph.input_order)
     shares = memory_shares(problem, schedule)
-    totals = {
-        "ops": graph.num_ops,
-        "tensors": graph.num_data_tensors,
-        "tensor_bytes": int(graph.tensor_size[graph.alias_of < 0].sum()),
-        "persistent_bytes": int(graph.persistent.sum()),
-        "input_peak": sum(shares.roles.values()),
-        "runtime_us": float(graph.runtime.sum()),
-    }
     names = {} if graph.annotations.residents else {UNNAMED: "persistent bytes"}
     roles = {names.get(role, role): size for role, size in shares.roles.items()}
-    return totals, roles, {peak.phase: peak.memory for peak in shares.phases}
+    return totals_of(graph), roles, {peak.phase: peak.memory for peak in shares.phases}
 
 
 def _ops(graph: CostGraph, by_module: bool) -> dict[Hashable, int]:

@@ -21,25 +21,15 @@ _LITTLE = 0.95
 
 @dataclass(frozen=True)
 class Explanation:
-    """An order's peak on one device, explained.
+    """An order's peak on one device, explained."""
 
-    Parameters
-    ----------
-    peak, input_peak
-        Bytes that the order, and program order, need.
-    lower_bound
-        Bytes that no order of the same ops is below.
-    held
-        What is alive at the peak, largest first: words for it, and bytes.
-    recomputation_bound, needed_by
-        Bytes that no schedule is below even if ops may run again, and the op that needs them alone; the op is empty if
-        it is what stays to the end.
-    """
-
+    # bytes that the order, and program order, need
     peak: int
     input_peak: int
-    lower_bound: int
-    held: tuple[tuple[str, int], ...]
+    lower_bound: int  # bytes that no order of the same ops is below
+    held: tuple[tuple[str, int], ...]  # what is alive at the peak, largest first: words for it, and bytes
+    # bytes that no schedule is below even if ops may run again, and the op that needs them alone; the op is empty if it
+    # is what stays to the end
     recomputation_bound: int
     needed_by: str
 

@@ -3,72 +3,64 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..bounds.bounds import critical_path, memory_bound, min_cut_bound
 from ..graph.graph import CostGraph
-from ..model.simulator import simulate
+from ..model.simulator import input_peak
 from ..problem.problem import Problem
-from ..problem.schedule import Schedule
 
 
 @dataclass(frozen=True)
 class GraphSummary:
-    """A graph in numbers.
+    """A graph in numbers."""
 
-    Parameters
-    ----------
-    name, ops, tensors, edges
-        Its name; counts of ops, of data tensors, and of distinct op pairs with an edge.
-    tensor_bytes, persistent_bytes, total_runtime
-        Sums: bytes, bytes, microseconds.
-    depth, width
-        Ops on the longest path; the most ops of which none depends on another (largest antichain).
-    input_peak, memory_bound
-        Peak bytes of the input order on one device, and what no order can beat there.
-    critical_path
-        Microseconds that no schedule can beat.
-    """
-
+    # its name; counts of ops, of data tensors, and of distinct op pairs with an edge
     name: str
     ops: int
     tensors: int
     edges: int
+    # sums: bytes, bytes, microseconds
     tensor_bytes: int
     persistent_bytes: int
     total_runtime: float
+    # ops on the longest path; the most ops of which none depends on another (largest antichain)
     depth: int
     width: int
+    # peak bytes of the input order on one device, and what no order can beat there
     input_peak: int
     memory_bound: int
-    critical_path: float
+    critical_path: float  # microseconds that no schedule can beat
+
+
+def totals_of(graph: CostGraph) -> dict[str, Any]:
+    """Return the counts and sums that say how large a graph is, and the peak of program order on one device."""
+    return {
+        "ops": graph.num_ops,
+        "tensors": graph.num_data_tensors,
+        "tensor_bytes": int(graph.tensor_size[graph.alias_of < 0].sum()),
+        "persistent_bytes": int(graph.persistent.sum()),
+        "input_peak": input_peak(graph),
+        "runtime_us": float(graph.runtime.sum()),
+    }
 
 
 def summarise(graph: CostGraph) -> GraphSummary:
     """Return the graph in numbers."""
-    problem = Problem(graph)
-    simulation = simulate(problem, Schedule.single_device(graph.input_order))
+    problem, totals = Problem(graph), totals_of(graph)
     bound = min_cut_bound(problem, graph.input_order, memory_bound(problem))
     return GraphSummary(
         name=graph.name,
-        ops=graph.num_ops,
-        tensors=graph.num_data_tensors,
         edges=len(graph.edges[0]),
-        tensor_bytes=int(graph.tensor_size[graph.alias_of < 0].sum()),
-        persistent_bytes=int(graph.persistent.sum()),
-        total_runtime=float(graph.runtime.sum()),
-        depth=depth(graph),
+        depth=max(levels(graph)),
         width=width(graph),
-        input_peak=simulation.peak,
         memory_bound=bound,
         critical_path=critical_path(graph),
+        total_runtime=totals.pop("runtime_us"),
+        **totals,
     )
-
-
-def depth(graph: CostGraph) -> int:
-    """Return the number of ops on the longest path."""
-    return max(levels(graph))
 
 
 def levels(graph: CostGraph) -> list[int]:

@@ -31,17 +31,10 @@ UNNAMED = "other persistent bytes"
 
 @dataclass(frozen=True)
 class PhasePeak:
-    """The step with the most memory of those that run ops of one phase.
+    """The step with the most memory of those that run ops of one phase."""
 
-    Parameters
-    ----------
-    phase
-        `forward`, `backward` or `update`.
-    memory, step, runs, source
-        Bytes on the device that runs it; its place in the schedule; the op; its module and line.
-    """
-
-    phase: str
+    phase: str  # `forward`, `backward` or `update`
+    # bytes on the device that runs it; its place in the schedule; the op; its module and line
     memory: int
     step: int
     runs: str
@@ -50,24 +43,16 @@ class PhasePeak:
 
 @dataclass(frozen=True)
 class MemoryShares:
-    """The bytes on the fullest device at a schedule's peak, split in three ways.
+    """The bytes on the fullest device at a schedule's peak, split in three ways."""
 
-    Parameters
-    ----------
-    roles
-        Bytes by role, most first: what is resident (`parameters`, `buffers`, `constants`, `inputs`, `optimizer state`,
-        `gradients`), `saved activations` made in the forward and read in the backward, `activations` of the forward
-        alone, `gradients` made in the backward, `temporaries of the update`, and `workspace`. Their sum is the peak.
-    modules
-        Bytes by the path of the module whose parameters, tensors or workspace they are, most first; what belongs to
-        none has an empty path. Their sum is the peak.
-    phases
-        The peak within each phase, in the order in which phases begin.
-    """
-
+    # bytes by role, most first: what is resident (`parameters`, `buffers`, `constants`, `inputs`, `optimizer state`,
+    # `gradients`), `saved activations` made in the forward and read in the backward, `activations` of the forward
+    # alone, `gradients` made in the backward, `temporaries of the update`, and `workspace`. Their sum is the peak.
     roles: Mapping[str, int]
+    # bytes by the path of the module whose parameters, tensors or workspace they are, most first; what belongs to none
+    # has an empty path. Their sum is the peak.
     modules: Mapping[str, int]
-    phases: tuple[PhasePeak, ...]
+    phases: tuple[PhasePeak, ...]  # the peak within each phase, in the order in which phases begin
 
 
 def memory_shares(problem: Problem, schedule: Schedule) -> MemoryShares:

@@ -13,49 +13,32 @@ from .memory_by_role import tensor_roles
 
 @dataclass(frozen=True)
 class Holder:
-    """Bytes alive at the peak: the tensor that holds them, and the ops that still wait for it or its views.
+    """Bytes alive at the peak: the tensor that holds them, and the ops that still wait for it or its views."""
 
-    Parameters
-    ----------
-    name, size, waiting
-        The tensor; bytes; names of ops.
-    role, source
-        What it is, such as `saved activations`, and the module and line that make it; empty if not known.
-    offset
-        Where in the arena it is; None for a schedule without addresses.
-    """
-
+    # the tensor; bytes; names of ops
     name: str
     size: int
     waiting: tuple[str, ...]
+    # what it is, such as `saved activations`, and the module and line that make it; empty if not known
     role: str = ""
     source: str = ""
-    offset: int | None = None
+    offset: int | None = None  # where in the arena it is; None for a schedule without addresses
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The step with the most memory, and what is alive there, largest first.
+    """The step with the most memory, and what is alive there, largest first."""
 
-    Parameters
-    ----------
-    step, device, memory
-        Its place in the schedule, the device, and the bytes on it.
-    runs, source
-        The op that runs, or the tensor that is transferred; the op's module and line, empty if not known.
-    workspace, persistent
-        Bytes that the op takes while it runs, and that the device holds throughout.
-    holders
-        The buffers alive; views are counted with the tensor they share memory with.
-    """
-
+    # its place in the schedule, the device, and the bytes on it
     step: int
     device: int
     memory: int
+    # the op that runs, or the tensor that is transferred; the op's module and line, empty if not known
     runs: str
+    # bytes that the op takes while it runs, and that the device holds throughout
     workspace: int
     persistent: int
-    holders: tuple[Holder, ...]
+    holders: tuple[Holder, ...]  # the buffers alive; views are counted with the tensor they share memory with
     source: str = ""
 
 

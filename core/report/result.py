@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...version import VERSION
+from ..base.tables import Printed, titled
+from ..base.units import Written, bytes_alike, format_bytes, format_change, times_alike
 from ..bounds.bounds import memory_bound
 from ..files.costgraph import structure_hash
 from ..files.schedule_json import FORMAT, add_offsets, address_fields, format_document, steps_document
-from ..model.simulator import Simulation
+from ..model.simulator import Simulation, input_peak
 from ..problem.addresses import Addresses
 from ..problem.problem import Problem
 from ..problem.residents import first_home, model_of
 from ..problem.schedule import Schedule
+from ..search.registry import method_of
 from .reference import reference_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from rich.console import RenderableType
     from rich.table import Table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result:
+class Result(Printed):
     """A verified schedule and how good it is; printed, it is the table of `schedopt solve`.
 
     Parameters
@@ -137,22 +144,16 @@ class Result:
 
     def table(self) -> Table:
         """Return the table of `schedopt solve`, for Rich to print."""
-        from .result_tables import recompute_table, result_table
-
-        return recompute_table(self) if self.problem.recompute else result_table(self)
+        return _recompute_table(self) if self.problem.recompute else _table(self)
 
     def title(self) -> str:
         """Return the line above the table: what graph it is."""
         graph = model_of(self.problem.graph)
         return f"{graph.name}: {graph.num_ops:,} ops, {graph.num_data_tensors:,} tensors"
 
-    def summary(self) -> str:
-        """Return what `schedopt solve` prints, as text."""
-        from rich.text import Text
-
-        from ..base.tables import text_of
-
-        return text_of(Text(self.title()), self.table())
+    def report(self) -> Iterator[RenderableType]:
+        """Return the title and the table of `schedopt solve`, for Rich to print."""
+        return titled(self.title(), self.table())
 
     def explain(self) -> str:
         """Return what the memory is about, a sentence a line, as `schedopt solve` prints it below its table.
@@ -180,6 +181,9 @@ class Result:
         problem, graph = self.problem, self.problem.graph
         peaks = self.simulation.peak_per_device.tolist()
         evaluations = round(self.evaluations, 3)
+        steps = steps_document(problem, self.schedule, self.simulation)
+        if self.addresses is not None:
+            add_offsets(steps, graph, self.schedule, self.addresses)
         return {
             "schedopt": VERSION,
             "format": FORMAT,
@@ -206,14 +210,8 @@ class Result:
             "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,
             "seconds": round(self.seconds, 3),
             "found_by": self.found_by,
-            "steps": self._steps(),
+            "steps": steps,
         }
-
-    def _steps(self) -> list[dict[str, Any]]:
-        steps = steps_document(self.problem, self.schedule, self.simulation)
-        if self.addresses is not None:
-            add_offsets(steps, self.problem.graph, self.schedule, self.addresses)
-        return steps
 
     def json(self) -> str:
         """Return the schedule file, with one step a line."""
@@ -249,19 +247,9 @@ class Result:
             What was drawn on.
         """
         from ..model.timeline import timeline_of
-        from .plots.schedule_plot import plot_schedule
+        from .plots.draw import plot_schedule
 
         return plot_schedule(timeline_of(self.method, self.problem, self.schedule, self.addresses), ax)
-
-    def __repr__(self) -> str:
-        return self.summary()
-
-    def _repr_html_(self) -> str:
-        from rich.text import Text
-
-        from ..base.tables import html_of
-
-        return html_of(Text(self.title(), style="bold"), self.table())
 
 
 def _written_bound(result: Result) -> float:
@@ -269,3 +257,154 @@ def _written_bound(result: Result) -> float:
     if result.problem.task == "memory":
         return int(result.lower_bound)
     return 0.0 if result.problem.counts_runs else result.lower_bound
+
+
+def _table(result: Result) -> Table:
+    """Return the table of a result in which every op runs once."""
+    from rich.table import Table
+
+    problem, before = result.problem, result.input_value
+    memory, time = _writers(result)
+    value = memory if problem.task == "memory" else time
+    table = Table()
+    table.add_column("")
+    table.add_column("peak memory" if problem.task == "memory" else "makespan", justify="right")
+    table.add_column("against input", justify="right")
+    where = "device 0" if problem.hardware.is_equal else "the best device"
+    table.add_row(f"input order, {where}", value(before), "")
+    table.add_row(_name(result), f"[bold]{value(result.value)}[/]", f"[bold]{format_change(result.value, before)}[/]")
+    table.add_row("lower bound", value(result.lower_bound), format_change(result.lower_bound, before))
+    table.add_section()
+    table.add_row("status", *_status(result))
+    if problem.task == "memory":
+        table.add_row("makespan", time(result.runtime), "")
+    else:
+        table.add_row("peak memory", memory(result.peak_memory), "")
+    if problem.machine is not None and problem.is_limited:
+        excess = problem.fitness(result.simulation.peak_per_device.tolist(), 0.0)[0]
+        table.add_row("memory of the devices", "", "kept" if not excess else f"exceeded by {memory(excess)}")
+    elif problem.memory_limit is not None:
+        excess = result.peak_memory - problem.memory_limit
+        kept = "kept" if excess <= 0 else f"exceeded by {memory(excess)}"
+        table.add_row("memory limit per device", _limit(problem.memory_limit, memory), kept)
+    if problem.devices > 1:
+        _add_devices(table, result, memory, time)
+    _add_arenas(table, result, memory)
+    if method_of(result.method).counts_evaluations:
+        table.add_row("evaluations", f"{result.evaluations:,.0f}", "")
+    table.add_row("time", f"{result.seconds:.2f} s", "")
+    return table
+
+
+def _recompute_table(result: Result) -> Table:
+    """Return the table of a result in which ops may run again."""
+    from rich.table import Table
+
+    problem, graph, runs = result.problem, result.problem.graph, len(result.schedule)
+    once = float(problem.op_times.sum())
+    taken = problem.time_of(runs, result.runtime)
+    before = input_peak(graph)
+    memory = _writers(result)[0]
+    times = problem.format_time if problem.counts_runs else times_alike([once, taken, problem.runtime_limit or once])
+    table = Table()
+    for name in ("", "peak memory", "time", "added time"):
+        table.add_column(name, justify="right" if name else "left")
+    table.add_row("input order", memory(before), times(once), "")
+    table.add_row(
+        _name(result),
+        f"[bold]{memory(result.peak_memory)}[/]",
+        f"[bold]{times(taken)}[/]",
+        f"[bold]{_added(result, taken - once)}[/]",
+    )
+    if result.is_proven_infeasible:
+        table.add_row("lower bound", memory(memory_bound(problem)), "", "")
+    else:
+        bound = result.lower_bound if problem.task == "runtime" else once
+        peak = result.lower_bound if problem.task == "memory" else memory_bound(problem)
+        table.add_row("lower bound", memory(peak), times(bound), _added(result, bound - once))
+    table.add_section()
+    status, about = _status(result)
+    table.add_row("status", status, "", about)
+    if problem.memory_limit is not None:
+        excess = result.peak_memory - problem.memory_limit
+        kept = "kept" if excess <= 0 else f"exceeded by {memory(excess)}"
+        table.add_row("memory limit", _limit(problem.memory_limit, memory), "", kept)
+    if problem.runtime_limit is not None:
+        kept = "kept" if result.is_feasible else "exceeded"
+        table.add_row("limit of the time", "", times(problem.runtime_limit), kept)
+    again = int((np.bincount(result.schedule.items, minlength=graph.num_ops) > 1).sum())
+    more = runs - graph.num_ops
+    table.add_row("ops that run again", f"{again:,} of {graph.num_ops:,}", f"{more:,} run{'s' * (more != 1)}", "")
+    _add_arenas(table, result, memory)
+    if method_of(result.method).counts_evaluations:
+        table.add_row("evaluations", f"{result.evaluations:,.0f}", "", "")
+    table.add_row("search", f"{result.seconds:.2f} s", "", "")
+    return table
+
+
+def _name(result: Result) -> str:
+    """Return what the table calls the method."""
+    return f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else "")
+
+
+def _limit(limit: int, memory: Written) -> str:
+    """Write a limit as the table does, but for one of few bytes, which was perhaps not meant: it is to be seen."""
+    text = memory(limit)
+    return format_bytes(limit) if text.startswith("<") else text
+
+
+def _writers(result: Result) -> tuple[Written, Written]:
+    """Return how the table writes bytes and microseconds, each in one unit; what it compares is told apart."""
+    problem, limit = result.problem, result.problem.memory_limit
+    arenas = result.addresses.arenas if result.addresses else ()
+    sizes = [float(result.peak_memory), *(size for arena in arenas for size in (arena.size, arena.bound))]
+    times = [result.runtime]
+    if problem.recompute:
+        sizes += (input_peak(problem.graph), memory_bound(problem))
+    else:
+        (sizes if problem.task == "memory" else times).extend((result.input_value, result.lower_bound))
+    if limit is not None:
+        sizes.append(limit)
+    return bytes_alike(sizes, also=result.simulation.peak_per_device.tolist()), times_alike(times)
+
+
+def _add_devices(table: Table, result: Result, memory: Written, time: Written) -> None:
+    schedule, graph, times = result.schedule, result.problem.graph, result.problem.rules.times
+    is_op = (schedule.items >= 0) & (schedule.items < first_home(graph))
+    for device, peak in enumerate(result.simulation.peak_per_device.tolist()):
+        ops = schedule.items[is_op & (schedule.targets == device)]
+        busy = time(float(times[ops, device].sum()))
+        name = result.problem.device_names[device]
+        limit = None if result.problem.machine is None else result.problem.memory_limits[device]
+        room = "" if limit is None else f" of {format_bytes(limit)}"
+        table.add_row(f"{name}: {len(ops):,} op{'s' * (len(ops) != 1)}", f"{memory(peak)}{room}", f"busy {busy}")
+    moved = schedule.items[schedule.items < 0]
+    if len(moved):
+        table.add_row("transfers", f"{len(moved):,}", memory(int(graph.tensor_size[~moved].sum())))
+
+
+def _add_arenas(table: Table, result: Result, memory: Written) -> None:
+    """Add what each device's arena takes, and how far that is from what lives at once."""
+    if result.addresses is None:
+        return
+    for device, arena in enumerate(result.addresses.arenas):
+        name = "arena" if len(result.addresses.arenas) == 1 else f"arena of device {device}"
+        above = "optimal for this order" if arena.is_optimal else f"{100 * (arena.size / arena.bound - 1):.2f}% above"
+        table.add_row(name, memory(arena.size), above)
+        table.add_row("  alive at once, the bound", memory(arena.bound), "")
+
+
+def _added(result: Result, time: float) -> str:
+    """Return an added time with its share of that of all ops."""
+    problem = result.problem
+    share = 100 * time / float(problem.op_times.sum())
+    return "none" if time <= 1e-12 * share else f"+{share:.2f}%, {problem.format_time(time)}"
+
+
+def _status(result: Result) -> tuple[str, str]:
+    """Return the status, and how far the value is from its bound, if that says something."""
+    if result.status == "infeasible":
+        return result.status, "proven"
+    if result.status == "optimal" or not result.is_feasible:
+        return result.status, ""
+    return result.status, "at the bound" if result.gap <= 0 else f"gap to bound {100 * result.gap:.2f}%"

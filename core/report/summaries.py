@@ -19,52 +19,34 @@ class Cell:
     """One finished run: one method on one graph with one seed.
 
     What a failed run did not get to is None. Times are of the search, not of compiling.
-
-    Parameters
-    ----------
-    graph, sha256, ops
-        The graph's name in the comparison, the hash of its content, and its size.
-    method, seed
-        The method as given, with its parameters, and the seed of the run.
-    status
-        `optimal`, `feasible`, `infeasible` (proven: no schedule keeps the memory limit), `limit-not-met` (none was
-        found that does) or `failed` (see `error`).
-    value
-        What the task minimises: bytes or microseconds; with recomputation and no runtimes, how many runs.
-    peak_memory, runtime_us, excess
-        Bytes on the fullest device, makespan in microseconds, bytes above the memory limit.
-    lower_bound
-        What no schedule can beat, as far as this run proved it, in the unit of the value.
-    evaluations, seconds, cpu_seconds
-        Complete schedules priced; wall time; processor time, which includes verifying the schedule.
-    timed_out
-        Whether the time limit ended the search, so that it cannot be repeated exactly.
-    found_by
-        What produced the schedule.
-    error
-        Type and message of what a failed run raised; empty otherwise.
-    note
-        What the method had to say about the run; empty otherwise.
     """
 
+    # the graph's name in the comparison, the hash of its content, and its size
     graph: str
     sha256: str
     ops: int
+    # the method as given, with its parameters, and the seed of the run
     method: str
     seed: int
+    # `optimal`, `feasible`, `infeasible` (proven: no schedule keeps the memory limit), `limit-not-met` (none was found
+    # that does) or `failed` (see `error`)
     status: Status
+    # what the task minimises: bytes or microseconds; with recomputation and no runtimes, how many runs
     value: float | None = None
+    # bytes on the fullest device, makespan in microseconds, bytes above the memory limit
     peak_memory: int | None = None
     runtime_us: float | None = None
     excess: int | None = None
+    # what no schedule can beat, as far as this run proved it, in the unit of the value
     lower_bound: float | None = None
+    # complete schedules priced; wall time; processor time, which includes verifying the schedule
     evaluations: float | None = None
     seconds: float | None = None
     cpu_seconds: float | None = None
-    timed_out: bool = False
-    found_by: str = ""
-    error: str = ""
-    note: str = ""
+    timed_out: bool = False  # whether the time limit ended the search, so that it cannot be repeated exactly
+    found_by: str = ""  # what produced the schedule
+    error: str = ""  # type and message of what a failed run raised; empty otherwise
+    note: str = ""  # what the method had to say about the run; empty otherwise
 
     @property
     def is_feasible(self) -> bool:
@@ -74,25 +56,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over graphs and how sure it is.
+    """A mean over graphs and how sure it is."""
 
-    Parameters
-    ----------
-    mean
-        None without any graph.
-    standard_error, half_width
-        The standard error of the mean, and half of its 95% confidence interval (Student t); None below two graphs.
-    graphs
-        Number of graphs that the mean is over.
-    left_out
-        Graphs without a percentage because its base is 0 and the value is not.
-    """
-
-    mean: float | None
+    mean: float | None  # None without any graph
+    # the standard error of the mean, and half of its 95% confidence interval (Student t); None below two graphs
     standard_error: float | None
     half_width: float | None
-    graphs: int
-    left_out: int = 0
+    graphs: int  # number of graphs that the mean is over
+    left_out: int = 0  # graphs without a percentage because its base is 0 and the value is not
 
 
 def estimate(values: Iterable[float | None]) -> Estimate:
@@ -142,25 +113,14 @@ def mean_of(values: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class GraphResults:
-    """All runs on one graph.
+    """All runs on one graph."""
 
-    Parameters
-    ----------
-    graph, ops
-        Its name and size.
-    cells
-        Per method, one run per seed.
-    best
-        The least value of any feasible run of any method; None if there is none.
-    bound
-        The largest lower bound that any run proved; None if all failed.
-    """
-
+    # its name and size
     graph: str
     ops: int
-    cells: dict[str, list[Cell]]
-    best: float | None
-    bound: float | None
+    cells: dict[str, list[Cell]]  # per method, one run per seed
+    best: float | None  # the least value of any feasible run of any method; None if there is none
+    bound: float | None  # the largest lower bound that any run proved; None if all failed
 
     def value(self, method: str) -> float | None:
         """Mean value over the feasible seeds of a method; None if there is none."""
@@ -221,56 +181,37 @@ class MethodSummary:
     """What a comparison says about one method.
 
     Percentages are taken per graph, of the mean over its feasible seeds, then averaged over graphs.
-
-    Parameters
-    ----------
-    method
-        As given, with its parameters.
-    graphs, runs
-        How many it was run on, and how often.
-    optimal, feasible, infeasible, limit_not_met, failed
-        Runs by status; they add up to `runs`.
-    timed_out
-        Runs, of any status, that the time limit ended.
-    optimal_graphs
-        Graphs on which every run reached the largest lower bound that any method proved.
-    improvement
-        Below the reference method, percent of the reference.
-    least_improvement, most_improvement
-        The same of one graph, the worst and the best (REGAL 5.4); None without any.
-    gap_from_best, gap_from_bound
-        Above the best known value, and above the largest lower bound, percent.
-    wins, ties, losses
-        Graphs on which it is better than the reference method, as good, or worse; a run that does not keep
-        the limit is worse than one that does, and of two the one of smaller excess is better. Graphs with a failed run
-        are in none.
-    seconds, cpu_seconds
-        Wall and processor time per run.
-    seed_deviation
-        Standard deviation over seeds of a seed's improvement averaged over graphs, percentage points (REGAL
-        A.10); over the graphs that every seed solved. None with one seed.
     """
 
-    method: str
+    method: str  # as given, with its parameters
+    # how many it was run on, and how often
     graphs: int
     runs: int
+    # runs by status; they add up to `runs`
     optimal: int
     feasible: int
     infeasible: int
     limit_not_met: int
     failed: int
-    timed_out: int
-    optimal_graphs: int
-    improvement: Estimate
+    timed_out: int  # runs, of any status, that the time limit ended
+    optimal_graphs: int  # graphs on which every run reached the largest lower bound that any method proved
+    improvement: Estimate  # below the reference method, percent of the reference
+    # the same of one graph, the worst and the best (REGAL 5.4); None without any
     least_improvement: float | None
     most_improvement: float | None
+    # above the best known value, and above the largest lower bound, percent
     gap_from_best: Estimate
     gap_from_bound: Estimate
+    # graphs on which it is better than the reference method, as good, or worse; a run that does not keep the limit is
+    # worse than one that does, and of two the one of smaller excess is better. Graphs with a failed run are in none.
     wins: int
     ties: int
     losses: int
+    # wall and processor time per run
     seconds: Estimate
     cpu_seconds: Estimate
+    # standard deviation over seeds of a seed's improvement averaged over graphs, percentage points (REGAL A.10); over
+    # the graphs that every seed solved. None with one seed.
     seed_deviation: float | None
 
 

@@ -73,25 +73,14 @@ class Method(NamedTuple):
 
 
 class Preset(NamedTuple):
-    """A method with some parameters fixed, under a name of its own.
+    """A method with some parameters fixed, under a name of its own."""
 
-    Parameters
-    ----------
-    base
-        The method.
-    fixed
-        Its parameters that differ from the defaults.
-    summary, source
-        As in `Method`.
-    takes
-        Parameters that may be given; by default all that are not fixed.
-    """
-
-    base: str
-    fixed: Mapping[str, Any]
+    base: str  # the method
+    fixed: Mapping[str, Any]  # its parameters that differ from the defaults
+    # as in `Method`
     summary: str
     source: str
-    takes: tuple[str, ...] | None = None
+    takes: tuple[str, ...] | None = None  # parameters that may be given; by default all that are not fixed
 
     def resolved(self, lines: Mapping[str, Method | Preset]) -> Method:
         """Return it as a method, which is like its base among the registry's lines, but not trained."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from ..base.errors import UsageError
 from ..base.options import spelled
@@ -20,20 +21,13 @@ class MethodSpec:
     """A method with its parameters and, for comparisons, a budget of its own.
 
     Written `name` or `name:parameter=value:...`; `evaluations` and `time_limit` are known to every method.
-
-    Parameters
-    ----------
-    text
-        As it was written.
-    name, parameters
-        The method in the registry, and its parameters, checked.
-    evaluations, time_limit
-        Complete schedules priced, and seconds; None for what all methods have.
     """
 
-    text: str
+    text: str  # as it was written
+    # the method in the registry, and its parameters, checked
     name: str
     parameters: Parameters
+    # complete schedules priced, and seconds; None for what all methods have
     evaluations: int | None = None
     time_limit: float | None = None
 
@@ -84,37 +78,29 @@ def check_supported(
     spec: MethodSpec, problem: Problem, evaluations: int | None, initial: Schedule | None = None
 ) -> None:
     """Raise UsageError if the method cannot solve this problem, count evaluations, or start from a schedule."""
-    is_single = problem.devices == 1
+    method, is_single = spec.method, problem.devices == 1
     unable = "never" if problem.recompute else "only"
-    if spec.method.recomputation == unable:
-        able = methods_where(lambda m: m.recomputation != unable)
-        raise UsageError(
-            f"method '{spec.name}' runs every op once; with {spelled('recompute', True)} use {listed(able)}"
-            if problem.recompute
-            else f"method '{spec.name}' decides what runs again; give {spelled('recompute', True)}, or use another"
-        )
-    if spec.method.memory_on_one_device_only and (problem.task != "memory" or not is_single):
-        able = methods_where(
-            lambda m: (
-                m.recomputation != unable
-                and not m.memory_on_one_device_only
-                and not (is_single and m.several_devices_only)
-            )
-        )
+
+    def refuse(why: str, able: Callable[[Method], object] | None = None) -> NoReturn:
+        others = methods_where(lambda m: m.recomputation != unable and able(m)) if able else []
+        raise UsageError(f"method '{spec.name}' {why}{f' use {listed(others)}' if able else ''}")
+
+    if method.recomputation == unable:
+        again = spelled("recompute", True)
+        if problem.recompute:
+            refuse(f"runs every op once; with {again}", lambda m: True)
+        refuse(f"decides what runs again; give {again}, or use another")
+    if method.memory_on_one_device_only and (problem.task != "memory" or not is_single):
         on = spelled("devices", problem.devices) if problem.machine is None else "on a machine"
-        raise UsageError(
-            f"method '{spec.name}' minimises peak memory on one device; "
-            f"for {spelled('task', problem.task)} {on} use {listed(able)}"
+        refuse(
+            f"minimises peak memory on one device; for {spelled('task', problem.task)} {on}",
+            lambda m: not m.memory_on_one_device_only and not (is_single and m.several_devices_only),
         )
-    if spec.method.several_devices_only and is_single:
-        able, one = (
-            methods_where(lambda m: m.recomputation != unable and not m.several_devices_only),
-            spelled("devices", 1),
-        )
-        raise UsageError(f"method '{spec.name}' places ops on several devices; for {one} use {listed(able)}")
+    if method.several_devices_only and is_single:
+        one = spelled("devices", 1)
+        refuse(f"places ops on several devices; for {one}", lambda m: not m.several_devices_only)
     spec.parameters.check(problem)
-    if initial is not None and not spec.method.searches:
-        able = methods_where(lambda m: m.recomputation != unable and m.searches)
-        raise UsageError(f"method '{spec.name}' builds one schedule and cannot start from another; use {listed(able)}")
-    if evaluations is not None and not spec.method.counts_evaluations:
-        raise UsageError(f"method '{spec.name}' does not count evaluations; limit it by {spelled('time_limit')}")
+    if initial is not None and not method.searches:
+        refuse("builds one schedule and cannot start from another;", lambda m: m.searches)
+    if evaluations is not None and not method.counts_evaluations:
+        refuse(f"does not count evaluations; limit it by {spelled('time_limit')}")

@@ -1,4 +1,4 @@
-"""Options of a problem and of a search: what every command and every function that solves something asks for.
+"""Options of a problem and of a search: what the commands and functions that solve something ask for.
 
 The command line reads the fields for its help, so nothing heavy is imported here before a problem is made.
 """
@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
+from ..addresses.lifetimes import DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT
 from ..base.errors import UsageError
 from ..base.names import unknown
-from ..base.options import Options, option, option_named, spelled
+from ..base.options import Options, changed, fixed, option, option_named, spelled
 from ..base.units import parse_bandwidth, parse_bytes, parse_count, parse_microseconds, parse_percent, parse_seconds
 from .registry import DEFAULT_METHOD, METHODS, default_devices, listed, methods_where
 
@@ -108,11 +109,7 @@ class ProblemOptions(Options):
         shown="none",
     )
     bandwidth: float | None = option(
-        None,
-        "Bytes per second between devices, e.g. 10GB/s",
-        read=parse_bandwidth,
-        panel=_DEVICES,
-        shown="infinite",
+        None, "Bytes per second between devices, e.g. 10GB/s", read=parse_bandwidth, panel=_DEVICES, shown="infinite"
     )
     latency: float = option(
         0.0, "Time that each transfer adds, e.g. 5us", read=parse_microseconds, panel=_DEVICES, json="latency_us"
@@ -261,25 +258,137 @@ class Budget(Options):
         return {name: getattr(self, name) for name in ("evaluations", "time_limit", "seed", "jobs")}
 
 
-SEARCH_TIME: Any = option(
-    None,
-    "Wall time of each search, e.g. 10s",
-    read=parse_seconds,
-    short="t",
+SEARCH_TIME: Any = changed(
+    Budget,
+    "time_limit",
+    help="Wall time of each search, e.g. 10s",
     shown=f"{METHODS[DEFAULT_METHOD].default_seconds:g}s",
-    json="time_limit_s",
 )
 """The time limit where the method is the default one, and searches more than once."""
 
 
-def machine_of(machine: Any, op_times: Any = None) -> Machine | None:
-    """Return a machine, read where it is a file, with the op times of a file if that is given.
+@dataclass(frozen=True)
+class SolveOptions(Budget, ProblemOptions):
+    """The problem that a graph poses, the budget of its search, and whether tensors get addresses."""
 
-    Raises
-    ------
-    UsageError
-        If there are op times without a machine, or the machine is none.
-    """
+    addresses: bool = option(
+        False,
+        "Give every tensor an offset in its device's arena, and choose an order whose arena is small",
+        panel="Addresses",
+    )
+    align: int | None = option(
+        None,
+        "With --addresses: what offsets are multiples of, e.g. 16 or 4KiB",
+        read=parse_bytes,
+        low=1,
+        high=LARGEST_ALIGNMENT,
+        panel="Addresses",
+        shown=str(DEFAULT_ALIGNMENT),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.align is not None and not self.addresses:
+            raise UsageError(f"{spelled('align')} is for {spelled('addresses', True)}; give that, too")
+
+    @property
+    def alignment(self) -> int | None:
+        """What offsets are multiples of, bytes; None if no addresses are asked for."""
+        return (self.align or DEFAULT_ALIGNMENT) if self.addresses else None
+
+
+@dataclass(frozen=True)
+class FitOptions(Budget):
+    """On how many devices a model may run, which size is varied, and the budget of each search."""
+
+    evaluations: None = fixed(None)
+    time_limit: float | None = SEARCH_TIME
+    devices: int = option(1, "The most devices to try", low=1, high=MOST_DEVICES, short="d")
+    batch: str | None = option(
+        None, "Find the largest that fits: a symbolic dimension, or a keyword argument of the function", metavar="NAME"
+    )
+    confirm: bool = option(False, "Run what fits on one device in a new process, and measure its peak")
+
+
+@dataclass(frozen=True)
+class PackOptions(Budget):
+    """What offsets are multiples of, and the budget of the search."""
+
+    evaluations: None = fixed(None)
+    jobs: int = fixed(1)
+    align: int | None = option(
+        None,
+        "What every offset is a multiple of, e.g. 64",
+        read=parse_bytes,
+        low=1,
+        high=LARGEST_ALIGNMENT,
+        shown="the file's alignment, or 1",
+    )
+    time_limit: float = option("10s", "Wall time, e.g. 2s", read=parse_seconds, short="t")
+
+
+@dataclass(frozen=True)
+class CompareOptions(Budget, ProblemOptions):
+    """The problem of each graph, the budget of each run, and the seeds."""
+
+    seeds: int = option(1, "Runs per method and graph, from --seed on", low=1)
+
+
+@dataclass(frozen=True)
+class GridOptions(CompareOptions):
+    """The problem and the budget of each run of a grid search."""
+
+    devices: int = option(2, "Devices", low=1, high=MOST_DEVICES, short="d")
+    memory_limit: Any = fixed(None)
+    recompute: bool = fixed(False)
+    max_overhead: Any = fixed(None)
+    machine: Any = fixed(None)
+    op_times: Any = fixed(None)
+    pins: Any = fixed(None)
+    replicate: bool = fixed(False)
+    evaluations: int = option(5000, "Budget of each run", low=1, read=read_evaluations, metavar="N")
+    time_limit: None = fixed(None)
+    jobs: int = fixed(1)
+    seeds: int = fixed(1)
+
+
+@dataclass(frozen=True)
+class ParetoOptions(Budget, ProblemOptions):
+    """How many points a front has, on which devices, and the budget of each search."""
+
+    task: Any = fixed("memory")
+    memory_limit: Any = fixed(None)
+    recompute: bool = fixed(False)
+    max_overhead: Any = fixed(None)
+    devices: int = option(
+        1, "1, where ops may run again, or more, where none does", low=1, high=MOST_DEVICES, short="d"
+    )
+    evaluations: int | None = changed(Budget, "evaluations", shown="no limit")
+    time_limit: float | None = SEARCH_TIME
+    points: int = option(10, "Points to look for, the ends included", low=2, short="n", json="limits")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.devices == 1 and (self.bandwidth is not None or self.latency):
+            bandwidth, latency = spelled("bandwidth"), spelled("latency")
+            raise UsageError(f"{bandwidth} and {latency} are of several devices; give {spelled('devices')}, too")
+
+    def problem(self, graph: CostGraph) -> Problem:
+        """Return the problem of a graph without a limit; on one device ops may run again."""
+        from ..problem.problem import Problem
+
+        if self.devices > 1 and not graph.runtime.any():
+            raise UsageError(
+                f"{graph.name}: no op has a runtime, so that on {self.devices} devices there is no time to trade; "
+                "on one device every run counts alike"
+            )
+        if self.machine is None and self.devices == 1:
+            return Problem(graph, recompute=True)
+        return super().problem(graph)
+
+
+def machine_of(machine: Any, op_times: Any = None) -> Machine | None:
+    """Return a machine, read where it is a file, with the op times of a file if that is given."""
     if machine is None:
         if op_times is not None:
             raise UsageError(f"{spelled('op_times')} is by kinds of devices; give {spelled('machine')}, too")

@@ -150,23 +150,14 @@ class Plans:
 
     def schedules_along(self, order: Any) -> list[Schedule]:
         """Return what follows an order: on each sort of device alone, or else each op where it ends first."""
-        plan = self.plan(order)
-        placements: list[IndexArray | None] = [*self.placements_of_one_device()] or [self.place_along(order)]
-        schedules = [self.schedule(plan, placement) for placement in placements if placement is not None]
-        found = [schedule for schedule in schedules if schedule is not None]
-        if not found:
-            placement = self.place_along(order)
-            found = [s for s in (None if placement is None else self.schedule(plan, placement),) if s is not None]
-        if not found:
-            where = self.problem.hardware.place("links")
-            raise UsageError(f"{where}{self.graph.name}: {self._missing_link()}")
-        return found
-
-    def _missing_link(self) -> str:
-        machine = self.problem.hardware
+        plan, machine = self.plan(order), self.problem.hardware
+        for place in (self.placements_of_one_device, lambda: [self.place_along(order)]):
+            schedules = [self.schedule(plan, placement) for placement in place() if placement is not None]
+            if found := [schedule for schedule in schedules if schedule is not None]:
+                return found
         one, two = (machine.devices[int(at)].name for at in np.argwhere(~machine.has_link)[0])
-        return (
-            "no plan was found on the links that the machine has; "
+        raise UsageError(
+            f"{machine.place('links')}{self.graph.name}: no plan was found on the links that the machine has; "
             f"there is no link from '{one}' to '{two}', for example: add it, or a default_link"
         )
 

@@ -42,18 +42,12 @@ def interrupted_by(event: threading.Event) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Watcher:
-    """Who watches a run from outside: is told how it goes, and may stop it.
+    """Who watches a run from outside: is told how it goes, and may stop it."""
 
-    Parameters
-    ----------
-    interrupt
-        Set it from another thread or a signal handler to stop with the best so far; by default nobody does,
-        but for who uses `interrupted_by`.
-    on_progress
-        Called with the `Search` whenever that is asked whether to stop; by default nothing is.
-    """
-
+    # set it from another thread or a signal handler to stop with the best so far; by default nobody does, but for who
+    # uses `interrupted_by`
     interrupt: threading.Event = field(default_factory=lambda: _interrupt.get() or threading.Event())
+    # called with the `Search` whenever that is asked whether to stop; by default nothing is
     on_progress: Callable[[Search], None] | None = None
 
 

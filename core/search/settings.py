@@ -15,7 +15,7 @@ import yaml
 
 from ..base.errors import UsageError
 from ..files.reading import shown
-from ..files.yaml_files import parse_yaml, read_yaml, write_yaml
+from ..files.yaml_files import parse_yaml, read_yaml
 from .parameters import WANTED, types_of
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def _converted(kind: Any, value: Any, where: str) -> Any:
 
 
 def read_config(path: str | Path, kind: type[T]) -> T:
-    """Read a YAML file that `write_config` or a person wrote."""
+    """Read a YAML file of all settings, or of those that are not the default."""
     values = read_yaml(path)
     return from_plain(kind, {} if values is None else values, str(path))
 
@@ -113,8 +113,3 @@ def plain(config: Any) -> dict[str, Any]:
         return [listed(entry) for entry in value] if isinstance(value, tuple) else value
 
     return {name: listed(value) for name, value in dataclasses.asdict(config).items()}
-
-
-def write_config(path: str | Path, config: Any) -> None:
-    """Write every setting to a YAML file that `read_config` reads."""
-    write_yaml(path, plain(config))

@@ -43,31 +43,7 @@ def solve(
     initial: Schedule | None = None,
     watcher: Watcher | None = None,
 ) -> Result:
-    """Solve a problem with a method, verify the schedule, and bound what is possible.
-
-    Parameters
-    ----------
-    problem
-        What to minimise, on which devices.
-    method
-        A name of the registry, with parameters as in `name:parameter=value`.
-    evaluations, time_limit
-        Budget of complete schedules priced, and of seconds; by default the method's own.
-    seed, jobs
-        Seed of every random choice; worker threads, on which a result depends only where a method that runs others has
-        time alone as its limit.
-    initial
-        A schedule to start from, for methods that search: one evaluation, and never made worse.
-    watcher
-        Who is told how the run goes, and may stop it with the best so far.
-
-    Raises
-    ------
-    UsageError
-        If the method cannot solve this problem or start from a schedule, or that runs ops again and may not.
-    ScheduleError
-        If the schedule to start from is not one of this problem.
-    """
+    """Solve a problem with a method, verify the schedule, and bound what is possible; see `schedopt.solve`."""
     spec = parse_method(method) if isinstance(method, str) else method
     evaluations = spec.evaluations or evaluations
     time_limit = spec.time_limit or time_limit

@@ -37,11 +37,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def architecture_graph(
-    name: str,
-    batch: int = 1,
-    size: int | None = None,
-    training: bool = False,
-    resident_weights: bool = True,
+    name: str, batch: int = 1, size: int | None = None, training: bool = False, resident_weights: bool = True
 ) -> CostGraph:
     """Write out a network's forward pass, or one step of its training."""
     if name not in ARCHITECTURES:

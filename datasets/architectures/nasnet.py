@@ -7,13 +7,7 @@ from .convnet import Activation, ConvNet, Variant
 
 
 def nasnet_a(
-    name: str,
-    variant: Variant,
-    *,
-    penultimate: int,
-    repeats: int,
-    stem: int,
-    skip_reduction: bool,
+    name: str, variant: Variant, *, penultimate: int, repeats: int, stem: int, skip_reduction: bool
 ) -> CostGraph:
     """Write out NASNet-A (`repeats` @ `penultimate`) for ImageNet, without its auxiliary head."""
     net = ConvNet(name, variant)

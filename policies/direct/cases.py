@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ...core.base.errors import FormatError
+from ...core.base.arrays import IndexArray
 from ...core.base.parallel import map_in_order
 from ...core.bounds.bounds import lower_bound
 from ...core.files.costgraph import graph_hash
-from ...core.files.json_lines import JsonLines
 from ...core.graph.graph import CostGraph
 from ...core.problem.problem import Problem
 from ...core.solve.solve import solve
+from ..training.kept_orders import kept_orders
 from .features import Seen, seen
 from .training_settings import TrainingParameters
 
@@ -30,24 +29,12 @@ _STREAM = 31
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A problem to train or to validate on.
+    """A problem to train or to validate on."""
 
-    Parameters
-    ----------
-    problem
-        The problem.
-    seen
-        What the network sees of it.
-    bound
-        What no schedule can beat, at least 1.
-    order
-        The teacher's order, shape `(ops,)`; None where none was asked for.
-    """
-
-    problem: Problem
-    seen: Seen
-    bound: float
-    order: Any = None
+    problem: Problem  # the problem
+    seen: Seen  # what the network sees of it
+    bound: float  # what no schedule can beat, at least 1
+    order: Any = None  # the teacher's order, shape `(ops,)`; None where none was asked for
 
     @functools.cached_property
     def place(self) -> Any:
@@ -101,23 +88,11 @@ def taught(
 ) -> list[Case] | None:
     """Return the cases with the order of the teacher's plan, or None if told to stop; none is searched for twice."""
     keys = [_key(case.problem, parameters) for case in cases]
-    with closing(JsonLines(path, "teachers' plans", "delete the file to search again")) as file:
-        known = {key: record.get("order") for key, record in file.records.items()}
-        missing = {key: case.problem for key, case in zip(keys, cases, strict=True) if key not in known}
-        count = len(set(keys)) - len(missing)
-        on_plan(count)
-        found = map_in_order(partial(_plan, parameters), missing.values(), jobs)
-        for key, order in zip(missing, found, strict=True):
-            known[key] = order
-            file.write(key, {"order": order})
-            count += 1
-            on_plan(count)
-            if must_stop():
-                return None
-    for key, case in zip(keys, cases, strict=True):
-        if not _is_order(known[key], case.problem.graph.num_ops):
-            raise FormatError(f"{path}: the plan of {case.problem.graph.name} is damaged; delete the file")
-    return [replace(case, order=np.array(known[key], np.int32)) for key, case in zip(keys, cases, strict=True)]
+    problems = {key: case.problem for key, case in zip(keys, cases, strict=True)}
+    orders = kept_orders(problems, path, "plan", partial(_plan, parameters), jobs, on_plan, must_stop)
+    if orders is None:
+        return None
+    return [replace(case, order=orders[key]) for key, case in zip(keys, cases, strict=True)]
 
 
 def _key(problem: Problem, p: TrainingParameters) -> str:
@@ -125,11 +100,6 @@ def _key(problem: Problem, p: TrainingParameters) -> str:
     return f"{graph_hash(problem.graph)}-{problem.task}-{links}-{p.teacher}-{p.teacher_evaluations}"
 
 
-def _plan(parameters: TrainingParameters, problem: Problem) -> list[int]:
+def _plan(parameters: TrainingParameters, problem: Problem) -> IndexArray:
     found = solve(problem, parameters.teacher, evaluations=parameters.teacher_evaluations, seed=parameters.seed)
-    order: list[int] = found.schedule.op_order().tolist()
-    return order
-
-
-def _is_order(value: Any, ops: int) -> bool:
-    return isinstance(value, list) and all(type(op) is int for op in value) and sorted(value) == list(range(ops))
+    return found.schedule.op_order()

@@ -12,12 +12,6 @@ if TYPE_CHECKING:
     from ..training.run_folder import RunKind
 
 _PLANS = "plans.jsonl"
-_NAMES = {"greedy": "greedy", "sample": "best of 16 samples"}
-
-
-def trainable(method: str) -> Trainable:
-    """Return how the network of `direct` is trained."""
-    return _Schedules(method)
 
 
 class _Schedules(Trainable):
@@ -32,7 +26,15 @@ class _Schedules(Trainable):
     )
     drawn = "synthetic ones"
     options = ("task",)
-    columns: ClassVar[dict[str, str]] = {f"{name}_improvement_percent": heading for name, heading in _NAMES.items()}
+    measures: ClassVar[dict[str, str]] = {
+        "ranking_loss": "ranking loss {:.4f}",
+        "sampled_gap_percent": "sampled gap {:.2f}%",
+    }
+    columns: ClassVar[dict[str, str]] = {
+        "greedy_improvement_percent": "greedy",
+        "sample_improvement_percent": "best of 16 samples",
+    }
+    word, kinds = "improvement", "greedy/sample"
 
     @property
     def kind(self) -> RunKind[Any, Any]:
@@ -51,7 +53,6 @@ class _Schedules(Trainable):
     def trainer(self, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
         from pathlib import Path
 
-        from ...core.problem.problem import Problem
         from ...core.search.method_spec import parse_method
         from ...core.search.warm_up import warm_up
         from ..training.run_folder import check_ready, check_same
@@ -64,42 +65,20 @@ class _Schedules(Trainable):
         check_ready(settings, work.folder)
         cases: Any = make_cases(settings, 0, settings.training_graphs, work.graphs, work.jobs)
         if wants_orders(settings):
-            path = Path(work.folder) / _PLANS
-            first: Problem = cases[0].problem
             with screen.compiling():
-                warm_up(first, parse_method(settings.teacher))
-            with screen.counting("plans to imitate", len(cases)) as on_plan:
-                cases = taught(cases, path, settings, work.jobs, on_plan, must_stop)
+                warm_up(cases[0].problem, parse_method(settings.teacher))
+            with screen.counting("plans to imitate", len(cases)) as bar:
+                on_plan = lambda done: bar(done=done)  # noqa: E731
+                cases = taught(cases, Path(work.folder) / _PLANS, settings, work.jobs, on_plan, must_stop)
             if cases is None:
                 return None
         return Trainer(work.folder, settings, cases, graphs=work.graphs, validation=work.validation, jobs=work.jobs)
 
-    def measured(self, measured: dict[str, float]) -> list[str]:
-        parts = [f"ranking loss {measured['ranking_loss']:.4f}"] if "ranking_loss" in measured else []
-        name = "sampled_gap_percent"
-        return parts + ([f"sampled gap {measured[name]:.2f}%"] if name in measured else [])
-
-    def validated(self, validation: dict[str, float]) -> str:
-        return f"improvement {_written(validation)}"
-
-    def line(self, line: dict[str, float]) -> str:
-        return f"improvement greedy/sample {_written(_improvements(line))}"
-
-    def score(self, trainer: Any, line: dict[str, float]) -> float:
-        from .training import score_of
-
-        return score_of(_improvements(line))
-
     def title(self, settings: Any) -> str:
         return "improvement over the rule that the network corrects, in percent"
 
-    def use(self, trainer: Any) -> str:
-        return f"--task {trainer.network.parameters_.task}"
+    def use(self, network: Any) -> str:
+        return f"--task {network.parameters_.task}"
 
 
-def _improvements(line: dict[str, float]) -> dict[str, float]:
-    return {name: line[f"{name}_improvement_percent"] for name in _NAMES}
-
-
-def _written(improvements: dict[str, float]) -> str:
-    return "/".join(f"{value:+.2f}" for value in improvements.values()) + "%"
+trainable = _Schedules

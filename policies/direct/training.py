@@ -16,9 +16,7 @@ from ...core.base.errors import UsageError
 from ...core.base.parallel import chunks
 from ...core.graph.graph import CostGraph
 from ..training.evolution import centred_ranks, directions, estimated_gradient
-from ..training.given_batches import given_batches
-from ..training.phases import PhasedTrainer, seeded
-from ..training.progress import OnGraph, ignored
+from ..training.phases import OnGraph, PhasedTrainer, evaluating, given_batches, ignored, seeded
 from ..training.run_folder import Place, RunKind
 from .cases import HELD_OUT, Case, make_case, make_cases
 from .decoding import values_of
@@ -26,7 +24,6 @@ from .network import DirectNetwork, DirectPolicy, batch_of, load_network
 from .training_settings import Phase, TrainingParameters
 
 KIND = RunKind("direct", TrainingParameters, Place)
-VALIDATED = ("greedy", "sample")
 SAMPLES = 16
 """Of a validation, and what `schedopt solve` draws."""
 PAIRS_PER_OP, NEAR = 8, 0.25
@@ -40,6 +37,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     """A run of the training of `direct`."""
 
     kind: ClassVar[RunKind[TrainingParameters, Place]] = KIND
+    same = ("task",)
+    validated = ("greedy_improvement_percent", "sample_improvement_percent")
     parameters: TrainingParameters
     network: DirectNetwork
     place: Place
@@ -59,16 +58,9 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             raise UsageError("imitation needs the orders of a teacher; see policies.direct.cases.taught")
         self.cases = tuple(cases)
         with seeded(parameters.seed):
-            self.network = self._first_network(self._load, DirectNetwork)
+            self.network = self._first_network(load_network, DirectNetwork)
         self._held_out: list[Case] = []
         self._set_up(self.network.parameters(), network=self.network)
-
-    def _load(self, file: Path) -> DirectNetwork:
-        network = load_network(file)
-        task, wanted = network.parameters_.task, self.parameters.network.task
-        if task != wanted:
-            raise UsageError(f"{self.parameters.start}: is a network of task {task}, not {wanted}")
-        return network
 
     def compile(self) -> None:
         """Run every kernel once, on a small problem."""
@@ -138,8 +130,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         """
         rng = np.random.default_rng([self.parameters.seed, _VALIDATION])
         ratios = []
-        network.eval()
-        try:
+        with evaluating(network):
             cases = self._validation_cases()
             for case in cases:
                 with torch.inference_mode():
@@ -150,10 +141,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
                 on_graph("done", len(ratios), len(cases))
                 if must_stop():
                     return None
-        finally:
-            network.train()
         means = 100 * (1 - np.mean(ratios, axis=0))
-        return dict(zip(VALIDATED, means.tolist(), strict=True))
+        return dict(zip(self.validated, means.tolist(), strict=True))
 
     def _validation_cases(self) -> list[Case]:
         if not self._held_out:
@@ -161,21 +150,14 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             self._held_out = make_cases(p, HELD_OUT, p.validation_graphs, self.validation, self.jobs)
         return self._held_out
 
-    def _curves(self, validation: dict[str, float]) -> dict[str, float]:
-        return {f"{name}_improvement_percent": value for name, value in validation.items()}
-
-    def _score(self, validation: dict[str, float]) -> float:
-        return score_of(validation)
+    def score(self, validation: dict[str, float]) -> float:
+        """Return the mean loss to the rule of the most likely keys and of 16."""
+        return -sum(validation[name] for name in self.validated) / 2
 
 
 def wants_orders(parameters: TrainingParameters) -> bool:
     """Whether a phase imitates a teacher."""
     return any(phase.imitation > 0 for phase in parameters.phases)
-
-
-def score_of(validation: dict[str, float]) -> float:
-    """Return what decides which weights are the best: the mean loss to the rule of the most likely keys and of 16."""
-    return -(validation["greedy"] + validation["sample"]) / 2
 
 
 def ranking_loss(policy: DirectPolicy, places: Sequence[Any], rng: np.random.Generator) -> Tensor:

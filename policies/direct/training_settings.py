@@ -10,7 +10,7 @@ from ...core.search.method_spec import parse_method
 from ...core.search.parameters import Parameters, parameter
 from ...datasets.synthetic import SyntheticParameters
 from ..networks.shipped import WEIGHTS as SHIPPED
-from ..training.settings import recipe_of
+from ..training.settings import TrainingSettings, recipe_of
 from .network import DirectNetworkParameters
 
 MOST_DEVICES = 8
@@ -43,11 +43,9 @@ class Phase(Parameters):
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingParameters(Parameters):
+class TrainingParameters(TrainingSettings):
     """Everything that decides the weights that a run gives, but for its graphs if they are given."""
 
-    seed: int = parameter(0, "of every random choice", low=0)
-    start: str = parameter("", "weights to start from, which decide the network: a file, or shipped ones by name")
     network: DirectNetworkParameters = dataclasses.field(default_factory=DirectNetworkParameters)
     phases: tuple[Phase, ...] = (Phase(), Phase(imitation=0.0, reinforce=1.0))
     synthetic: SyntheticParameters = dataclasses.field(default_factory=SyntheticParameters)
@@ -63,19 +61,11 @@ class TrainingParameters(Parameters):
     validation_graphs: int = parameter(32, "synthetic graphs that no phase trains on", low=1)
     teacher: str = parameter("auto", "the method whose plans are imitated")
     teacher_evaluations: int = parameter(1000, "of each of its plans", low=1)
-    clip: float = parameter(1.0, "largest norm of a gradient", low=1e-9)
-    threads: int = parameter(1, "of the network on a CPU; with several, the last bits depend on how busy it is", low=1)
-    device: str = parameter("cpu", "where the network is: cpu or cuda")
-    checkpoint_seconds: float = parameter(60.0, "time between checkpoints", low=0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.phases:
-            raise UsageError("phases must not be empty")
         if not self.devices or not all(2 <= devices <= MOST_DEVICES for devices in self.devices):
             raise UsageError(f"devices must be numbers from 2 to {MOST_DEVICES}, not {list(self.devices)}")
-        if self.device not in ("cpu", "cuda"):
-            raise UsageError(f"device must be cpu or cuda, not '{self.device}'")
         if self.latency and not self.bandwidth:
             raise UsageError("latency goes with bandwidth; without it each graph draws both")
         parse_method(self.teacher)

@@ -20,25 +20,15 @@ Levels = TypeVar("Levels", bound=Any)
 
 
 class Head(NamedTuple):
-    """One categorical choice per op.
+    """One categorical choice per op."""
 
-    Parameters
-    ----------
-    kind
-        Part of the chromosome that the choice is for.
-    entry
-        Number of the op's gene there: device j for an affinity, `devices` for the scheduling priority, and 0 for
-        transfers.
-    what
-        What is chosen: the `mean` or the `variance` of the gene's beta distribution, or the `bias` of its crossover.
-    choices
-        Number of levels to choose from, k.
-    """
-
-    kind: Kind
+    kind: Kind  # part of the chromosome that the choice is for
+    # number of the op's gene there: device j for an affinity, `devices` for the scheduling priority, and 0 for
+    # transfers
     entry: int
+    # what is chosen: the `mean` or the `variance` of the gene's beta distribution, or the `bias` of its crossover
     what: Literal["mean", "variance", "bias"]
-    choices: int
+    choices: int  # number of levels to choose from, k
 
 
 @dataclass(frozen=True)
@@ -47,11 +37,6 @@ class ActionParameters(Parameters):
 
     The defaults are those of the paper's agent for the runtime task (A.15). Transfers are ours: the paper leaves them
     uniform. Uniform is among the choices for a gene only if 6 divides k + 1 (k = 5, 11, 17, ...).
-
-    Raises
-    ------
-    UsageError
-        If a k is 1 or out of range, or nothing is left to choose.
     """
 
     placement: int = parameter(2, "levels of mean and variance of the op's affinity to each device", low=0, high=64)

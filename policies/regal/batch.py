@@ -15,31 +15,18 @@ from .features import SearchedGraph
 
 
 class MultigraphBatch(NamedTuple):
-    """Several graphs as one, the nodes and edges of each after those of the one before; nothing is padded.
+    """Several graphs as one, the nodes and edges of each after those of the one before; nothing is padded."""
 
-    Parameters
-    ----------
-    nodes, edges
-        Features, shapes `(nodes, inputs)` and `(edges, EDGE_FEATURES)`, float32.
-    producers, consumers
-        Nodes that each edge leads from and to, shape `(edges,)`, int64.
-    graph_of_node
-        Number of the graph that each node is in, shape `(nodes,)`, int64.
-    sizes
-        Number of nodes of each graph, shape `(graphs,)`, int64.
-    order
-        Nodes of each graph in topological order, one graph after the other, shape `(nodes,)`, int64.
-    ratios
-        Features that are alike in all graphs, shape `(nodes, ratios)`, float32; none where the network sees none.
-    """
-
+    # features, shapes `(nodes, inputs)` and `(edges, EDGE_FEATURES)`, float32
     nodes: Tensor
     edges: Tensor
+    # nodes that each edge leads from and to, shape `(edges,)`, int64
     producers: Tensor
     consumers: Tensor
-    graph_of_node: Tensor
-    sizes: Tensor
-    order: Tensor
+    graph_of_node: Tensor  # number of the graph that each node is in, shape `(nodes,)`, int64
+    sizes: Tensor  # number of nodes of each graph, shape `(graphs,)`, int64
+    order: Tensor  # nodes of each graph in topological order, one graph after the other, shape `(nodes,)`, int64
+    # features that are alike in all graphs, shape `(nodes, ratios)`, float32; none where the network sees none
     ratios: Tensor
 
     def means(self, values: Tensor) -> Tensor:

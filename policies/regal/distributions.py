@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +16,26 @@ NEAR_UNIFORM = 0.1
 SAMPLES_OF_ENTROPY = 16
 
 
-class RegalPolicy(Protocol):
+class RegalPolicy(ABC):
     """A distribution over the actions of every op of a batch: p(a | G) of 4.1.
 
     Actions are levels, int64, whose last axes are the nodes of the batch and the heads of its network's parameters.
     """
+
+    def __init__(self, heads: Sequence[Head], batch: MultigraphBatch) -> None:
+        self.heads, self.batch = heads, batch
+
+    @abstractmethod
+    def _picked(self, pick: Callable[[Sequence[Tensor], Tensor], Tensor], draws: Tensor) -> Tensor:
+        """Return actions picked by the logits of each choice, given those before it, and draws."""
+
+    @abstractmethod
+    def _logits(self, actions: Tensor) -> Sequence[Tensor]:
+        """Return the logits of each head, given actions of shape `(count, nodes, heads)`."""
+
+    @abstractmethod
+    def entropy(self, kind: Kind | None = None) -> Tensor:
+        """Return the entropy of an op's action, mean over the ops of each graph, in nats; shape `(graphs,)`."""
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """Draw actions, shape `(count, nodes, heads)`.
@@ -28,11 +43,14 @@ class RegalPolicy(Protocol):
         The generator gives one number per choice, and a choice rises with it: what policies that differ little draw
         from generators in the same state differs little.
         """
-        ...
+        nodes = self.batch.nodes
+        return self._picked(
+            _choose, torch.rand(count, len(nodes), len(self.heads), generator=generator, device=nodes.device)
+        )
 
     def most_likely(self) -> Tensor:
         """Return the most probable level of each choice, given those before it; shape `(nodes, heads)`."""
-        ...
+        return self._surely(_most_likely)
 
     def expected(self) -> Tensor:
         """Return the mean level of each choice, given those before it, rounded; shape `(nodes, heads)`.
@@ -40,15 +58,24 @@ class RegalPolicy(Protocol):
         Levels are ordered, so where the policy is unsure this is between what it wavers between, not at one end. Of two
         levels as near the even one is taken.
         """
-        ...
+        return self._surely(_expected)
+
+    def _surely(self, pick: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
+        """Return actions that need no draws."""
+        nodes = self.batch.nodes
+        actions = self._picked(lambda logits, _: pick(logits), nodes.new_empty(1, len(nodes), 0))
+        return actions.view(len(nodes), len(self.heads))
 
     def log_probability(self, actions: Tensor) -> Tensor:
         """Return the log-probability of actions of shape `(count, nodes, heads)`; shape `(count, graphs)`."""
-        ...
+        of_nodes = _log_probability(self._logits(actions), actions)
+        sums = of_nodes.new_zeros(len(of_nodes), len(self.batch.sizes))
+        return sums.index_add(1, self.batch.graph_of_node, of_nodes)
 
-    def entropy(self, kind: Kind | None = None) -> Tensor:
-        """Return the entropy of an op's action, mean over the ops of each graph, in nats; shape `(graphs,)`."""
-        ...
+    def _entropy_of(self, kind: Kind | None, logits: Sequence[Tensor]) -> Tensor:
+        """Return the joint entropy of the independent heads of a kind, in nats; their shape without the choices."""
+        chosen = [of_head for head, of_head in zip(self.heads, logits, strict=True) if kind in (None, head.kind)]
+        return torch.stack([-(of_head.softmax(-1) * of_head.log_softmax(-1)).sum(-1) for of_head in chosen]).sum(0)
 
 
 def taken_actions(policy: RegalPolicy, taken: Taken, seed: Callable[[], int]) -> Tensor:
@@ -58,37 +85,25 @@ def taken_actions(policy: RegalPolicy, taken: Taken, seed: Callable[[], int]) ->
     return policy.most_likely() if taken == "most-likely" else policy.expected()
 
 
-class IndependentPolicy:
+class IndependentPolicy(RegalPolicy):
     """All choices are independent, given the graph (eq. 2)."""
 
     def __init__(self, heads: Sequence[Head], batch: MultigraphBatch, logits: Sequence[Tensor]) -> None:
-        self.heads, self.batch, self.logits = heads, batch, logits
+        super().__init__(heads, batch)
+        self.logits = logits
 
-    def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """See `RegalPolicy`."""
-        nodes = len(self.batch.nodes)
-        draws = torch.rand(count, nodes, len(self.heads), generator=generator, device=self.batch.nodes.device)
-        return _choose(self.logits, draws)
+    def _picked(self, pick: Callable[[Sequence[Tensor], Tensor], Tensor], draws: Tensor) -> Tensor:
+        return pick(self.logits, draws)
 
-    def most_likely(self) -> Tensor:
-        """See `RegalPolicy`."""
-        return _most_likely(self.logits)
-
-    def expected(self) -> Tensor:
-        """See `RegalPolicy`."""
-        return _expected(self.logits)
-
-    def log_probability(self, actions: Tensor) -> Tensor:
-        """See `RegalPolicy`."""
-        return _per_graph(_log_probability(self.logits, actions), self.batch)
+    def _logits(self, actions: Tensor) -> Sequence[Tensor]:
+        return self.logits
 
     def entropy(self, kind: Kind | None = None) -> Tensor:
         """See `RegalPolicy`."""
-        of_nodes = _entropy(_of_kind(self.heads, self.logits, kind))
-        return self.batch.means(of_nodes)
+        return self.batch.means(self._entropy_of(kind, self.logits))
 
 
-class AutoregressivePolicy:
+class AutoregressivePolicy(RegalPolicy):
     """Ops choose in topological order, each knowing what those before it chose (A.8).
 
     Its entropy is estimated, without bias: what each choice adds to it given the choices before it, over samples of a
@@ -98,37 +113,20 @@ class AutoregressivePolicy:
     def __init__(
         self, heads: Sequence[Head], batch: MultigraphBatch, embeddings: Tensor, decoder: AutoregressiveDecoder
     ) -> None:
-        self.heads, self.batch, self.embeddings, self.decoder = heads, batch, embeddings, decoder
+        super().__init__(heads, batch)
+        self.embeddings, self.decoder = embeddings, decoder
 
-    def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """See `RegalPolicy`."""
-        nodes = len(self.batch.nodes)
-        draws = torch.rand(count, nodes, len(self.heads), generator=generator, device=self.batch.nodes.device)
-        return self.decoder.roll_out(self.embeddings, self.batch, _choose, draws)
+    def _picked(self, pick: Callable[[Sequence[Tensor], Tensor], Tensor], draws: Tensor) -> Tensor:
+        return self.decoder.roll_out(self.embeddings, self.batch, pick, draws)
 
-    def most_likely(self) -> Tensor:
-        """See `RegalPolicy`."""
-        return self._surely(_most_likely)
-
-    def expected(self) -> Tensor:
-        """See `RegalPolicy`."""
-        return self._surely(_expected)
-
-    def _surely(self, pick: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
-        """Return actions that need no draws."""
-        none = self.embeddings.new_empty(1, len(self.batch.nodes), 0)
-        return self.decoder.roll_out(self.embeddings, self.batch, lambda logits, _: pick(logits), none)[0]
-
-    def log_probability(self, actions: Tensor) -> Tensor:
-        """See `RegalPolicy`."""
-        logits = self.decoder(self.embeddings, self.batch, actions)
-        return _per_graph(_log_probability(logits, actions), self.batch)
+    def _logits(self, actions: Tensor) -> Sequence[Tensor]:
+        logits: Sequence[Tensor] = self.decoder(self.embeddings, self.batch, actions)
+        return logits
 
     def entropy(self, kind: Kind | None = None) -> Tensor:
         """See `RegalPolicy`."""
         actions = self.sample(SAMPLES_OF_ENTROPY, torch.Generator(self.embeddings.device).manual_seed(0))
-        of_nodes = _entropy(_of_kind(self.heads, self.decoder(self.embeddings, self.batch, actions), kind)).mean(0)
-        return self.batch.means(of_nodes)
+        return self.batch.means(self._entropy_of(kind, self._logits(actions)).mean(0))
 
 
 class AutoregressiveDecoder(nn.Module):
@@ -232,19 +230,3 @@ def _log_probability(logits: Sequence[Tensor], actions: Tensor) -> Tensor:
         all_levels = of_head.log_softmax(-1).expand(*actions.shape[:2], -1)
         of_heads.append(all_levels.gather(2, actions[..., at, None]).squeeze(2))
     return torch.stack(of_heads).sum(0)
-
-
-def _entropy(logits: Sequence[Tensor]) -> Tensor:
-    """Return the joint entropy of independent heads, in nats; the shape is theirs without the choices."""
-    of_heads = [-(of_head.softmax(-1) * of_head.log_softmax(-1)).sum(-1) for of_head in logits]
-    return torch.stack(of_heads).sum(0)
-
-
-def _of_kind(heads: Sequence[Head], logits: Sequence[Tensor], kind: Kind | None) -> list[Tensor]:
-    return [of_head for head, of_head in zip(heads, logits, strict=True) if kind in (None, head.kind)]
-
-
-def _per_graph(of_nodes: Tensor, batch: MultigraphBatch) -> Tensor:
-    """Add up over the nodes of each graph: from `(count, nodes)` to `(count, graphs)`."""
-    sums = of_nodes.new_zeros(len(of_nodes), len(batch.sizes))
-    return sums.index_add(1, batch.graph_of_node, of_nodes)

@@ -33,35 +33,18 @@ def node_features(task: Task, devices: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class SearchedGraph:
-    """What a network sees of a problem, and what the search for it found.
+    """What a network sees of a problem, and what the search for it found."""
 
-    Parameters
-    ----------
-    problem
-        The graph, the task and the devices.
-    nodes
-        Features of the ops, shape `(ops, node_features(task, devices))`; see `searched_graph`.
-    edges
-        Features of the edges, shape `(edges, EDGE_FEATURES)`.
-    producers, consumers
-        Ops that each edge leads from and to, shape `(edges,)`: one edge per triple of an op, a tensor it produces, and
-        an op that reads it.
-    best
-        The best schedule that the search found.
-    value
-        What that costs, in bytes or microseconds.
-    evaluations
-        Number of evaluations that the search spent.
-    """
-
-    problem: Problem
-    nodes: Features
-    edges: Features
+    problem: Problem  # the graph, the task and the devices
+    nodes: Features  # features of the ops, shape `(ops, node_features(task, devices))`; see `searched_graph`
+    edges: Features  # features of the edges, shape `(edges, EDGE_FEATURES)`
+    # ops that each edge leads from and to, shape `(edges,)`: one edge per triple of an op, a tensor it produces, and an
+    # op that reads it
     producers: IndexArray
     consumers: IndexArray
-    best: Schedule
-    value: float
-    evaluations: float
+    best: Schedule  # the best schedule that the search found
+    value: float  # what that costs, in bytes or microseconds
+    evaluations: float  # number of evaluations that the search spent
 
     @cached_property
     def ratios(self) -> Features:
@@ -126,11 +109,7 @@ def _costs(problem: Problem, tensors: NDArray[np.intp]) -> tuple[FloatArray, Flo
         sources, targets = graph.edges
         runtime = mean_times(problem)
         times = np.column_stack(
-            (
-                _sums(graph, targets, runtime[sources]),
-                _sums(graph, sources, runtime[targets]),
-                runtime,
-            )
+            (_sums(graph, targets, runtime[sources]), _sums(graph, sources, runtime[targets]), runtime)
         )
         longest = runtime.max()
         columns += [times / (longest if longest > 0 else 1.0), _is_op(graph, problem.fixed_op)]

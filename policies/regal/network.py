@@ -38,11 +38,6 @@ class RegalNetworkParameters(Parameters):
     """What decides a network's shape, and which of its actions are taken.
 
     The defaults of the shape are those of the paper's agent for synthetic graphs (A.16).
-
-    Raises
-    ------
-    UsageError
-        If a value is out of range.
     """
 
     task: Task = parameter("runtime", "memory or runtime: which features there are, and what is minimised")

@@ -6,9 +6,12 @@ tell one graph from another by them. These say how far apart two graphs are, and
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from ...core.base.arrays import BoolArray, FloatArray, IndexArray
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.base.arrays import BoolArray, FloatArray
 from ...core.bounds.bounds import memory_bound, op_needs
 from ...core.graph.graph import CostGraph
 from ...core.kernels.paths import path_ends
@@ -65,7 +68,7 @@ def _memory_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], li
     is_large = written >= LARGE * largest
     alive = _alive(graph, np.ones(graph.num_ops, np.bool_)) + graph.workspace + int(graph.persistent.sum())
     large = _alive(graph, is_large)
-    place = _places(graph.input_order)
+    place = places_in(graph.input_order)
     sources, targets = graph.edges
     last = place.copy()
     np.maximum.at(last, sources, place[targets])
@@ -117,7 +120,8 @@ def _runtime_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], l
     runtime = mean_times(problem)
     mean, total = float(runtime.mean()) or 1.0, float(runtime.sum()) or 1.0
     share = total / problem.devices
-    sending = _sending(problem)
+    latency, per_byte = problem.hardware.mean_link
+    sending = np.asarray(graph.tensor_size * per_byte + latency, np.float64)  # microseconds, 0 without links
     tensors = np.repeat(np.arange(graph.num_tensors), np.diff(graph.consumers[0]))
     sent = np.bincount(graph.tensor_producer, sending, ops)
     got = np.bincount(graph.consumers[1], sending[tensors], ops)
@@ -141,7 +145,7 @@ def _runtime_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], l
         slack / path,
         slack / (slack + sent + got + TINY),
         np.log1p(np.maximum(beside, 0)) / 4,
-        _places(order),
+        places_in(order),
     ]
     of_graph = [
         path / total,
@@ -152,13 +156,7 @@ def _runtime_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], l
     return of_ops, of_graph
 
 
-def _sending(problem: Problem) -> FloatArray:
-    """Return what each tensor takes over the mean link, microseconds, 0 without links; shape `(tensors,)`."""
-    latency, per_byte = problem.hardware.mean_link
-    return np.asarray(problem.graph.tensor_size * per_byte + latency, np.float64)
-
-
-def _places(order: IndexArray) -> FloatArray:
+def places_in(order: NDArray[Any]) -> FloatArray:
     """Return the place of each op in an order, from 0 to 1."""
     places = np.empty(len(order))
     places[order] = np.linspace(0, 1, len(order))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,28 +34,15 @@ Visit = tuple[int, int]
 
 @dataclass(frozen=True)
 class Setting:
-    """What all searches of a run share.
+    """What all searches of a run share."""
 
-    Parameters
-    ----------
-    task, devices
-        What is minimised, and on how many devices.
-    actions
-        What the policy chooses.
-    features
-        Number of evaluations of the search that the features come from.
-    bandwidth
-        Bytes per second between devices, or None for infinite, the default.
-    latency
-        Microseconds that each transfer adds; 0 by default.
-    """
-
+    # what is minimised, and on how many devices
     task: Task
     devices: int
-    actions: ActionParameters
-    features: int
-    bandwidth: float | None = None
-    latency: float = 0.0
+    actions: ActionParameters  # what the policy chooses
+    features: int  # number of evaluations of the search that the features come from
+    bandwidth: float | None = None  # bytes per second between devices, or None for infinite, the default
+    latency: float = 0.0  # microseconds that each transfer adds; 0 by default
 
     def problem(self, graph: CostGraph) -> Problem:
         """Return what is to be solved for a graph."""
@@ -66,20 +53,11 @@ class Start(NamedTuple):
     """Where the search with a policy's choices begins: after the one that its features come from.
 
     Every search from the same start has the same random numbers, whatever was chosen.
-
-    Parameters
-    ----------
-    problem
-        The problem to solve.
-    bound
-        A value that no schedule can beat, in bytes or microseconds.
-    generator
-        State of the random numbers.
     """
 
-    problem: Problem
-    bound: float
-    generator: dict[str, Any]
+    problem: Problem  # the problem to solve
+    bound: float  # a value that no schedule can beat, in bytes or microseconds
+    generator: dict[str, Any]  # state of the random numbers
 
     def drawn(self) -> tuple[int, Start]:
         """Return a seed for drawing actions, and the start after that, as `policies.regal.solve` does it."""
@@ -90,23 +68,12 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A graph and a seed, and what is known of them.
+    """A graph and a seed, and what is known of them."""
 
-    Parameters
-    ----------
-    searched
-        What the network sees.
-    start
-        Where the searches with a policy's choices begin.
-    plain
-        Value that plain BRKGA finds with this seed [o_s]; None if it was not asked for.
-    target
-        Actions of a teacher, shape `(ops, heads)`; None if they were not asked for.
-    """
-
-    searched: SearchedGraph
-    start: Start
-    plain: float | None = None
+    searched: SearchedGraph  # what the network sees
+    start: Start  # where the searches with a policy's choices begin
+    plain: float | None = None  # value that plain BRKGA finds with this seed [o_s]; None if it was not asked for
+    # actions of a teacher, shape `(ops, heads)`; None if they were not asked for
     target: NDArray[np.int64] | None = None
 
     def ratio(self, value: float) -> float:
@@ -149,22 +116,6 @@ def make_case(
     return known
 
 
-class Graphs(Protocol):
-    """The graphs of a run, by number."""
-
-    def __len__(self) -> int:
-        """How many there are."""
-        ...
-
-    def name(self, number: int) -> str:
-        """Return what no other graph is called."""
-        ...
-
-    def maker(self, number: int) -> Callable[[], CostGraph]:
-        """Return what gives the graph, in a worker too."""
-        ...
-
-
 class GivenGraphs:
     """Graphs that are there already."""
 
@@ -176,11 +127,11 @@ class GivenGraphs:
         return len(self._graphs)
 
     def name(self, number: int) -> str:
-        """See `Graphs`."""
+        """Return what no other graph is called."""
         return self._name(number)
 
     def maker(self, number: int) -> Callable[[], CostGraph]:
-        """See `Graphs`."""
+        """Return what gives the graph of a number, in a worker too."""
         return partial(_itself, self._graphs[number])
 
 
@@ -198,14 +149,17 @@ class DrawnGraphs:
         return self._count
 
     def name(self, number: int) -> str:
-        """See `Graphs`."""
+        """Return what no other graph is called."""
         return f"{self._hash}-{self._first + number}"
 
     def maker(self, number: int) -> Callable[[], CostGraph]:
-        """See `Graphs`."""
+        """Return what gives the graph of a number, in a worker too."""
         index = self._first + number
         name = f"{self._recipe.file_name(index)}-{self._hash[:16]}"
         return partial(_drawn, self._recipe, index, self._folder / f"{name}{self._recipe.suffix}")
+
+
+Graphs = GivenGraphs | DrawnGraphs
 
 
 def _itself(graph: CostGraph) -> CostGraph:

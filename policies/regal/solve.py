@@ -60,13 +60,7 @@ class Parameters(base.Parameters):
         self.file(problem)
 
     def file(self, problem: Problem) -> Path:
-        """Return the weights for a problem: those that are named, or else the first shipped ones that fit.
-
-        Raises
-        ------
-        UsageError
-            If they are for another method, task or number of devices, or none fit.
-        """
+        """Return the weights for a problem: those that are named, or else the first shipped ones that fit."""
         files = weights_of(self.method, self.weights)
         wanted = (self.encoder, problem.task, problem.devices)
         found = [described(file, ("encoder", "task", "devices")) for file in files]
@@ -100,13 +94,6 @@ def solve(search: Search, parameters: Parameters) -> None:
 
     The network runs on one thread of the processor: it is small, and the last bits of what it gives then do not depend
     on how many there are.
-
-    Parameters
-    ----------
-    search
-        The problem, its budget and its random numbers.
-    parameters
-        Weights, actions, evaluations of the features, and the search.
     """
     distribution = propose(search, parameters)
     if distribution is None:

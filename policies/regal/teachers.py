@@ -23,6 +23,7 @@ from ...core.solvers.placements.brkga import Parameters, evolve
 from ...core.solvers.placements.lazy_keys import bottom_levels
 from .actions import ActionParameters, Head, beta_parameters, crossover_bias, dequantise
 from .features import SearchedGraph
+from .ratios import places_in
 
 ROUNDS = (4, 16, 64)
 WINDOW = 161
@@ -68,10 +69,10 @@ def cut_and_time(rounds: int, searched: SearchedGraph, parameters: ActionParamet
     level = bottom_levels(graph)
     middle = (level.max() - level + earliest_finish(graph) - graph.runtime) / 2
     order = np.argsort(middle, kind="stable")
-    place = _places(order)
+    place = places_in(order)
     sent = np.interp(middle + graph.runtime, middle[order], place[order])
     targets = _Targets(_cut(searched, rounds, graph.runtime), 1 - place, 1 - sent)
-    return _actions(searched, parameters, targets, _Concentrations(4.0, 16.0, 16.0))
+    return _actions(searched, parameters, targets, (4.0, 16.0, 16.0))
 
 
 def ordered(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
@@ -83,7 +84,7 @@ def ordered(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np
     graph = searched.problem.graph
     anywhere = np.full((graph.num_ops, searched.problem.devices), 1 / 2)
     targets = _Targets(anywhere, *_priorities(graph, _low_order(graph)))
-    return _actions(searched, parameters, targets, _Concentrations(2.0, 1.0, 2.0))
+    return _actions(searched, parameters, targets, (2.0, 1.0, 2.0))
 
 
 def cut_and_order(rounds: int, searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
@@ -95,7 +96,7 @@ def cut_and_order(rounds: int, searched: SearchedGraph, parameters: ActionParame
     order = _low_order(graph)
     written = np.bincount(graph.tensor_producer, graph.tensor_size, graph.num_ops)
     targets = _Targets(_cut(searched, rounds, written, order), *_priorities(graph, order))
-    return _actions(searched, parameters, targets, _Concentrations(2.0, 2.0, 2.0))
+    return _actions(searched, parameters, targets, (2.0, 2.0, 2.0))
 
 
 def planned(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
@@ -115,7 +116,7 @@ def planned(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np
         shared = np.stack([found[placement == device].sum(0) for device in range(devices)])
     _, called = linear_sum_assignment(shared, maximize=True)
     targets = _Targets(_affinities(called[placement], devices), *_priorities(graph, plan.op_order()))
-    return _actions(searched, parameters, targets, _Concentrations(4.0, 16.0, 16.0))
+    return _actions(searched, parameters, targets, (4.0, 16.0, 16.0))
 
 
 def apart(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
@@ -128,7 +129,7 @@ def apart(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.i
     written = searched.nodes[:, 1]
     placement = np.where(written >= written.max() / 2, 0, 1)
     targets = _Targets(_affinities(placement, devices), *_priorities(graph, _low_order(graph)))
-    kept = _actions(searched, parameters, targets, _Concentrations(4.0, 1.0, 2.0))
+    kept = _actions(searched, parameters, targets, (4.0, 1.0, 2.0))
     plain = uniform(searched, parameters)
     return kept if _fitness(searched, parameters, kept) <= _fitness(searched, parameters, plain) else plain
 
@@ -145,16 +146,9 @@ def _low_order(graph: CostGraph) -> IndexArray:
     return solve(Problem(graph), ORDER_SEARCH, evaluations=ORDER_EVALUATIONS).schedule.op_order()
 
 
-def _places(order: IndexArray | NDArray[np.intp]) -> FloatArray:
-    """Return the place of each op in an order, from 0 to 1."""
-    place = np.empty(len(order))
-    place[order] = np.linspace(0, 1, len(order))
-    return place
-
-
 def _priorities(graph: CostGraph, order: IndexArray) -> tuple[FloatArray, FloatArray]:
     """Return mean priorities that fall along an order, of ops and of their transfers."""
-    place = _places(order)
+    place = places_in(order)
     sources, consumers = graph.edges
     readers = np.bincount(sources, minlength=graph.num_ops)
     read = np.bincount(sources, place[consumers], graph.num_ops) / np.maximum(readers, 1)
@@ -167,14 +161,6 @@ class _Targets(NamedTuple):
     placement: FloatArray
     scheduling: FloatArray
     transfers: FloatArray
-
-
-class _Concentrations(NamedTuple):
-    """What alpha + beta is."""
-
-    placement: float
-    scheduling: float
-    transfers: float
 
 
 def _cut(searched: SearchedGraph, rounds: int, weight: NDArray[Any], order: IndexArray | None = None) -> FloatArray:
@@ -215,17 +201,17 @@ def _balanced(affinity: FloatArray, weight: FloatArray) -> NDArray[np.intp]:
 
 
 def _actions(
-    searched: SearchedGraph, parameters: ActionParameters, targets: _Targets, concentrations: _Concentrations
+    searched: SearchedGraph, parameters: ActionParameters, targets: _Targets, concentrations: tuple[float, float, float]
 ) -> NDArray[np.int64]:
-    """Return the levels whose betas are nearest to those wanted, and to the crossover bias of plain BRKGA."""
+    """Return the levels nearest to the betas wanted, by mean and alpha + beta, and to BRKGA's crossover bias."""
+    of_kind = dict(zip(("placement", "scheduling", "transfers"), concentrations, strict=True))
     chosen = []
     for head in parameters.heads(searched.problem.devices):
         if head.kind == "placement":
             mean = targets.placement[:, head.entry]
         else:
             mean = targets.scheduling if head.kind == "scheduling" else targets.transfers
-        concentration = 0.0 if head.kind == "crossover" else getattr(concentrations, head.kind)
-        chosen.append(_levels(head, mean, concentration))
+        chosen.append(_levels(head, mean, of_kind.get(head.kind, 0.0)))
     return np.stack(chosen, axis=1)
 
 

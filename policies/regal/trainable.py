@@ -14,11 +14,6 @@ if TYPE_CHECKING:
 _ENCODERS = {"regal": "gnn", "gas": "lstm"}
 
 
-def trainable(method: str) -> Trainable:
-    """Return how the network of `regal` or `gas` is trained."""
-    return _ChoosesDistributions(method)
-
-
 class _ChoosesDistributions(Trainable):
     help = (
         "Synthetic graphs (A.1.4) are drawn when they are first needed, and taken again and again; so are GRAPHS. A "
@@ -32,6 +27,10 @@ class _ChoosesDistributions(Trainable):
     )
     drawn = "synthetic ones"
     options = ("task", "devices")
+    measures: ClassVar[dict[str, str]] = {
+        "reward": "reward {:.4f}",
+        "imitated_log_probability": "imitated log-probability {:.3f}",
+    }
     columns: ClassVar[dict[str, str]] = {
         "sample_improvement_percent": "drawn",
         "sample_matched_percent": "no worse",
@@ -40,6 +39,7 @@ class _ChoosesDistributions(Trainable):
         "expected_improvement_percent": "expected",
         "expected_matched_percent": "no worse",
     }
+    word, kinds = "improvement", "by drawn/likely/expected actions"
 
     @property
     def kind(self) -> RunKind[Any, Any]:
@@ -61,31 +61,15 @@ class _ChoosesDistributions(Trainable):
 
         return Trainer(work.folder, work.settings, graphs=work.graphs, validation=work.validation, jobs=work.jobs)
 
-    def measured(self, measured: dict[str, float]) -> list[str]:
-        parts = [f"reward {measured['reward']:.4f}"] if "reward" in measured else []
-        name = "imitated_log_probability"
-        return parts + ([f"imitated log-probability {measured[name]:.3f}"] if name in measured else [])
-
-    def validated(self, validation: dict[str, float]) -> str:
-        return f"improvement {self._improvements(validation)}"
-
     def line(self, line: dict[str, float]) -> str:
-        improvements = self._improvements(line)
-        return f"improvement by drawn/likely/expected actions {improvements}, entropy {line['entropy']:.2f}"
-
-    def _improvements(self, validation: dict[str, float]) -> str:
-        improvements = [name for name in self.columns if name.endswith("improvement_percent")]
-        return "/".join(f"{validation[name]:+.2f}" for name in improvements) + "%"
-
-    def score(self, trainer: Any, line: dict[str, float]) -> float:
-        from .training import score_of
-
-        return score_of(line, trainer.kept)
+        return f"{super().line(line)}, entropy {line['entropy']:.2f}"
 
     def title(self, settings: Any) -> str:
         plain = f"brkga with {settings.validation_evaluations:,} evaluations"
         return f"improvement over {plain} by three kinds of actions, and graphs no worse, in percent"
 
-    def use(self, trainer: Any) -> str:
-        made_for = trainer.network.parameters_
-        return f"--task {made_for.task} --devices {made_for.devices}"
+    def use(self, network: Any) -> str:
+        return f"--task {network.parameters_.task} --devices {network.parameters_.devices}"
+
+
+trainable = _ChoosesDistributions

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from ...core.base.arrays import FloatArray
-from ...core.base.errors import UsageError
 from ...core.base.parallel import AHEAD, Workers, chunks
 from ...core.files.json_lines import JsonLines
 from ...core.graph.graph import CostGraph
@@ -26,9 +25,7 @@ from ...datasets.filters import KeepImproving
 from ...datasets.recipe import Recipe
 from ...datasets.synthetic import SyntheticParameters, synthetic_graph
 from ..training.evolution import centred_ranks, directions, estimated_gradient
-from ..training.given_batches import given_batches
-from ..training.phases import PhasedTrainer, seeded
-from ..training.progress import OnGraph, ignored
+from ..training.phases import OnGraph, PhasedTrainer, evaluating, given_batches, ignored, seeded
 from ..training.run_folder import Place, RunKind
 from .actions import Kind, Taken
 from .batch import multigraph_batch
@@ -57,6 +54,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     """
 
     kind: ClassVar[RunKind[TrainingParameters, Place]] = KIND
+    same = ("task", "devices", "encoder")
+    validated = tuple(f"{actions}_improvement_percent" for actions in VALIDATED)
     parameters: TrainingParameters
     network: RegalNetwork
     place: Place
@@ -76,16 +75,10 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             self.baseline = BaselineNetwork(self.network.parameters_)
         trained = [*self.network.parameters(), *self.baseline.parameters()]
         self._set_up(trained, network=self.network, baseline=self.baseline)
-        if self._last and not {f"{name}_improvement_percent" for name in VALIDATED} <= self._last.keys():
-            raise UsageError(f"{folder}: is a run of an older version, which validated less; name another folder")
 
     def _load(self, file: Path) -> RegalNetwork:
-        """Return the network to start from, if it is for what is trained; with ratios, where these are asked for."""
+        """Return the network to start from; with ratios, where these are asked for."""
         network = load_network(file)
-        for name in ("task", "devices", "encoder"):
-            found, wanted = (getattr(shape, name) for shape in (network.parameters_, self.parameters.network))
-            if found != wanted:
-                raise UsageError(f"{self.parameters.start}: is a network of {name} {found}, not {wanted}")
         if self.parameters.network.ratios and not network.parameters_.ratios:
             seeing = RegalNetwork(dataclasses.replace(network.parameters_, ratios=True))
             seeing.load_state_dict(network.state_dict(), strict=False)
@@ -187,21 +180,12 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         ends = np.cumsum([len(case.searched.nodes) for case in cases])[:-1]
         for of_policy in actions:
             of_graphs = np.split(of_policy.cpu().numpy().astype(np.uint8), ends, axis=1)
-            begun.append(
-                [
-                    [
-                        self._search(case.start, chosen[at], phase.evaluations)
-                        for case, chosen in zip(cases, of_graphs, strict=True)
-                    ]
-                    for at in range(len(of_policy))
-                ]
-            )
-        rewards = -np.array(
-            [
-                [[case.ratio(result()) for case, result in zip(cases, row, strict=True)] for row in rows]
-                for rows in begun
-            ]
-        )
+            rows = [zip(cases, chosen, strict=True) for chosen in zip(*of_graphs, strict=True)]
+            begun.append([[self._search(c.start, chosen, phase.evaluations) for c, chosen in row] for row in rows])
+        ratios = [
+            [[case.ratio(result()) for case, result in zip(cases, row, strict=True)] for row in rows] for rows in begun
+        ]
+        rewards = -np.array(ratios)
         self._measure("reward", float(rewards.mean()))
         return rewards
 
@@ -233,10 +217,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             weight.grad = part.clone() if weight.grad is None else weight.grad + part
 
     def validate(
-        self,
-        network: RegalNetwork,
-        must_stop: Callable[[], bool] = lambda: False,
-        on_graph: OnGraph = ignored,
+        self, network: RegalNetwork, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
     ) -> dict[str, float] | None:
         """Return how much better than plain BRKGA the policy's actions are, in percent; None if stopped.
 
@@ -253,8 +234,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             cases.begin(visit, p.validation_evaluations)
         begun: list[tuple[Case, list[Callable[[], float]]]] = []
         entropies = []
-        network.eval()
-        try:
+        with evaluating(network):
             for visit in visits:
                 case = cases.get(visit, p.validation_evaluations)
                 with torch.inference_mode():
@@ -277,8 +257,6 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
                 on_graph("done", len(ratios), len(visits))
                 if must_stop():
                     return None
-        finally:
-            network.train()
         improvements = dict(zip(VALIDATED, 1 - np.array(ratios).T, strict=True))
         return {
             **{f"{name}_improvement_percent": 100 * float(found.mean()) for name, found in improvements.items()},
@@ -286,8 +264,9 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             **dict(zip(kinds, np.mean(entropies, axis=0).tolist(), strict=True)),
         }
 
-    def _score(self, validation: dict[str, float]) -> float:
-        return score_of(validation, self.kept)
+    def score(self, validation: dict[str, float]) -> float:
+        """Return the loss to plain BRKGA of the actions that decide which weights are kept."""
+        return -validation[f"{self.kept.replace('-', '_')}_improvement_percent"]
 
 
 def bandit_loss(log_probability: Tensor, rewards: FloatArray, expected: Tensor | None) -> Tensor:
@@ -304,8 +283,3 @@ def _moved(network: RegalNetwork, phase: Phase) -> list[nn.Parameter]:
     return [
         weight for module in (modules if phase.perturbed == "heads" else [network]) for weight in module.parameters()
     ]
-
-
-def score_of(validation: dict[str, float], kept: Taken) -> float:
-    """Return what decides which weights are the best: the least loss to plain BRKGA."""
-    return -validation[f"{kept.replace('-', '_')}_improvement_percent"]

@@ -10,7 +10,7 @@ from ...core.problem.problem import Task
 from ...core.search.parameters import Parameters, parameter
 from ...datasets.synthetic import SyntheticParameters
 from ..networks.shipped import WEIGHTS as SHIPPED
-from ..training.settings import recipe_of
+from ..training.settings import TrainingSettings, recipe_of
 from .actions import ActionParameters, Taken
 from .features import EVALUATIONS
 from .network import RegalNetworkParameters
@@ -71,11 +71,9 @@ class Phase(Parameters):
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingParameters(Parameters):
+class TrainingParameters(TrainingSettings):
     """Everything that decides the weights that a run gives, but for its graphs if they are given."""
 
-    seed: int = parameter(0, "of every random choice", low=0)
-    start: str = parameter("", "weights to start from, which decide the network: a file, or shipped ones by name")
     network: RegalNetworkParameters = dataclasses.field(default_factory=RegalNetworkParameters)
     phases: tuple[Phase, ...] = (Phase(),)
     synthetic: SyntheticParameters = dataclasses.field(default_factory=SyntheticParameters)
@@ -100,14 +98,9 @@ class TrainingParameters(Parameters):
     )
     clip: float = parameter(10.0, "largest norm of a gradient; paper 10", low=1e-9)
     baseline_weight: float = parameter(1e-4, "of the baseline network's squared error; paper 1e-4", low=0.0)
-    threads: int = parameter(1, "of the network on a CPU; with several, the last bits depend on how busy it is", low=1)
-    device: Literal["cpu", "cuda"] = parameter("cpu", "where the network is: cpu or cuda")
-    checkpoint_seconds: float = parameter(60.0, "time between checkpoints", low=0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.phases:
-            raise UsageError("phases must not be empty")
         if self.validation_evaluations < 2 * self.features:
             raise UsageError(f"validation_evaluations must be at least twice the {self.features} of the features")
 

@@ -24,40 +24,22 @@ GLIMPSE_HEADS = 8
 
 
 class DecodedBatch(NamedTuple):
-    """Orders of each graph of a batch.
+    """Orders of each graph of a batch."""
 
-    Parameters
-    ----------
-    orders
-        The op of each step, and -1 after a graph's last op; shape `(graphs, rows, ops)`, int64.
-    log_probability
-        Log-probability of each order, shape `(graphs, rows)`, float32.
-    """
-
-    orders: Tensor
-    log_probability: Tensor
+    orders: Tensor  # the op of each step, and -1 after a graph's last op; shape `(graphs, rows, ops)`, int64
+    log_probability: Tensor  # log-probability of each order, shape `(graphs, rows)`, float32
 
 
 class _Context(NamedTuple):
-    """What the steps share, all of it linear in the embeddings.
+    """What the steps share, all of it linear in the embeddings."""
 
-    Parameters
-    ----------
-    keys, values
-        Of the glimpse, shape `(graphs, heads, ops, width / heads)`.
-    choices
-        What the glimpse is compared with, shape `(graphs, ops, width)`.
-    of_graph
-        Shape `(graphs, 1, width)`: what the graph adds to the query.
-    of_last, of_first
-        Shape `(graphs, ops + 1, width)`: what each op adds if it is the last or the first one scheduled; the row
-        beyond the ops stands for none.
-    """
-
+    # of the glimpse, shape `(graphs, heads, ops, width / heads)`
     keys: Tensor
     values: Tensor
-    choices: Tensor
-    of_graph: Tensor
+    choices: Tensor  # what the glimpse is compared with, shape `(graphs, ops, width)`
+    of_graph: Tensor  # shape `(graphs, 1, width)`: what the graph adds to the query
+    # shape `(graphs, ops + 1, width)`: what each op adds if it is the last or the first one scheduled; the row beyond
+    # the ops stands for none
     of_last: Tensor
     of_first: Tensor
 

@@ -18,25 +18,14 @@ from .features import op_features
 
 @dataclass(frozen=True, eq=False)
 class EncodedGraph:
-    """What a network sees of one graph, as arrays.
+    """What a network sees of one graph, as arrays."""
 
-    Parameters
-    ----------
-    graph
-        The graph itself.
-    features
-        Features of the ops, shape `(ops, inputs)`, float32; see `op_features`.
-    reduction, other_edges
-        Edges of the transitive reduction, and the other edges, as `(producers, consumers)`.
-    before
-        Whether op j must run before op i, at `before[i, j]`; shape `(ops, ops)`.
-    """
-
-    graph: CostGraph
-    features: np.ndarray
+    graph: CostGraph  # the graph itself
+    features: np.ndarray  # features of the ops, shape `(ops, inputs)`, float32; see `op_features`
+    # edges of the transitive reduction, and the other edges, as `(producers, consumers)`
     reduction: tuple[IndexArray, IndexArray]
     other_edges: tuple[IndexArray, IndexArray]
-    before: BoolArray
+    before: BoolArray  # whether op j must run before op i, at `before[i, j]`; shape `(ops, ops)`
 
 
 def encode(graph: CostGraph, eigenvectors: int = 20, look: Callable[[], None] = lambda: None) -> EncodedGraph:
@@ -49,25 +38,14 @@ def encode(graph: CostGraph, eigenvectors: int = 20, look: Callable[[], None] = 
 
 
 class GraphBatch(NamedTuple):
-    """Several graphs padded to the same number of ops.
+    """Several graphs padded to the same number of ops."""
 
-    Parameters
-    ----------
-    features
-        Features of the ops, zero where padded, shape `(graphs, ops, inputs)`, float32.
-    is_op
-        Whether there is an op, or padding; shape `(graphs, ops)`.
-    reduction, other_edges
-        Producers and consumers, as rows of the flattened `(graphs * ops)`; shape `(2, edges)`.
-    before
-        Whether op j must run before op i, at `before[g, i, j]`; shape `(graphs, ops, ops)`.
-    """
-
-    features: Tensor
-    is_op: Tensor
+    features: Tensor  # features of the ops, zero where padded, shape `(graphs, ops, inputs)`, float32
+    is_op: Tensor  # whether there is an op, or padding; shape `(graphs, ops)`
+    # producers and consumers, as rows of the flattened `(graphs * ops)`; shape `(2, edges)`
     reduction: Tensor
     other_edges: Tensor
-    before: Tensor
+    before: Tensor  # whether op j must run before op i, at `before[g, i, j]`; shape `(graphs, ops, ops)`
 
     def to(self, device: torch.device) -> GraphBatch:
         """Return the batch on a device."""

@@ -20,28 +20,19 @@ LISTENERS_AT_ONCE = 128
 
 @dataclass(frozen=True)
 class Heads:
-    """How many attention heads listen along each relation; zero leaves the relation out.
+    """How many attention heads listen along each relation; zero leaves the relation out."""
 
-    Parameters
-    ----------
-    reduction, other_edges, closure
-        Heads that listen to producers: along the transitive reduction, the edges outside it, and the pairs of the
-        transitive closure that no edge joins.
-    reduction_back, other_edges_back, closure_back
-        The same backwards: heads that listen to consumers.
-    incomparable
-        Heads that listen to the ops that need not come before or after.
-    are_tied
-        Whether a relation and its reverse share their parameters, and so their number of heads.
-    """
-
+    # heads that listen to producers: along the transitive reduction, the edges outside it, and the pairs of the
+    # transitive closure that no edge joins
     reduction: int = 4
     other_edges: int = 4
     closure: int = 4
+    # the same backwards: heads that listen to consumers
     reduction_back: int = 4
     other_edges_back: int = 4
     closure_back: int = 4
-    incomparable: int = 4
+    incomparable: int = 4  # heads that listen to the ops that need not come before or after
+    # whether a relation and its reverse share their parameters, and so their number of heads
     are_tied: bool = field(default=False, kw_only=True)
 
     @property

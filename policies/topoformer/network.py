@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ...core.base.errors import UsageError
-from ...core.kernels.orders.priority_beam import NO_LIMIT
+from ...core.kernels.orders.priority_beam import NO_LIMIT, beam
 from ...core.kernels.orders.priority_orders import price_orders, ready_steps
 from ...core.search.parameters import Parameters, parameter
 from ..networks.files import read_network
@@ -23,13 +23,12 @@ from .encoders import DENSE, RELATIONS, Heads, TopoformerEncoder
 from .features import NODE_FEATURES
 from .priorities import (
     Decoded,
-    decode_beam,
     decode_greedy,
     decode_samples,
     normalised_priorities,
     order_log_probability,
 )
-from .two_way import decode_two_way
+from .tightening import decode_two_way
 
 Encoder = Literal[
     "topoformer", "topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"
@@ -39,13 +38,7 @@ Decoder = Literal["priorities", "autoregressive"]
 
 @dataclasses.dataclass(frozen=True)
 class NetworkParameters(Parameters):
-    """What decides a network's shape; the defaults are the small one's, the paper's are in C.2.
-
-    Raises
-    ------
-    UsageError
-        If a value is out of range or does not go with the others.
-    """
+    """What decides a network's shape; the defaults are the small one's, the paper's are in C.2."""
 
     encoder: Encoder = parameter("topoformer", f"one of {', '.join(get_args(Encoder))}")
     decoder: Decoder = parameter("priorities", "priorities (section 4.2) or autoregressive (appendix B)")
@@ -95,34 +88,6 @@ def make_encoder(parameters: NetworkParameters) -> nn.Module:
     return GatEncoder(inputs, p.layers, p.width, p.heads, p.head_width, p.encoder == "gat-bidirectional")
 
 
-class Policy(Protocol):
-    """A distribution over the orders of each graph of a batch."""
-
-    def is_finite(self) -> bool:
-        """Whether the network gave numbers; if not, nothing else can be asked."""
-        ...
-
-    def greedy(self) -> list[Decoded]:
-        """Return one order per graph: the most probable op at each step."""
-        ...
-
-    def sample(self, count: int, rng: np.random.Generator) -> list[Decoded]:
-        """Return `count` orders per graph, drawn."""
-        ...
-
-    def beam(self, width: int, limit: int = NO_LIMIT, must_stop: Callable[[], bool] = lambda: False) -> list[Decoded]:
-        """Return what a beam of this width finds per graph, with state collapsing.
-
-        Orders that reach `limit` bytes are of no use: if that ends them all, or `must_stop` says so on the way, there
-        may be no rows.
-        """
-        ...
-
-    def log_probability(self, orders: Sequence[np.ndarray]) -> Tensor:
-        """Return the log-probability of orders, per graph of shape `(rows, ops)`; shape `(graphs, rows)`."""
-        ...
-
-
 class PriorityPolicy:
     """Orders from one priority per op (4.2)."""
 
@@ -130,7 +95,7 @@ class PriorityPolicy:
         self.graphs, self.priorities = graphs, priorities
 
     def is_finite(self) -> bool:
-        """See `Policy`."""
+        """Whether the network gave numbers; if not, nothing else can be asked."""
         return bool(torch.isfinite(self.priorities).all())
 
     def _values(self) -> list[tuple[Any, np.ndarray]]:
@@ -138,16 +103,21 @@ class PriorityPolicy:
         return [(g.graph.buffers, row[: g.graph.num_ops]) for g, row in zip(self.graphs, values, strict=True)]
 
     def greedy(self) -> list[Decoded]:
-        """See `Policy`."""
+        """Return one order per graph: the most probable op at each step."""
         return [decode_greedy(b, row) for b, row in self._values()]
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Decoded]:
-        """See `Policy`."""
+        """Return `count` orders per graph, drawn."""
         return [decode_samples(b, row, count, rng) for b, row in self._values()]
 
     def beam(self, width: int, limit: int = NO_LIMIT, must_stop: Callable[[], bool] = lambda: False) -> list[Decoded]:
-        """See `Policy`."""
-        return [decode_beam(b, row, width, limit=limit, must_stop=must_stop) for b, row in self._values()]
+        """Return what a beam of this width finds per graph, with state collapsing.
+
+        Orders that reach `limit` bytes are of no use: if that ends them all, or `must_stop` says so on the way, there
+        may be no rows.
+        """
+        found = [beam(b, row, width, limit=limit, must_stop=must_stop) for b, row in self._values()]
+        return [Decoded(one.orders, one.peaks) for one in found]
 
     def two_way(
         self, width: int, most: float, bound: int, must_stop: Callable[[], bool] = lambda: False
@@ -162,7 +132,7 @@ class PriorityPolicy:
         return row
 
     def log_probability(self, orders: Sequence[np.ndarray]) -> Tensor:
-        """See `Policy`."""
+        """Return the log-probability of orders, per graph of shape `(rows, ops)`; shape `(graphs, rows)`."""
         graphs, ops = self.priorities.shape
         rows = len(orders[0])
         steps = np.zeros((graphs, rows, ops), np.int64)
@@ -184,7 +154,7 @@ class AutoregressivePolicy:
         self.graphs, self.batch, self.embeddings, self.decoder = graphs, batch, embeddings, decoder
 
     def is_finite(self) -> bool:
-        """See `Policy`."""
+        """See `PriorityPolicy`."""
         return bool(torch.isfinite(self.embeddings[self.batch.is_op]).all())
 
     def _priced(self, decoded: DecodedBatch) -> list[Decoded]:
@@ -195,26 +165,30 @@ class AutoregressivePolicy:
         return priced
 
     def greedy(self) -> list[Decoded]:
-        """See `Policy`."""
+        """See `PriorityPolicy`."""
         with torch.no_grad():
             return self._priced(self.decoder.greedy(self.embeddings, self.batch))
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Decoded]:
-        """See `Policy`."""
+        """See `PriorityPolicy`."""
         generator = torch.Generator(self.embeddings.device).manual_seed(int(rng.integers(2**62)))
         with torch.no_grad():
             return self._priced(self.decoder.sample(self.embeddings, self.batch, count, generator))
 
     def beam(self, width: int, limit: int = NO_LIMIT, must_stop: Callable[[], bool] = lambda: False) -> list[Decoded]:
-        """See `Policy`; neither the limit nor `must_stop` is heeded."""
+        """See `PriorityPolicy`; neither the limit nor `must_stop` is heeded."""
         buffers = [graph.graph.buffers for graph in self.graphs]
         with torch.no_grad():
             return self._priced(self.decoder.beam(self.embeddings, self.batch, buffers, width))
 
     def log_probability(self, orders: Sequence[np.ndarray]) -> Tensor:
-        """See `Policy`."""
+        """See `PriorityPolicy`."""
         padded = torch.from_numpy(_padded(orders, self.embeddings.shape[1])).to(self.embeddings.device)
         return self.decoder.log_probability(self.embeddings, self.batch, padded)
+
+
+Policy = PriorityPolicy | AutoregressivePolicy
+"""A distribution over the orders of each graph of a batch."""
 
 
 def _padded(orders: Sequence[np.ndarray], ops: int) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,25 +10,16 @@ from torch import Tensor
 
 from ...core.base.arrays import IndexArray, IntArray
 from ...core.graph.buffers import Buffers
-from ...core.graph.graph import CostGraph
-from ...core.kernels.orders import priority_beam, priority_orders
+from ...core.kernels.orders import priority_orders
 
 _ROUNDING = 8.0
 
 
 class Decoded(NamedTuple):
-    """Orders of one graph and what they cost.
+    """Orders of one graph and what they cost."""
 
-    Parameters
-    ----------
-    orders
-        Orders of one graph, shape `(rows, ops)`.
-    peaks
-        Peak memory of each order on one device in bytes, persistent ones left out, shape `(rows,)`.
-    """
-
-    orders: IndexArray
-    peaks: IntArray
+    orders: IndexArray  # orders of one graph, shape `(rows, ops)`
+    peaks: IntArray  # peak memory of each order on one device in bytes, persistent ones left out, shape `(rows,)`
 
 
 def normalised_priorities(priorities: Tensor, is_op: Tensor | None = None, alpha: float = 5.0) -> Tensor:
@@ -107,44 +97,13 @@ def _at_least_float32(values: Tensor) -> Tensor:
     return values if values.dtype == torch.float64 else values.float()
 
 
-def decode_greedy(graph: CostGraph | Buffers, priorities: Any) -> Decoded:
+def decode_greedy(b: Buffers, priorities: Any) -> Decoded:
     """Take the ready op of highest priority at each step, ties by index (4.2, item 1)."""
-    b = _buffers(graph)
-    return _priced(b, priority_orders.greedy(b, _as_array(priorities)))
-
-
-def decode_samples(graph: CostGraph | Buffers, priorities: Any, count: int, rng: np.random.Generator) -> Decoded:
-    """Draw `count` orders from the distribution of eq. 8 by priorities of shape `(ops,)` (4.2, item 2)."""
-    b = _buffers(graph)
-    return _priced(b, priority_orders.sample(b, _as_array(priorities), count, rng))
-
-
-def decode_beam(
-    graph: CostGraph | Buffers,
-    priorities: Any,
-    width: int,
-    *,
-    collapse: bool = True,
-    limit: int = priority_beam.NO_LIMIT,
-    must_stop: Callable[[], bool] = lambda: False,
-) -> Decoded:
-    """Search by a beam of partial orders, by default with state collapsing (4.2, item 3); priorities `(ops,)`.
-
-    The result has up to `width` rows, with state collapsing one; or none if all partial orders reached `limit` bytes,
-    or `must_stop`, asked on the way, says so.
-    """
-    b, values = _buffers(graph), _as_array(priorities)
-    found = priority_beam.beam(b, values, width, collapse=collapse, limit=limit, must_stop=must_stop)
-    return Decoded(found.orders, found.peaks)
-
-
-def _buffers(graph: CostGraph | Buffers) -> Buffers:
-    return graph if isinstance(graph, Buffers) else graph.buffers
-
-
-def _priced(b: Buffers, orders: IndexArray) -> Decoded:
+    orders = priority_orders.greedy(b, priorities)
     return Decoded(orders, priority_orders.price_orders(b, orders))
 
 
-def _as_array(priorities: Any) -> Any:
-    return priorities.detach().cpu().double().numpy() if isinstance(priorities, Tensor) else priorities
+def decode_samples(b: Buffers, priorities: Any, count: int, rng: np.random.Generator) -> Decoded:
+    """Draw `count` orders from the distribution of eq. 8 by priorities of shape `(ops,)` (4.2, item 2)."""
+    orders = priority_orders.sample(b, priorities, count, rng)
+    return Decoded(orders, priority_orders.price_orders(b, orders))

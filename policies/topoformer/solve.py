@@ -110,13 +110,6 @@ def solve(search: Search, parameters: Parameters) -> None:
     The network runs on the processor, on as many threads as torch chooses. Their number can change the last bits of
     the priorities, and so in rare cases an order. Apart from that the result depends on graph, weights and parameters,
     and for samples on the seed.
-
-    Parameters
-    ----------
-    search
-        The problem, its budget and its random numbers.
-    parameters
-        Decoder, its width, and weights.
     """
     if search.exhausted():
         return

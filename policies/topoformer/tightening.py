@@ -1,19 +1,22 @@
-"""Orders tightened: made anew from either end in turn, each time below the peak so far (beyond Topoformer 4.2)."""
+"""Orders made from either end in turn, each below the best peak so far: anew, or by beams (beyond Topoformer 4.2)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ...core.base.arrays import FloatArray, IndexArray
 from ...core.graph.buffers import Buffers
 from ...core.kernels.orders.priority_beam import beam
-from .priorities import Decoded
+from .priorities import Decoded, decode_greedy
 
 WIDTHS = (1, 2, 4, 8, 16)
 """Partial orders that a pass keeps, each width where those of the one before are stuck."""
+WIDER = 4
+"""How many times its first width a beam of both ends may have at last."""
 DRAWS = 60
 """Passes by priorities that are drawn anew each time."""
 
@@ -94,3 +97,37 @@ def _by_place(order: IndexArray) -> FloatArray:
     priorities = np.empty(len(order))
     priorities[order] = -np.arange(len(order))
     return priorities
+
+
+def decode_two_way(
+    b: Buffers,
+    priorities: Any,
+    width: int,
+    *,
+    most: float = math.inf,
+    bound: int = 0,
+    must_stop: Callable[[], bool] = lambda: False,
+) -> tuple[Decoded, int]:
+    """Return the orders found, each better than the one before it, the best first; and the partial orders kept per op.
+
+    The first beam goes forward without a limit, as the paper's. Each that follows keeps below the best peak so far; one
+    that finds nothing is followed by one from the other end, and when both ends found nothing, by beams of twice the
+    width, up to `WIDER` times the first.
+    """
+    found = beam(b, priorities, width, must_stop=must_stop)
+    if not len(found.orders):
+        return decode_greedy(b, priorities), width
+    orders, peaks, kept = [found.orders[0]], [int(found.peaks[0])], width
+    wide, is_backward, failed = width, False, 0
+    while peaks[-1] > bound and wide <= WIDER * width and kept + wide <= most and not must_stop():
+        found = beam(b, priorities, wide, is_backward=is_backward, limit=peaks[-1], must_stop=must_stop)
+        kept += wide
+        if len(found.orders):
+            orders.append(found.orders[0])
+            peaks.append(int(found.peaks[0]))
+            failed = 0
+            continue
+        is_backward, failed = not is_backward, failed + 1
+        if failed == 2:
+            wide, failed = 2 * wide, 0
+    return Decoded(np.array(orders[::-1]), np.array(peaks[::-1], np.int64)), kept

@@ -14,12 +14,6 @@ if TYPE_CHECKING:
     from ..training.run_folder import RunKind
 
 _ORDERS = "orders.jsonl"
-_NAMES = {"greedy": "greedy", "sample": "best of 16 samples", "beam": "beam of 16"}
-
-
-def trainable(method: str) -> Trainable:
-    """Return how the network of `topoformer` is trained."""
-    return _OrdersOps(method)
 
 
 class _OrdersOps(Trainable):
@@ -34,7 +28,13 @@ class _OrdersOps(Trainable):
     )
     drawn = "layered ones"
     options = ("precision",)
-    columns: ClassVar[dict[str, str]] = {f"{name}_gap_percent": heading for name, heading in _NAMES.items()}
+    measures: ClassVar[dict[str, str]] = {"loss": "loss {:.4f}", "sampled_mib": "sampled peak {:.1f} MiB"}
+    columns: ClassVar[dict[str, str]] = {
+        "greedy_gap_percent": "greedy",
+        "sample_gap_percent": "best of 16 samples",
+        "beam_gap_percent": "beam of 16",
+    }
+    word, kinds, number = "gap", "greedy/sample/beam", "{:.2f}"
 
     @property
     def kind(self) -> RunKind[Any, Any]:
@@ -76,34 +76,14 @@ class _OrdersOps(Trainable):
             jobs=work.jobs,
         )
 
-    def measured(self, measured: dict[str, float]) -> list[str]:
-        parts = [f"loss {measured['loss']:.4f}"] if "loss" in measured else []
-        return parts + ([f"sampled peak {measured['sampled_mib']:.1f} MiB"] if "sampled_mib" in measured else [])
-
-    def validated(self, validation: dict[str, float]) -> str:
-        return f"gap {_written(validation)}"
-
-    def line(self, line: dict[str, float]) -> str:
-        return f"gap greedy/sample/beam {_written(_gaps_of(line))}"
-
-    def score(self, trainer: Any, line: dict[str, float]) -> float:
-        from .training import score_of
-
-        return score_of(_gaps_of(line))
-
     def title(self, settings: Any) -> str:
         return "gaps to the search, in percent"
 
-    def use(self, trainer: Any) -> str:
+    def use(self, network: Any) -> str:
         return ""
 
 
-def _gaps_of(line: dict[str, float]) -> dict[str, float]:
-    return {name: line[f"{name}_gap_percent"] for name in _NAMES}
-
-
-def _written(gaps: dict[str, float]) -> str:
-    return "/".join(f"{gap:.2f}" for gap in gaps.values()) + "%"
+trainable = _OrdersOps
 
 
 def _searched(
@@ -121,13 +101,13 @@ def _searched(
         return []
     with screen.compiling():
         warm_up(Problem(graphs[0]), parse_method("order-search"))
-    with screen.counting(f"orders {purpose}", len(graphs)) as on_order:
+    with screen.counting(f"orders {purpose}", len(graphs)) as bar:
         return searched_orders(
             graphs,
             Path(work.folder) / _ORDERS,
             evaluations=work.settings.search_evaluations,
             seed=work.settings.seed,
             jobs=work.jobs,
-            on_order=on_order,
+            on_order=lambda done: bar(done=done),
             must_stop=must_stop,
         )

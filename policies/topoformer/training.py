@@ -17,9 +17,7 @@ from ...core.base.arrays import FloatArray, IndexArray
 from ...core.base.errors import UsageError
 from ...core.base.parallel import chunks
 from ...core.graph.graph import CostGraph
-from ..training.given_batches import given_batches
-from ..training.phases import PhasedTrainer, seeded
-from ..training.progress import OnGraph, ignored
+from ..training.phases import OnGraph, PhasedTrainer, evaluating, given_batches, ignored, seeded
 from ..training.run_folder import Place, RunKind
 from .batch import GraphBatch, batch_of
 from .features import NODE_FEATURES
@@ -28,7 +26,6 @@ from .priorities import Decoded
 from .training_graphs import MOST_OPS, Example, Source, encoded_examples, layered_batches, validation_examples
 from .training_settings import Phase, TrainingParameters, wants_orders
 
-VALIDATED = ("greedy", "sample", "beam")
 _FLIPS, _SAMPLES, _VALIDATION = 0, 1, 2
 
 
@@ -46,6 +43,7 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
     """A run of Topoformer's training."""
 
     kind: ClassVar[RunKind[TrainingParameters, RolloutPlace]] = KIND
+    validated = tuple(f"{decoder}_gap_percent" for decoder in ("greedy", "sample", "beam"))
     parameters: TrainingParameters
     network: Network
     place: RolloutPlace
@@ -143,19 +141,15 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         return orders, [float(f.peaks[0] < d.peaks.min()) for f, d in zip(found, drawn, strict=True)]
 
     def validate(
-        self,
-        network: Network,
-        must_stop: Callable[[], bool] = lambda: False,
-        on_graph: OnGraph = ignored,
+        self, network: Network, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
     ) -> dict[str, float] | None:
         """Return the mean gap of greedy, sample-16 and beam-16 to the reference orders, in percent; None if stopped.
 
         Those of layered graphs are orders of a backward beam of width 200. Each call has the same random choices.
         """
-        gaps: dict[str, list[float]] = {name: [] for name in VALIDATED}
+        gaps: dict[str, list[float]] = {name: [] for name in self.validated}
         rng = np.random.default_rng([self.parameters.seed, _VALIDATION])
-        network.eval()
-        try:
+        with evaluating(network):
             examples = self._validation_examples(on_graph)
             for number, example in enumerate(examples, start=1):
                 with torch.inference_mode():
@@ -164,13 +158,11 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
                     if not policy.is_finite():
                         raise self._broken("network's output")
                     found = (policy.greedy(), policy.sample(16, rng), policy.beam(16))
-                for name, decoded in zip(VALIDATED, found, strict=True):
+                for name, decoded in zip(self.validated, found, strict=True):
                     gaps[name].append(gap_percent(int(decoded[0].peaks.min()), example.peak or 0))
                 on_graph("done", number, len(examples))
                 if must_stop():
                     return None
-        finally:
-            network.train()
         return {name: float(np.mean(values)) for name, values in gaps.items()}
 
     def _validation_examples(self, on_graph: OnGraph) -> list[Example]:
@@ -187,16 +179,14 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
                     on_graph("prepared", len(self._validated), count)
         return self._validated
 
-    def _score(self, validation: dict[str, float]) -> float:
-        return score_of(validation)
-
-    def _curves(self, validation: dict[str, float]) -> dict[str, float]:
-        return {f"{name}_gap_percent": value for name, value in validation.items()}
+    def score(self, validation: dict[str, float]) -> float:
+        """Return the mean gap of samples and beam."""
+        return (validation["sample_gap_percent"] + validation["beam_gap_percent"]) / 2
 
     def _on_validation(self, validation: dict[str, float]) -> None:
         """Refresh the rollout's weights if greedy got better than theirs (C.4)."""
-        if validation["greedy"] < self.place.rollout_best:
-            self.place.rollout_best = validation["greedy"]
+        if validation["greedy_gap_percent"] < self.place.rollout_best:
+            self.place.rollout_best = validation["greedy_gap_percent"]
             self.rollout.load_state_dict(self.network.state_dict())
 
 
@@ -207,11 +197,6 @@ def check_possible(graphs: Sequence[CostGraph]) -> None:
             raise UsageError(
                 f"graph {graph.name} has {graph.num_ops:,} ops, and training takes up to {MOST_OPS:,}; leave it out"
             )
-
-
-def score_of(validation: dict[str, float]) -> float:
-    """Return what decides which weights are the best: the mean gap of samples and beam."""
-    return (validation["sample"] + validation["beam"]) / 2
 
 
 def gap_percent(peak: int, reference: int) -> float:

@@ -25,41 +25,22 @@ MOST_OPS = 10_000
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """A graph to train on.
+    """A graph to train on."""
 
-    Parameters
-    ----------
-    encoded
-        What the network sees of the graph.
-    order, peak
-        An order to imitate, shape `(ops,)`, and its peak in bytes, persistent ones left out; None if not asked for.
-    """
-
-    encoded: EncodedGraph
+    encoded: EncodedGraph  # what the network sees of the graph
+    # an order to imitate, shape `(ops,)`, and its peak in bytes, persistent ones left out; None if not asked for
     order: IndexArray | None
     peak: int | None
 
 
 @dataclass(frozen=True)
 class Source:
-    """Layered graphs, each drawn afresh.
+    """Layered graphs, each drawn afresh."""
 
-    Parameters
-    ----------
-    seed
-        Seed of all random choices.
-    nodes
-        The least and the most ops, both included; each graph draws its own number.
-    eigenvectors
-        Number of eigenvectors among the features, see `op_features`; 20 by default.
-    teacher_width
-        Width of the beam that finds orders to imitate; by default 0, for none.
-    """
-
-    seed: int
-    nodes: tuple[int, int]
-    eigenvectors: int = 20
-    teacher_width: int = 0
+    seed: int  # seed of all random choices
+    nodes: tuple[int, int]  # the least and the most ops, both included; each graph draws its own number
+    eigenvectors: int = 20  # number of eigenvectors among the features, see `op_features`; 20 by default
+    teacher_width: int = 0  # width of the beam that finds orders to imitate; by default 0, for none
 
     def example(self, epoch: int, index: int) -> Example:
         """Return a graph of an epoch: the same one for the same numbers, in any process."""

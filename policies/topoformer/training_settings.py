@@ -9,7 +9,7 @@ from typing import Literal
 from ...core.base.errors import UsageError
 from ...core.search.parameters import Parameters, parameter
 from ..networks.shipped import WEIGHTS as SHIPPED
-from ..training.settings import recipe_of
+from ..training.settings import TrainingSettings, recipe_of
 from .network import NetworkParameters
 from .training_graphs import MOST_OPS
 
@@ -57,11 +57,9 @@ class Phase(Parameters):
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingParameters(Parameters):
+class TrainingParameters(TrainingSettings):
     """Everything that decides the weights that a run gives, but for its graphs if they are given."""
 
-    seed: int = parameter(0, "of every random choice", low=0)
-    start: str = parameter("", "weights to start from, which decide the network: a file, or shipped ones by name")
     network: NetworkParameters = dataclasses.field(default_factory=NetworkParameters)
     phases: tuple[Phase, ...] = (Phase(),)
     validation_graphs: int = parameter(32, "layered graphs that no phase trains on", low=1)
@@ -69,16 +67,7 @@ class TrainingParameters(Parameters):
     search_evaluations: int = parameter(
         2000, "of order-search per given graph, for the orders to imitate and to validate against", low=2
     )
-    clip: float = parameter(1.0, "largest norm of a gradient", low=1e-9)
-    threads: int = parameter(1, "of the network on a CPU; with several, the last bits depend on how busy it is", low=1)
     precision: Literal["float32", "bfloat16"] = parameter("float32", "of matrix products; weights stay float32")
-    device: Literal["cpu", "cuda"] = parameter("cpu", "cpu or cuda")
-    checkpoint_seconds: float = parameter(60.0, "time between checkpoints", low=0.0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.phases:
-            raise UsageError("phases must not be empty")
 
 
 def shipped_recipe() -> TrainingParameters:

@@ -22,21 +22,11 @@ _KEYS, _RUN_KEYS = {"method", "settings", "runs"}, {"name", "phases", "set", "gi
 
 @dataclass(frozen=True)
 class ChainedRun:
-    """A run of a recipe.
+    """A run of a recipe."""
 
-    Parameters
-    ----------
-    name
-        Name of its folder in that of the recipe.
-    settings
-        Of the method's kind, but for what it starts from.
-    is_given
-        Whether it is trained on given graphs.
-    """
-
-    name: str
-    settings: Any
-    is_given: bool
+    name: str  # name of its folder in that of the recipe
+    settings: Any  # of the method's kind, but for what it starts from
+    is_given: bool  # whether it is trained on given graphs
 
 
 def read_chain(recipe: str, method: str, kind: type[Any]) -> list[ChainedRun]:

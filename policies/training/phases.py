@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -15,16 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core.base.errors import ClusterError, TrainingError
+from ...core.base.arrays import IntArray
+from ...core.base.errors import ClusterError, TrainingError, UsageError
 from ...core.graph.graph import CostGraph
 from ..networks.files import write_network
 from ..networks.message_passing import using_threads
 from ..networks.shipped import weights_file
-from .progress import OnGraph, Phase, Progress, ignored
 from .run_folder import (
     CHECKPOINT,
     WEIGHTS,
     Checkpoint,
+    Place,
     RunKind,
     add_to_curve,
     board_of,
@@ -34,10 +36,30 @@ from .run_folder import (
     read_checkpoint,
     tensors_of,
 )
-from .settings import TrainingSettings, check_device
+from .settings import PhaseSettings, TrainingSettings, check_device
 
 Batch = TypeVar("Batch")
+Given = TypeVar("Given")
 Module = TypeVar("Module", bound=nn.Module)
+Phase = TypeVar("Phase", bound=PhaseSettings)
+OnGraph = Callable[[str, int, int], None]
+"""Told in a validation what is done with its graphs, with how many of them, and of how many."""
+
+
+def ignored(what: str, done: int, total: int) -> None:
+    """Take no note of a validation's graphs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress(Generic[Phase]):
+    """What a run says after each step."""
+
+    place: Place  # where the run is
+    phase: Phase  # settings of the phase that it is in
+    share_done: float  # share of the whole run's work that is done, from 0 to 1
+    measured: dict[str, float]  # means of the last 20 steps, by name
+    validation: dict[str, float]  # result of the last validation, see `validate` of the trainer
+    seconds_left: float  # about how long the rest of the run takes, its validations too
 
 
 class PhasedTrainer(ABC, Generic[Phase, Batch]):
@@ -49,6 +71,8 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     """
 
     kind: ClassVar[RunKind[Any, Any]]
+    validated: ClassVar[tuple[str, ...]]  # names of what a validation finds
+    same: ClassVar[tuple[str, ...]] = ()  # parameters of a network to start from that must be as the settings say
     network: nn.Module
     optimiser: torch.optim.Optimizer
 
@@ -75,7 +99,12 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         if self._checkpoint is not None:
             return make(self._checkpoint.network)
         if self.parameters.start:
-            return load(weights_file(self.parameters.start))
+            network = load(weights_file(self.parameters.start))
+            for name in self.same:
+                found, wanted = (getattr(p, name) for p in (network.parameters_, self.parameters.network))
+                if found != wanted:
+                    raise UsageError(f"{self.parameters.start}: is a network of {name} {found}, not {wanted}")
+            return network
         return make(self.parameters.network)
 
     def _set_up(self, trained: Iterable[nn.Parameter], **networks: nn.Module) -> None:
@@ -90,6 +119,9 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
             self.place = dataclasses.replace(self._checkpoint.place)
             self._measured, self._last = self._checkpoint.measured, self._checkpoint.validation
             self._checkpoint = None
+            if self._last and not {*self.validated} <= self._last.keys():
+                said = "is a run of an older version, which validated less; name another folder"
+                raise UsageError(f"{self.folder}: {said}")
 
     @abstractmethod
     def _batches(self, phase: Phase) -> Generator[Batch, None, None]:
@@ -101,15 +133,12 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
 
     @abstractmethod
     def validate(
-        self,
-        network: Any,
-        must_stop: Callable[[], bool] = lambda: False,
-        on_graph: OnGraph = ignored,
+        self, network: Any, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
     ) -> dict[str, float] | None:
         """Return how good the network is, or None if told to stop; tells `on_graph` of each graph."""
 
     @abstractmethod
-    def _score(self, validation: dict[str, float]) -> float:
+    def score(self, validation: dict[str, float]) -> float:
         """Return what decides which weights are the best: the smallest."""
 
     def compile(self) -> None:
@@ -118,10 +147,6 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     def _at_work(self) -> AbstractContextManager[None]:
         """Hold what a run needs from its first step to its last."""
         return nullcontext()
-
-    def _curves(self, validation: dict[str, float]) -> dict[str, float]:
-        """Return what the curve says of a validation."""
-        return validation
 
     def _size_of_epoch(self, phase: Phase) -> float:
         """Return how much work an epoch is, in any unit."""
@@ -156,27 +181,19 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         self._clock = self._checkpointed = time.monotonic()
         with board_of(self.folder, self.place) as board, _repeatable(self.parameters), self._at_work():
             try:
-                return self._train(board, on_step, must_stop, on_epoch, on_graph)
+                if not self.place.step and not self.place.is_validated:
+                    self._write_checkpoint()
+                    if not self._end_epoch(board, on_epoch, must_stop, on_graph):
+                        return False
+                while not self.is_finished:
+                    if not self._train_epoch(on_step, must_stop):
+                        return False
+                    if not self._end_epoch(board, on_epoch, must_stop, on_graph):
+                        return False
+                return True
             except ClusterError:
                 self._write_checkpoint()
                 raise
-
-    def _train(
-        self,
-        board: Any,
-        on_step: Callable[[Progress[Phase]], None],
-        must_stop: Callable[[], bool],
-        on_epoch: Callable[[dict[str, float]], None],
-        on_graph: OnGraph,
-    ) -> bool:
-        if not self.place.step and not self.place.is_validated:
-            self._write_checkpoint()
-            if not self._end_epoch(board, on_epoch, must_stop, on_graph):
-                return False
-        while not self.is_finished:
-            if not self._train_epoch(on_step, must_stop) or not self._end_epoch(board, on_epoch, must_stop, on_graph):
-                return False
-        return True
 
     def _train_epoch(self, on_step: Callable[[Progress[Phase]], None], must_stop: Callable[[], bool]) -> bool:
         """Do the steps of this epoch that are left; False if told to stop."""
@@ -257,11 +274,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         return float(steps + place.validation_seconds * (1 + sum(epochs) - place.validations) / place.validations)
 
     def _end_epoch(
-        self,
-        board: Any,
-        on_epoch: Callable[[dict[str, float]], None],
-        must_stop: Callable[[], bool],
-        on_graph: OnGraph,
+        self, board: Any, on_epoch: Callable[[dict[str, float]], None], must_stop: Callable[[], bool], on_graph: OnGraph
     ) -> bool:
         """Validate, keep the weights if they are the best so far, go on to the next epoch; False if told to stop."""
         validation = self.validate(self.network, must_stop, on_graph)
@@ -273,7 +286,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         self.place.validations += 1
         self._last = validation
         self._on_validation(validation)
-        score = self._score(validation)
+        score = self.score(validation)
         if score < self.place.best:
             self.place.best = score
             write_network(self.folder / WEIGHTS, self.network)
@@ -298,7 +311,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
             "step": place.step,
             **{name: round(float(np.mean(values)), 5) for name, values in self._measured.items()},
             **({} if is_start else {"learning_rate": phase.learning_rate * phase.decay**place.epoch}),
-            **{name: round(value, 3) for name, value in self._curves(self._last).items()},
+            **{name: round(value, 3) for name, value in self._last.items()},
             "seconds": round(place.seconds, 1),
             "validation_seconds": round(seconds, 1),
         }
@@ -315,6 +328,31 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
             self._last,
         ).write()
         self._checkpointed = time.monotonic()
+
+
+def given_batches(
+    examples: Sequence[Given], seed: int, epoch: int, ranges: Sequence[range]
+) -> Generator[list[Given], None, None]:
+    """Yield batches of given things: all in a random order, then again in another one."""
+    count = len(examples)
+    for indices in ranges:
+        places = (divmod(index, count) for index in indices)
+        yield [examples[_shuffled(count, seed, epoch, turn)[place]] for turn, place in places]
+
+
+@lru_cache(maxsize=1)
+def _shuffled(count: int, seed: int, epoch: int, turn: int) -> IntArray:
+    return np.random.default_rng([seed, epoch, turn]).permutation(count)
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Let a network be as `schedopt solve` has it, and then as it is trained again."""
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train()
 
 
 @contextmanager

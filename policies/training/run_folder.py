@@ -19,8 +19,9 @@ from torch import Tensor, nn, optim
 from ...core.base.errors import FormatError, UsageError
 from ...core.files.atomic import make_folder, write_atomically
 from ...core.files.costgraph import graph_hash
+from ...core.files.yaml_files import write_yaml
 from ...core.graph.graph import CostGraph
-from ...core.search.settings import differences, from_plain, plain, write_config
+from ...core.search.settings import differences, from_plain, plain
 from ...version import VERSION
 from ..networks.shipped import described, weights_file
 from .settings import Settings, TrainingSettings, check_device
@@ -52,53 +53,26 @@ At = TypeVar("At", bound=Place)
 
 @dataclasses.dataclass(frozen=True)
 class RunKind(Generic[Settings, At]):
-    """What tells the runs of one trainer from those of another.
+    """What tells the runs of one trainer from those of another."""
 
-    Parameters
-    ----------
-    command
-        Name of its subcommand of `schedopt train`.
-    settings, place
-        The dataclasses of everything that decides the weights, and of how far a run is.
-    """
-
-    command: str
+    command: str  # name of its subcommand of `schedopt train`
+    # the dataclasses of everything that decides the weights, and of how far a run is
     settings: type[Settings]
     place: type[At]
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint(Generic[Settings, At]):
-    """What a run needs to go on.
+    """What a run needs to go on."""
 
-    Parameters
-    ----------
-    path
-        The file.
-    tensors
-        Weights and moments, see `tensors_of`.
-    parameters
-        Settings of the run.
-    network
-        Parameters that the network is made from.
-    place
-        How far the run is.
-    graphs
-        Hash of given graphs, see `hash_of`.
-    measured
-        All that was measured in the steps of this epoch, by name.
-    validation
-        Result of the last validation.
-    """
-
-    path: Path
-    tensors: dict[str, Tensor]
-    parameters: Settings
-    network: Any
-    place: At
-    graphs: str
-    measured: dict[str, list[float]]
-    validation: dict[str, float]
+    path: Path  # the file
+    tensors: dict[str, Tensor]  # weights and moments, see `tensors_of`
+    parameters: Settings  # settings of the run
+    network: Any  # parameters that the network is made from
+    place: At  # how far the run is
+    graphs: str  # hash of given graphs, see `hash_of`
+    measured: dict[str, list[float]]  # all that was measured in the steps of this epoch, by name
+    validation: dict[str, float]  # result of the last validation
 
     def check_same(self, parameters: Settings, graphs: str) -> None:
         """Raise UsageError if the checkpoint is of a run with other settings or graphs."""
@@ -216,7 +190,7 @@ def open_folder(folder: Path, parameters: TrainingSettings, place: Place) -> Non
             unfinished.unlink()
     except OSError as error:
         raise FormatError(f"{folder}: cannot be written to: {error.strerror or error}") from error
-    write_config(folder / CONFIG, parameters)
+    write_yaml(folder / CONFIG, plain(parameters))
     done = (place.phase + 1, place.epoch) if place.is_validated else (0, 0)
     kept = [line for line in curve_of(folder) if (line["phase"], line["epoch"]) <= done]
     write_atomically(folder / CURVE, "".join(f"{json.dumps(line)}\n" for line in kept))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 
 from ...core.base.errors import UsageError
 from ...core.files.yaml_files import read_yaml
+from ...core.search.parameters import Parameters, parameter
 from ...core.search.settings import from_plain
 
 
@@ -19,66 +20,37 @@ class PhaseSettings(Protocol):
     @property
     def epochs(self) -> int:
         """Each ends with a validation and a checkpoint."""
-        ...
 
     @property
     def steps(self) -> int:
         """Of an epoch."""
-        ...
 
     @property
     def learning_rate(self) -> float:
         """Of Adam, in the first epoch."""
-        ...
 
     @property
     def decay(self) -> float:
         """Factor of the learning rate per epoch."""
-        ...
 
 
-class TrainingSettings(Protocol):
+@dataclass(frozen=True)
+class TrainingSettings(Parameters):
     """What the settings of every training have: everything that decides its weights, but given graphs."""
 
-    @property
-    def seed(self) -> int:
-        """Of every random choice."""
-        ...
+    seed: int = parameter(0, "of every random choice", low=0)
+    start: str = parameter("", "weights to start from, which decide the network: a file, or shipped ones by name")
+    network: Any = None  # what a new network is made from
+    phases: tuple[Any, ...] = ()  # done one after the other
+    clip: float = parameter(1.0, "largest norm of a gradient", low=1e-9)
+    threads: int = parameter(1, "of the network on a CPU; with several, the last bits depend on how busy it is", low=1)
+    device: Literal["cpu", "cuda"] = parameter("cpu", "where the network is: cpu or cuda")
+    checkpoint_seconds: float = parameter(60.0, "time between checkpoints", low=0.0)
 
-    @property
-    def start(self) -> str:
-        """Weights to start from, which decide the network: a file, or shipped ones by name."""
-        ...
-
-    @property
-    def network(self) -> Any:
-        """What a new network is made from."""
-        ...
-
-    @property
-    def phases(self) -> Sequence[PhaseSettings]:
-        """Done one after the other."""
-        ...
-
-    @property
-    def clip(self) -> float:
-        """Largest norm of a gradient."""
-        ...
-
-    @property
-    def threads(self) -> int:
-        """Of the network on a CPU."""
-        ...
-
-    @property
-    def device(self) -> str:
-        """Where the network is, `cpu` or `cuda`."""
-        ...
-
-    @property
-    def checkpoint_seconds(self) -> float:
-        """Time between checkpoints, in which alone a run may differ from the one that it goes on with."""
-        ...
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.phases:
+            raise UsageError("phases must not be empty")
 
 
 Settings = TypeVar("Settings", bound=TrainingSettings)

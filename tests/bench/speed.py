@@ -300,23 +300,19 @@ def bench_gen() -> None:
 def bench_decoders() -> None:
     """16 orders from priorities; wanted: sample 5 ms, beam 0.1 s (2,000 ops: 0.5 s)."""
     import torch
+    from schedopt.core.kernels.orders.priority_beam import beam
     from schedopt.core.kernels.orders.priority_orders import ready_steps
-    from schedopt.policies.topoformer.priorities import (
-        decode_beam,
-        decode_greedy,
-        decode_samples,
-        order_log_probability,
-    )
+    from schedopt.policies.topoformer.priorities import decode_greedy, decode_samples, order_log_probability
 
     for nodes in (500, 2000):
         graph, rng = layered(nodes, 0), np.random.default_rng(0)
         priorities = 5 * rng.standard_normal(graph.num_ops)
-        orders = decode_samples(graph, priorities, 16, rng).orders
-        decode_greedy(graph, priorities)
-        decode_beam(graph, priorities, 16)
+        orders = decode_samples(graph.buffers, priorities, 16, rng).orders
+        decode_greedy(graph.buffers, priorities)
+        beam(graph.buffers, priorities, 16)
         print(f"greedy, {nodes} ops:", median_cpu(decode_greedy, graph.buffers, priorities))
         print(f"sample 16, {nodes} ops:", median_cpu(decode_samples, graph.buffers, priorities, 16, rng))
-        print(f"beam 16, {nodes} ops:", median_cpu(decode_beam, graph.buffers, priorities, 16))
+        print(f"beam 16, {nodes} ops:", median_cpu(beam, graph.buffers, priorities, 16))
         rows = torch.from_numpy(priorities).float().repeat(16, 1).requires_grad_()
         first = torch.from_numpy(ready_steps(graph.predecessors, orders))
 

@@ -5,7 +5,7 @@ import re
 import sys
 
 import pytest
-from schedopt.cli.console import Talk, complain, tell
+from schedopt.cli.console import Output, complain, tell
 
 
 class Terminal(io.StringIO):
@@ -18,7 +18,12 @@ class Terminal(io.StringIO):
 LONG = f"{'word ' * 30}/a/path/{'x' * 90} --an-option after it"
 
 
-SAY = {"tell": tell, "complain": complain, "say": lambda text: Talk().say(text), "note": lambda text: Talk().note(text)}
+SAY = {
+    "tell": tell,
+    "complain": complain,
+    "say": lambda text: Output().say(text),
+    "note": lambda text: Output().note(text),
+}
 
 
 @pytest.mark.parametrize("how", SAY)

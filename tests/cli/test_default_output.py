@@ -7,13 +7,13 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from schedopt.cli import default_output
+from schedopt.cli import options
 from schedopt.core.files.costgraph import read_graph
 
 
 @pytest.fixture
 def on_terminal(monkeypatch, tmp_path):
-    monkeypatch.setattr(default_output, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(options, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.chdir(tmp_path)
 
 
@@ -55,7 +55,7 @@ def test_json_on_a_terminal_names_the_file(run, on_terminal, diamond_file):
 
 @pytest.mark.parametrize(("name", "file"), [("a/b c", "a-b-c.pb"), ("..", "graph.pb"), ("ünï", "ünï.pb")])
 def test_the_name_of_a_file_stays_in_this_folder(on_terminal, name, file):
-    assert default_output.output_of(None, name, ".pb") == file
+    assert options.output_of(None, name, ".pb") == file
 
 
 @pytest.mark.slow

@@ -184,7 +184,7 @@ checkpoint_seconds: 0
         title="improvement over the rule",
         column="sample_improvement_percent",
         score=lambda line: -line["sample_improvement_percent"],
-        validated=[f"{name}_improvement_percent" for name in direct_training.VALIDATED],
+        validated=direct_training.Trainer.validated,
         use="--method direct --task runtime",
         kept="plans.jsonl",
         kept_lines=12,

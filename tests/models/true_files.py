@@ -67,10 +67,10 @@ def _schedule(path):
 def _jsonl(kind):
     def read(path):
         from schedopt.core.experiments.experiment import Experiment
-        from schedopt.core.experiments.options import ParetoOptions
-        from schedopt.core.experiments.pareto.resume import SweepFile
+        from schedopt.core.experiments.pareto.searches import SweepFile
         from schedopt.core.experiments.pareto.sweep import Sweep
-        from schedopt.core.experiments.resume import ResumeFile
+        from schedopt.core.experiments.runs import ResumeFile
+        from schedopt.core.search.options import ParetoOptions
 
         if kind == "compare":
             experiment = Experiment([diamond()], ["input", "lpmf"])
@@ -117,7 +117,7 @@ def _order_text(path):
 
 def _resume_lines():
     from schedopt.core.experiments.experiment import Experiment
-    from schedopt.core.experiments.resume import ResumeFile
+    from schedopt.core.experiments.runs import ResumeFile
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.jsonl"

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from ...default_output import HELP
-from ...options import JsonFlag, QuietFlag
+from ...options import DEFAULT_OUTPUT, JsonFlag, QuietFlag
 from .options import FormatOption, OutputOption
 
-_FILE_HELP = f"A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard output. {HELP}"
+_FILE_HELP = f"A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard output. {DEFAULT_OUTPUT}"
 
 
 def architecture(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="nasnet-a-mobile, nasnet-a-large, resnet50 or unet.")],
-    target: Annotated[str | None, typer.Argument(metavar="OUTPUT", help=_FILE_HELP)] = None,
+    name: str = typer.Argument(..., metavar="NAME", help="nasnet-a-mobile, nasnet-a-large, resnet50 or unet."),
+    target: str | None = typer.Argument(None, metavar="OUTPUT", help=_FILE_HELP),
     output: OutputOption = None,
-    batch: Annotated[int, typer.Option(min=1, help="Images at once.")] = 1,
-    size: Annotated[int | None, typer.Option(help="Pixels per side. (default: as published)")] = None,
-    training: Annotated[bool, typer.Option("--training", help="Forward, backward and update.")] = False,
-    weights: Annotated[bool, typer.Option(help="Parameters stay in memory, or are elsewhere.")] = True,
+    batch: int = typer.Option(1, min=1, help="Images at once."),
+    size: int | None = typer.Option(None, help="Pixels per side. (default: as published)"),
+    training: bool = typer.Option(False, "--training", help="Forward, backward and update."),
+    weights: bool = typer.Option(True, help="Parameters stay in memory, or are elsewhere."),
     format_: FormatOption = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -32,7 +29,7 @@ def architecture(
     """
     from ....core.files.costgraph import SUFFIXES, encoding_of, format_graph
     from ....datasets.architectures.catalogue import architecture_graph
-    from ...console import Talk
+    from ...console import Output
     from .output import resolve_output, say_written
 
     to = resolve_output(ctx, 1, name)
@@ -40,4 +37,4 @@ def architecture(
     graph = architecture_graph(name, batch, size, training, weights)
     to.write(format_graph(graph, *SUFFIXES[to.suffix]))
     facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
-    say_written(ctx, Talk(quiet), to.path, facts)
+    say_written(ctx, Output(quiet), to.path, facts)

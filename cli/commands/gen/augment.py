@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
 import typer
 
-from ...backends import AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
-from ...options import GraphsArgument, JsonFlag, QuietFlag, SeedOption
-from .options import (
-    OUTPUT_HELP,
-    DedupOption,
-    FormatOption,
-    ImprovableOption,
-    OverwriteFlag,
-    RoomDevicesOption,
-    SplitOption,
-)
-
-_OutputOption = Annotated[str | None, typer.Option("--output", "-o", help=OUTPUT_HELP)]
+from ...backends import workers_of
+from ...made_options import with_options
+from ...options import GraphsArgument
+from .options import DATA_SET_OPTIONS, OUTPUT_HELP
 
 
 def augment(
     ctx: typer.Context,
     graphs: GraphsArgument,
-    output: _OutputOption = None,
-    copies: Annotated[int, typer.Option("--copies", min=0, help="Noisy copies of each graph.")] = 99,
-    seed: SeedOption = 0,
-    split: SplitOption = None,
-    dedup: DedupOption = "topology",
-    improvable: ImprovableOption = None,
-    devices: RoomDevicesOption = None,
-    format_: FormatOption = None,
-    overwrite: OverwriteFlag = False,
-    jobs: ClusterJobsOption = None,
-    backend: BackendOption = Backend.loky,
-    address: AddressOption = None,
-    json: JsonFlag = False,
-    quiet: QuietFlag = False,
+    output: str | None = typer.Option(None, "--output", "-o", help=OUTPUT_HELP),
+    copies: int = typer.Option(99, min=0, help="Noisy copies of each graph."),
+    **given: Any,
 ) -> None:
     """Make noisy copies of given graphs (REGAL A.1.2): each size and runtime times its own U(0.5, 1.5).
 
@@ -52,21 +32,21 @@ def augment(
     from ....datasets.duplicates import parse_dedup
     from ....datasets.fill import augmented_names, distinct_originals, improvable_originals, write_augmented
     from ....datasets.folder import DatasetFolder
-    from ...console import Talk
+    from ...console import Output
     from ...progress import progress_bar
     from .output import finish_folder, incomplete, resolve_output, room_asked, say_written
 
-    paths = find_graphs(graphs)
+    paths, seed = find_graphs(graphs), given["seed"]
     to = resolve_output(ctx, len(paths) * copies, f"{graph_name(paths[0])}-copy")
-    room, kind = room_asked(ctx), parse_dedup(dedup)
-    talk = Talk(quiet)
-    originals, dropped = distinct_originals((read_graph(path, talk.note) for path in paths), kind)
+    room, kind = room_asked(ctx), parse_dedup(given["dedup"])
+    out = Output(given["quiet"])
+    originals, dropped = distinct_originals((read_graph(path, out.note) for path in paths), kind)
     if dropped:
-        talk.note(f"left out {len(dropped)} of {len(paths)} graphs as duplicates: {', '.join(dropped)}")
+        out.note(f"left out {len(dropped)} of {len(paths)} graphs as duplicates: {', '.join(dropped)}")
     if room:
         originals, dropped = improvable_originals(originals, *room)
         if dropped:
-            talk.note(f"left out {len(dropped)} graphs without room for improvement: {', '.join(dropped)}")
+            out.note(f"left out {len(dropped)} graphs without room for improvement: {', '.join(dropped)}")
         if not originals:
             raise UsageError("no graph has room for improvement; leave out --improvable or give other graphs")
     if to.kind != "folder":
@@ -75,13 +55,16 @@ def augment(
         graph, topology = originals[0].graph, originals[0].topology
         to.write(encode_copy(graph, topology, 1, seed, to.suffix))
         facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
-        say_written(ctx, talk, to.path, facts | {"topology": topology, "seed": seed})
+        say_written(ctx, out, to.path, facts | {"topology": topology, "seed": seed})
         return
     names = chain.from_iterable(augmented_names(originals, copies))
-    folder = DatasetFolder(to.path, to.suffix, list(names), overwrite)
+    folder = DatasetFolder(to.path, to.suffix, list(names), given["overwrite"])
     with (
-        workers_of(backend, address, jobs, lambda: incomplete(to.path)) as workers,
-        progress_bar(talk, "writing noisy copies", len(originals) * (copies + 1)) as advance,
+        workers_of(given["backend"], given["address"], given["jobs"], lambda: incomplete(to.path)) as workers,
+        progress_bar(out, "writing noisy copies", len(originals) * (copies + 1)) as advance,
     ):
         counts = write_augmented(folder, originals, copies, seed, to.split, workers, advance)
-    finish_folder(ctx, talk, folder, {"copies": copies}, counts)
+    finish_folder(ctx, out, folder, {"copies": copies}, counts)
+
+
+with_options(augment, {"copies": DATA_SET_OPTIONS})

@@ -9,20 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ...backends import AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
+from ...backends import workers_of
 from ...made_options import Notation, Written, options_of, parameters_of, with_options
-from ...options import JsonFlag, QuietFlag, SeedOption
-from .options import (
-    CountOption,
-    DedupOption,
-    FormatOption,
-    ImprovableOption,
-    OutputArgument,
-    OutputOption,
-    OverwriteFlag,
-    RoomDevicesOption,
-    SplitOption,
-)
+from .options import DATA_SET_OPTIONS, OUTPUT_HELP, OutputOption
 
 if TYPE_CHECKING:
     from ....datasets.recipe import Family, Keep
@@ -64,26 +53,15 @@ def family_command(
 
     def run(
         ctx: typer.Context,
-        target: OutputArgument = None,
+        target: str | None = typer.Argument(None, metavar="OUTPUT", help=OUTPUT_HELP),
         output: OutputOption = None,
-        count: CountOption = 1,
-        seed: SeedOption = 0,
-        split: SplitOption = None,
-        dedup: DedupOption = "topology",
-        improvable: ImprovableOption = None,
-        devices: RoomDevicesOption = None,
-        format_: FormatOption = None,
-        overwrite: OverwriteFlag = False,
-        jobs: ClusterJobsOption = None,
-        backend: BackendOption = Backend.loky,
-        address: AddressOption = None,
-        json: JsonFlag = False,
-        quiet: QuietFlag = False,
+        count: int = typer.Option(1, "--count", "-n", min=1, help="Number of graphs."),
         **given: Any,
     ) -> None:
         _generate(ctx, parameters_of(kind, written, given), *filters(given))
 
-    return with_options(run, {"output": [size], "split": [*others, *filter_options]}, help)
+    shared = [*DATA_SET_OPTIONS[:2], *others, *filter_options, *DATA_SET_OPTIONS[2:]]
+    return with_options(run, {"output": [size], "count": shared}, help)
 
 
 def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
@@ -95,7 +73,7 @@ def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     from ....datasets.filters import KeepWithRoom
     from ....datasets.folder import DatasetFolder
     from ....datasets.recipe import Recipe, generate
-    from ...console import Talk
+    from ...console import Output
     from ...progress import progress_bar
     from .output import finish_folder, incomplete, resolve_output, room_asked, say_written
 
@@ -104,18 +82,18 @@ def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     room = room_asked(ctx)
     keep = (KeepWithRoom(*room), *keep) if room else keep
     recipe = Recipe(family, given["seed"], keep, parse_dedup(given["dedup"]), output.suffix)
-    talk = Talk(given["quiet"])
+    out = Output(given["quiet"])
     if output.kind != "folder":
         drawn = next(generate(recipe, 1))
         output.write(drawn.data)
         graph = {"graph": drawn.name, "ops": drawn.ops, "tensors": drawn.tensors, "topology": drawn.topology}
-        say_written(ctx, talk, output.path, graph | {"seed": given["seed"]})
+        say_written(ctx, out, output.path, graph | {"seed": given["seed"]})
         return
     names = generated_names(recipe, given["count"])
     folder = DatasetFolder(output.path, output.suffix, names, given["overwrite"])
     with (
         workers_of(given["backend"], given["address"], given["jobs"], lambda: incomplete(output.path)) as workers,
-        progress_bar(talk, f"generating {ctx.info_name} graphs", given["count"]) as advance,
+        progress_bar(out, f"generating {ctx.info_name} graphs", given["count"]) as advance,
     ):
         counts = write_generated(folder, recipe, given["count"], output.split, workers, advance)
-    finish_folder(ctx, talk, folder, asdict(family), counts)  # type: ignore[call-overload]
+    finish_folder(ctx, out, folder, asdict(family), counts)  # type: ignore[call-overload]

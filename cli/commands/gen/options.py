@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated
 
 import typer
 
-from ...options import TASKS
+from ...backends import AddressOption, BackendOption, ClusterJobsOption
+from ...options import SEED, TASKS, JsonFlag, QuietFlag
 
 OUTPUT_HELP = (
     "Folder for a data set; a name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz for one graph; "
@@ -22,14 +24,26 @@ _IMPROVABLE_HELP = (
     "not meet the lower bound already, as chains, single ops and graphs without costs do."
 )
 _DEVICES_HELP = "Devices, 1 to 64, on which --improvable looks for room. (default: 1 for memory, 2 for runtime)"
-OutputArgument = Annotated[str | None, typer.Argument(metavar="OUTPUT", help=OUTPUT_HELP)]
 OutputOption = Annotated[str | None, typer.Option("--output", "-o", help="Same as OUTPUT.")]
-CountOption = Annotated[int, typer.Option("--count", "-n", min=1, help="Number of graphs.")]
-SplitOption = Annotated[str | None, typer.Option(metavar="A-B-C", help=_SPLIT_HELP)]
-DedupOption = Annotated[str, typer.Option(help="What makes duplicates: equal topology, or in-degrees.")]
 FormatOption = Annotated[str | None, typer.Option("--format", help=_FORMAT_HELP)]
-OverwriteFlag = Annotated[bool, typer.Option("--overwrite", help="Replace the data set in the folder.")]
-RoomDevicesOption = Annotated[int | None, typer.Option("--devices", "-d", help=_DEVICES_HELP)]
-ImprovableOption = Annotated[
-    str | None, typer.Option(metavar="TASK", help=_IMPROVABLE_HELP, autocompletion=lambda: TASKS)
-]
+
+
+def of_data_sets(
+    seed: int = SEED,
+    split: str | None = typer.Option(None, metavar="A-B-C", help=_SPLIT_HELP),
+    dedup: str = typer.Option("topology", help="What makes duplicates: equal topology, or in-degrees."),
+    improvable: str | None = typer.Option(None, metavar="TASK", help=_IMPROVABLE_HELP, autocompletion=lambda: TASKS),
+    devices: int | None = typer.Option(None, "--devices", "-d", help=_DEVICES_HELP),
+    format_: FormatOption = None,
+    overwrite: bool = typer.Option(False, "--overwrite", help="Replace the data set in the folder."),
+    jobs: ClusterJobsOption = None,
+    backend: BackendOption = "loky",
+    address: AddressOption = None,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Have the options of all generators of data sets."""
+
+
+DATA_SET_OPTIONS = list(inspect.signature(of_data_sets, eval_str=True).parameters.values())
+"""The first two, seed and split, come before those of a generator."""

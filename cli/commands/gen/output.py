@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ...command_line import command_line
-from ...default_output import output_of
+from ...options import command_line, output_of
 
 if TYPE_CHECKING:
     from ....core.problem.problem import Task
-    from ...console import Talk
+    from ...console import Output
 
 
 @dataclass(frozen=True)
-class Output:
+class Target:
     """Where graphs go and how: `kind` is stdout, file or folder; `suffix` is the format's."""
 
     kind: str
@@ -36,7 +35,7 @@ class Output:
             sys.stdout.buffer.flush()
 
 
-def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Output:
+def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Target:
     """Decide where `graphs` graphs go from the command's options, or say why they cannot."""
     from ....core.base.errors import UsageError
     from ....core.base.names import unknown
@@ -70,7 +69,7 @@ def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Output:
         suffix = f".{wanted}" if wanted else ".pb.gz" if kind == "folder" else ".pbtxt"
     if kind == "file":
         check_writable(path)
-    return Output(kind, path, suffix, split)
+    return Target(kind, path, suffix, split)
 
 
 def room_asked(ctx: typer.Context) -> tuple[Task, int] | None:
@@ -89,7 +88,7 @@ def room_asked(ctx: typer.Context) -> tuple[Task, int] | None:
 
 
 def finish_folder(
-    ctx: typer.Context, talk: Talk, folder: Any, parameters: dict[str, Any], counts: dict[str, Any]
+    ctx: typer.Context, out: Output, folder: Any, parameters: dict[str, Any], counts: dict[str, Any]
 ) -> None:
     """Write dataset.json and say what was written."""
     from json import dumps
@@ -115,7 +114,7 @@ def finish_folder(
     ops = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     parts = ", ".join(f"{part} {number:,}" for part, number in counts.get("split", {}).items())
     graphs = f"{counts['graphs']:,} graph{'s' * (counts['graphs'] != 1)}"
-    talk.note(f"wrote {folder.path}: {graphs} of {ops} ops{f' ({parts})' if parts else ''}")
+    out.note(f"wrote {folder.path}: {graphs} of {ops} ops{f' ({parts})' if parts else ''}")
 
 
 def incomplete(path: str) -> str:
@@ -125,7 +124,7 @@ def incomplete(path: str) -> str:
     )
 
 
-def say_written(ctx: typer.Context, talk: Talk, path: str, graph: dict[str, Any]) -> None:
+def say_written(ctx: typer.Context, out: Output, path: str, graph: dict[str, Any]) -> None:
     """Say what was written to one file, as JSON or as a note."""
     from json import dumps
 
@@ -134,4 +133,4 @@ def say_written(ctx: typer.Context, talk: Talk, path: str, graph: dict[str, Any]
     if ctx.params["json"]:
         write(dumps({**graph, "output": path}))
     elif path != "-":
-        talk.note(f"wrote {path}: {graph['ops']} ops, {graph['tensors']} tensors")
+        out.note(f"wrote {path}: {graph['ops']} ops, {graph['tensors']} tensors")

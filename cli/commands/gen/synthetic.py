@@ -28,12 +28,7 @@ _FILTER_HELP = (
     "Keep only graphs whose runtime on 2 devices a genetic algorithm improves by this fraction from 1,000 to 10,000 "
     "evaluations. The paper's set: 0.18. (default: keep all)"
 )
-_FILTER = made_option(
-    "filter_",
-    float | None,
-    None,
-    typer.Option("--filter", min=0, max=1, help=_FILTER_HELP),
-)
+_FILTER = made_option("filter_", float | None, None, typer.Option("--filter", min=0, max=1, help=_FILTER_HELP))
 
 
 def _filters(given: dict[str, Any]) -> Iterator[Keep]:

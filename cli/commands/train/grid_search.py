@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ....core.experiments.options import GridOptions
-from ...backends import ELSEWHERE, AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
-from ...command_line import command_line
+from ....core.search.options import GridOptions
+from ...backends import ELSEWHERE, AddressOption, BackendOption, ClusterJobsOption, workers_of
 from ...made_options import options_of, with_options
-from ...options import GraphsArgument, JsonFlag, QuietFlag
+from ...options import GraphsArgument, JsonFlag, QuietFlag, command_line
 
 if TYPE_CHECKING:
     from threading import Event
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from ....core.experiments.comparison import Comparison
     from ....core.experiments.experiment import Experiment
     from ....core.experiments.grid_search import Grid, Round
-    from ....core.experiments.resume import ResumeFile
+    from ....core.experiments.runs import ResumeFile
     from ....core.report.summaries import MethodSummary
-    from ...console import Talk
+    from ...console import Output
     from ...progress import Bar
 
 HELP = (
@@ -38,62 +37,57 @@ _SILENT = {"held_out", "jobs", "backend", "address", "output", "resume", "json",
 def grid_search(
     ctx: typer.Context,
     graphs: GraphsArgument,
-    held_out: Annotated[
-        list[str] | None,
-        typer.Option("--held-out", help="Other graphs, or a folder, to confirm the winner on; repeatable."),
-    ] = None,
-    first: Annotated[
-        int | None, typer.Option("--first", min=1, help="Graphs of the first round. (default: all, no rounds)")
-    ] = None,
-    keep: Annotated[
-        float, typer.Option("--keep", min=0.01, max=0.99, help="Share of the settings that goes on to the next round.")
-    ] = 0.25,
+    held_out: list[str] | None = typer.Option(
+        None, help="Other graphs, or a folder, to confirm the winner on; repeatable."
+    ),
+    first: int | None = typer.Option(None, min=1, help="Graphs of the first round. (default: all, no rounds)"),
+    keep: float = typer.Option(0.25, min=0.01, max=0.99, help="Share of the settings that goes on to the next round."),
     jobs: ClusterJobsOption = None,
-    backend: BackendOption = Backend.loky,
+    backend: BackendOption = "loky",
     address: AddressOption = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write the winner to this .yaml; other tasks in it stay.")
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option("--resume", help="Keep finished runs in this .jsonl file, and skip those it has already."),
-    ] = None,
+    output: str | None = typer.Option(
+        None, "--output", "-o", help="Write the winner to this .yaml; other tasks in it stay."
+    ),
+    resume: str | None = typer.Option(
+        None, help="Keep finished runs in this .jsonl file, and skip those it has already."
+    ),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,
 ) -> None:
     """Search the grid of the method that the subcommand names, and write the winner."""
-    from contextlib import closing, nullcontext
+    from contextlib import nullcontext
+    from json import dumps
 
     from ....core.api.graphs import graphs_of
     from ....core.base.parallel import is_here
     from ....core.experiments.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
-    from ....core.experiments.resume import ResumeFile
+    from ....core.experiments.runs import ResumeFile, opened
     from ....core.files.yaml_files import write_yaml
-    from ...console import Talk, write
+    from ...console import Output, write
     from ...progress import interruptible, progress_bar
 
-    talk = Talk(quiet)
+    out = Output(quiet)
     grid = GRIDS[str(ctx.info_name)]()
     document = _read_output(output, grid.method)
     settings = GridOptions(**given)
     task = settings.task
-    training = graphs_of(graphs, talk.note)
-    others = graphs_of(held_out, talk.note) if held_out else []
+    training = graphs_of(graphs, out.note)
+    others = graphs_of(held_out, out.note) if held_out else []
     check_apart(training, others)
     rounds = plan(len(grid.settings), len(training), first or len(training), keep)
     kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
     with (
-        nullcontext() if resume is None else closing(ResumeFile(resume)) as file,
+        opened(ResumeFile, resume) as file,
         workers_of(backend, address, jobs, lambda: kept) as workers,
-        interruptible(talk, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
-        progress_bar(talk, "", runs_of(rounds) + 2 * len(others)) as bar,
+        interruptible(out, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
+        progress_bar(out, "", runs_of(rounds) + 2 * len(others)) as bar,
     ):
-        runner = _Runner(talk, file, workers, interrupt, bar)
+        runner = _Runner(out, file, workers, interrupt, bar)
         for ranking in race(grid, training, settings, rounds, runner):
             winner = ranking[0]
             runner.best = f", best so far {_improvement(winner)}"
-            talk.note(f"best of {len(ranking)} on {winner.graphs} graphs: {winner.method}, {_improvement(winner)}")
+            out.note(f"best of {len(ranking)} on {winner.graphs} graphs: {winner.method}, {_improvement(winner)}")
         confirmed = confirm(grid, winner.method, others, settings, runner) if others else None
     document[task] = {
         "settings": grid.specs[winner.method],
@@ -104,12 +98,12 @@ def grid_search(
         },
     }
     if json:
-        write(_json({"method": grid.method, "task": task, **document[task]}))
+        write(dumps({"method": grid.method, "task": task, **document[task]}, indent=1))
     else:
         _show(grid, ranking, confirmed)
     if output is not None:
         write_yaml(output, document)
-        talk.note(f"wrote {output}")
+        out.note(f"wrote {output}")
 
 
 with_options(grid_search, {"held_out": options_of(GridOptions)})
@@ -118,15 +112,8 @@ with_options(grid_search, {"held_out": options_of(GridOptions)})
 class _Runner:
     """Does experiments, but for the runs that the resume file has; leaves if interrupted."""
 
-    def __init__(
-        self,
-        talk: Talk,
-        file: ResumeFile | None,
-        jobs: int,
-        interrupt: Event | None,
-        bar: Bar,
-    ) -> None:
-        self.talk, self.file, self.jobs, self.interrupt, self.bar = talk, file, jobs, interrupt, bar
+    def __init__(self, out: Output, file: ResumeFile | None, jobs: int, interrupt: Event | None, bar: Bar) -> None:
+        self.out, self.file, self.jobs, self.interrupt, self.bar = out, file, jobs, interrupt, bar
         self.best = ""
 
     def __call__(self, experiment: Experiment) -> Comparison:
@@ -136,11 +123,11 @@ class _Runner:
 
         file = self.file
         what = f"{len(experiment.methods)} settings on {len(experiment.graphs)} graphs{self.best}"
+        experiment.resume_from(file)
         if file is not None:
-            experiment.resume_from(file)
-            self.talk.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {file.path}")
+            self.out.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {file.path}")
         self.bar(len(experiment.cells), what=what)
-        with compiling(self.talk):
+        with compiling(self.out):
             experiment.compile()
         comparison = experiment.execute(
             jobs=self.jobs, on_cell=lambda cell: self.bar(what=what), interrupt=self.interrupt
@@ -202,12 +189,6 @@ def _evidence(summary: MethodSummary, paths: list[str]) -> dict[str, Any]:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
-
-
-def _json(document: dict[str, Any]) -> str:
-    from json import dumps
-
-    return dumps(document, indent=1)
 
 
 def _show(grid: Grid, ranking: list[MethodSummary], confirmed: MethodSummary | None) -> None:

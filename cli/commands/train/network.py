@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,29 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from ....core.search.registry import METHODS
-from ...backends import AddressOption, Backend, BackendOption, ClusterJobsOption, workers_of
+from ...backends import AddressOption, BackendOption, ClusterJobsOption, workers_of
 from ...made_options import made_option, with_options
 from ...options import TASKS, JsonFlag, QuietFlag
-from .options import (
-    ConfigOption,
-    DeviceOption,
-    NetworkSeedOption,
-    RecipeOption,
-    ResumeFlag,
-    RunFolderOption,
-    SettingOption,
-    StartOption,
-    ValidationOption,
-)
 
 if TYPE_CHECKING:
-    from threading import Event
-
     from ....policies.training.phases import PhasedTrainer
     from ....policies.training.trainable import Trainable, Work
-    from ...console import Talk
+    from ...console import Output
 
 _OptionalPrecision = Literal["float32", "bfloat16"] | None
+_OptionalDevice = Literal["cpu", "cuda"] | None
+_FOLDER_HELP = "Folder of the run: weights, checkpoint, curves. (default: a new one in runs/; with --resume the last)"
 _TASK_HELP = "What to minimise: memory (peak) or runtime (makespan). (default: the settings', or memory)"
 _DEVICES_HELP = "Devices, 2 to 8. (default: the settings', or 2)"
 _OPTIONS: dict[str, tuple[Any, Any]] = {
@@ -54,17 +42,23 @@ def network_command(method: str) -> Callable[..., None]:
     own = [made_option(name, _OPTIONS[name][0], None, _OPTIONS[name][1]) for name in trainable.options]
 
     def run(
-        output: RunFolderOption = None,
-        validation: ValidationOption = None,
-        config: ConfigOption = None,
-        recipe: RecipeOption = None,
-        setting: SettingOption = None,
-        start: StartOption = None,
-        seed: NetworkSeedOption = None,
-        device: DeviceOption = None,
-        resume: ResumeFlag = False,
+        output: str | None = typer.Option(None, "--output", "-o", help=_FOLDER_HELP),
+        validation: list[str] | None = typer.Option(
+            None, help="Other graphs, or a folder, to validate on; repeatable."
+        ),
+        config: str | None = typer.Option(None, help="YAML file of settings. (default: those of the shipped weights)"),
+        recipe: str | None = typer.Option(
+            None, help="Runs one after the other: a file, or shipped weights by name. (default: one run)"
+        ),
+        setting: list[str] | None = typer.Option(
+            None, "--set", metavar="NAME=VALUE", help="A setting, as phases.0.epochs=2; repeatable."
+        ),
+        start: str | None = typer.Option(None, help="Weights to start from: a file, or shipped ones by name."),
+        seed: int | None = typer.Option(None, min=0, help="Seed of every random choice. (default: the file's, or 0)"),
+        device: _OptionalDevice = typer.Option(None, help="Where the network is trained. (default: cpu)"),
+        resume: bool = typer.Option(False, "--resume", help="Go on with the run in the folder."),
         jobs: ClusterJobsOption = None,
-        backend: BackendOption = Backend.loky,
+        backend: BackendOption = "loky",
         address: AddressOption = None,
         json: JsonFlag = False,
         quiet: QuietFlag = False,
@@ -73,89 +67,71 @@ def network_command(method: str) -> Callable[..., None]:
         from ....core.api.graphs import graphs_of
         from ....policies.training.run_folder import has_tensorboard
         from ....policies.training.trainable import Work
-        from ...console import Talk
+        from ...console import Output
         from ...reports.training import report
-        from .chain import chained_works, check_alone
-        from .runs import chosen_settings, folder_of, how_to_go_on, resume_command, split, workers_words
+        from .runs import (
+            chained_works,
+            check_alone,
+            chosen_settings,
+            folder_of,
+            how_to_go_on,
+            resume_command,
+            split,
+            workers_words,
+        )
 
-        talk = Talk(quiet)
+        out = Output(quiet)
         named = {"start": start, "seed": seed, "device": device}
-        folder = folder_of(output, method, resume, talk)
+        folder = folder_of(output, method, resume, out)
         if not has_tensorboard():
-            talk.note("without curves for TensorBoard, which is not installed; pip install 'schedopt[train]'")
+            out.note("without curves for TensorBoard, which is not installed; pip install 'schedopt[train]'")
         here = resume_command(method, folder, given["graphs"] or [], validation or [], recipe)
-        again = " ".join([here, *workers_words(backend.value, address, jobs)])
-        read = graphs_of(given["graphs"], talk.note) if given["graphs"] else []
-        others = graphs_of(validation, talk.note) if validation else []
+        again = " ".join([here, *workers_words(backend, address, jobs)])
+        read = graphs_of(given["graphs"], out.note) if given["graphs"] else []
+        others = graphs_of(validation, out.note) if validation else []
         with workers_of(backend, address, jobs, lambda: how_to_go_on(folder, here)) as workers:
             if recipe is not None:
                 options = {name: given[name] for name in trainable.options}
                 check_alone({"config": config, "set": setting, "start": start, "seed": seed, **options})
-                for work in chained_works(recipe, trainable, Work(folder, device, read, others, workers, resume), talk):
-                    trainer = _trained(trainable, work, talk, again)
+                for work in chained_works(recipe, trainable, Work(folder, device, read, others, workers, resume), out):
+                    trainer = _trained(trainable, work, out, again)
             else:
                 changes = [f"{name}={value}" for name, value in trainable.changes(given).items() if value is not None]
                 changes += setting or []
                 default = partial(trainable.recipe, given)
                 settings = chosen_settings(folder, resume, trainable.kind, config, default, named, changes)
-                training, validated = split(read, others, settings.seed, talk)
+                training, validated = split(read, others, settings.seed, out)
                 work = Work(folder, settings, training, validated, workers, resume)
-                trainer = _trained(trainable, work, talk, again)
+                trainer = _trained(trainable, work, out, again)
         report(trainable, trainer, json)
 
     return with_options(run, {"output": [graphs, *own]}, f"{METHODS[method].training}\n\n{trainable.help}")
 
 
-def _trained(trainable: Trainable, work: Work, talk: Talk, again: str) -> PhasedTrainer[Any, Any]:
-    """Run a trainer to the end with its progress on the screen, or leave when interrupted."""
-    from ...progress import compiling, interruptible
-    from .runs import leave
+def _trained(trainable: Trainable, work: Work, out: Output, again: str) -> PhasedTrainer[Any, Any]:
+    """Run a trainer to the end, with a live line on a terminal and a line per epoch, or leave when interrupted."""
+    from ....policies.training.trainable import Screen
+    from ...progress import compiling, interruptible, progress_bar
+    from .runs import epoch_line, leave, step_line, validation_line
 
-    with interruptible(talk, "a checkpoint") as interrupt:
-        trainer = trainable.trainer(work, _Screen(talk), interrupt.is_set)
+    with interruptible(out, "a checkpoint") as interrupt:
+        screen = Screen(partial(compiling, out), partial(progress_bar, out))
+        trainer = trainable.trainer(work, screen, interrupt.is_set)
         if trainer is None:
             leave(work.folder, again)
         if trainer.is_finished:
-            talk.note(f"the run in {trainer.folder} is finished; nothing is left to do")
+            out.note(f"the run in {trainer.folder} is finished; nothing is left to do")
             return trainer
-        with compiling(talk):
+        with compiling(out):
             trainer.compile()
-        if not _run(trainable, trainer, talk, interrupt):
+        phases = len(trainer.parameters.phases)
+        with progress_bar(out, "starting", 1.0) as bar:
+            is_done = trainer.run(
+                lambda progress: bar(done=progress.share_done, what=step_line(progress, phases, trainable)),
+                interrupt.is_set,
+                lambda line: out.say(epoch_line(line, phases, trainable, trainer.seconds_left)),
+                lambda what, done, total: bar(0, what=validation_line(trainer, what, done, total)),
+            )
+        if not is_done:
             leave(work.folder, again)
     return trainer
-
-
-class _Screen:
-    """Shows on a terminal what comes before the training proper."""
-
-    def __init__(self, talk: Talk) -> None:
-        self.talk = talk
-
-    def compiling(self) -> AbstractContextManager[None]:
-        """Say, if it takes long, that kernels are compiled."""
-        from ...progress import compiling
-
-        return compiling(self.talk)
-
-    @contextmanager
-    def counting(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Show how far something is; gives what to call with the number done."""
-        from ...progress import progress_bar
-
-        with progress_bar(self.talk, what, total) as bar:
-            yield lambda done: bar(done=done)
-
-
-def _run(trainable: Trainable, trainer: PhasedTrainer[Any, Any], talk: Talk, interrupt: Event) -> bool:
-    """Train with a live line on a terminal, and a line per epoch; return whether the end was reached."""
-    from ...progress import progress_bar
-    from .runs import epoch_line, step_line, validation_line
-
-    phases = len(trainer.parameters.phases)
-    with progress_bar(talk, "starting", 1.0) as bar:
-        return trainer.run(
-            lambda progress: bar(done=progress.share_done, what=step_line(progress, phases, trainable)),
-            interrupt.is_set,
-            lambda line: talk.say(epoch_line(line, phases, trainable, trainer.seconds_left)),
-            lambda what, done, total: bar(0, what=validation_line(trainer, what, done, total)),
-        )

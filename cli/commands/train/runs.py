@@ -1,9 +1,10 @@
-"""What training a network needs around the trainer: settings, graphs, lines of progress, and how a run is left."""
+"""What training a network needs around the trainer: settings, graphs, recipes, lines of progress, how a run is left."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -11,16 +12,15 @@ import typer
 
 if TYPE_CHECKING:
     from ....core.graph.graph import CostGraph
-    from ....policies.training.phases import PhasedTrainer
-    from ....policies.training.progress import Progress
+    from ....policies.training.phases import PhasedTrainer, Progress
     from ....policies.training.run_folder import RunKind
-    from ....policies.training.trainable import Trainable
-    from ...console import Talk
+    from ....policies.training.trainable import Trainable, Work
+    from ...console import Output
 
 _FEW = 10
 
 
-def folder_of(output: str | None, method: str, resume: bool, talk: Talk) -> str:
+def folder_of(output: str | None, method: str, resume: bool, out: Output) -> str:
     """Return the folder of a run: the one that is named, or one in `runs/`, which a note tells.
 
     That is the first of `runs/METHOD`, `runs/METHOD-2` and so on that is not there; with `resume` the last that is.
@@ -31,7 +31,7 @@ def folder_of(output: str | None, method: str, resume: bool, talk: Talk) -> str:
     while folder.exists():
         number, there, folder = number + 1, folder, Path("runs", f"{method}-{number + 1}")
     chosen = str(there if resume and there is not None else folder)
-    talk.note(f"the run is in {chosen}")
+    out.note(f"the run is in {chosen}")
     return chosen
 
 
@@ -63,7 +63,7 @@ def chosen_settings(
 
 
 def split(
-    graphs: list[CostGraph], validation: list[CostGraph], seed: int, talk: Talk
+    graphs: list[CostGraph], validation: list[CostGraph], seed: int, out: Output
 ) -> tuple[list[CostGraph], list[CostGraph]]:
     """Return the graphs to train on and those to validate on."""
     import numpy as np
@@ -80,12 +80,45 @@ def split(
                 )
         return graphs, validation
     if len(graphs) < _FEW:
-        talk.note("so few graphs are validated on, too; name others by --validation")
+        out.note("so few graphs are validated on, too; name others by --validation")
         return graphs, graphs
     aside = set(np.random.default_rng(seed).permutation(len(graphs))[: len(graphs) // _FEW].tolist())
-    talk.note(f"{len(aside)} of {len(graphs)} graphs are set aside to validate on; name others by --validation")
+    out.note(f"{len(aside)} of {len(graphs)} graphs are set aside to validate on; name others by --validation")
     rest = [graph for at, graph in enumerate(graphs) if at not in aside]
     return rest, [graph for at, graph in enumerate(graphs) if at in aside]
+
+
+def check_alone(options: dict[str, Any]) -> None:
+    """Refuse options that say what a recipe says."""
+    from ....core.base.errors import UsageError
+
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(f"--{name} does not go with --recipe, which says that; change a copy of the recipe's file")
+
+
+def chained_works(recipe: str, trainable: Trainable, work: Work, out: Output) -> Iterator[Work]:
+    """Yield the runs of a recipe, each once the one before it is finished; a finished one is not done again."""
+    from ....core.base.errors import UsageError
+    from ....policies.training.chains import read_chain
+    from ....policies.training.run_folder import WEIGHTS, has_checkpoint
+
+    runs = read_chain(recipe, trainable.method, trainable.kind.settings)
+    folder, start = Path(work.folder), ""
+    if any(run.is_given for run in runs) != bool(work.graphs):
+        raise UsageError(f"{recipe}: needs {'' if not work.graphs else 'no '}GRAPHS to train on")
+    if has_checkpoint(folder / runs[0].name) != work.resume:
+        said = "leave out --resume to start" if work.resume else "give --resume to go on, or name another folder"
+        raise UsageError(f"{folder}: holds {'no' if work.resume else 'the'} runs of this recipe; {said}")
+    for number, run in enumerate(runs, start=1):
+        own = folder / run.name
+        out.note(f"run {number} of {len(runs)}, {run.name}, is in {own}")
+        settings = replace(run.settings, start=start or run.settings.start, device=work.settings or "cpu")
+        graphs = split(work.graphs, work.validation, settings.seed, out) if run.is_given else ([], [])
+        yield replace(
+            work, folder=str(own), settings=settings, graphs=graphs[0], validation=graphs[1], resume=has_checkpoint(own)
+        )
+        start = str(own / WEIGHTS)
 
 
 def resume_command(
@@ -129,7 +162,7 @@ def step_line(progress: Progress[Any], phases: int, trainable: Trainable) -> str
     parts = [
         f"phase {place.phase + 1}/{phases}",
         f"epoch {place.epoch + 1}/{phase.epochs}",
-        f"step {place.batch}/{progress.batches}",
+        f"step {place.batch}/{progress.phase.steps}",
         *_left(progress.seconds_left),
         trainable.validated(progress.validation),
         *trainable.measured(progress.measured),

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from html import escape
-from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
 from ...base.errors import UsageError
 from ...model.simulator import input_peak
-from ...problem.problem import Problem
-from ...report.plots.figures import GREY, PEAK, byte_unit, new_figure, number_ticks, plain, render, time_unit
-from ...report.plots.notebook import show_in_notebook
-from .points import FrontPoint, LimitBound
+from ...report.plots.figures import (
+    GREY,
+    PEAK,
+    byte_unit,
+    new_figure,
+    number_ticks,
+    plain,
+    render,
+    show_in_notebook,
+    time_unit,
+)
+from .points import Front
 
 _ROOM = 0.08
 _SIZE = (7.5, 4.8)
 
 
-class FrontChart(NamedTuple):
-    """What is drawn of a front; see `core.experiments.pareto.front.ParetoFront`."""
-
-    problem: Problem
-    title: str
-    points: tuple[FrontPoint, ...]
-    bounds: tuple[LimitBound, ...]
-    least_peak: int
-    least_time: float
-
-
-def plot_front(front: FrontChart, ax: Axes | None = None) -> Axes:
+def plot_front(front: Front, ax: Axes | None = None) -> Axes:
     """Draw a front on axes, or on a figure of its own, which shows itself in a notebook."""
     if ax is not None and not isinstance(ax, Axes):
         raise UsageError(f"plot draws on matplotlib axes, not {ax!r}; plot().figure.savefig('front.svg') writes a file")
@@ -46,7 +41,7 @@ def plot_front(front: FrontChart, ax: Axes | None = None) -> Axes:
     return axes
 
 
-def _draw(axes: Axes, front: FrontChart) -> None:
+def _draw(axes: Axes, front: Front) -> None:
     problem, graph = front.problem, front.problem.graph
     peaks, times = [point.peak_memory for point in front.points], [point.time for point in front.points]
     program = input_peak(graph) if problem.recompute else None
@@ -70,25 +65,18 @@ def _draw(axes: Axes, front: FrontChart) -> None:
     if program is not None:
         axes.plot([program / bytes_], [front.least_time / size], "D", color="0.4", label="program order")
     axes.set(xlabel=f"peak memory, {memory}", ylabel=f"{'time' if problem.devices == 1 else 'makespan'}, {unit}")
-    axes.set_title(plain(front.title, 110), fontsize="medium")
+    axes.set_title(plain(front.title(), 110), fontsize="medium")
     number_ticks(axes, ("x", "y"))
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     if problem.recompute and front.least_time:
         least = front.least_time / size
-        added = axes.secondary_yaxis("right", functions=(_percent_of(least), _time_of(least)))
+        functions = (lambda time: 100 * (time / least - 1), lambda percent: least * (1 + percent / 100))
+        added = axes.secondary_yaxis("right", functions=functions)
         added.set_ylabel("added time, %")
 
 
-def _percent_of(least: float) -> Callable[[Any], Any]:
-    return lambda time: 100 * (time / least - 1)
-
-
-def _time_of(least: float) -> Callable[[Any], Any]:
-    return lambda percent: least * (1 + percent / 100)
-
-
-def _draw_bound(axes: Axes, front: FrontChart, bytes_: float, size: float) -> None:
+def _draw_bound(axes: Axes, front: Front, bytes_: float, size: float) -> None:
     """Fill what no schedule reaches: below the least peak, and within each limit below the time that it costs."""
     (left, _), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     axes.axvspan(left, front.least_peak / bytes_, color=GREY, linewidth=0)
@@ -105,12 +93,12 @@ def _draw_bound(axes: Axes, front: FrontChart, bytes_: float, size: float) -> No
     axes.set_xlim(left, axes.get_xlim()[1])
 
 
-def front_page(front: FrontChart, table: str) -> str:
+def front_page(front: Front, table: str) -> str:
     """Return the chart, and a table that is HTML already, as a web page that needs no other file."""
     figure = new_figure(*_SIZE)
     _draw(figure.subplots(), front)
     picture = render(figure, ".svg").decode()
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{escape(front.title)}</title>\n'
+        f'<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{escape(front.title())}</title>\n'
         f"<body>\n{picture[picture.index('<svg') :]}\n{table}\n</body>\n</html>\n"
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from collections.abc import Iterator
@@ -12,41 +10,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....version import VERSION
-from ...base.tables import FirstThatFits
+from ...base.tables import FirstThatFits, Printed, csv_of, titled
 from ...base.units import bytes_alike, format_bytes, times_alike
 from ...bounds.bounds import is_met
 from ...files.costgraph import structure_hash
-from ...problem.problem import Problem
-from ...problem.residents import model_of
-from .points import FrontPoint, LimitBound
+from .points import Front, FrontPoint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.console import RenderableType
     from rich.table import Table
 
-    from ..options import ParetoOptions
-    from .chart import FrontChart
+    from ...search.options import ParetoOptions
 
 SUFFIXES = {".csv": "a row per point", ".json": "settings, points and bounds"}
 
 
 @dataclass(frozen=True, repr=False)
-class ParetoFront:
+class ParetoFront(Front, Printed):
     """The front of peak memory against time; printed, it is the table of `schedopt pareto`.
 
     Parameters
     ----------
     problem
         The graph, and the devices with what is between them; no limit.
-    settings
-        How it was looked for.
     points
         From most memory and least time to least memory and most time.
     bounds
         What limits cost at the least, from the highest limit to the lowest.
     least_peak
         Bytes that no schedule is below, whatever time it takes.
+    settings
+        How it was looked for.
     searches, planned
         How many searches are finished, and how many belong to the front.
 
@@ -63,11 +58,7 @@ class ParetoFront:
     [(13312, 21.0), (9216, 22.0)]
     """
 
-    problem: Problem
     settings: ParetoOptions
-    points: tuple[FrontPoint, ...]
-    bounds: tuple[LimitBound, ...]
-    least_peak: int
     searches: int
     planned: int
 
@@ -76,21 +67,10 @@ class ParetoFront:
         """Whether every search is finished."""
         return self.searches == self.planned
 
-    @property
-    def least_time(self) -> float:
-        """What no schedule takes less than, whatever its memory: microseconds, or runs."""
-        return self.bounds[0].time if self.bounds else 0.0
-
     def added_share(self, point: FrontPoint) -> float:
         """Return what a point takes more than each op once, or than the least makespan found, as a share of that."""
         least = self.least_time if self.problem.recompute else self.points[0].time
         return 0.0 if not least or is_met(point.time, least) else point.time / least - 1
-
-    def title(self) -> str:
-        """Return the line above the table: what graph it is, and what is traded."""
-        graph, devices = self.problem.graph, self.problem.devices
-        what = "recomputation on 1 device" if devices == 1 else f"makespan on {devices} devices"
-        return f"{graph.name}: {model_of(graph).num_ops:,} ops, peak memory against time, {what}"
 
     def table(self) -> Table:
         """Return the table of `schedopt pareto`, for Rich to print."""
@@ -105,20 +85,10 @@ class ParetoFront:
         return lines
 
     def report(self) -> Iterator[RenderableType]:
-        """Yield what `schedopt pareto` prints: title, table and remarks, for Rich to print."""
-        from rich.text import Text
-
-        yield Text(self.title(), style="bold")
-        if self.points:
-            yield FirstThatFits([self.table(), _table(self, narrow=True)])
-            for line in self.remarks():
-                yield Text(line)
-
-    def summary(self) -> str:
-        """Return what `schedopt pareto` prints, as text."""
-        from ...base.tables import text_of
-
-        return text_of(*self.report())
+        """Return what `schedopt pareto` prints: title, table and remarks, for Rich to print."""
+        tables = [self.table(), _table(self, narrow=True)]
+        parts: list[RenderableType] = [FirstThatFits(tables), *self.remarks()] if self.points else []
+        return titled(self.title(), *parts)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a point each as plain values, bytes and microseconds (or runs)."""
@@ -161,11 +131,8 @@ class ParetoFront:
 
     def csv(self) -> str:
         """Return a row per point, with a header."""
-        rows, text = self.rows(), io.StringIO()
-        writer = csv.DictWriter(text, rows[0] if rows else ["peak_memory"], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue()
+        rows = self.rows()
+        return csv_of(rows, rows[0] if rows else ["peak_memory"])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a row per point (`.csv`), or settings, points and bounds (`.json`)."""
@@ -187,27 +154,13 @@ class ParetoFront:
         """Draw the front with the bound below it; in a notebook the chart shows itself."""
         from .chart import plot_front
 
-        return plot_front(self._chart(), ax)
+        return plot_front(self, ax)
 
     def page(self) -> str:
         """Return the chart and the table as a web page that needs no other file."""
-        from ...base.tables import html_of
         from .chart import front_page
 
-        return front_page(self._chart(), html_of(*self.report()))
-
-    def _chart(self) -> FrontChart:
-        from .chart import FrontChart
-
-        return FrontChart(self.problem, self.title(), self.points, self.bounds, self.least_peak, self.least_time)
-
-    def __repr__(self) -> str:
-        return self.summary()
-
-    def _repr_html_(self) -> str:
-        from ...base.tables import html_of
-
-        return html_of(*self.report())
+        return front_page(self, self._repr_html_())
 
 
 def _table(front: ParetoFront, narrow: bool = False) -> Table:
@@ -227,19 +180,16 @@ def _table(front: ParetoFront, narrow: bool = False) -> Table:
     times = times_alike((time for time, _ in taken), *taken)
     write_time = problem.format_time if problem.counts_runs else times
     for number, point in enumerate(front.points, start=1):
+        added = front.added_share(point)
         gap = "none" if point.is_optimal else f"{100 * (point.time / point.time_bound - 1):.2f}%"
         table.add_row(
             str(number),
             f"[bold]{memory(point.peak_memory)}[/]",
             memory(point.peak_bound),
             f"[bold]{write_time(point.time)}[/]",
-            _added(front.added_share(point)),
+            f"+{100 * added:.2f}%" if added else "none",
             write_time(point.time_bound),
             gap if point.time_bound else "",
             *((f"{point.added_runs:,}",) if problem.recompute else ()),
         )
     return table
-
-
-def _added(share: float) -> str:
-    return f"+{100 * share:.2f}%" if share else "none"

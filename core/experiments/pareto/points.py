@@ -8,44 +8,25 @@ from typing import NamedTuple
 
 from ...bounds.bounds import is_met
 from ...problem.problem import RUNTIME_TOLERANCE, Problem
+from ...problem.residents import model_of
 from ...report.result import Result
 
 
 class LimitBound(NamedTuple):
-    """What a memory limit costs at the least.
+    """What a memory limit costs at the least."""
 
-    Parameters
-    ----------
-    limit
-        Bytes per device.
-    time
-        Microseconds, or runs where every run counts alike, below which no schedule is that keeps the limit.
-    """
-
-    limit: int
-    time: float
+    limit: int  # bytes per device
+    time: float  # microseconds, or runs where every run counts alike, below which no schedule is that keeps the limit
 
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """A verified schedule that no other one found beats in both peak and time.
+    """A verified schedule that no other one found beats in both peak and time."""
 
-    Parameters
-    ----------
-    result
-        The schedule, and how it was found.
-    time
-        What it takes: microseconds, or runs where every run counts alike.
-    time_bound
-        No schedule of at most its peak takes less.
-    peak_bound
-        No schedule of at most its time needs fewer bytes on the fullest device.
-    """
-
-    result: Result
-    time: float
-    time_bound: float
-    peak_bound: int
+    result: Result  # the schedule, and how it was found
+    time: float  # what it takes: microseconds, or runs where every run counts alike
+    time_bound: float  # no schedule of at most its peak takes less
+    peak_bound: int  # no schedule of at most its time needs fewer bytes on the fullest device
 
     @property
     def peak_memory(self) -> int:
@@ -61,6 +42,27 @@ class FrontPoint:
     def is_optimal(self) -> bool:
         """Whether no schedule of at most its peak takes less."""
         return is_met(self.time, self.time_bound)
+
+
+@dataclass(frozen=True, repr=False)
+class Front:
+    """What a front is made of, and how it is called."""
+
+    problem: Problem
+    points: tuple[FrontPoint, ...]
+    bounds: tuple[LimitBound, ...]
+    least_peak: int
+
+    @property
+    def least_time(self) -> float:
+        """What no schedule takes less than, whatever its memory: microseconds, or runs."""
+        return self.bounds[0].time if self.bounds else 0.0
+
+    def title(self) -> str:
+        """Return the line above the table: what graph it is, and what is traded."""
+        graph, devices = self.problem.graph, self.problem.devices
+        what = "recomputation on 1 device" if devices == 1 else f"makespan on {devices} devices"
+        return f"{graph.name}: {model_of(graph).num_ops:,} ops, peak memory against time, {what}"
 
 
 def front_points(

@@ -23,12 +23,11 @@ from ...graph.graph import CostGraph
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...report.result import Result
+from ...search.options import ParetoOptions
 from ...search.warm_up import warm_up
-from ..options import ParetoOptions
 from .front import ParetoFront
 from .points import LimitBound, front_points
-from .resume import SearchResult, SweepFile
-from .searches import SPEC, SearchJob, search, search_there
+from .searches import SPEC, SearchResult, SweepFile, search, search_there
 
 Progress = Callable[[int, str], None]
 
@@ -47,8 +46,8 @@ class Sweep:
         self.planned = settings.points + 1
         self._digest = graph_hash(graph)
 
-    def resume_from(self, file: SweepFile) -> None:
-        """Take over the finished searches of a file, and write those that `execute` does to it."""
+    def resume_from(self, file: SweepFile | None) -> None:
+        """Take over the finished searches of a file, if there is one, and write those that `execute` does to it."""
         self.file = file
 
     def compile(self) -> None:
@@ -61,10 +60,10 @@ class Sweep:
         self.progress, self.interrupt = progress or self.progress, interrupt or self.interrupt
         self.found.clear()
         bounds: list[LimitBound] = []
-        least_peak = memory_bound(self.problem)
+        least_peak, once = memory_bound(self.problem), float(self.problem.op_times.sum())
         try:
             first = self._search(self._least_time(), None, "the least peak of any order")
-            bounds.append(LimitBound(first.peak_memory, self._least_time_bound(first)))
+            bounds.append(LimitBound(first.peak_memory, once if self.problem.recompute else first.lower_bound))
             last = self._search(self.problem, first.schedule, "the least peak at any time")
             least_peak = max(least_peak, int(last.lower_bound))
             limits = self._limits(first.peak_memory, last.peak_memory)
@@ -78,7 +77,7 @@ class Sweep:
         found = [(one.result, max(least_peak, one.peak_bound)) for one in self.found]
         points = front_points(self.problem, found, bounds)
         return ParetoFront(
-            self.problem, self.settings, points, tuple(bounds), least_peak, len(self.found), self.planned
+            self.problem, points, tuple(bounds), least_peak, self.settings, len(self.found), self.planned
         )
 
     def _least_time(self) -> Problem:
@@ -87,9 +86,6 @@ class Sweep:
 
     def _limited(self, limit: int) -> Problem:
         return replace(self.problem, task="runtime", memory_limit=limit)
-
-    def _least_time_bound(self, first: Result) -> float:
-        return float(self.problem.op_times.sum()) if self.problem.recompute else first.lower_bound
 
     def _limits(self, high: int, low: int) -> list[int]:
         """Return the limits between both ends, from high to low, that one included; none if the ends are the same."""
@@ -105,11 +101,11 @@ class Sweep:
         found = None if self.file is None else self.file.find(key, problem)
         self.resumed += found is not None
         if found is None:
-            asked = SearchJob(self.problem, problem, self.settings, initial)
+            asked = self.problem, problem, self.settings, initial
             if is_here(1):
-                found = search(asked, self.interrupt)
+                found = search(*asked, self.interrupt)
             else:
-                found = call_there(search_there, asked, must_stop=self.interrupt.is_set)
+                found = call_there(search_there, *asked, must_stop=self.interrupt.is_set)
             if found is None:
                 raise KeyboardInterrupt
             if self.file is not None:

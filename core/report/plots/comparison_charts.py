@@ -127,12 +127,7 @@ def gap_against_time(
             continue
         color, marker, _ = method_style(numbered.index(method))
         handles[method] = axes.errorbar(
-            max(time.mean, _LEAST_SECONDS),
-            gap.mean,
-            yerr=gap.half_width or 0,
-            fmt=marker,
-            color=color,
-            capsize=3,
+            max(time.mean, _LEAST_SECONDS), gap.mean, yerr=gap.half_width or 0, fmt=marker, color=color, capsize=3
         )
     axes.axhline(0, color="black", linewidth=0.8, alpha=0.5)
     axes.set(xscale="log", xlabel="time, s")

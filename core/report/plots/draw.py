@@ -1,15 +1,19 @@
-"""From schedules to the bytes of a picture, a page or a trace, by the ending of the file's name."""
+"""From schedules to axes, or to the bytes of a picture, a page or a trace, by the ending of the file's name."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from ...base.errors import UsageError
 from ...base.names import unknown
+from ...base.options import spelled
 from ...files.atomic import check_writable
 from ...model.timeline import Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Kind = Literal["memory", "gantt", "arena"]
 ENDINGS = {
@@ -35,7 +39,9 @@ def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> 
         raise unknown("kind", kind, get_args(Kind))
     suffix = Path(path).suffix
     if kind is not None and suffix in (".html", ".json"):
-        raise UsageError(f"--kind is for pictures (.png, .svg, .pdf); {path} shows memory and devices anyway")
+        raise UsageError(
+            f"{spelled('kind')} is for pictures (.png, .svg, .pdf); {path} shows memory and devices anyway"
+        )
     if suffix == ".html":
         from .page import page
 
@@ -58,3 +64,25 @@ def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> 
     from .memory_chart import memory_figure
 
     return render(memory_figure(timelines), suffix)
+
+
+def plot_schedule(timeline: Timeline, ax: Axes | None = None) -> Axes:
+    """Draw a schedule on axes, or on a figure of its own, which shows itself in a notebook."""
+    from matplotlib.axes import Axes
+
+    from .figures import show_in_notebook
+    from .gantt import draw_gantt, gantt_figure
+    from .memory_chart import STACK_TITLE, draw_memory, memory_figure
+
+    several = timeline.problem.devices > 1
+    if ax is not None and not isinstance(ax, Axes):
+        raise UsageError(f"plot draws on matplotlib axes, not {ax!r}; plot().figure.savefig('plan.svg') writes a file")
+    if ax is None:
+        figure = gantt_figure([timeline]) if several else memory_figure([timeline])
+        show_in_notebook(figure)
+        return figure.axes[0]
+    if several:
+        draw_gantt(ax, timeline)
+    else:
+        ax.legend(handles=draw_memory(ax, [timeline]), fontsize="small", title=STACK_TITLE)
+    return ax

@@ -1,10 +1,12 @@
-"""What all charts share: figures without a display, their bytes, texts that are safe to draw, units of axes."""
+"""What all charts share: figures without a display or in a notebook, their bytes, safe texts, units of axes."""
 
 from __future__ import annotations
 
 import io
+import sys
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -96,3 +98,24 @@ def line_of(number: int) -> str:
 def color_of(number: int) -> str:
     """Return the color of a tensor, schedule, device or method: eight that are neither grey nor red, then again."""
     return COLORS[number % len(COLORS)]
+
+
+def show_in_notebook(figure: Figure) -> None:
+    """Display a figure under the cell that runs, if a Jupyter kernel runs it; elsewhere do nothing."""
+    shell = _shell()
+    if getattr(shell, "kernel", None) is None:
+        return
+    shown: Any = sys.modules["IPython"].display
+    shown.display(shown.Image(render(figure, ".png"), retina=True))
+    vars(figure)["_ipython_display_"] = partial(_leave_to_others, getattr(shell, "execution_count", None))
+
+
+def _shell() -> Any:
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython is not None else None
+
+
+def _leave_to_others(shown_in: int | None) -> None:
+    """Do nothing in the cell that has shown the figure; in others, IPython shows it as it shows any."""
+    if getattr(_shell(), "execution_count", None) != shown_in:
+        raise NotImplementedError

@@ -38,22 +38,13 @@ _MOST_NAMED = 400
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """The horizontal axis of a schedule: time, or steps where no step takes any time.
+    """The horizontal axis of a schedule: time, or steps where no step takes any time."""
 
-    Parameters
-    ----------
-    start, end
-        Shape `(steps,)`: of each step, in the axis' unit.
-    unit
-        Microseconds, or steps.
-    label
-        Of the axis.
-    """
-
+    # shape `(steps,)`: of each step, in the axis' unit
     start: FloatArray
     end: FloatArray
-    unit: float
-    label: str
+    unit: float  # microseconds, or steps
+    label: str  # of the axis
 
     @property
     def length(self) -> float:
@@ -108,18 +99,19 @@ def _shared(values: Sequence[float]) -> list[float]:
 
 def _draw_devices(axes: Axes, timeline: Timeline, clock: Clock, end: float) -> None:
     schedule, simulation = timeline.schedule, timeline.simulation
-    count = timeline.problem.devices
+    count, is_beside = timeline.problem.devices, timeline.problem.hardware.is_beside
     takes_time = simulation.step_end > timeline.step_start
     for device in range(count):
+        in_row, below = (device - _HALF, 2 * _HALF), (device + _HALF, 0.1)
         ops = np.flatnonzero((schedule.items >= 0) & (schedule.targets == device))
         bars = _merged(clock.start[ops], clock.end[ops], end / _MOST_BARS)
         edge = {"edgecolor": "white", "linewidth": 0.5} if len(bars) <= _MOST_NAMED else {"linewidth": 0}
-        axes.broken_barh(bars, (device - _HALF, 2 * _HALF), facecolors=color_of(device), **edge)
+        axes.broken_barh(bars, in_row, facecolors=color_of(device), **edge)
         if len(ops) <= _MOST_NAMED:
             _write_names(axes, timeline, clock, ops.tolist(), device, end)
         busy = np.flatnonzero((schedule.items < 0) & timeline.involves(device) & takes_time)
         bars = _merged(clock.start[busy], clock.end[busy], end / _MOST_BARS)
-        axes.broken_barh(bars, _place_of_transfers(timeline, device), facecolors=_TRANSFER, linewidth=0)
+        axes.broken_barh(bars, below if is_beside else in_row, facecolors=_TRANSFER, linewidth=0)
     _draw_transfers(axes, timeline, clock)
     peaks = [format_bytes(int(peak)) for peak in simulation.peak_per_device]
     names = timeline.problem.device_names
@@ -132,13 +124,6 @@ def _draw_devices(axes: Axes, timeline: Timeline, clock: Clock, end: float) -> N
     axes.set_title(f"{name}: {took}, peak {format_bytes(simulation.peak)}{sent_note}", loc="left", fontsize="medium")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-
-
-def _place_of_transfers(timeline: Timeline, device: int) -> tuple[float, float]:
-    """Return where transfers are drawn that involve a device, and how high: in its row, or below what runs beside."""
-    if timeline.problem.hardware.is_beside:
-        return device + _HALF, 0.1
-    return device - _HALF, 2 * _HALF
 
 
 def _merged(starts: FloatArray, ends: FloatArray, least: float) -> list[tuple[float, float]]:

@@ -165,7 +165,8 @@ def _draw_lines(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2
             linewidth=1.2 + 2 * over,  # wider than those that are drawn over it
         )
         axes.plot([step + 1], [memory[step] / unit], marker="v", color=color_of(number), markeredgecolor="black")
-        line.set_label(_described(timeline, name, memory, step))
+        peak = f"peak {format_bytes(int(memory[step]))} at step {step + 1:,}, {plain(timeline.step_label(step), 56)}"
+        line.set_label(f"{plain(name, 32)}: {peak}")
         entries.append(line)
     entries += [*_weights_under(axes, timelines, unit), *limit_lines(axes, timelines, unit)]
     _finish(axes, max(timeline.steps for timeline in timelines), highest, unit, unit_name)
@@ -181,9 +182,3 @@ def _weights_under(axes: Axes, timelines: Sequence[Timeline], unit: float) -> li
         return []
     axes.axhspan(0, weights / unit, color=GREY, zorder=0)
     return [Patch(facecolor=GREY, label=f"weights (persistent): {format_bytes(weights)}")]
-
-
-def _described(timeline: Timeline, name: str, memory: IntArray, step: int) -> str:
-    """Write a line's name with its peak: how much, when and at which op."""
-    running = plain(timeline.step_label(step), 56)
-    return f"{plain(name, 32)}: peak {format_bytes(int(memory[step]))} at step {step + 1:,}, {running}"

@@ -3,10 +3,10 @@
 usage: python examples/experiments/machines/shipped_machines.py GRAPH... --resume FILE.jsonl [--before FILE.jsonl]
        [--seconds 2] [--seeds 3] [--tasks runtime memory] [--machines FILE...]
 
-Run it once with each version, each into a file of its own; then --before prints, of every machine and task, how far both
-are above the better of their bounds, and the mean of the paired differences with its 95% interval over graphs, seeds
-averaged. Seconds are of processor time. A run that keeps no memory limit counts as none; one with a plan where the other
-has none is named.
+Run it once with each version, each into a file of its own; then --before prints, of every machine and task, how far
+both are above the better of their bounds, and the mean of the paired differences with its 95% interval over graphs,
+seeds averaged. Seconds are of processor time. A run that keeps no memory limit counts as none; a graph for which either
+version has such a run is named and left out.
 """
 
 from __future__ import annotations

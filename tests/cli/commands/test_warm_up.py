@@ -5,7 +5,7 @@ import time
 
 import pytest
 from schedopt.cli import progress
-from schedopt.cli.console import Talk
+from schedopt.cli.console import Output
 from schedopt.core.search import warm_up
 from schedopt.core.search.registry import METHODS
 
@@ -27,7 +27,7 @@ def test_every_method_is_compiled_for_each_kind_of_problem_that_it_solves(run, m
 def test_the_note_names_the_kernel_and_the_remedy_once(monkeypatch, capsys):
     numba = pytest.importorskip("numba")
     monkeypatch.setattr(progress, "_COMPILING_AFTER", 0.0)
-    with progress.compiling(Talk()):
+    with progress.compiling(Output()):
         assert numba.njit(lambda number: number + 1)(1) == 2
         assert numba.njit(lambda number: number + 2)(1) == 3
         time.sleep(0.05)
@@ -39,6 +39,6 @@ def test_the_note_names_the_kernel_and_the_remedy_once(monkeypatch, capsys):
 
 def test_nothing_is_said_where_nothing_is_compiled(monkeypatch, capsys):
     monkeypatch.setattr(progress, "_COMPILING_AFTER", 0.0)
-    with progress.compiling(Talk()):
+    with progress.compiling(Output()):
         time.sleep(0.05)
     assert capsys.readouterr().err == ""

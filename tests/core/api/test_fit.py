@@ -7,7 +7,7 @@ import pytest
 import schedopt
 from models.seeds import seeds
 from naive.graphs import random_graph
-from schedopt.core.experiments.fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, LargestBatch, Way
+from schedopt.core.experiments.fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, FitOption, LargestBatch
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import input_peak
 
@@ -95,16 +95,16 @@ def test_a_claim_of_no_is_never_beaten(seed):
 
 
 def test_what_is_not_proven_is_not_claimed():
-    way = Way(IN_ANOTHER_ORDER, memory=100, peak=120, lower_bound=90)
+    way = FitOption(IN_ANOTHER_ORDER, memory=100, peak=120, lower_bound=90)
     assert way.verdict == "not found"
-    again = Way(WITH_RECOMPUTATION, 100, 110, 80)
-    fit = Fit("net", 100, (Way(AS_IT_IS, 100, 150, 150), way, again))
+    again = FitOption(WITH_RECOMPUTATION, 100, 110, 80)
+    fit = Fit("net", 100, (FitOption(AS_IT_IS, 100, 150, 150), way, again))
     assert fit.sentence() == "No way was found in which it fits; that none exists is not proven."
     proven = replace(fit, ways=(fit.ways[0], replace(way, lower_bound=101), again))
     assert proven.sentence() == (
         "No order is below 101 B (proven), and no recomputation was found that fits; one may exist."
     )
-    assert Way(AS_IT_IS, 100, 90, 90, measured=101).verdict == "no", "what was measured counts"
+    assert FitOption(AS_IT_IS, 100, 90, 90, measured=101).verdict == "no", "what was measured counts"
 
 
 def test_weights_that_do_not_fit_are_said_to():

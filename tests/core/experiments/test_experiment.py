@@ -13,12 +13,12 @@ import pytest
 from schedopt.core.base.errors import ClusterError, FormatError, UsageError, WorkerDiedError
 from schedopt.core.experiments import runs as module
 from schedopt.core.experiments.experiment import Experiment
-from schedopt.core.experiments.options import CompareOptions
-from schedopt.core.experiments.resume import ResumeFile
+from schedopt.core.experiments.runs import ResumeFile
 from schedopt.core.files.costgraph import graph_hash
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.graph.graph import CostGraph
 from schedopt.core.problem.schedule import Schedule
+from schedopt.core.search.options import CompareOptions
 from schedopt.core.search.registry import METHODS, Method
 
 TIMES = {"seconds", "cpu_seconds"}

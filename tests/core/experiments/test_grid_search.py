@@ -8,9 +8,9 @@ import pytest
 from schedopt.core.base.errors import UsageError
 from schedopt.core.experiments.comparison import Comparison
 from schedopt.core.experiments.grid_search import GRIDS, Grid, check_apart, confirm, plan, race, runs_of
-from schedopt.core.experiments.options import CompareOptions
 from schedopt.core.report.summaries import Cell
 from schedopt.core.search.method_spec import parse_method
+from schedopt.core.search.options import CompareOptions
 from schedopt.core.search.registry import methods_where
 from schedopt.core.solvers.placements import brkga
 

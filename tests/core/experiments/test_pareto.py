@@ -14,10 +14,10 @@ import pytest
 import schedopt
 from models.small_graphs import chain_of, diamond
 from schedopt.core.base.errors import FormatError, UsageError
-from schedopt.core.experiments.options import ParetoOptions
 from schedopt.core.experiments.pareto.points import LimitBound, front_points
-from schedopt.core.experiments.pareto.resume import SweepFile
+from schedopt.core.experiments.pareto.searches import SweepFile
 from schedopt.core.experiments.pareto.sweep import Sweep
+from schedopt.core.search.options import ParetoOptions
 
 QUICK = ParetoOptions(points=4, evaluations=300)
 

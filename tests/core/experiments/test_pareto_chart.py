@@ -4,9 +4,9 @@ import pytest
 import schedopt
 from matplotlib.figure import Figure
 from models.small_graphs import diamond
-from schedopt.core.experiments.options import ParetoOptions
 from schedopt.core.experiments.pareto.sweep import Sweep
 from schedopt.core.report.plots.figures import render
+from schedopt.core.search.options import ParetoOptions
 
 
 @pytest.fixture(scope="module")

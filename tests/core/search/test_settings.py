@@ -5,8 +5,9 @@ from typing import Literal
 
 import pytest
 from schedopt.core.base.errors import FormatError, UsageError
+from schedopt.core.files.yaml_files import write_yaml
 from schedopt.core.search.parameters import Parameters, parameter
-from schedopt.core.search.settings import differences, from_plain, plain, read_config, with_settings, write_config
+from schedopt.core.search.settings import differences, from_plain, plain, read_config, with_settings
 from schedopt.policies.topoformer.training_settings import Phase, TrainingParameters
 
 
@@ -33,7 +34,7 @@ CHANGED = Outer(0.25, "two", "a: b", True, Inner(9, (4, 5)), (Inner(), Inner(7))
 
 @pytest.mark.parametrize("config", [Outer(), CHANGED, TrainingParameters(phases=(Phase(), Phase(epochs=2)))])
 def test_what_is_written_is_read_again(config, tmp_path):
-    write_config(tmp_path / "config.yaml", config)
+    write_yaml(tmp_path / "config.yaml", plain(config))
     assert read_config(tmp_path / "config.yaml", type(config)) == config
 
 

@@ -110,7 +110,7 @@ def test_settings_that_cannot_be_are_refused(tmp_path):
         Phase(imitation=0.0)
     with pytest.raises(UsageError, match="devices must be numbers from 2 to 8"):
         TrainingParameters(devices=(1, 2))
-    with pytest.raises(UsageError, match="device must be cpu or cuda"):
+    with pytest.raises(UsageError, match="device must be one of cpu, cuda"):
         TrainingParameters(device="tpu")
     with pytest.raises(UsageError, match="latency goes with bandwidth"):
         TrainingParameters(latency=1.0)

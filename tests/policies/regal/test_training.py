@@ -20,7 +20,7 @@ from schedopt.policies.regal.batch import multigraph_batch
 from schedopt.policies.regal.network import load_network
 from schedopt.policies.regal.rewards import found_value
 from schedopt.policies.regal.teachers import TEACHERS
-from schedopt.policies.regal.training import VALIDATED, Trainer
+from schedopt.policies.regal.training import Trainer
 from schedopt.policies.training.run_folder import WEIGHTS, curve_of
 
 SHAPE = REGAL.network
@@ -293,7 +293,7 @@ def test_the_weights_of_the_largest_improvement_are_kept(keep, taken, tmp_path, 
 
     def validate(network, must_stop, on_graph):
         seen.append(weights_of(network))
-        names = [f"{name}_improvement_percent" for name in VALIDATED]
+        names = Trainer.validated
         return dict(zip(names, next(improvements), strict=True))
 
     monkeypatch.setattr(trainer, "validate", validate)
@@ -306,7 +306,7 @@ def test_the_weights_of_the_largest_improvement_are_kept(keep, taken, tmp_path, 
 def test_a_run_of_a_version_that_validated_less_is_refused(tmp_path, monkeypatch):
     trainer = Trainer(tmp_path, REGAL)
     trainer.run(must_stop=lambda: trainer.place.step == 1)
-    monkeypatch.setattr(regal_training, "VALIDATED", (*VALIDATED, "later"))
+    monkeypatch.setattr(Trainer, "validated", (*Trainer.validated, "later"))
     with pytest.raises(UsageError, match="is a run of an older version"):
         Trainer(tmp_path, REGAL)
 

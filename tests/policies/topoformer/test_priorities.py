@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 from models.seeds import seeds
+from schedopt.core.kernels.orders.priority_beam import beam
 from schedopt.core.kernels.orders.priority_orders import ready_steps, sample
 from schedopt.policies.topoformer.priorities import (
-    decode_beam,
     decode_greedy,
     decode_samples,
     normalised_priorities,
@@ -167,19 +167,17 @@ def test_reinforce_follows_the_expected_cost(seed):
 def test_decoders_return_orders_with_their_peaks(seed):
     rng = np.random.default_rng([165, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 15)))
-    priorities = torch.from_numpy(5 * rng.standard_normal((3, graph.num_ops))).requires_grad_()
-    values = priorities.detach().numpy()
-    for given in (graph, graph.buffers):
-        greedy = decode_greedy(given, priorities)
-        assert greedy.orders.tolist() == [naive.random_priority_order(plain, (-row).tolist()) for row in values]
-        samples = decode_samples(given, priorities[0], 5, np.random.default_rng(seed))
-        assert samples.orders.tolist() == sample(graph.buffers, values[0], 5, np.random.default_rng(seed)).tolist()
-        collapsed = decode_beam(given, priorities[0], 4)
-        level = naive.priority_beam(plain, values[0].tolist(), 4, True)[-1]
-        assert collapsed.orders.tolist() == [list(order) for order, *_ in level]
-        every = decode_beam(given, priorities[0], 4, collapse=False)
-        level = naive.priority_beam(plain, values[0].tolist(), 4, False)[-1]
-        assert sorted(every.orders.tolist()) == sorted(list(order) for order, *_ in level)
-        for found in (greedy, samples, collapsed, every):
-            peaks = [naive.order_peak(plain, order) - sum(plain.persistent) for order in found.orders.tolist()]
-            assert found.peaks.tolist() == peaks
+    values, b = 5 * rng.standard_normal((3, graph.num_ops)), graph.buffers
+    greedy = decode_greedy(b, values)
+    assert greedy.orders.tolist() == [naive.random_priority_order(plain, (-row).tolist()) for row in values]
+    samples = decode_samples(b, values[0], 5, np.random.default_rng(seed))
+    assert samples.orders.tolist() == sample(graph.buffers, values[0], 5, np.random.default_rng(seed)).tolist()
+    collapsed = beam(b, values[0], 4)
+    level = naive.priority_beam(plain, values[0].tolist(), 4, True)[-1]
+    assert collapsed.orders.tolist() == [list(order) for order, *_ in level]
+    every = beam(b, values[0], 4, collapse=False)
+    level = naive.priority_beam(plain, values[0].tolist(), 4, False)[-1]
+    assert sorted(every.orders.tolist()) == sorted(list(order) for order, *_ in level)
+    for found in (greedy, samples, collapsed, every):
+        peaks = [naive.order_peak(plain, order) - sum(plain.persistent) for order in found.orders.tolist()]
+        assert found.peaks.tolist() == peaks

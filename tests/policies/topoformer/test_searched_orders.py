@@ -25,9 +25,9 @@ def counted(monkeypatch):
     """Count the searches."""
     names = []
 
-    def search(evaluations, seed, graph):
-        names.append(graph.name)
-        return solve(Problem(graph), "order-search", evaluations=evaluations, seed=seed).schedule.op_order()
+    def search(evaluations, seed, problem):
+        names.append(problem.graph.name)
+        return solve(problem, "order-search", evaluations=evaluations, seed=seed).schedule.op_order()
 
     monkeypatch.setattr(searching, "_search", search)
     return names

@@ -173,7 +173,7 @@ def test_the_rollout_is_refreshed_when_greedy_gets_better(tmp_path, monkeypatch)
     def validate(network, must_stop, on_graph):
         histories[0].append(weights_of(network))
         histories[1].append(weights_of(trainer.rollout))
-        return {"greedy": next(gaps), "sample": 1.0, "beam": 1.0}
+        return dict(zip(Trainer.validated, (next(gaps), 1.0, 1.0), strict=True))
 
     monkeypatch.setattr(trainer, "validate", validate)
     assert trainer.run()
@@ -192,7 +192,7 @@ def test_the_weights_of_the_smallest_mean_gap_are_kept(tmp_path, monkeypatch):
     def validate(network, must_stop, on_graph):
         seen.append(weights_of(network))
         sample, beam = next(scores)
-        return {"greedy": 10.0, "sample": sample, "beam": beam}
+        return dict(zip(Trainer.validated, (10.0, sample, beam), strict=True))
 
     monkeypatch.setattr(trainer, "validate", validate)
     assert trainer.run()
@@ -267,9 +267,11 @@ def test_given_graphs_are_trained_and_validated_on(tmp_path):
         [price_orders(g.buffers, o[None])[0] for g, o in zip(graphs, which, strict=True)]
         for which in (orders, [graph.input_order for graph in graphs])
     ]
-    assert gaps["beam"] < to_search["beam"]
-    if to_search["beam"] == 0:
-        assert gaps["beam"] == pytest.approx(np.mean([100 * (s / i - 1) for s, i in zip(*peaks, strict=True)]))
+    assert gaps["beam_gap_percent"] < to_search["beam_gap_percent"]
+    if to_search["beam_gap_percent"] == 0:
+        assert gaps["beam_gap_percent"] == pytest.approx(
+            np.mean([100 * (s / i - 1) for s, i in zip(*peaks, strict=True)])
+        )
 
 
 def solve_order(graph):

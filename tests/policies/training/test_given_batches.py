@@ -3,7 +3,7 @@
 import itertools
 
 from schedopt.core.base.parallel import chunks
-from schedopt.policies.training.given_batches import given_batches
+from schedopt.policies.training.phases import given_batches
 
 
 def test_each_turn_takes_every_given_example_once_in_another_order():

@@ -140,7 +140,7 @@ def test_a_whole_run_step_by_step(method, tmp_path, monkeypatch):
     assert [progress.place.step for progress in seen] == list(range(1, STEPS + 1))
     done = np.cumsum(method.work) / sum(method.work)
     assert [progress.share_done for progress in seen] == pytest.approx(done.tolist())
-    assert {progress.batches for progress in seen} == {2}
+    assert {progress.phase.steps for progress in seen} == {2}
     assert len(set(numbers)) == 2 * STEPS
     assert 0 < max(norms) <= 1e-3 * (1 + 1e-5)
     assert written == [0, 0, 2, 4, 6, 8]

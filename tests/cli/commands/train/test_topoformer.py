@@ -69,11 +69,11 @@ def test_ctrl_c_during_the_search_for_orders_keeps_them(runs, config, run, tmp_p
     search = searched_orders._search
     searched = []
 
-    def interrupted(evaluations, seed, graph):
-        searched.append(graph.name)
+    def interrupted(evaluations, seed, problem):
+        searched.append(problem.graph.name)
         if len(searched) == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        return search(evaluations, seed, graph)
+        return search(evaluations, seed, problem)
 
     monkeypatch.setattr(searched_orders, "_search", interrupted)
     graphs = runs.folders("topoformer")[0]

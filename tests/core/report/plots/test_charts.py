@@ -217,7 +217,7 @@ def test_endings_folders_and_kinds_are_checked(tmp_path):
         check_target(str(tmp_path / "none" / "x.png"))
     with pytest.raises(UsageError, match="unknown kind 'pie'; choose from memory, gantt, arena"):
         draw([wide(2)], "x.png", "pie")
-    with pytest.raises(UsageError, match=r"--kind is for pictures"):
+    with pytest.raises(UsageError, match=r"kind= is for pictures"):
         draw([wide(2)], "x.html", "gantt")
 
 

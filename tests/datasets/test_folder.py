@@ -1,6 +1,6 @@
 """Names of the graphs of data sets."""
 
-from schedopt.datasets.names import names_of_copies, numbered
+from schedopt.datasets.folder import names_of_copies, numbered
 
 
 def test_numbers_sort_as_they_count():

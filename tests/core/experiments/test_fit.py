@@ -2,7 +2,7 @@
 
 import pytest
 import schedopt
-from schedopt.core.api.batch_sizes import LARGEST, Need, largest_batch
+from schedopt.core.experiments.fit import LARGEST, LargestBatch, Need, largest_batch
 
 FUNCTIONS = {
     "a line": lambda n: 1000 + 37 * n,
@@ -23,24 +23,24 @@ def test_it_is_the_largest_that_fits(name, memory):
         tried.append(batch)
         return Need(FUNCTIONS[name](batch), 0)
 
-    found = largest_batch(need, memory)
+    found = largest_batch("", need, memory)
     expected = next(n for n in range(LARGEST) if FUNCTIONS[name](n + 1) > memory)
     assert found.batch == expected
-    assert found.following == Need(FUNCTIONS[name](expected + 1), 0)
-    assert found.here == (Need(FUNCTIONS[name](expected), 0) if expected else None)
+    assert (found.next_peak, found.next_is_proven) == (FUNCTIONS[name](expected + 1), False)
+    assert found.peak == (FUNCTIONS[name](expected) if expected else None)
     assert len(tried) == len(set(tried)) < 30
     assert {expected + 1} | ({expected} if expected else set()) <= set(tried), "both were tried"
 
 
 def test_a_line_takes_few_models():
     tried = []
-    largest_batch(lambda n: tried.append(n) or Need(1000 + 37 * n, 0), 1_000_000)
+    largest_batch("", lambda n: tried.append(n) or Need(1000 + 37 * n, 0), 1_000_000)
     assert len(tried) <= 9
 
 
 def test_it_goes_on_from_a_batch_that_is_known_to_fit():
     tried = []
-    found = largest_batch(lambda n: tried.append(n) or Need(100 * n, 0), 1250, start=12)
+    found = largest_batch("", lambda n: tried.append(n) or Need(100 * n, 0), 1250, start=12)
     assert (found.batch, tried) == (12, [12, 13])
 
 
@@ -51,8 +51,8 @@ def test_a_size_of_which_there_is_no_model_is_the_end(error):
             raise error("size s0 is not from 2 to 20")
         return Need(batch, batch)
 
-    found = largest_batch(need, 1000)
-    assert found == (20, Need(20, 20), None, "size s0 is not from 2 to 20")
+    found = largest_batch("", need, 1000)
+    assert found == LargestBatch("", 20, 20, None, True, "size s0 is not from 2 to 20")
 
 
 def test_no_model_with_the_first_batch_is_an_error():
@@ -60,7 +60,7 @@ def test_no_model_with_the_first_batch_is_an_error():
         raise schedopt.UsageError("there is no symbolic size 'batch'")
 
     with pytest.raises(schedopt.UsageError, match="there is no symbolic size 'batch'"):
-        largest_batch(need, 1000)
+        largest_batch("", need, 1000)
 
 
 def test_a_batch_of_one_that_the_program_excludes_does_not_fit():
@@ -69,10 +69,10 @@ def test_a_batch_of_one_that_the_program_excludes_does_not_fit():
             raise schedopt.UsageError("size s0=1 is not from 2 to 20")
         return Need(100 * batch, 0)
 
-    found = largest_batch(need, 150)
-    assert found == (0, None, Need(200, 0), ""), "the smallest model needs 200"
+    found = largest_batch("", need, 150)
+    assert found == LargestBatch("", 0, None, 200, False), "the smallest model needs 200"
 
 
 def test_a_peak_that_does_not_grow_is_an_error():
     with pytest.raises(schedopt.UsageError, match="its peak hardly grows with the batch"):
-        largest_batch(lambda n: Need(500, 500), 1000)
+        largest_batch("", lambda n: Need(500, 500), 1000)

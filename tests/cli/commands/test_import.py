@@ -15,9 +15,7 @@ from schedopt.core.programs.importers import IMPORTERS, kind_of
 DOT = 'digraph { node [runtime=2]; a [size="4KiB"]; b [size=100]; a -> b }'
 BUFFERS = {
     "nodes": [{"name": "op0", "buffer_names": ["buf0"]}],
-    "buffers": [
-        {"name": "buf0", "size_alloc": 8, "size_free": 8, "is_input": False, "is_output": True, "deps": []},
-    ],
+    "buffers": [{"name": "buf0", "size_alloc": 8, "size_free": 8, "is_input": False, "is_output": True, "deps": []}],
 }
 TRACE_HEAD = 'V1121 22:50:38.238000 7886 torch/_inductor/memory.py:1186] {"artifact": {"name": "m_fused"}}\n\t'
 

@@ -158,14 +158,7 @@ def test_resume_takes_finished_runs_and_tries_failed_ones_again(graphs, fragile,
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"seed": 1},
-        {"evaluations": 7},
-        {"memory_limit": "90%"},
-        {"devices": 2},
-        {"bandwidth": 1.0},
-        {"latency": 1.0},
-    ],
+    [{"seed": 1}, {"evaluations": 7}, {"memory_limit": "90%"}, {"devices": 2}, {"bandwidth": 1.0}, {"latency": 1.0}],
 )
 def test_resume_only_takes_runs_of_the_same_problem_budget_and_seed(graphs, tmp_path, change):
     path = tmp_path / "runs.jsonl"

@@ -135,16 +135,8 @@ def test_pins_from_the_graph_are_its_devices(tmp_path):
         (BASE + "pins: {a: gpu0, b: cpu0}\ntogether:\n- [a]\n- [a, b]\n- [b]\n", 10, "but 'a' and 'b', with what"),
         (BASE.replace("16GiB", "1.5"), 2, "memory is a whole number of bytes, or has a unit, not 1.5"),
         (BASE + "pins: {a: gpu0, '[a]': cpu0}\n", 7, "op 'a' is pinned to 'cpu0', but also by 'a' to 'gpu0'"),
-        (
-            BASE.replace("speed: 0.1", "speed: 0") + "pins: {a: cpu0}\n",
-            7,
-            "cannot run: speed 0, or no op time",
-        ),
-        (
-            BASE.replace("speed: 0.1", "speed: 0").replace("1.0", "0"),
-            1,
-            "on no device: every device has speed 0",
-        ),
+        (BASE.replace("speed: 0.1", "speed: 0") + "pins: {a: cpu0}\n", 7, "cannot run: speed 0, or no op time"),
+        (BASE.replace("speed: 0.1", "speed: 0").replace("1.0", "0"), 1, "on no device: every device has speed 0"),
         (BASE + "pins: [a]\n", 7, "a pin is a pattern of ops with the name or kind of a device, not \\('a',\\)"),
         (BASE + "transfers: blocking\n", 7, "is not YAML: 'transfers' is there twice"),
         (BASE + "pins:\n  a: gpu0\n  a: cpu0\n", 9, "is not YAML: 'a' is there twice"),

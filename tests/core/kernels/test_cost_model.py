@@ -77,8 +77,7 @@ def test_sixty_four_devices_use_every_bit_of_the_target_set():
     assert len(steps) == 1 + 63 + 63
     expected = naive.replay(plain, placement, steps, 64, latency=0.25)
     result = simulate(
-        Problem(graph, devices=64, latency=0.25),
-        Schedule.from_steps(*naive.schedule_of(plain, placement, steps)),
+        Problem(graph, devices=64, latency=0.25), Schedule.from_steps(*naive.schedule_of(plain, placement, steps))
     )
     assert result.peak_per_device.tolist() == expected.peaks == [10] + [11] * 63
     assert result.clock_per_device.tolist() == expected.clocks

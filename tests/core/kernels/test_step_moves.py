@@ -8,15 +8,7 @@ from models.sequences import KINDS, SequenceCase
 from naive.step_moves import anneal_steps as anneal_plainly
 from naive.step_moves import mended, moved, plan_cost
 from schedopt.core.kernels.placements.group_moves import Groups
-from schedopt.core.kernels.placements.step_moves import (
-    DRAWS,
-    Edit,
-    Scene,
-    StepWalk,
-    anneal_steps,
-    new_plan,
-    run_plan,
-)
+from schedopt.core.kernels.placements.step_moves import DRAWS, Edit, Scene, StepWalk, anneal_steps, new_plan, run_plan
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule

@@ -79,11 +79,7 @@ def test_regal_figure_10():
     builder.add_op("5", inputs=[(0, 0), (3, 0)], outputs=[7], runtime=1.0)  # f
     graph = builder.build()
     b, d = 1, 3
-    schedule = Schedule.from_steps(
-        [0, ~b, 1, 2, ~d, 3, 4],
-        [0, 0, 0, 1, 1, 0, 0],
-        [0, 1, 0, 1, 0, 0, 0],
-    )
+    schedule = Schedule.from_steps([0, ~b, 1, 2, ~d, 3, 4], [0, 0, 0, 1, 1, 0, 0], [0, 1, 0, 1, 0, 0, 0])
     simulation = prices(Problem(graph, devices=2), schedule)
     assert simulation.step_memory.tolist() == [
         5,  # device 1: a b

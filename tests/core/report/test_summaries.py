@@ -53,8 +53,7 @@ def test_mean_and_student_interval_by_hand(values, mean, standard_error, half_wi
 
 
 @pytest.mark.parametrize(
-    ("value", "base", "gap"),
-    [(110, 100, 10.0), (80, 100, -20.0), (0, 5, -100.0), (0, 0, 0.0), (3, 0, None)],
+    ("value", "base", "gap"), [(110, 100, 10.0), (80, 100, -20.0), (0, 5, -100.0), (0, 0, 0.0), (3, 0, None)]
 )
 def test_percentages_and_zero_bases(value, base, gap):
     assert gap_percent(value, base) == gap

@@ -31,8 +31,7 @@ def ran(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("problem", "last"),
-    [(Problem(GRAPH), "order-search"), (Problem(GRAPH, "runtime", 2, latency=1.0), "cp-sat")],
+    ("problem", "last"), [(Problem(GRAPH), "order-search"), (Problem(GRAPH, "runtime", 2, latency=1.0), "cp-sat")]
 )
 def test_what_a_method_calls_runs_too(ran, problem, last):
     module.warm_up(problem, parse_method("auto"))

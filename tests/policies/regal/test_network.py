@@ -19,12 +19,7 @@ from schedopt.policies.networks.files import write_network
 from schedopt.policies.regal.actions import ActionParameters
 from schedopt.policies.regal.batch import multigraph_batch
 from schedopt.policies.regal.features import searched_graph
-from schedopt.policies.regal.network import (
-    BaselineNetwork,
-    RegalNetwork,
-    RegalNetworkParameters,
-    load_network,
-)
+from schedopt.policies.regal.network import BaselineNetwork, RegalNetwork, RegalNetworkParameters, load_network
 
 needs_dgl = pytest.mark.skipif(not message_passing.uses_dgl(), reason="DGL is not installed")
 UPDATES = [(update, aggregation) for update in ("gru", "residual", "mlp") for aggregation in ("mean", "sum")]

@@ -38,10 +38,7 @@ def test_weights_of_another_task_are_no_start(runs, config, run, tmp_path):
     ("options", "words"),
     [
         (["--set", "phases.1.samples=1"], ["the leave-one-out baseline needs at least 2 samples"]),
-        (
-            ["--set", "phases.0.teacher=nobody"],
-            ["teacher must be one of uniform, ordered, ", "not 'nobody'"],
-        ),
+        (["--set", "phases.0.teacher=nobody"], ["teacher must be one of uniform, ordered, ", "not 'nobody'"]),
         (["--set", "network.actions.placement=1"], ["placement must be 0, for no choice, or from 2 to 64, not 1"]),
     ],
 )

@@ -14,10 +14,7 @@ from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.programs.graphs import dot, node_link
 from schedopt.core.programs.options import ImportOptions
 
-FORMATS = {
-    ".dot": (dot.read, dot.format_dot),
-    ".json": (node_link.read, node_link.format_node_link),
-}
+FORMATS = {".dot": (dot.read, dot.format_dot), ".json": (node_link.read, node_link.format_node_link)}
 
 DOT_OF_OTHERS = "digraph { node [size=1 runtime=1]; a [phase=liquid]; b [phase=backward]; a -> b }"
 JSON_OF_OTHERS = json.dumps(

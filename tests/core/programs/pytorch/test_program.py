@@ -329,10 +329,7 @@ REFUSED = [
         Selecting,
         r"net: the size of node 'nonzero' \(aten.nonzero.default, test_program.py:\d+\) depends on the values of ",
     ),
-    (
-        Leaving,
-        r"net: the model cannot be exported at test_program.py:\d+: .numpy\(\) is not supported for tensor",
-    ),
+    (Leaving, r"net: the model cannot be exported at test_program.py:\d+: .numpy\(\) is not supported for tensor"),
     (Wrong, r"net: the model cannot be exported at test_program.py:\d+: .*\[2, 3\] X \[7, 7\]"),
     (
         Custom,

@@ -65,12 +65,6 @@ def test_table_by_hand(run, diamond_file):
     assert "±" not in result.stdout  # no interval of one graph
 
 
-def test_another_reference_turns_the_signs(run, diamond_file):
-    result = run("compare", diamond_file, "--methods", "input,approximate-dp", "--reference", "approximate-dp")
-    assert row(result.stdout, "input")[1:5] == ["-36.84%", "36.84%", "36.84%", "0/0/1"]
-    assert row(result.stdout, "approximate-dp")[1] == "reference"
-
-
 def test_several_graphs_have_an_interval_and_a_row_each(run, folder):
     result = run("compare", folder, "--methods", "input,approximate-dp", "--per-graph", "--seeds", 2)
     assert "2 graphs, 1 device, seeds 0 to 1" in result.stdout
@@ -260,14 +254,6 @@ def test_bad_usage_is_one_sentence_and_exit_2(run, diamond_file, arguments, word
     assert len(result.stderr.strip().splitlines()) == 1
     for word in words:
         assert word in result.stderr
-
-
-def test_a_foreign_file_is_not_resumed(run, diamond_file):
-    before = diamond_file.read_bytes()
-    result = run("compare", diamond_file, "--methods", "input", "--resume", diamond_file)
-    assert result.exit_code == 2
-    assert "is not of a comparison; name a new file" in result.stderr
-    assert diamond_file.read_bytes() == before
 
 
 @pytest.mark.parametrize("name", ["[red]x", "model:two:x"])

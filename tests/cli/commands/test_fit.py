@@ -90,9 +90,3 @@ def test_bad_input_is_one_sentence_and_exit_2(run, diamond_file, symbolic, argum
     assert (done.exit_code, done.stdout) == (2, "")
     assert words in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_the_memory_must_be_given(run, diamond_file):
-    done = run("fit", diamond_file)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "--memory" in done.stderr

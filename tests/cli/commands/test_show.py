@@ -75,17 +75,6 @@ def test_show_splits_the_peak_by_role_module_and_phase(run, annotated):
         assert text in table
 
 
-@pytest.mark.slow
-def test_without_annotations_show_has_no_such_tables(run, diamond_file, tmp_path):
-    output = tmp_path / "schedule.json"
-    run("solve", diamond_file, "--method", "input", "--output", output)
-    assert "roles" not in json.loads(run("show", diamond_file, output, "--json").stdout)
-    assert "persistent_by_role" not in json.loads(run("show", diamond_file, "--json").stdout)
-    table = run("show", diamond_file, output).stdout
-    assert "by role" not in table
-    assert "made by" not in table
-
-
 def test_a_folder_as_a_list(run, diamond_file):
     printed = run("show", diamond_file.parent, "--list").stdout
     assert "diamond.pbtxt │   6 │     6 │" in printed

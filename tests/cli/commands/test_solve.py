@@ -56,12 +56,6 @@ def test_reads_standard_input(run, diamond):
     assert json.loads(result.stdout)["peak_memory"] == DIAMOND_BEST_PEAK
 
 
-def test_gen_pipes_into_solve(run):
-    made = run("gen", "layered", "--nodes", 30, "--seed", 5, "-")
-    document = json.loads(run("solve", "-", "--json", "--quiet", input=made.stdout).stdout)
-    assert len(document["steps"]) == 30
-
-
 def test_runtime_defaults_to_two_devices(run, diamond_file):
     document = json.loads(run("solve", diamond_file, "--task", "runtime", "--json", "--evaluations", 500).stdout)
     assert document["devices"] == 2
@@ -152,22 +146,6 @@ def test_a_note_of_the_method_is_printed_beside_the_result(run, diamond_file, ti
     assert (result.exit_code, len(result.stdout.split())) == (0, 6)
     assert "note: diamond: 6 ops are too many for topoformer, which takes 5" in " ".join(result.stderr.split())
     assert run("solve", diamond_file, "--method", "topoformer", "--quiet").stderr == ""
-
-
-def test_topoformer_without_weights_names_how_to_make_some(run, diamond_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("schedopt.policies.networks.shipped.WEIGHTS", tmp_path)
-    result = run("solve", diamond_file, "--method", "topoformer")
-    assert (result.exit_code, result.stdout, len(result.stderr.strip().splitlines())) == (2, "", 1)
-    assert "schedopt train topoformer" in result.stderr
-    assert "--weights" in result.stderr
-
-
-def test_a_method_that_builds_one_schedule_refuses_initial(run, diamond_file, tmp_path):
-    output = tmp_path / "schedule.json"
-    run("solve", diamond_file, "--output", output)
-    result = run("solve", diamond_file, "--method", "dfs", "--initial", output)
-    assert result.exit_code == 2
-    assert "'dfs' builds one schedule" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -119,15 +119,6 @@ def test_neither_jobs_nor_a_stop_change_the_result(run, folders, small_grid, tmp
         assert part.read_bytes().count(b"\n") == len(lines)
 
 
-@pytest.mark.slow
-def test_local_search_is_searched_the_same_way(run, folders, tmp_path):
-    result = run("train", "local-search", folders[0], "--evaluations", 60, "--first", 1, "--json", "--quiet")
-    document = json.loads(result.stdout)
-    assert document["method"] == "local-search"
-    assert set(document["settings"]) == {"patience"}
-    assert "held_out" not in document["found"]
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

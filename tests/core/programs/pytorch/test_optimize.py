@@ -73,26 +73,6 @@ def tied():
     return Tied()
 
 
-@pytest.mark.slow
-def test_tied_weights_dropout_and_batch_statistics_are_those_of_eager_training(tied):
-    twin = copy.deepcopy(tied)
-    sgd = torch.optim.SGD(twin.parameters(), 0.01)
-    step = optimize(tied, torch.randn(4, 8), training="sgd", method="lpmf")
-    for seed, size in enumerate((4, 2, 4)):
-        x = torch.randn(size, 8)
-        torch.manual_seed(seed)
-        loss = step(x)
-        torch.manual_seed(seed)
-        expected = twin(x)
-        sgd.zero_grad()
-        expected.backward()
-        sgd.step()
-        assert torch.equal(loss, expected)
-        for (name, one), other in zip(tied.state_dict().items(), twin.state_dict().values(), strict=True):
-            assert torch.allclose(one, other, rtol=1e-6, atol=1e-8), name  # of a tied weight two gradients are added
-    assert tied.two.weight is tied.one.weight
-
-
 class Repeated(nn.Module):
     """One layer under two names, and in a list."""
 
@@ -185,17 +165,6 @@ def test_verbose_says_peak_memory_before_and_after_for_each_plan(capsys):
     assert all(re.fullmatch(pattern, line) for line in lines)
 
 
-@pytest.mark.slow
-def test_results_are_compared_unless_told_otherwise(tied, monkeypatch):
-    compared = []
-    monkeypatch.setattr(plans, "check_module", lambda *args: compared.append(args))
-    better = optimize(tied, torch.randn(4, 8), method="lpmf")
-    better(torch.randn(2, 8))
-    assert len(compared) == 2
-    optimize(tied, torch.randn(4, 8), method="lpmf", verify=False)
-    assert len(compared) == 2
-
-
 def test_a_wrong_order_is_told_and_nothing_is_kept(tied, monkeypatch):
     def other_results(program, module):
         raise ScheduleError("result 0 would not be bitwise what it is in program order")
@@ -238,15 +207,6 @@ def test_a_scripted_model_is_refused():
         UsageError, match=r"^the model is compiled by TorchScript; optimize the module that it was made"
     ):
         optimize(torch.jit.script(nn.Linear(4, 4)), torch.randn(2, 4))
-
-
-@pytest.mark.parametrize("training", ["none", "sgd"])
-def test_a_model_without_data_is_a_sentence(training):
-    model = nn.Linear(4, 4, device="meta")
-    with pytest.raises(
-        ProgramError, match=r"^Linear.*: its tensors have no data \(they are on the meta device, .* and not be run$"
-    ):
-        optimize(model, torch.randn(2, 4, device="meta"), training=training)
 
 
 def test_an_error_has_no_long_traceback_of_pytorchs():

@@ -163,23 +163,6 @@ def test_recomputation_end_to_end(tmp_path):
     assert rows[1].measured_peak <= limit < rows[0].measured_peak
 
 
-@pytest.mark.slow
-def test_fit_lets_operators_run_again(tmp_path):
-    path = saved(tmp_path, repeated())
-    answer = schedopt.fit(path, 3100 + run_bytes(repeated().build(), "m")["tail"] + 64)
-    assert [way.verdict for way in answer.ways[:2]] == ["not found", "not found"]
-    assert answer.ways[2].verdict == "yes" and answer.ways[2].peak <= answer.memory
-    tight = schedopt.fit(path, 2900)
-    assert [way.verdict for way in tight.ways] == ["no", "no", "not found"]
-
-
-def test_several_subgraphs_get_no_offsets(tmp_path):
-    runtime, graph = loaded(saved(tmp_path, control_flow()))
-    new = planned(runtime.program, graph, random_order(graph, 1), runtime.found(False).scratch)
-    assert not new.is_offline
-    assert not parse_program(new.data, "m").offsets
-
-
 def test_a_view_lies_at_the_address_of_its_input(tmp_path):
     model = Model()
     main = model.subgraph()

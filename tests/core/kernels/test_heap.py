@@ -4,7 +4,6 @@ import heapq
 
 import numpy as np
 from schedopt.core.kernels.heap import larger_first, pop, push
-from schedopt.core.kernels.jit import inlined
 
 
 def test_heap_pops_the_largest_first():
@@ -21,22 +20,3 @@ def test_heap_pops_the_largest_first():
             heapq.heappop(twin)
         assert size == len(twin)
         assert not size or heap[0] == -twin[0]
-
-
-@inlined
-def least_first(keys, one, two):
-    """Order places by their keys."""
-    return keys[one] < keys[two]
-
-
-def test_heap_of_places_pops_the_least_key_first():
-    rng = np.random.default_rng(4)
-    keys = rng.permutation(100) / 7
-    heap, size = np.empty(100, np.int32), 0
-    for place in range(100):
-        size = push(heap, size, place, keys, least_first)
-    popped = []
-    while size:
-        popped.append(int(heap[0]))
-        size = pop(heap, size, keys, least_first)
-    assert popped == np.argsort(keys).tolist()

@@ -5,9 +5,8 @@ import itertools
 import networkx
 import numpy as np
 import pytest
-from schedopt.core.base.errors import UsageError
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.datasets.duplicates import dedup_key, in_degree_sequence, parse_dedup, topology_hash
+from schedopt.datasets.duplicates import dedup_key, in_degree_sequence, topology_hash
 from schedopt.datasets.layered import LayeredParameters
 from schedopt.datasets.synthetic import SyntheticParameters
 
@@ -103,9 +102,3 @@ def test_in_degrees_count_distinct_producers():
     one, other = from_edges(4, [(0, 1), (2, 3)]), from_edges(4, [(0, 1), (0, 2)])
     assert dedup_key(one, "in-degrees", "x") == dedup_key(other, "in-degrees", "y")
     assert topology_hash(one) != topology_hash(other)
-
-
-def test_unknown_kind_of_duplicates():
-    assert parse_dedup("in-degrees") == "in-degrees"
-    with pytest.raises(UsageError, match="'names'; choose topology or in-degrees"):
-        parse_dedup("names")

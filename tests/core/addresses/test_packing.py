@@ -69,26 +69,11 @@ def test_cliques_overlap_as_the_lifetimes_do(seed):
     assert max(upper) <= len(lower)
 
 
-def test_other_orders_are_never_worse():
-    for seed in range(10):
-        lifetimes = random_lifetimes(seed, (1, 16))
-        orders = PlacementOrders(lifetimes)
-        before = orders.highest
-        orders.improve(np.random.default_rng(0), float("-inf"))
-        assert orders.highest == before
-        assert overlaps(*columns(lifetimes), orders.offsets.tolist()) == []
-
-
 def test_one_seed_gives_one_packing():
     lifetimes = random_lifetimes(3, (4,))
     first, second = (pack_lifetimes(lifetimes, 1.0, seed=5) for _ in range(2))
     assert first.is_repeatable
     assert first.offsets.tolist() == second.offsets.tolist()
-
-
-def test_nothing_takes_nothing():
-    packing = pack_lifetimes(Lifetimes.of([], [], np.array([], np.int64)), 0.1)
-    assert (packing.arena, packing.bound, packing.is_optimal) == (0, 0, True)
 
 
 @pytest.mark.parametrize(

@@ -130,20 +130,3 @@ def test_tables_list_the_largest_and_sum_up_the_rest():
     assert "conv_1:0 [layer.1, net.py:7] 0.29 KiB 0.59 KiB +0.29 KiB 3 more 0.49 KiB 0.98 KiB +0.49 KiB" in text
     assert "peak in program order 0.61 KiB 1.19 KiB +0.59 KiB" in text
     assert "<pre" in found._repr_html_()
-
-
-def test_what_cannot_be_compared_is_one_sentence(diamond, diamond_file, tmp_path):
-    schedopt.solve(diamond, "dfs").save(tmp_path / "s.json")
-    other = layers([1])
-    for arguments, error, message in (
-        ((tmp_path / "s.json", tmp_path / "s.json"), schedopt.UsageError, r"s\.json is a schedule; name the graph"),
-        ((diamond_file, tmp_path / "s.json"), schedopt.UsageError, r"s\.json is a schedule; name the graph"),
-        ((diamond, diamond, diamond), schedopt.UsageError, "'diamond' is a graph; of a graph, two schedules are"),
-        ((tmp_path / "s.json", "input", other), schedopt.OtherGraphError, "made for another graph than net"),
-        (("none.json", "input", diamond), schedopt.FormatError, r"none\.json: cannot be read"),
-        ((diamond, 42), schedopt.UsageError, "a graph is a CostGraph or the path"),
-        ((42, "input", diamond), schedopt.UsageError, "a schedule is a Schedule, a Result"),
-        ((["sink"], "input", diamond), schedopt.ScheduleError, "op .source. never runs"),
-    ):
-        with pytest.raises(error, match=message):
-            schedopt.diff(*arguments)

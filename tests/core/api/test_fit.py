@@ -146,35 +146,3 @@ def test_the_largest_batch_of_a_function():
     assert len(notes) == len(set(notes)), "what there is to say of the model is said once"
     narrow = schedopt.fit(MODEL, "200KiB", batch="batch", shapes={"width": 4})
     assert narrow.batches[0].batch > fit.batches[0].batch
-
-
-def test_a_model_and_its_function_s_sizes_are_imported():
-    pytest.importorskip("torch")
-    wide = schedopt.fit(MODEL, "1MiB", shapes={"width": 16}).ways[0].peak
-    assert wide > schedopt.fit(MODEL, "1MiB").ways[0].peak
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options", "message"),
-    [
-        ((branches(), "8 bananas"), {}, "memory='8 bananas' has an unknown unit"),
-        ((branches(), None), {}, "memory= must be a number, or a text like 16GiB"),
-        ((branches(), 0), {}, "the memory must be more than 0; write it like 8GiB"),
-        ((branches(), 10), {"devices": 65}, "devices= must be from 1 to 64, not 65"),
-        ((branches(), 10), {"batch": "batch"}, "the largest batch is found for an .onnx or .pt2 file"),
-        ((branches(), 10), {"training": "sgd"}, "a graph has its sizes and costs; training is for a model"),
-        ((branches(), 10), {"confirm": True}, "a run in a new process needs a model in a file or as module:function"),
-        ((MODEL, 10), {"batch": "width", "shapes": {"width": 3}}, "the size 'width' is what is looked for"),
-        (("net.dot", 10), {"confirm": True}, "net.dot: not a program that can be run"),
-        ((42, 10), {}, "a model is a path, module:function, or a PyTorch module, not int"),
-    ],
-)
-def test_what_cannot_be_asked_is_one_sentence(arguments, options, message):
-    with pytest.raises(schedopt.UsageError, match=message):
-        schedopt.fit(*arguments, **options)
-
-
-def test_a_batch_that_there_is_not_names_those_that_there_are():
-    pytest.importorskip("torch")
-    with pytest.raises(schedopt.UsageError, match=r"no keyword argument 'bach' for a size; it has batch, width"):
-        schedopt.fit(MODEL, "1MiB", batch="bach")

@@ -172,17 +172,6 @@ def test_min_cuts_name_the_set_of_least_memory(seed):
     assert cuts
 
 
-def test_min_cut_bound_keeps_its_allowance_of_work_and_stops_when_told():
-    graph, _ = naive.random_graph(np.random.default_rng(23), 12)
-    order = graph.input_order
-    full = min_cut_bound(Problem(graph), order)
-    assert min_cut_bound(Problem(graph), order, work=0) == 0
-    assert min_cut_bound(Problem(graph), order, known=2, stop=lambda: True) == 2
-    some = [min_cut_bound(Problem(graph), order, work=work) for work in range(0, 3000, 50)]
-    assert some == sorted(some)
-    assert some[-1] == full > 0
-
-
 def test_min_cut_sees_what_others_hold_while_an_op_runs():
     """`between` reads nothing, but runs after two branches of 10 bytes and before the join that reads them."""
     builder = GraphBuilder("join")

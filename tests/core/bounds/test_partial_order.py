@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.bounds.partial_order import dense, incomparable, partial_order
-from schedopt.core.graph.builder import GraphBuilder
-from schedopt.datasets.layered import LayeredParameters, layered_graph
 
 SIZES = [1, 2, 13, 63, 64, 65, 130]
 
@@ -24,30 +22,6 @@ def of_matrix(rows):
 
 def random_graph(seed, ops):
     return naive.random_graph(np.random.default_rng([40, seed]), ops, edges=[0.6, 1.4, 2.5][seed % 3])
-
-
-@pytest.mark.parametrize("ops", SIZES)
-@pytest.mark.parametrize("seed", range(6))
-def test_closures_are_what_is_reachable(seed, ops):
-    graph, plain = random_graph(seed, ops)
-    order = partial_order(graph)
-    before, after = dense(order.before, ops), dense(order.after, ops)
-    for op in plain.ops:
-        assert set(np.flatnonzero(before[op]).tolist()) == naive.reachable(plain.before, op)
-        assert set(np.flatnonzero(after[op]).tolist()) == naive.reachable(plain.after, op)
-
-
-@pytest.mark.parametrize("ops", SIZES)
-@pytest.mark.parametrize("seed", range(6))
-def test_edges_are_split_into_reduction_and_implied_ones(seed, ops):
-    graph, plain = random_graph(seed, ops)
-    order = partial_order(graph)
-    implied = naive.implied_edges(plain)
-    edges = {(first, second) for second in plain.ops for first in plain.before[second]}
-    assert pairs(order.other_edges) == implied
-    assert pairs(order.reduction) == edges - implied
-    for _, targets in (order.reduction, order.other_edges):
-        assert (np.diff(targets) >= 0).all()
 
 
 @pytest.mark.parametrize("seed", seeds(20, quick=4))
@@ -82,20 +56,3 @@ def test_every_pair_is_in_one_relation_and_words_end_in_zeros(ops):
     words = 64 * rows[0].shape[1]
     assert (sum(dense(row, words).astype(int) for row in rows)[:, :ops] == 1 - np.eye(ops)).all()
     assert not any(dense(row, words)[:, ops:].any() for row in rows)
-
-
-def test_incomparable_is_symmetric_on_a_layered_graph():
-    graph = layered_graph(LayeredParameters(nodes=200), np.random.default_rng(0), "layered")
-    either = dense(incomparable(partial_order(graph)), 200)
-    assert (either == either.T).all()
-    assert either.any()
-
-
-def test_a_chain_with_all_shortcuts_reduces_to_the_chain():
-    builder = GraphBuilder("chain")
-    for op in range(100):
-        builder.add_op("", inputs=[(p, 0) for p in range(op)], outputs=[1])
-    order = partial_order(builder.build())
-    assert pairs(order.reduction) == {(op, op + 1) for op in range(99)}
-    assert len(pairs(order.other_edges)) == 100 * 99 // 2 - 99
-    assert not incomparable(order).any()

@@ -80,11 +80,3 @@ def test_stopping_proves_nothing():
     assert list(refutations.bounds(0, high, lambda: True)) == []
     looks = iter([False, False])
     assert refutations.refute(high, MANY, lambda: next(looks, True)) == "stopped"
-
-
-def test_few_cases_are_put_off_at_a_time(monkeypatch):
-    monkeypatch.setattr("schedopt.core.bounds.refutations.MOST_BYTES", 0)
-    graph, plain = naive.random_graph(np.random.default_rng([37, 1]), 9, edges=0.3)
-    refutations, present, _ = make(graph)
-    optimum = naive.least_peak(plain) - present
-    assert refutations.refute(optimum, MANY, never) == "stopped"

@@ -97,12 +97,6 @@ def test_the_result_does_not_depend_on_jobs(graphs):
     assert all(cell.evaluations <= (1 if cell.method.startswith("random") else 30) for cell in serial.cells)
 
 
-def test_a_seed_gives_what_it_gives_alone(graphs):
-    both = Experiment(graphs, ["random:evaluations=1"], CompareOptions(seed=5, seeds=2)).execute()
-    alone = Experiment(graphs, ["random:evaluations=1"], CompareOptions(seed=6)).execute()
-    assert [cell for cell in facts(both) if cell["seed"] == 6] == facts(alone)
-
-
 def test_a_failing_method_costs_its_own_cells_only(graphs, fragile):
     fragile["large"] = "no\nluck"
     done = Experiment(graphs, ["input", "fragile"], CompareOptions(seeds=2)).execute()
@@ -261,24 +255,6 @@ def test_a_cluster_that_is_lost_ends_the_comparison(graphs, monkeypatch):
 def test_what_cannot_be_compared_is_refused_before_the_first_run(graphs, methods, settings, reference, message):
     with pytest.raises(UsageError, match=message):
         Experiment(graphs, methods, CompareOptions(**settings), reference)
-
-
-@pytest.mark.parametrize("name", ["evaluations", "time_limit", "seeds"])
-def test_budgets_must_be_positive(name):
-    with pytest.raises(UsageError, match=f"{name}= must be (at least 1|more than 0), not '?0"):
-        CompareOptions(**{name: 0})
-
-
-def test_graphs_are_needed_each_once(graphs):
-    with pytest.raises(UsageError, match="no graph"):
-        Experiment([], ["input"])
-    with pytest.raises(UsageError, match="graph 'small' is given twice"):
-        Experiment([graphs[0], graphs[0]], ["input"])
-
-
-def test_the_reference_may_be_named_without_parameters(graphs):
-    assert Experiment(graphs, ["input", "brkga:bias=0.6"], reference="brkga").reference == "brkga:bias=0.6"
-    assert Experiment(graphs, ["dfs", "input"]).reference == "dfs"
 
 
 def test_csv_has_a_row_per_run(graphs, fragile):

@@ -6,7 +6,6 @@ from matplotlib.figure import Figure
 from models.small_graphs import diamond
 from schedopt.core.experiments.options import ParetoOptions
 from schedopt.core.experiments.pareto.sweep import Sweep
-from schedopt.core.report.plots.figures import render
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +51,6 @@ def test_on_axes_of_ones_own(front):
     assert line(axes, "schedules")
     with pytest.raises(schedopt.UsageError, match="plot draws on matplotlib axes"):
         front.plot("front.png")
-
-
-@pytest.mark.slow
-def test_pictures_are_the_same_each_time(front):
-    one, other = (render(front.plot().figure, ".svg") for _ in range(2))
-    assert one == other
 
 
 def test_a_page_has_chart_and_table_and_no_name_breaks_out(front):

@@ -11,7 +11,6 @@ from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 from models.seeds import seeds
-from schedopt.core.base.arrays import INT64_MAX
 from schedopt.core.base.errors import UsageError
 from schedopt.core.files import costgraph
 from schedopt.core.files.cost_graph_pb2 import CostGraphDef
@@ -285,13 +284,6 @@ def test_remarks_of_another_version_are_dropped_and_said(change, reason):
     assert any(reason in note for note in notes)
 
 
-def test_two_entries_are_none():
-    document = "schedopt/graph " + json.dumps(document_of(small()))
-    again, notes = noted(with_dimension(small(), document, document))
-    assert (again.runtime.tolist(), again.annotations) == ([2, 0], NO_ANNOTATIONS)
-    assert any("it has 2 entries of them" in note for note in notes)
-
-
 @pytest.mark.parametrize("seed", seeds(200, quick=4))
 def test_random_damage_leaves_a_valid_graph_with_the_costs_of_its_fields(seed):
     rng = np.random.default_rng([82, seed])
@@ -314,11 +306,3 @@ def test_what_json_cannot_hold_is_refused(imported, tmp_path):
     with pytest.raises(UsageError, match="g: the annotations hold what no file can: "):
         costgraph.write_graph(graph, tmp_path / "g.pb")
     assert not list(tmp_path.iterdir())
-
-
-def test_the_largest_runtime_beside_a_small_one():
-    message = text_format.Parse(f"node {{ compute_cost: {INT64_MAX} }} node {{ id: 1 }}", CostGraphDef())
-    graph = replace(parse_graph(message.SerializeToString(), "g"), runtime=np.array([float(INT64_MAX), 0.25]))
-    again, notes = noted(format_graph(graph))
-    assert again == graph
-    assert notes == []

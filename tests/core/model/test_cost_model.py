@@ -295,17 +295,3 @@ def test_one_device_is_a_function_of_the_executed_set(seed):
     simulation = prices(Problem(graph), Schedule.single_device(np.array(order)))
     assert simulation.step_memory.tolist() == naive.order_step_memory(plain, order)
     assert simulation.peak == naive.order_peak(plain, order)
-
-
-@pytest.mark.parametrize("seed", seeds(20, quick=4))
-def test_device_names_do_not_matter(seed):
-    rng = np.random.default_rng([2, seed])
-    graph, plain = naive.random_graph(rng, 12)
-    placement, steps = naive.random_steps(rng, plain, 4)
-    items, sources, targets = naive.schedule_of(plain, placement, steps)
-    rename = rng.permutation(4)
-    problem = Problem(graph, devices=4, bandwidth=1e6)
-    one = simulate(problem, Schedule.from_steps(items, sources, targets))
-    two = simulate(problem, Schedule.from_steps(items, rename[sources], rename[targets]))
-    assert two.peak_per_device[rename].tolist() == one.peak_per_device.tolist()
-    assert two.clock_per_device[rename].tolist() == one.clock_per_device.tolist()

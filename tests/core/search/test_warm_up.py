@@ -3,13 +3,9 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.kernels.placements.incremental_peak import write_transfers
-from schedopt.core.kernels.placements.placement_beam import trace_beam
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search import warm_up as module
 from schedopt.core.search.method_spec import parse_method
-from schedopt.core.search.search import Search
-from schedopt.core.solvers.placements import annealing
 
 GRAPH = naive.random_graph(np.random.default_rng(171), 40)[0]
 
@@ -65,13 +61,3 @@ def test_a_solver_for_a_time_limit_alone_is_not_loaded_for_evaluations(ran):
     names = [name for name, *_ in ran]
     assert names.count("step-search") == 2
     assert "cp-sat" not in names
-
-
-def test_a_search_on_one_device_compiles_nothing_more():
-    problem = Problem(GRAPH)
-    module.warm_up(problem, parse_method("annealing"))
-    compiled = [len(kernel.signatures) for kernel in (trace_beam, write_transfers)]
-    search = Search(problem, max_evaluations=1000)
-    annealing.solve(search, annealing.Parameters())
-    assert min(compiled) > 0
-    assert [len(kernel.signatures) for kernel in (trace_beam, write_transfers)] == compiled

@@ -12,7 +12,7 @@ from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.report.plots.draw import check_target, draw
-from schedopt.core.report.plots.figures import byte_unit, color_of, highest_of_bins, plain, render, time_unit
+from schedopt.core.report.plots.figures import byte_unit, color_of, highest_of_bins, render, time_unit
 from schedopt.core.report.plots.gantt import draw_gantt, gantt_figure
 from schedopt.core.report.plots.memory_chart import draw_memory, memory_figure
 
@@ -170,17 +170,6 @@ def test_short_bars_are_drawn_as_one():
     assert sum(end - start for start, end in bars) == pytest.approx(6.0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["memory", "gantt"])
-@pytest.mark.parametrize("suffix", [".png", ".svg"])
-def test_any_name_can_be_drawn(kind, suffix, recwarn):
-    timeline = wide(len(ODD_NAMES), ODD_NAMES)
-    data = draw([timeline], f"x{suffix}", kind)
-    assert data == draw([timeline], f"x{suffix}", kind)
-    assert data.startswith(b"\x89PNG" if suffix == ".png" else b"<?xml")
-    assert not list(recwarn)
-
-
 def test_names_are_drawn_as_they_are():
     named = labels(memory_figure([wide(len(ODD_NAMES), ODD_NAMES)]))
     assert any(text.endswith("B  _hidden:0") for text in named)
@@ -188,26 +177,6 @@ def test_names_are_drawn_as_they_are():
     svg = render(memory_figure([wide(len(ODD_NAMES), ODD_NAMES)]), ".svg").decode()
     for shown in ("$x^2$:0", "_hidden:0", "&lt;/script&gt;:0"):
         assert shown in svg
-
-
-def test_long_names_lose_their_middle():
-    assert plain("a" * 30 + "b" * 30, 21) == "a" * 10 + "…" + "b" * 10
-    assert plain("short", 5) == "short"
-
-
-def test_units_suit_the_largest_value():
-    assert byte_unit(0) == (1, "B")
-    assert byte_unit(1023) == (1, "B")
-    assert byte_unit(1024) == (1024, "KiB")
-    assert byte_unit(2**62) == (2.0**60, "EiB")
-    assert [time_unit(value) for value in (999, 1000, 1e6)] == [(1, "us"), (1e3, "ms"), (1e6, "s")]
-
-
-def test_nothing_is_drawn_over_the_legend():
-    figure = memory_figure([wide(20)])
-    figure.draw_without_rendering()
-    legend = figure.legends[0].get_window_extent()
-    assert not figure.axes[0].get_window_extent().overlaps(legend)
 
 
 def test_endings_folders_and_kinds_are_checked(tmp_path):

@@ -12,7 +12,6 @@ from schedopt.core.report.plots.comparison_charts import (
     improvement_histogram,
     method_style,
 )
-from schedopt.core.report.plots.figures import render
 from schedopt.core.report.summaries import Cell, Estimate, by_graph
 
 
@@ -115,22 +114,3 @@ def test_labels_of_times_do_not_overlap(longest, fewest):
     seen = [box for box in boxes if left <= sum(box) / 2 <= right]
     assert len(seen) >= fewest
     assert all(box[1] < after[0] for box, after in itertools.pairwise(seen))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "cells",
-    [
-        [cell("one", "plain", 0, "failed"), cell("one", "$b$", 0, "failed")],
-        [cell("one", "plain", 3)],
-        [cell("one", "plain", 3), cell("one", "$b$", 3000)],
-    ],
-)
-def test_anything_can_be_drawn(cells, recwarn):
-    methods = list(dict.fromkeys(cell.method for cell in cells))
-    assert render(draw_comparison(cells, methods, "plain", "50% of $x$"), ".svg").startswith(b"<?xml")
-    assert not list(recwarn)
-
-
-def test_styles_differ_for_twenty_methods():
-    assert len({method_style(number) for number in range(20)}) == 20

@@ -22,71 +22,31 @@ from typer.testing import CliRunner
 
 
 class TrainCommand(NamedTuple):
-    """A subcommand of `train`, and a run of four lines.
+    """A subcommand of `train`, and a run of four lines."""
 
-    Parameters
-    ----------
-    config
-        Settings of the run, as YAML.
-    generator, nodes
-        How `schedopt gen` makes graphs for it.
-    kind
-        Of its runs.
-    lines
-        What the lines of progress begin with.
-    always, said, unsaid
-        What all of them say, and what those of some numbers say or do not.
-    title
-        What the table's title says.
-    column
-        The first of the table, in a line of the curve.
-    score
-        Of a line of the curve; the smallest is the best.
-    validated
-        Of a line: equal before training that starts from the weights of that line.
-    use
-        Options for the weights, in the command that is printed.
-    kept, kept_lines
-        File with a line for each graph that is searched, and how many lines of the given twelve and three.
-    searched
-        What finds those lines, if all of it goes through one function.
-    given
-        Options of a run on given graphs.
-    recipe
-        Lets the file of a name, in a folder, stand for the settings of the shipped weights.
-    recipe_file, recipe_options
-        That name, and the options that ask for it.
-    stop
-        Options of a run that takes long enough to be stopped.
-    stop_lines
-        Lines of its curve.
-    stop_with
-        Arguments of `check_that_stops_lose_nothing`.
-    """
-
-    config: str
-    generator: str
+    config: str  # settings of the run, as YAML
+    generator: str  # `schedopt gen` makes graphs for it with so many
     nodes: Any
-    kind: Any
-    lines: list
-    always: list
-    said: dict
+    kind: Any  # of its runs
+    lines: list  # what the lines of progress begin with
+    always: list  # what all of them say
+    said: dict  # what those of some numbers say
     unsaid: dict
-    title: str
-    column: str
-    score: Callable
-    validated: list
-    use: str
-    kept: str
-    kept_lines: int
-    searched: str | None
-    given: list
-    recipe: Callable
+    title: str  # of the table
+    column: str  # the first of the table, in a line of the curve
+    score: Callable  # of a line of the curve; the smallest is the best
+    validated: list  # of a line: equal before training that starts from the weights of that line
+    use: str  # options for the weights, in the command that is printed
+    kept: str  # file with a line for each graph that is searched
+    kept_lines: int  # of the given twelve and three
+    searched: str | None  # what finds those lines, if all of it goes through one function
+    given: list  # options of a run on given graphs
+    recipe: Callable  # lets the file of a name, in a folder, stand for the settings of the shipped weights
     recipe_file: str
     recipe_options: list
-    stop: list
-    stop_lines: int
-    stop_with: dict
+    stop: list  # options of a run that takes long enough to be stopped
+    stop_lines: int  # of its curve
+    stop_with: dict  # arguments of `check_that_stops_lose_nothing`
 
 
 COMMANDS = {
@@ -282,23 +242,8 @@ def wait_for_line(folder, count, process):
 def check_that_stops_lose_nothing(method, options, lines, run, folder, jobs=1, sigkill=False):
     """Stop a run by Ctrl-C and, if asked, SIGKILL; it then ends like one that was left alone on one worker.
 
-    Parameters
-    ----------
-    method
-        Of `schedopt train`.
-    options
-        Settings.
-    lines
-        Of the curve of the whole run.
-    run
-        Runs a command line.
-    folder
-        Where there is room for two runs.
-    jobs
-        Workers of the run until Ctrl-C.
-    sigkill
-        Whether to go on in another process, and kill it. One method is enough: all go on by the same trainer's
-        loop, and `run_killed_at_any_moment` kills each without a process.
+    `lines` are those of the curve of the whole run, `jobs` the workers until Ctrl-C. To kill one method is enough: all
+    go on by the same trainer's loop, and `run_killed_at_any_moment` kills each without a process.
     """
     stopped, whole = folder / "run", folder / "whole"
     workers = ["--jobs", jobs] if jobs > 1 else []

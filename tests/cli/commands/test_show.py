@@ -35,17 +35,6 @@ def test_show_names_who_holds_the_peak(run, diamond_file, tmp_path):
     assert "2 more" in table
 
 
-@pytest.mark.slow
-def test_show_draws_histograms_of_a_folder(run, tmp_path):
-    run("gen", "layered", tmp_path / "graphs", "--nodes", 20, "--count", 3)
-    rows = [json.loads(line) for line in run("show", tmp_path / "graphs", "--json").stdout.splitlines()]
-    assert [row["ops"] for row in rows] == [20, 20, 20]
-    text = run("show", tmp_path / "graphs").stdout
-    assert "ops, 3 graphs" in text
-    assert "diameter, 3 graphs" in text
-    assert "16 to 31" in text
-
-
 @pytest.fixture
 def annotated(run, tmp_path):
     """Return the files of a training step of PyTorch, and of its own order."""

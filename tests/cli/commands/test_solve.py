@@ -110,13 +110,6 @@ def test_says_when_the_input_order_is_better(run, tmp_path, diamond_file):
     assert "input order is better" in result.stderr
 
 
-def test_initial_schedule_starts_brkga(run, diamond_file, tmp_path):
-    output = tmp_path / "schedule.json"
-    run("solve", diamond_file, "--task", "runtime", "--evaluations", 500, "--output", output)
-    arguments = ["--task", "runtime", "--initial", output, "--method", "brkga", "--json", "--evaluations", 100]
-    assert json.loads(run("solve", diamond_file, *arguments).stdout)["runtime_us"] == 5
-
-
 @pytest.mark.parametrize("decoder", ["lazy", "queue"])
 def test_the_decoder_can_be_given_as_a_flag(run, diamond_file, decoder):
     arguments = ["--devices", 2, "--evaluations", 60, "--json"]
@@ -126,18 +119,6 @@ def test_the_decoder_can_be_given_as_a_flag(run, diamond_file, decoder):
     ]
     assert documents[0]["steps"] == documents[1]["steps"]
     assert documents[0]["evaluations"] == documents[1]["evaluations"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("decode", ["greedy", "sample", "beam"])
-def test_topoformer_by_flags(run, diamond_file, tiny_shipped, decode):
-    flags = ["--method", "topoformer:passes=0", "--decode", decode, "--width", 3, "--weights", tiny_shipped]
-    document = json.loads(run("solve", diamond_file, "--json", *flags).stdout)
-    method = f"topoformer:passes=0:decode={decode}:width=3"
-    same = json.loads(run("solve", diamond_file, "--json", "--method", method).stdout)
-    assert document["steps"] == same["steps"]
-    assert document["evaluations"] == same["evaluations"] == (1 if decode == "greedy" else 3)
-    assert document["method"] == document["found_by"] == "topoformer"
 
 
 def test_a_note_of_the_method_is_printed_beside_the_result(run, diamond_file, tiny_shipped, monkeypatch):

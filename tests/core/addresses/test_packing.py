@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from naive.arenas import most_alive, overlaps
-from schedopt.core.addresses.engine import branch_and_bound, cliques
+from schedopt.core.addresses.engine import cliques
 from schedopt.core.addresses.lifetimes import Lifetimes
 from schedopt.core.addresses.packing import pack_lifetimes
 from schedopt.core.addresses.placement_orders import PlacementOrders
@@ -44,16 +44,6 @@ def test_what_first_fit_by_size_misses_is_found():
     packing = pack_lifetimes(lifetimes, 2.0)
     assert packing.arena == packing.bound == 9
     assert overlaps(lower, upper, size, packing.offsets.tolist()) == []
-
-
-@pytest.mark.parametrize("seed", seeds(20, quick=4))
-@pytest.mark.parametrize("threads", [1, 12])
-def test_branch_and_bound_alone(seed, threads):
-    lifetimes = random_lifetimes(seed, (8,), most=12)
-    offsets, is_finished = branch_and_bound(lifetimes, 8, 5.0, threads)
-    assert is_finished
-    assert overlaps(*columns(lifetimes), offsets.tolist()) == []
-    assert not np.any(offsets % 8)
 
 
 @pytest.mark.parametrize("seed", seeds(100, quick=4))

@@ -127,22 +127,3 @@ def test_the_batch_is_named_with_what_limits_it():
     assert ended.sentence() == "It fits with n 64 as it is. No larger one is possible: size n=65 is not from 2 to 64"
     none = Fit("net", 100, (), "n", (LargestBatch(AS_IT_IS, 0, None, 200, True),))
     assert (none.fits, none.sentence()) == (False, "It does not fit with any n.")
-
-
-MODEL = "models.torch_models:batched"
-
-
-@pytest.mark.slow
-def test_the_largest_batch_of_a_function():
-    pytest.importorskip("torch")
-    notes = []
-    fit = schedopt.fit(MODEL, "200KiB", batch="batch", note=notes.append)
-    for row in fit.batches:
-        here, following = (
-            input_peak(schedopt.import_model(MODEL, shapes={"batch": size})) for size in (row.batch, row.batch + 1)
-        )
-        assert here <= 200 * 1024 < following
-        assert row.peak <= here
-    assert len(notes) == len(set(notes)), "what there is to say of the model is said once"
-    narrow = schedopt.fit(MODEL, "200KiB", batch="batch", shapes={"width": 4})
-    assert narrow.batches[0].batch > fit.batches[0].batch

@@ -13,7 +13,6 @@ from schedopt.core.bounds.bounds import (
     memory_bound,
     min_cut_bound,
     min_cuts,
-    op_needs,
     runtime_bound,
     smallest_along_chain,
 )
@@ -35,12 +34,6 @@ def views():
 
 def test_smallest_size_along_the_alias_chain():
     assert smallest_along_chain(views()).tolist() == [100, 30, 30, 5, 6]
-
-
-def test_op_needs_by_hand():
-    """On one device each group of views takes its root's bytes; on several the least that can have been sent."""
-    assert op_needs(views(), 1).tolist() == [100, 100, 100, 120]
-    assert op_needs(views(), 2).tolist() == [100, 100, 30, 50]
 
 
 def test_memory_bound_by_hand():
@@ -122,16 +115,6 @@ def test_last_step_need_is_the_least_over_the_ops_that_can_be_last(seed):
         if not plain.after[op]
     )
     assert last_step_need(graph, graph.buffers) == min(steps)
-
-
-def test_final_outputs_add_up():
-    """Three gradients of 10 bytes stay; the last op also reads 4 bytes, which are on one device."""
-    builder = GraphBuilder("gradients")
-    builder.add_op("a", outputs=[4])
-    for name in "bcd":
-        builder.add_op(name, inputs=[(0, 0)], outputs=[10], is_final=True)
-    graph = builder.build()
-    assert [memory_bound(Problem(graph, devices=d)) for d in (1, 2, 3)] == [34, 17, 14]
 
 
 @pytest.mark.parametrize("seed", seeds(60, quick=4))

@@ -61,18 +61,6 @@ def test_no_plan_on_devices_is_below_the_even_share(seed, devices):
     assert -(-bound // devices) <= naive.best_schedule(plain, devices, "memory")[1]
 
 
-@pytest.mark.parametrize(("edges", "seed"), [(0.5, 82), (0.5, 129), (0.5, 301), (0.5, 352), (0.7, 42), (0.7, 45)])
-def test_cases_refute_what_precedences_alone_do_not(edges, seed):
-    """Graphs of which precedences alone do not refute the target one byte below the optimum; few random ones are."""
-    graph, plain = naive.random_graph(np.random.default_rng([37, seed]), 9, edges=edges)
-    refutations, present, high = make(graph)
-    least = naive.least_peak(plain) - present
-    assert refutations.refute(least - 1, 0, never) == "stopped"
-    assert refutations.refute(least - 1, MANY, never) == "impossible"
-    assert refutations.refute(least, MANY, never) == "possible"
-    assert max(refutations.bounds(0, high, never)) == least
-
-
 def test_stopping_proves_nothing():
     graph, _ = naive.random_graph(np.random.default_rng(38), 12)
     refutations, _, high = make(graph)

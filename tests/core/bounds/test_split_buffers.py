@@ -55,15 +55,6 @@ def test_views_of_all_bytes_leave_the_buffers_as_they_are():
         assert split_buffers(graph) is graph.buffers
 
 
-def test_final_views_share_their_bytes_out():
-    """As several devices may each hold one of them."""
-    assert [piece[2] for piece in pieces(qkv(is_final=True))[:3]] == [True] * 3
-    assert memory_bound(Problem(qkv((30, 20), is_final=True), "memory", 2)) == 60  # base as a whole
-    assert memory_bound(Problem(qkv((30, 20), is_final=True), "memory", 3)) == 60
-    graph = qkv((60, 60, 60), is_final=True)
-    assert memory_bound(Problem(graph, "memory", 2)) == 61  # the last reader
-
-
 @pytest.mark.parametrize("seed", seeds(400, quick=4))
 def test_devices_together_hold_the_pieces_at_every_moment(seed):
     rng = np.random.default_rng([131, seed])

@@ -12,7 +12,6 @@ import schedopt
 from naive.machines import random_machine
 from schedopt.core.base.errors import FormatError
 from schedopt.core.files.machine_yaml import machine_of, read_machine
-from schedopt.core.files.op_times_csv import read_op_times
 from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.solvers.placements.first_fit_devices import filled_placements
 
@@ -161,15 +160,6 @@ def five_ops():
     return builder.build()
 
 
-def test_groups_in_a_ring_are_one_group(tmp_path):
-    text = BASE.replace("speed: 0.1", "speed: 1.0") + "pins: {c: cpu0}\ntogether: [[a, b], [b, c], [c, a], [d, e]]\n"
-    (tmp_path / "m.yaml").write_text(text)
-    result = schedopt.solve(five_ops(), "auto", task="runtime", machine=tmp_path / "m.yaml", evaluations=2000)
-    assert result.placement == {"a": 1, "b": 1, "c": 1, "d": 0, "e": 0}
-    assert result.problem.rules.groups == {0: [0, 1, 2], 3: [3, 4]}
-    assert schedopt.verify(result.problem, result.schedule).runtime == 6.0
-
-
 def test_the_group_that_closes_a_contradiction_is_named(tmp_path):
     text = BASE + 'pins: {a: gpu0, d: cpu0}\ntogether:\n- [d, e]\n- [a, b]\n- [b, c]\n- ["c", "[e]"]\n'
     (tmp_path / "m.yaml").write_text(text)
@@ -233,11 +223,6 @@ def test_a_link_that_a_plan_needs_is_missing(tmp_path):
 def test_op_times_that_are_wrong(tmp_path, times, reason):
     with pytest.raises(schedopt.SchedoptError, match=reason):
         solved(tmp_path, BASE, times)
-
-
-def test_op_times_of_a_file():
-    with pytest.raises(schedopt.FormatError, match=r"none\.csv: cannot be read"):
-        read_op_times("none.csv")
 
 
 def test_a_schedule_file_carries_its_machine(tmp_path):

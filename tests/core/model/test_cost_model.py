@@ -169,32 +169,6 @@ def test_a_final_view_keeps_its_whole_buffer():
     assert simulation.step_memory.tolist() == [50, 50, 53]
 
 
-def test_persistent_bytes_are_there_from_the_start_and_workspace_only_meanwhile():
-    builder = GraphBuilder("bytes")
-    builder.add_op("a", outputs=[4], workspace=100, persistent=1000)
-    builder.add_op("b", inputs=[(0, 0)], outputs=[2], persistent=50)
-    simulation = prices(Problem(builder.build()), Schedule.single_device(np.arange(2)))
-    assert simulation.step_memory.tolist() == [1154, 1056]
-
-
-def test_a_device_without_ops_holds_nothing_and_one_with_weights_holds_them():
-    builder = GraphBuilder("idle")
-    builder.add_op("a", outputs=[4], persistent=9)
-    builder.add_op("b", persistent=500)
-    schedule = Schedule.from_steps([0, 1], [0, 1], [0, 1])
-    simulation = prices(Problem(builder.build(), devices=3), schedule)
-    assert simulation.peak_per_device.tolist() == [13, 500, 0]
-
-
-def test_an_op_that_reads_a_tensor_twice_consumes_it_once():
-    builder = GraphBuilder("twice")
-    builder.add_op("a", outputs=[8])
-    builder.add_op("b", inputs=[(0, 0), (0, 0)], outputs=[1])
-    builder.add_op("c", inputs=[(0, 0)], outputs=[1])
-    simulation = prices(Problem(builder.build()), Schedule.single_device(np.arange(3)))
-    assert simulation.step_memory.tolist() == [8, 9, 9]
-
-
 @pytest.mark.parametrize("devices", [1, 2, 3, 64])
 def test_a_placement_needs_the_transfers_of_the_plain_twin(devices):
     for seed in range(20):
@@ -219,17 +193,6 @@ def test_all_control_dependents_wait_on_one_tensor_sent_once_per_device():
     schedule = Schedule.from_steps([0, ~1, 1, 2, 3, 4], [0, 0, 1, 1, 1, 0], [0, 1, 1, 1, 1, 0])
     simulation = prices(Problem(graph, devices=2, latency=5.0, bandwidth=1.0), schedule)
     assert simulation.step_end.tolist() == [1, 6, 7, 8, 9, 7]  # latency, and no bytes
-
-
-def test_a_control_transfer_shows_what_its_target_holds():
-    """Such a step takes no bytes of its own; its memory is what is resident there."""
-    builder = GraphBuilder("held")
-    builder.add_op("a")
-    builder.add_op("b", outputs=[70])
-    builder.add_op("c", inputs=[(1, 0)], control=[0])
-    graph = builder.build()
-    schedule = Schedule.from_steps([1, 0, ~0, 2], [1, 0, 0, 1], [1, 0, 1, 1])
-    assert prices(Problem(graph, devices=2), schedule).step_memory.tolist() == [70, 0, 70, 70]
 
 
 def test_a_synchronous_transfer_waits_for_both_clocks():

@@ -2,10 +2,6 @@
 
 import dataclasses
 import inspect
-import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import schedopt
@@ -73,47 +69,3 @@ def test_errors_name_an_option_as_the_caller_writes_it(given, python, shell):
     with spelled_for_shells(), pytest.raises(schedopt.UsageError) as error:
         SolveOptions(**given)
     assert shell in str(error.value)
-
-
-ADDED = """
-import dataclasses, json, sys
-from schedopt.core.base.options import option
-from schedopt.core.search import options
-
-@dataclasses.dataclass(frozen=True)
-class Wider(options.ProblemOptions):
-    power_limit: float | None = option(None, "Watts per device", low=1, panel="Power", json="power_limit_w")
-
-options.ProblemOptions = Wider
-sys.path.insert(0, sys.argv[1])
-import generate
-from schedopt.cli.main import app
-from schedopt.core.experiments.options import CompareOptions, ParetoOptions
-from typer.testing import CliRunner
-
-def output(*words):
-    return CliRunner().invoke(app, words, env={"COLUMNS": "500"}).output
-
-print(json.dumps({
-    "help": [output(verb, "--help") for verb in ("solve", "compare", "pareto")],
-    "pages": [generate.options_table(verb) for verb in ("solve", "compare", "pareto")],
-    "json": [kind(power_limit=300.0).document() for kind in (CompareOptions, ParetoOptions)],
-    "error": output("solve", "graph.pb", "--power-limit", "0"),
-}))
-"""
-
-
-@pytest.mark.slow
-def test_an_option_added_once_appears_everywhere():
-    """In the help, on the pages, in JSON and in errors."""
-    docs = Path(__file__).parents[3] / "docs"
-    done = subprocess.run([sys.executable, "-c", ADDED, str(docs)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    for text in found["help"]:
-        assert "--power-limit" in text
-        assert "Watts per device. (from 1)" in text
-    for page in found["pages"]:
-        assert "| `--power-limit` `X` |  | Watts per device. (from 1) |" in page
-    assert [document["power_limit_w"] for document in found["json"]] == [300.0, 300.0]
-    assert "error: --power-limit must be at least 1, not 0" in found["error"]

@@ -115,10 +115,3 @@ def test_an_interrupt_from_outside_stops_it():
     interrupt.set()
     assert search.exhausted()
     assert not search.timed_out
-
-
-def test_lower_bounds_only_rise():
-    search = Search(Problem(diamond()), lower_bound=5)
-    search.raise_lower_bound(9)
-    search.raise_lower_bound(7)
-    assert search.lower_bound == 9

@@ -38,22 +38,6 @@ def test_what_a_method_calls_runs_too(ran, problem, last):
     assert {ops for _, ops, *_ in ran} == {4}
 
 
-def test_limits_are_loose_but_where_more_is_done_under_a_tight_one(ran):
-    module.warm_up(Problem(GRAPH, "runtime", 2, memory_limit=5000), parse_method("auto"))
-    limits = {name: limit for name, _, limit, _ in ran}
-    assert limits.pop("annealing") == 1
-    assert set(limits.values()) == {module.LOOSE_LIMIT}
-
-
-def test_only_the_method_asked_for_has_its_parameters(ran):
-    spec = parse_method("cp-sat:hint=7")
-    module.warm_up(Problem(GRAPH), spec)
-    given = {name: parameters for name, *_, parameters in ran}
-    assert given.pop("cp-sat") is spec.parameters
-    assert all(parameters == type(parameters)() for parameters in given.values())
-    assert "order-search" in given
-
-
 def test_a_solver_for_a_time_limit_alone_is_not_loaded_for_evaluations(ran):
     problem = Problem(GRAPH, "runtime", 2, latency=1.0)
     module.warm_up(problem, parse_method("auto"), 100)

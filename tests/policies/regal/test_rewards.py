@@ -2,8 +2,6 @@
 
 import dataclasses
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -23,24 +21,8 @@ from schedopt.policies.regal.actions import dequantise
 from schedopt.policies.regal.features import searched_graph
 from schedopt.policies.regal.rewards import Cases, GivenGraphs, Setting, found_value, plain_value
 from schedopt.policies.regal.training import DRAWN, PLAIN, Trainer
-from schedopt.policies.regal.training_settings import TrainingParameters
 
 SHAPE = REGAL.network
-NAMES = """
-import sys
-from schedopt.policies.regal.training import Trainer
-from schedopt.policies.regal.training_settings import TrainingParameters
-
-trainer = Trainer(sys.argv[1], TrainingParameters())
-for first in (0, 2**31):
-    print(trainer._graphs(first).name(5))
-"""
-
-
-def in_a_fresh_process(code, folder):
-    return subprocess.run(
-        [sys.executable, "-c", code, folder], capture_output=True, text=True, check=True
-    ).stdout.split()
 
 
 def test_searches_go_on_from_the_features_with_the_distributions_of_the_actions():
@@ -157,12 +139,3 @@ def test_a_file_of_a_drawn_graph_that_is_something_else_is_refused_by_name(tmp_p
     kept.write_bytes(b"something else")
     with pytest.raises(FormatError, match=kept.name):
         make()
-
-
-@pytest.mark.slow
-def test_drawn_graphs_have_the_same_names_in_every_process(tmp_path):
-    """By the default settings, which filter graphs: plain values are kept under these names."""
-    trainer = Trainer(tmp_path, TrainingParameters())
-    names = [trainer._graphs(first).name(5) for first in (0, 2**31)]
-    assert names[0] != names[1]
-    assert in_a_fresh_process(NAMES, tmp_path) == names

@@ -201,24 +201,6 @@ def test_uniform_choices_are_plain_brkga(tmp_path):
     assert steps_of(result) == [column.tolist() for column in vars(search.best).values()]
 
 
-def test_samples_alone_follow_the_random_numbers(monkeypatch):
-    """With the same features, and other random numbers after them."""
-
-    def proposed(actions, seed):
-        def features(search, *budget):
-            graph = searched_graph(search, *budget)
-            search.rng = np.random.default_rng(seed)
-            return graph
-
-        monkeypatch.setattr(multigraph, "searched_graph", features)
-        return regal.propose(Search(problem_of(), max_evaluations=450), regal.Parameters(actions=actions)).alpha
-
-    for actions, follow in (("sample", True), ("most-likely", False), ("expected", False), ("", False)):
-        one, same, other = (proposed(actions, seed) for seed in (1, 1, 2))
-        assert (one == same).all()
-        assert (one != other).any() == follow
-
-
 def test_the_weights_say_which_actions_are_taken(tmp_path):
     """Unless the method does."""
     kinds, found = get_args(Taken), {}

@@ -83,30 +83,6 @@ def test_priorities_follow_an_order_of_low_peak():
     assert actions[order[0], 4] == 15 and actions[order[-1], 4] == 0
 
 
-def test_an_order_without_placements():
-    seen = searched(synthetic(3), "memory")
-    alone, cut = chosen("ordered", seen), chosen(BY_ORDER, seen)
-    assert (alone[:, :4] == alone[0, [0, 1, 0, 1]]).all()  # the same everywhere, for no device more than for another
-    np.testing.assert_array_equal(alone[:, 4], cut[:, 4])
-    assert (alone[:, 5] > cut[:, 5]).all()  # with more variance
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("teacher", [name for name in TEACHERS if name != "apart"])  # which may be uniform
-def test_levels_are_the_nearest_to_betas_around_the_targets(teacher):
-    graph = synthetic(4)
-    seen = searched(graph, "memory" if "order" in teacher else "runtime")
-    coarse, fine = (
-        dequantise(chosen(teacher, seen, levels), graph, 2, levels)
-        for levels in (LEVELS, ActionParameters(placement=59, scheduling=59, crossover=60, transfers=59))
-    )
-    means = [d.alpha / (d.alpha + d.beta) for d in (coarse, fine)]
-    assert np.abs(means[0] - means[1]).max() <= 0.5 / 5 + 0.5 / 60
-    of_scheduling = slice(2 * graph.num_ops, 3 * graph.num_ops)
-    assert np.abs(means[0] - means[1])[of_scheduling].max() <= 0.5 / 17 + 2 / 60  # the ends are cut off
-    np.testing.assert_allclose(fine.bias, 0.7, atol=0.005)
-
-
 @pytest.mark.parametrize(
     ("task", "teacher", "least"),
     [

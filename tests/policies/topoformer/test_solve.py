@@ -54,17 +54,6 @@ def test_wide_enough_decoding_finds_the_best_of_all_orders(seed, tmp_path):
 
 
 @pytest.mark.slow
-def test_more_draws_and_wider_beams_help():
-    """The first draws of a seed are the same however many follow."""
-    few, many = peaks("sample", 2), peaks("sample", 30)
-    assert (many <= few).all()
-    assert many.sum() < few.sum()
-    assert peaks("beam", 30).sum() < peaks("beam", 1).sum()
-    assert (peaks("two-way", 2) <= peaks("beam", 2)).all()
-    assert peaks("two-way", 2).sum() < peaks("beam", 2).sum()
-
-
-@pytest.mark.slow
 def test_only_the_papers_decoders_are_tightened_and_only_for_the_peak_on_one_device():
     for decode in topoformer.DECODERS:
         plain, tight = (peaks(decode, 4, count=3, passes=passes) for passes in (0, 200))

@@ -5,18 +5,14 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
-from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.base.units import format_bytes
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.report.plots.draw import check_target, draw
-from schedopt.core.report.plots.figures import byte_unit, color_of, highest_of_bins, render, time_unit
+from schedopt.core.report.plots.figures import byte_unit, color_of, highest_of_bins, time_unit
 from schedopt.core.report.plots.gantt import draw_gantt, gantt_figure
 from schedopt.core.report.plots.memory_chart import draw_memory, memory_figure
-
-ODD_NAMES = ("_hidden", "$x^2$", "$", "a\nb", "</script>", "\"'&<b>", "層/卷積", "x" * 300)
 
 
 def drawn(seed, devices, ops=15, **values):
@@ -158,36 +154,6 @@ def test_without_runtimes_a_gantt_chart_is_by_steps():
     devices, memory = gantt_figure([timeline]).axes
     assert memory.get_xlabel() == "step (no op takes any time)"
     assert bars_of(devices, color_of(0)) == [(step, step + 1) for step in range(5)]
-
-
-def test_short_bars_are_drawn_as_one():
-    builder = GraphBuilder("many")
-    for at in range(6_000):
-        builder.add_op(f"op{at}", outputs=[1], runtime=1)
-    devices, _ = gantt_figure([input_timeline(builder.build())]).axes
-    bars = bars_of(devices, color_of(0))
-    assert len(bars) <= 3001
-    assert sum(end - start for start, end in bars) == pytest.approx(6.0)
-
-
-def test_names_are_drawn_as_they_are():
-    named = labels(memory_figure([wide(len(ODD_NAMES), ODD_NAMES)]))
-    assert any(text.endswith("B  _hidden:0") for text in named)
-    assert any(text.endswith(r"\$x^2\$:0") for text in named)  # matplotlib's way to write a dollar
-    svg = render(memory_figure([wide(len(ODD_NAMES), ODD_NAMES)]), ".svg").decode()
-    for shown in ("$x^2$:0", "_hidden:0", "&lt;/script&gt;:0"):
-        assert shown in svg
-
-
-def test_endings_folders_and_kinds_are_checked(tmp_path):
-    with pytest.raises(UsageError, match=r"x\.gif: the name must end in one of \.png \(a picture\)"):
-        check_target("x.gif")
-    with pytest.raises(FormatError, match="the folder does not exist"):
-        check_target(str(tmp_path / "none" / "x.png"))
-    with pytest.raises(UsageError, match="unknown kind 'pie'; choose from memory, gantt, arena"):
-        draw([wide(2)], "x.png", "pie")
-    with pytest.raises(UsageError, match=r"--kind is for pictures"):
-        draw([wide(2)], "x.html", "gantt")
 
 
 def test_a_schedule_is_drawn_on_the_axes_that_are_given():

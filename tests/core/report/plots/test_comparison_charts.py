@@ -9,7 +9,6 @@ from schedopt.core.report.plots.comparison_charts import (
     best_ratios,
     draw_comparison,
     gap_against_time,
-    improvement_histogram,
     method_style,
 )
 from schedopt.core.report.summaries import Cell, Estimate, by_graph
@@ -75,15 +74,6 @@ def test_improvements_name_the_reference_and_count():
     assert "fails: 0 better, 1 same, 0 worse" in titles
     assert any(axes.get_xlabel() == "improvement over plain, %" for axes in figure.axes)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == METHODS
-
-
-def test_bars_of_improvements():
-    axes = Figure().subplots()
-    assert improvement_histogram(axes, [20.0, 0.0, -5.0, 19.0, 1e-12], bins=4, name="mine") == (2, 2, 1)
-    better, worse = axes.containers
-    assert [bar.get_height() for bar in better] == [0, 0, 0, 2]
-    assert [bar.get_height() for bar in worse] == [0, 1, 0, 0]
-    assert axes.get_legend_handles_labels()[1] == ["mine is better", "worse"]
 
 
 def test_quality_against_time_keeps_styles_over_panels():

@@ -11,10 +11,6 @@ import pytest
 from models.examples import EXPERIMENTS, run
 from models.networks import write_regal_weights
 from schedopt.datasets.duplicates import topology_hash
-from schedopt.policies.networks.files import write_network
-from schedopt.policies.regal.actions import ActionParameters
-from schedopt.policies.regal.network import load_network
-from torch import no_grad
 
 
 @pytest.fixture
@@ -57,31 +53,6 @@ def test_regal_histogram_by_hand(figure, tmp_path):
     assert figure("histogram", runs, "--method", "regal")[1].startswith("matched or beaten 100.0%, of that tied 100.0%")
     with pytest.raises(SystemExit, match="has no runs of gas, only of brkga, regal:weights=x, regal"):
         figure("histogram", runs, "--method", "gas")
-
-
-def write_decided(path, levels):
-    """Write a network for the peak that draws these levels for every op; uniformly without any."""
-    network = load_network(write_regal_weights(path, actions=ActionParameters(2, 4), task="memory"))
-    last = network.choose.layers[2]
-    with no_grad():
-        last.weight.zero_()
-        last.bias.zero_()
-        for first, level in zip((0, 2, 4, 6, 8, 12), levels, strict=False):
-            last.bias[first + level] = 100.0
-    write_network(path, network)
-    return path
-
-
-@pytest.mark.slow
-def test_regal_entropy_of_networks_that_are_sure_and_that_are_not(figure, few, tmp_path):
-    uniform, certain = write_decided(tmp_path / "u", ()), write_decided(tmp_path / "c", (0, 1, 1, 0, 3, 0))
-    title, taken, policy = figure("entropy", few, "--weights", uniform)
-    assert title == "2 graphs, 16 joint placement actions, at most 2.77 nats"
-    assert policy == "entropy of the policy, per op: mean 2.77, from 2.77 to 2.77 nats"
-    assert 2 < float(re.search(r"mean ([\d.]+)", taken)[1]) < 2.77  # of the few ops of a graph
-    _, taken, policy = figure("entropy", few, "--weights", certain)
-    assert taken == "entropy of the actions taken: mean 0.00, from 0.00 to 0.00 nats"
-    assert policy == "entropy of the policy, per op: mean 0.00, from 0.00 to 0.00 nats"
 
 
 def test_regal_rounds_take_the_best_run_of_each(figure, tmp_path):

@@ -50,17 +50,6 @@ def test_a_training_step_of_pytorch_in_one_command(run, folder):
     assert again.exit_code == 0, again.stderr
 
 
-@pytest.mark.slow
-def test_both_orders_are_run(run, net, folder):
-    done = run("optimize", "net.onnx", "-o", "out.onnx", "--repeats", "2", "--json")
-    assert done.exit_code == 0, done.stderr
-    document = json.loads(done.stdout)
-    before, after = document["orders"]
-    assert after["measured_peak"] < before["measured_peak"]
-    assert len(after["runs"]) == 2
-    assert set(after["time_difference"]) == {"change", "low", "high", "is_noise"}
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

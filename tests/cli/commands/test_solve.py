@@ -63,13 +63,6 @@ def test_runtime_defaults_to_two_devices(run, diamond_file):
     assert document["status"] == "optimal"
 
 
-def test_transfer_costs_and_limits_reach_the_problem(run, diamond_file):
-    arguments = ["--task", "runtime", "--bandwidth", "1MB/s", "--latency", "2us", "--memory-limit", "1KiB", "--json"]
-    document = json.loads(run("solve", diamond_file, *arguments, "--evaluations", 100).stdout)
-    assert (document["bandwidth"], document["latency_us"], document["memory_limit"]) == (1e6, 2.0, 1024)
-    assert document["runtime_us"] > 5
-
-
 def test_a_limit_may_be_a_share_of_the_input_order(run, diamond_file):
     document = json.loads(run("solve", diamond_file, "--memory-limit", "75%", "--json").stdout)
     assert document["memory_limit"] == int(0.75 * DIAMOND_INPUT_PEAK)
@@ -293,8 +286,3 @@ def test_the_memory_is_explained_below_the_table_alone(run, diamond_file):
         assert all(len(line) <= 80 for line in said)
     for arguments in (["--json"], ["--format", "order"], ["--task", "runtime", "--evaluations", 50]):
         assert "proven" not in run("solve", diamond_file, *arguments).stdout
-
-
-@pytest.mark.parametrize(("method", "counts"), [("approximate-dp", False), ("dfs", True)])
-def test_evaluations_are_shown_where_a_method_counts_them(run, diamond_file, method, counts):
-    assert ("evaluations" in run("solve", diamond_file, "--method", method).stdout) == counts

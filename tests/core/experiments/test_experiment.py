@@ -108,13 +108,6 @@ def test_a_failing_method_costs_its_own_cells_only(graphs, fragile):
     assert [(s.failed, s.infeasible) for s in done.summaries()] == [(0, 0), (2, 0)]
 
 
-def test_a_method_that_cannot_be_imported_fails_in_its_cells(graphs, monkeypatch):
-    monkeypatch.setitem(METHODS, "absent", Method("no_such_module:solve", "", ""))
-    done = Experiment(graphs, ["input", "absent:width=3"]).execute()
-    assert [cell.status != "failed" for cell in done.cells] == [True, False] * 2
-    assert "No module named 'no_such_module'" in done.cells[1].error
-
-
 def test_a_memory_limit_that_is_not_kept_is_proven_infeasible_or_not_met(graphs):
     done = Experiment(graphs, ["input", "approximate-dp"], CompareOptions(memory_limit=20)).execute()
     assert [(cell.status, cell.excess) for cell in done.cells] == [

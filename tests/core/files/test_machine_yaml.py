@@ -67,15 +67,6 @@ together: [["x", "y*"]]
     assert (machine.pins, machine.together) == ((("conv*", "big"),), (("x", "y*"),))
 
 
-def test_a_link_between_devices_goes_both_ways(tmp_path):
-    path = tmp_path / "pair.yaml"
-    devices = "devices: [{name: a, memory: 1GB}, {name: b, memory: 1GB}]"
-    path.write_text(f"{devices}\nlinks: [{{between: [a, b], bandwidth: 1GB/s, latency: 2us}}]\n")
-    machine = schedopt.read_machine(path)
-    assert (machine.bandwidth[0][1], machine.bandwidth[1][0]) == (1e9, 1e9)
-    assert (machine.latency[0][1], machine.latency[1][0]) == (2.0, 2.0)
-
-
 def test_without_a_default_devices_without_a_link_cannot_send(tmp_path):
     (tmp_path / "m.yaml").write_text(BASE.replace("between: [gpu0, cpu0]", "from: gpu0, to: cpu0"))
     machine = read_machine(tmp_path / "m.yaml")
@@ -269,15 +260,3 @@ def test_merges_without_measure_are_refused_at_once(tmp_path):
     path.write_text("a0: &a0 {x: 1, y: 2}\n" + "".join(levels))
     with pytest.raises(FormatError, match=r"with what << names it stands for more than|a machine has no 'a0'"):
         read_machine(path)
-
-
-def test_devices_may_share_values_by_merging(tmp_path):
-    text = BASE.replace("- {name: gpu0,", "- &gpu {name: gpu0,").replace(
-        "cpu0, kind: cpu, memory: 64GiB", "cpu0, <<: *gpu"
-    )
-    (tmp_path / "m.yaml").write_text(text)
-    machine = read_machine(tmp_path / "m.yaml")
-    assert [(device.name, device.memory, device.speed) for device in machine.devices] == [
-        ("gpu0", 2**34, 1.0),
-        ("cpu0", 2**34, 0.1),
-    ]

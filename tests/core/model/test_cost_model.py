@@ -247,14 +247,3 @@ def test_agreement_on_sixty_four_devices(seed):
     simulation = prices(problem, Schedule.from_steps(*naive.schedule_of(plain, placement, steps)))
     assert simulation.peak_per_device.tolist() == expected.peaks
     assert simulation.clock_per_device.tolist() == pytest.approx(expected.clocks, rel=1e-9)
-
-
-@pytest.mark.parametrize("seed", seeds(60, quick=4))
-def test_one_device_is_a_function_of_the_executed_set(seed):
-    """Stepping through buffers and the closed form over sets give the same memory at each step."""
-    rng = np.random.default_rng([1, seed])
-    graph, plain = naive.random_graph(rng, 12)
-    order = naive.random_order(rng, plain)
-    simulation = prices(Problem(graph), Schedule.single_device(np.array(order)))
-    assert simulation.step_memory.tolist() == naive.order_step_memory(plain, order)
-    assert simulation.peak == naive.order_peak(plain, order)

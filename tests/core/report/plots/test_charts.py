@@ -11,8 +11,8 @@ from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.report.plots.figures import byte_unit, color_of, highest_of_bins, time_unit
-from schedopt.core.report.plots.gantt import draw_gantt, gantt_figure
-from schedopt.core.report.plots.memory_chart import draw_memory, memory_figure
+from schedopt.core.report.plots.gantt import gantt_figure
+from schedopt.core.report.plots.memory_chart import memory_figure
 
 
 def drawn(seed, devices, ops=15, **values):
@@ -85,13 +85,6 @@ def test_several_orders_are_lines_with_their_peaks():
         )
 
 
-def test_devices_are_lines_with_the_peak_of_each():
-    timeline = drawn(4, 3)
-    named = labels(memory_figure([timeline]))
-    for device, peak in enumerate(timeline.simulation.peak_per_device):
-        assert named[device].startswith(f"device {device}: peak {format_bytes(int(peak))} at step")
-
-
 def test_the_memory_limit_is_drawn():
     timeline = drawn(5, 1, memory_limit=77)
     for figure in (memory_figure([timeline]), memory_figure([timeline, timeline])):
@@ -154,19 +147,3 @@ def test_without_runtimes_a_gantt_chart_is_by_steps():
     devices, memory = gantt_figure([timeline]).axes
     assert memory.get_xlabel() == "step (no op takes any time)"
     assert bars_of(devices, color_of(0)) == [(step, step + 1) for step in range(5)]
-
-
-def test_a_schedule_is_drawn_on_the_axes_that_are_given():
-    from matplotlib.figure import Figure
-
-    one, several = drawn(7, 1), drawn(7, 3, bandwidth=1e6)
-    left, middle, right = Figure().subplots(1, 3)
-    entries = draw_memory(left, [one])
-    assert [entry.get_label() for entry in entries] == labels(memory_figure([one]))
-    assert max(left.lines[0].get_ydata()) * byte_unit(one.simulation.peak)[0] == pytest.approx(one.simulation.peak)
-    assert len(draw_memory(middle, [several])) == 3
-    draw_gantt(right, several)
-    assert right.get_xlabel().startswith("time, ")
-    assert [bars_of(right, color_of(device)) for device in range(3)] == [
-        bars_of(gantt_figure([several]).axes[0], color_of(device)) for device in range(3)
-    ]

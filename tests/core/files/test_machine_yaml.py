@@ -260,3 +260,12 @@ def test_merges_without_measure_are_refused_at_once(tmp_path):
     path.write_text("a0: &a0 {x: 1, y: 2}\n" + "".join(levels))
     with pytest.raises(FormatError, match=r"with what << names it stands for more than|a machine has no 'a0'"):
         read_machine(path)
+
+
+def test_a_link_between_devices_goes_both_ways(tmp_path):
+    path = tmp_path / "pair.yaml"
+    devices = "devices: [{name: a, memory: 1GB}, {name: b, memory: 1GB}]"
+    path.write_text(f"{devices}\nlinks: [{{between: [a, b], bandwidth: 1GB/s, latency: 2us}}]\n")
+    machine = schedopt.read_machine(path)
+    assert (machine.bandwidth[0][1], machine.bandwidth[1][0]) == (1e9, 1e9)
+    assert (machine.latency[0][1], machine.latency[1][0]) == (2.0, 2.0)

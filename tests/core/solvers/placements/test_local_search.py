@@ -89,6 +89,28 @@ def test_more_evaluations_are_never_worse(seed):
     assert prices[-1] < prices[0]
 
 
+def test_what_makes_a_schedule_worse_is_taken_back(monkeypatch):
+    """Each move begins at the best schedule since the last restart."""
+    price, move, restart, priced = _Walk.price, _Walk.move, _Walk.restart, []
+
+    def seen_price(self):
+        priced.append(price(self))
+        return priced[-1]
+
+    def seen_move(self):
+        assert price(self) == min(priced)
+        return move(self)
+
+    def seen_restart(self):
+        priced.clear()
+        restart(self)
+
+    for name, seen in (("price", seen_price), ("move", seen_move), ("restart", seen_restart)):
+        monkeypatch.setattr(_Walk, name, seen)
+    graph, _ = naive.random_graph(np.random.default_rng(134), 20)
+    assert solve(Problem(graph, "memory", 2, latency=1.0), "local-search:patience=30", evaluations=500).evaluations
+
+
 def test_patience_is_not_negative():
     with pytest.raises(UsageError, match="patience must be at least 0, not -1"):
         parse_method("local-search:patience=-1")

@@ -1,12 +1,14 @@
 """Filters of REGAL A.1.2 and A.1.4."""
 
+import pickle
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.datasets import filters
-from schedopt.datasets.filters import KeepImproving, has_room, has_single_order
+from schedopt.datasets.filters import KeepImproving, KeepWithRoom, has_room, has_single_order
 
 
 def build(*ops):
@@ -81,3 +83,14 @@ def test_improvement_with_the_real_search():
     assert KeepImproving(0.0)(graph, np.random.default_rng(0))
     assert not KeepImproving(0.99)(graph, np.random.default_rng(0))
     assert filters.MANY_EVALUATIONS == 10 * filters.FEW_EVALUATIONS
+
+
+@pytest.mark.parametrize(
+    ("make", "values", "others"), [(KeepImproving, (0.18,), (0.2,)), (KeepWithRoom, ("memory", 1), ("memory", 2))]
+)
+def test_filters_are_values(make, values, others):
+    """What they print is hashed, so it must name what they keep and nothing of the process that they are in."""
+    assert make(*values) == make(*values) != make(*others)
+    assert pickle.loads(pickle.dumps(make(*values))) == make(*values)
+    assert repr(make(*values)) != repr(make(*others))
+    assert not re.search("0x|object at", repr(make(*values)))

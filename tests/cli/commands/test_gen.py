@@ -105,6 +105,29 @@ def test_data_set_folder_without_split(gen, tmp_path):
     assert "split" not in description
 
 
+def test_every_parameter_of_layered_graphs_reaches_them(described, tmp_path):
+    printed = described(
+        *("layered", tmp_path, "--nodes", 30, "--width", "0.1-0.2", "--node-variability", 0.5),
+        *("--edge-density", 0.5, "--skip-density", 0, "--cost-means", "2,4", "--cost-stds", "0,0"),
+        *("--cost-weights", "1,1", "--unit", "1kB", "--dedup", "in-degrees"),
+    )
+    assert printed["parameters"] == {
+        "nodes": 30,
+        "width_low": 0.1,
+        "width_high": 0.2,
+        "node_variability": 0.5,
+        "edge_density": 0.5,
+        "skip_density": 0.0,
+        "cost_means": [2.0, 4.0],
+        "cost_stds": [0.0, 0.0],
+        "cost_weights": [1.0, 1.0],
+        "unit": 1000,
+    }
+    assert printed["dedup"] == "in-degrees"
+    graph = read_graph(find_graphs([tmp_path])[0])
+    assert set(graph.tensor_size.tolist()) <= {2000, 4000}
+
+
 def test_every_parameter_of_synthetic_graphs_reaches_them(described, tmp_path):
     printed = described(
         *("synthetic", tmp_path, "--nodes", "9-12", "--model", "erdos-renyi,stochastic-block"),

@@ -23,3 +23,9 @@ def test_compare_takes_graphs_files_and_folders(diamond, diamond_file, tmp_path)
         schedopt.compare(diamond, 5)
     with pytest.raises(schedopt.UsageError, match="seeds= must be at least 1"):
         schedopt.compare(diamond, "input", seeds=0)
+
+
+def test_compare_goes_on_where_it_stopped(diamond, tmp_path):
+    first = schedopt.compare(diamond, ["random"], resume=tmp_path / "runs.jsonl")
+    again = schedopt.compare(diamond, ["random"], resume=tmp_path / "runs.jsonl")
+    assert first.cells == again.cells

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from schedopt.core.base.errors import ClusterError, FormatError, UsageError
+from schedopt.core.base.errors import ClusterError, FormatError, UsageError, WorkerDiedError
 from schedopt.core.experiments import runs as module
 from schedopt.core.experiments.experiment import Experiment
 from schedopt.core.experiments.options import CompareOptions
@@ -199,6 +199,19 @@ def test_broken_workers_are_one_clear_error(graphs, monkeypatch):
     monkeypatch.setattr(module, "map_as_ended", broken)
     with pytest.raises(UsageError, match=r"BrokenExecutor: a worker was killed.*jobs="):
         Experiment(graphs, ["input"]).execute(jobs=2)
+
+
+def test_a_task_that_is_given_up_costs_its_own_run(graphs, monkeypatch):
+    def given_up(function, runs, jobs):
+        for at, run in enumerate(runs):
+            ended = Future()
+            ended.set_exception(WorkerDiedError("its workers died")) if at else ended.set_result(function(run))
+            yield run, ended
+
+    monkeypatch.setattr(module, "map_as_ended", given_up)
+    cells = Experiment(graphs, ["input"]).execute(jobs=2).cells
+    assert [cell.status == "failed" for cell in cells] == [False, True]
+    assert cells[1].error == "WorkerDiedError: its workers died"
 
 
 def test_a_cluster_that_is_lost_ends_the_comparison(graphs, monkeypatch):

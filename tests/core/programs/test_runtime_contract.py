@@ -219,6 +219,19 @@ def test_orders_run_in_turns_and_are_compared_with_program_order(program, monkey
     assert rows[1].predicted_microseconds == simulated.runtime
 
 
+def test_ctrl_c_keeps_the_orders_that_ran(program, monkeypatch):
+    runtime, graph = program
+
+    def answered(module, question, about):
+        if not about.endswith(PROGRAM_ORDER):
+            raise KeyboardInterrupt
+        return {**OF_A_FRAMEWORK, **TIMES, "peak": 1, "digests": []}
+
+    monkeypatch.setattr(runtimes, "ask", answered)
+    rows = runtime.measure(graph, {"order": graph.input_order.tolist()}, 2, ignore)
+    assert [row.order for row in rows] == [PROGRAM_ORDER]
+
+
 @pytest.mark.slow
 def test_a_better_order_takes_what_was_predicted(program, tmp_path):
     """In real processes, from measured costs to the schedule and its runs."""

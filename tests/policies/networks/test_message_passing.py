@@ -1,5 +1,9 @@
 """Messages along edges: sums written out, gradients, and DGL against torch alone."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -151,6 +155,20 @@ def test_dgl_has_as_many_threads_as_torch_within_and_afterwards():
     finally:
         torch.set_num_threads(before[0])
         set_num_threads(before[1])
+
+
+@pytest.mark.slow
+def test_dgl_is_loaded_in_silence(tmp_path):
+    """No output, no warning, and no file in the home directory, whatever backend the caller's environment names."""
+    code = "import sys; from schedopt.policies.networks.message_passing import uses_dgl; "
+    code += "assert uses_dgl() == ('dgl' in sys.modules)"
+    environment = {**os.environ, "HOME": str(tmp_path), "DGLBACKEND": "tensorflow"}
+    environment.pop("DGLDEFAULTDIR", None)
+    done = subprocess.run(
+        [sys.executable, "-W", "default", "-c", code], capture_output=True, text=True, check=False, env=environment
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not [path for path in tmp_path.rglob("*") if "dgl" in path.name]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

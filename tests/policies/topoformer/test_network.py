@@ -72,6 +72,23 @@ def test_samples_follow_the_generator(decoder):
     assert len(np.unique(one.orders, axis=0)) > 1
 
 
+@pytest.mark.parametrize(("encoder", "decoder"), ALL)
+def test_probabilities_add_up_to_one(encoder, decoder):
+    """Over all orders of two small graphs, one of them padded; the orders of the other are repeated to match."""
+    graphs, plains = some_graphs(22, 6, 5)
+    orders = [np.array(list(naive.all_orders(plain))) for plain in plains]
+    rows = max(map(len, orders))
+    with torch.no_grad():
+        found = network_of(encoder=encoder, decoder=decoder)(graphs).log_probability(
+            [np.resize(of_graph, (rows, of_graph.shape[1])) for of_graph in orders]
+        )
+    assert found.shape == (2, rows)
+    for row, of_graph in zip(found, orders, strict=True):
+        assert len(of_graph) > 5
+        assert row[: len(of_graph)].exp().sum().item() == pytest.approx(1, rel=1e-5)
+        assert row[: len(of_graph)].std() > 1e-3
+
+
 def test_priorities_are_normalised_by_alpha():
     graphs, plains = some_graphs(15, 15, 8)
     for alpha in (1.5, 5.0):

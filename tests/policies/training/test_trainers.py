@@ -128,6 +128,19 @@ def test_a_whole_run_step_by_step(method, tmp_path, monkeypatch):
     assert written == [0, 0, 2, 4, 6, 8]
 
 
+@pytest.mark.slow
+def test_learning_rates_decay_per_epoch_of_each_phase(method, tmp_path):
+    phases = tuple(
+        dataclasses.replace(method.reinforce, epochs=2, learning_rate=rate, decay=decay)
+        for rate, decay in ((0.1, 0.5), (0.01, 0.1))
+    )
+    trainer, rates = method.trainer(tmp_path, dataclasses.replace(method.parameters, phases=phases)), []
+    assert trainer.run(lambda progress: rates.append(trainer.optimiser.param_groups[0]["lr"]))
+    assert rates == pytest.approx([0.1] * 2 + [0.05] * 2 + [0.01] * 2 + [0.001] * 2)
+    of_epochs = [line["learning_rate"] for line in curve_of(tmp_path)[1:]]
+    assert of_epochs == pytest.approx([0.1, 0.05, 0.01, 0.001])
+
+
 def test_what_a_kill_left_half_written_is_removed(method, tmp_path):
     for name in (CHECKPOINT, WEIGHTS):
         (tmp_path / f".{name}.ab12").write_bytes(b"half")
@@ -202,6 +215,19 @@ def test_a_gradient_that_is_no_number_ends_the_run_and_the_checkpoint_stays(meth
     assert all(torch.isfinite(value).all() for value in trainer.network.state_dict().values())
     assert trainer.run()
     assert (tmp_path / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+
+
+@pytest.mark.parametrize("at", ["step", "validation"])
+def test_weights_that_overflow_end_the_run(at, method, tmp_path):
+    trainer = method.trainer(tmp_path, method.with_phase(epochs=1))
+
+    def break_weights(progress):
+        if progress.place.step == (1 if at == "step" else 2):
+            with torch.no_grad():
+                next(trainer.network.parameters()).fill_(float("inf"))
+
+    with pytest.raises(TrainingError, match="is not a number any more"):
+        trainer.run(break_weights)
 
 
 def test_training_starts_from_weights_and_takes_their_shape(method, whole, tmp_path):

@@ -1,12 +1,13 @@
 """What every `schedopt train` of a network keeps to: what it says and writes, stops, and each way to be wrong."""
 
 import json
+import os
 import shlex
 
 import pytest
 import torch
 import yaml
-from models.train_commands import COMMANDS, assert_same_weights, refused
+from models.train_commands import COMMANDS, assert_same_weights, check_that_stops_lose_nothing, refused
 from schedopt.core.search.registry import METHODS
 from schedopt.core.search.settings import plain
 from schedopt.policies.training import run_folder
@@ -190,3 +191,10 @@ def test_a_folder_that_holds_a_run_is_not_written_over(name, runs, train):
     before = (folder / CHECKPOINT).read_bytes()
     refused(train("--output", folder), "holds a run already; give --resume")
     assert (folder / CHECKPOINT).read_bytes() == before
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_stops_lose_nothing(name, command, runs, run, tmp_path):
+    options = ["--config", runs.config(name), *command.stop]
+    check_that_stops_lose_nothing(name, options, command.stop_lines, run, tmp_path, **command.stop_with)

@@ -223,6 +223,11 @@ lines" [label="with \\"quotes\\" }"] -1.5 ü_1
     assert graph.tensor_size.tolist() == [8] * 5 + [16] * 3 + [8] * 3
 
 
+def test_strict_graphs_have_one_edge_of_a_kind(read):
+    graph, _ = read("strict digraph { a -> b [size=3]; a -> b [size=4] }")
+    assert graph.tensor_size.tolist() == [4]
+
+
 def test_byte_order_marks_and_line_continuations(read):
     graph, _ = read('\ufeffdigraph { "a\\\nb" [size=1] }')
     assert graph.op_names == ("ab",)

@@ -150,6 +150,16 @@ def test_a_custom_op_that_cannot_run_is_said(tmp_path):
         read_model(path, ImportOptions(), print)
 
 
+@pytest.mark.slow
+def test_random_nodes_inside_of_others_keep_their_order(tmp_path):
+    branch = helper.make_graph([helper.make_node("RandomNormalLike", ["x"], ["r"])], "draw", [], [value("r", [4])])
+    nodes = [helper.make_node("If", ["c"], [name], name, then_branch=branch, else_branch=branch) for name in ("a", "b")]
+    inputs = [value("x", [4]), value("c", [], TensorProto.BOOL)]
+    graph = read_model(save(tmp_path / "m.onnx", model_of(nodes, inputs, [value("a", [4]), value("b", [4])])),
+                 ImportOptions(), print)  # fmt: skip
+    assert list(zip(*graph.edges, strict=True)) == [(0, 1)]
+
+
 def test_the_model_is_overwritten_only_if_asked(tmp_path):
     """By its own name, or by a second one of the same file."""
     path = save(tmp_path / "m.onnx", branches())

@@ -73,6 +73,26 @@ def tied():
     return Tied()
 
 
+@pytest.mark.slow
+def test_tied_weights_dropout_and_batch_statistics_are_those_of_eager_training(tied):
+    twin = copy.deepcopy(tied)
+    sgd = torch.optim.SGD(twin.parameters(), 0.01)
+    step = optimize(tied, torch.randn(4, 8), training="sgd", method="lpmf")
+    for seed, size in enumerate((4, 2, 4)):
+        x = torch.randn(size, 8)
+        torch.manual_seed(seed)
+        loss = step(x)
+        torch.manual_seed(seed)
+        expected = twin(x)
+        sgd.zero_grad()
+        expected.backward()
+        sgd.step()
+        assert torch.equal(loss, expected)
+        for (name, one), other in zip(tied.state_dict().items(), twin.state_dict().values(), strict=True):
+            assert torch.allclose(one, other, rtol=1e-6, atol=1e-8), name  # of a tied weight two gradients are added
+    assert tied.two.weight is tied.one.weight
+
+
 class Repeated(nn.Module):
     """One layer under two names, and in a list."""
 
@@ -163,6 +183,17 @@ def test_verbose_says_peak_memory_before_and_after_for_each_plan(capsys):
     pattern = r"Branches: peak memory [\d.]+ .?i?B -> [\d.]+ .?i?B \(bound [\d.]+ .?i?B, (optimal|gap [\d.]+%)\)"
     assert len(lines) == 2
     assert all(re.fullmatch(pattern, line) for line in lines)
+
+
+@pytest.mark.slow
+def test_results_are_compared_unless_told_otherwise(tied, monkeypatch):
+    compared = []
+    monkeypatch.setattr(plans, "check_module", lambda *args: compared.append(args))
+    better = optimize(tied, torch.randn(4, 8), method="lpmf")
+    better(torch.randn(2, 8))
+    assert len(compared) == 2
+    optimize(tied, torch.randn(4, 8), method="lpmf", verify=False)
+    assert len(compared) == 2
 
 
 def test_a_wrong_order_is_told_and_nothing_is_kept(tied, monkeypatch):

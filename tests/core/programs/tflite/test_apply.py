@@ -163,6 +163,16 @@ def test_recomputation_end_to_end(tmp_path):
     assert rows[1].measured_peak <= limit < rows[0].measured_peak
 
 
+@pytest.mark.slow
+def test_fit_lets_operators_run_again(tmp_path):
+    path = saved(tmp_path, repeated())
+    answer = schedopt.fit(path, 3100 + run_bytes(repeated().build(), "m")["tail"] + 64)
+    assert [way.verdict for way in answer.ways[:2]] == ["not found", "not found"]
+    assert answer.ways[2].verdict == "yes" and answer.ways[2].peak <= answer.memory
+    tight = schedopt.fit(path, 2900)
+    assert [way.verdict for way in tight.ways] == ["no", "no", "not found"]
+
+
 def test_a_view_lies_at_the_address_of_its_input(tmp_path):
     model = Model()
     main = model.subgraph()

@@ -10,9 +10,12 @@ from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
+from schedopt.core.report.plots.draw import draw
 from schedopt.core.report.plots.figures import byte_unit, color_of, highest_of_bins, time_unit
 from schedopt.core.report.plots.gantt import gantt_figure
 from schedopt.core.report.plots.memory_chart import memory_figure
+
+ODD_NAMES = ("_hidden", "$x^2$", "$", "a\nb", "</script>", "\"'&<b>", "層/卷積", "x" * 300)
 
 
 def drawn(seed, devices, ops=15, **values):
@@ -147,3 +150,14 @@ def test_without_runtimes_a_gantt_chart_is_by_steps():
     devices, memory = gantt_figure([timeline]).axes
     assert memory.get_xlabel() == "step (no op takes any time)"
     assert bars_of(devices, color_of(0)) == [(step, step + 1) for step in range(5)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["memory", "gantt"])
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_any_name_can_be_drawn(kind, suffix, recwarn):
+    timeline = wide(len(ODD_NAMES), ODD_NAMES)
+    data = draw([timeline], f"x{suffix}", kind)
+    assert data == draw([timeline], f"x{suffix}", kind)
+    assert data.startswith(b"\x89PNG" if suffix == ".png" else b"<?xml")
+    assert not list(recwarn)

@@ -8,7 +8,7 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
-from schedopt.core.solvers.orders.approximate_dp import beam_search
+from schedopt.core.solvers.orders.approximate_dp import _Backpointers, beam_search
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -27,6 +27,23 @@ def test_a_beam_that_cut_nothing_is_exact_and_says_so(seed):
         assert result.lower_bound == optimum or not beam.is_exact
     assert exact == sorted(exact)
     assert exact[-1]
+
+
+def test_pruned_backpointers_lead_to_the_same_orders():
+    rng = np.random.default_rng(91)
+    whole, pruned, width = _Backpointers(), _Backpointers(), 1
+    for level in range(30):
+        states = int(rng.integers(1, 9))
+        parents, ops = rng.integers(0, width, states).astype(np.int32), np.arange(states, dtype=np.int32) + 100 * level
+        for back in (whole, pruned):
+            back.add(parents, ops)
+        width = states
+        if level % 4 == 3:
+            pruned.prune()
+            assert pruned.entries == sum(len(ops) for ops in pruned.ops) <= whole.entries
+        for state in range(states):
+            assert pruned.order(state).tolist() == whole.order(state).tolist()
+    assert pruned.entries < whole.entries
 
 
 @pytest.mark.parametrize("budget", [0.5, 1, 1.4, 2, 5])

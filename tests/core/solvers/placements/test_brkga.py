@@ -8,6 +8,7 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.placements import brkga
 from schedopt.core.solvers.placements.beta_quantiles import CELLS, quantiles
 from schedopt.core.solvers.placements.brkga import GeneDistribution, Parameters, evolve
 from schedopt.core.solvers.placements.random_keys import Chromosomes
@@ -135,6 +136,28 @@ def test_quantiles_are_off_by_less_than_a_cell(alpha, beta):
     at_knots = slice(None, None, 16)
     assert (below[at_knots] <= draws[at_knots] + 1e-9).all()
     assert (above[at_knots] >= draws[at_knots] - 1e-9).all()
+
+
+def test_chromosomes_of_very_many_genes_are_fewer(monkeypatch):
+    problem = brkga_problem()
+    genes = Chromosomes(Search(problem)).genes
+    monkeypatch.setattr(brkga, "MOST_KEYS", 10 * genes + 1)
+    search = Search(problem, max_evaluations=90)
+    assert len(evolve(search, Parameters(), GeneDistribution())[0].priced()) == 10
+    assert search.evaluations == 90
+    assert "10 chromosomes, not 100" in search.notes[0]
+    for rows, elites, mutants in ((10, 9, 0), (10, 1, 8), (100, 97, 1)):
+        p = brkga._fitting(search, Parameters(chromosomes=rows, elites=elites, mutants=mutants), 4 * genes)
+        assert p.chromosomes == 3
+
+
+def test_a_generation_is_left_when_the_search_must_stop(monkeypatch):
+    monkeypatch.setattr(brkga, "MOST_DRAWN", 1)
+    search = Search(brkga_problem())
+    monkeypatch.setattr(search, "exhausted", lambda: search.evaluations >= 105)
+    final = evolve(search, Parameters(), GeneDistribution())[0].priced()
+    assert search.evaluations == 105
+    assert len(final) == 25  # elites, and five of the generation that was left
 
 
 @pytest.mark.parametrize(("bias", "from_elites"), [(1.0, True), (0.0, False)])

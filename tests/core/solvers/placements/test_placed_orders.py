@@ -10,8 +10,9 @@ from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.search.search import Search
-from schedopt.core.solvers.placements import brkga, lazy_keys, random_keys
+from schedopt.core.search.search import Search, Watcher
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.placements import brkga, lazy_keys, list_schedulers, random_keys
 from schedopt.core.solvers.placements.placed_orders import place
 
 
@@ -119,6 +120,30 @@ def test_an_interrupt_leaves_the_order_on_device_0():
         assert not search.best.targets.any()
 
 
+def test_a_method_without_time_gives_way_to_a_list_schedule():
+    problem = Problem(two_chains(40), "runtime", 2)
+    result = solve(problem, "gp-dfs", time_limit=1e-9)
+    assert result.notes == ("chains: there was no time for gp-dfs; this is a list schedule",)
+    assert result.simulation.runtime == 40 * 3.0
+    assert not result.is_repeatable
+    interrupted = Watcher()
+    interrupted.interrupt.set()
+    result = solve(problem, "gp-dfs", watcher=interrupted)
+    assert (result.found_by, result.status) == ("input", "interrupted")
+
+
+@pytest.mark.parametrize("method", ["brkga", "random"])
+def test_no_random_keys_are_drawn_that_there_is_no_time_for(monkeypatch, method):
+    monkeypatch.setattr(random_keys, "_SECONDS_PER_READ", 1.0)
+    problem = Problem(two_chains(), "runtime", 2)
+    result = solve(problem, method, time_limit=10, evaluations=20)
+    assert (result.evaluations, result.is_repeatable) == (0, False)
+    assert f"no time for {method}" in result.notes[0]
+    assert solve(problem, method, evaluations=20).evaluations == 20
+    monkeypatch.setattr(random_keys, "_MOST_GENES", 50)
+    assert "this is a list schedule" in solve(problem, method, evaluations=20).notes[0]
+
+
 def test_after_ctrl_c_no_schedule_is_made_of_a_large_chromosome(monkeypatch):
     for most, offered in ((10**6, True), (1, False)):
         monkeypatch.setattr(random_keys, "_MOST_READS", most)
@@ -127,3 +152,13 @@ def test_after_ctrl_c_no_schedule_is_made_of_a_large_chromosome(monkeypatch):
         with random_keys.Chromosomes(search) as chromosomes:
             chromosomes.price(np.zeros((1, chromosomes.genes), np.float32))
         assert (search.best is not None) == offered
+
+
+@pytest.mark.parametrize("method", ["heft", "peft", "cpop"])
+def test_a_table_of_ops_and_devices_that_is_too_large_gives_way_to_a_list_schedule(monkeypatch, method):
+    problem = Problem(two_chains(), "runtime", 2)
+    assert solve(problem, method).notes == ()
+    monkeypatch.setattr(list_schedulers, "MOST_CELLS", 23)
+    result = solve(problem, method)
+    assert "this is a list schedule" in result.notes[0]
+    assert result.simulation.runtime == 6 * 3.0

@@ -1,5 +1,10 @@
-"""Tiny runs of every `schedopt train` of a network: their settings, and what is said of them."""
+"""Tiny runs of every `schedopt train` of a network: their settings, what is said of them, and how to stop one."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,33 +17,76 @@ from schedopt.policies.regal import training as regal_training
 from schedopt.policies.regal import training_settings as regal_settings
 from schedopt.policies.topoformer import training as topoformer_training
 from schedopt.policies.topoformer import training_settings as topoformer_settings
-from schedopt.policies.training.run_folder import CHECKPOINT, WEIGHTS
+from schedopt.policies.training.run_folder import CHECKPOINT, CURVE, WEIGHTS, curve_of
 from typer.testing import CliRunner
 
 
 class TrainCommand(NamedTuple):
-    """A subcommand of `train`, and a run of four lines."""
+    """A subcommand of `train`, and a run of four lines.
 
-    config: str  # settings of the run, as YAML
-    generator: str  # `schedopt gen` makes graphs for it with so many
+    Parameters
+    ----------
+    config
+        Settings of the run, as YAML.
+    generator, nodes
+        How `schedopt gen` makes graphs for it.
+    kind
+        Of its runs.
+    lines
+        What the lines of progress begin with.
+    always, said, unsaid
+        What all of them say, and what those of some numbers say or do not.
+    title
+        What the table's title says.
+    column
+        The first of the table, in a line of the curve.
+    score
+        Of a line of the curve; the smallest is the best.
+    validated
+        Of a line: equal before training that starts from the weights of that line.
+    use
+        Options for the weights, in the command that is printed.
+    kept, kept_lines
+        File with a line for each graph that is searched, and how many lines of the given twelve and three.
+    searched
+        What finds those lines, if all of it goes through one function.
+    given
+        Options of a run on given graphs.
+    recipe
+        Lets the file of a name, in a folder, stand for the settings of the shipped weights.
+    recipe_file, recipe_options
+        That name, and the options that ask for it.
+    stop
+        Options of a run that takes long enough to be stopped.
+    stop_lines
+        Lines of its curve.
+    stop_with
+        Arguments of `check_that_stops_lose_nothing`.
+    """
+
+    config: str
+    generator: str
     nodes: Any
-    kind: Any  # of its runs
-    lines: list  # what the lines of progress begin with
-    always: list  # what all of them say
-    said: dict  # what those of some numbers say
+    kind: Any
+    lines: list
+    always: list
+    said: dict
     unsaid: dict
-    title: str  # of the table
-    column: str  # the first of the table, in a line of the curve
-    score: Callable  # of a line of the curve; the smallest is the best
-    validated: list  # of a line: equal before training that starts from the weights of that line
-    use: str  # options for the weights, in the command that is printed
-    kept: str  # file with a line for each graph that is searched
-    kept_lines: int  # of the given twelve and three
-    searched: str | None  # what finds those lines, if all of it goes through one function
-    given: list  # options of a run on given graphs
-    recipe: Callable  # lets the file of a name, in a folder, stand for the settings of the shipped weights
+    title: str
+    column: str
+    score: Callable
+    validated: list
+    use: str
+    kept: str
+    kept_lines: int
+    searched: str | None
+    given: list
+    recipe: Callable
     recipe_file: str
     recipe_options: list
+    stop: list
+    stop_lines: int
+    stop_with: dict
 
 
 COMMANDS = {
@@ -72,6 +120,9 @@ search_evaluations: 50
         recipe=lambda patch, folder: patch.setattr(topoformer_settings, "RECIPE", folder / "recipe.yaml"),
         recipe_file="recipe.yaml",
         recipe_options=[],
+        stop=["--set", "phases.0.epochs=30"],
+        stop_lines=32,
+        stop_with={},
     ),
     "regal": TrainCommand(
         config="""
@@ -106,6 +157,9 @@ checkpoint_seconds: 0
         recipe=lambda patch, folder: patch.setattr(regal_settings, "SHIPPED", folder),
         recipe_file="regal-runtime.yaml",
         recipe_options=["--task", "runtime"],
+        stop=["--set", "phases.1.epochs=40"],
+        stop_lines=42,
+        stop_with={"jobs": 2, "sigkill": True},
     ),
     "direct": TrainCommand(
         config="""
@@ -139,6 +193,9 @@ checkpoint_seconds: 0
         recipe=lambda patch, folder: patch.setattr(direct_settings, "SHIPPED", folder),
         recipe_file="direct-runtime.yaml",
         recipe_options=["--task", "runtime"],
+        stop=["--set", "phases.0.epochs=40"],
+        stop_lines=42,
+        stop_with={"jobs": 2},
     ),
 }
 """By the method; of those that share a trainer, one."""
@@ -205,3 +262,65 @@ def assert_same_weights(folder, other):
         one, two = load_file(folder / name), load_file(other / name)
         assert one.keys() == two.keys()
         assert all(torch.equal(value, two[key]) for key, value in one.items())
+
+
+def start_process(method, folder, *options):
+    command = ["train", method, "--output", folder, *options]
+    words = [sys.executable, "-m", "schedopt", *map(str, command)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def wait_for_line(folder, count, process):
+    curve = folder / CURVE
+    for _ in range(60_000):
+        if process.poll() is not None or (curve.exists() and curve.read_bytes().count(b"\n") >= count):
+            return
+        time.sleep(0.01)
+
+
+def check_that_stops_lose_nothing(method, options, lines, run, folder, jobs=1, sigkill=False):
+    """Stop a run by Ctrl-C and, if asked, SIGKILL; it then ends like one that was left alone on one worker.
+
+    Parameters
+    ----------
+    method
+        Of `schedopt train`.
+    options
+        Settings.
+    lines
+        Of the curve of the whole run.
+    run
+        Runs a command line.
+    folder
+        Where there is room for two runs.
+    jobs
+        Workers of the run until Ctrl-C.
+    sigkill
+        Whether to go on in another process, and kill it. One method is enough: all go on by the same trainer's
+        loop, and `run_killed_at_any_moment` kills each without a process.
+    """
+    stopped, whole = folder / "run", folder / "whole"
+    workers = ["--jobs", jobs] if jobs > 1 else []
+    with start_process(method, stopped, *options, *workers) as process:
+        wait_for_line(stopped, 3, process)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stdout) == (130, ""), stderr
+    assert "Traceback" not in stderr
+    again = " ".join(["schedopt", "train", method, "--output", str(stopped), "--resume", *map(str, workers)])
+    assert f"go on with: {again}\n" in stderr
+    done = len(curve_of(stopped))
+    assert 3 <= done < lines
+    if sigkill:
+        with start_process(method, stopped, *options, "--resume") as process:
+            wait_for_line(stopped, done + 2, process)
+            process.kill()
+            process.communicate(timeout=120)
+        assert process.returncode == -signal.SIGKILL
+        assert done <= len(curve_of(stopped)) < lines
+    resumed = run("train", method, "--output", stopped, "--resume", "--quiet")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert run("train", method, "--output", whole, *options, "--quiet").exit_code == 0
+    assert_same_weights(stopped, whole)
+    assert (stopped / CURVE).read_text().count("\n") == lines

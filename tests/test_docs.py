@@ -194,8 +194,7 @@ def runs(page):
 
 
 @pytest.mark.parametrize(
-    "page",
-    [pytest.param(p, marks=[] if p in QUICK else [pytest.mark.slow]) for p in PAGES if runs(p)],
+    "page", [pytest.param(p, marks=[] if p in QUICK else [pytest.mark.slow]) for p in PAGES if runs(p)]
 )
 def test_pages_do_what_they_say(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

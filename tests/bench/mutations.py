@@ -146,10 +146,7 @@ def mutate_tflite(data, random):
     return mutated(data, random)
 
 
-FORMATS = {
-    "onnx": Format(".onnx", onnx_files, mutate_onnx),
-    "tflite": Format(".tflite", tflite_files, mutate_tflite),
-}
+FORMATS = {"onnx": Format(".onnx", onnx_files, mutate_onnx), "tflite": Format(".tflite", tflite_files, mutate_tflite)}
 
 
 @functools.cache

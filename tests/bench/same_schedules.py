@@ -3,7 +3,6 @@
     python tests/bench/same_schedules.py write before.json --jobs 2     # PYTHONPATH is the parent of one checkout
     python tests/bench/same_schedules.py write after.json --jobs 2      # then the parent of the other
     python tests/bench/same_schedules.py compare before.json after.json
-    python tests/bench/same_schedules.py models before.json             # --devices N and the same as a machine file
     python tests/bench/same_schedules.py sample before.json tests/bench/same_schedules_sample.json
 
 A cell is a graph, a kind of problem, a method, a seed and a budget of evaluations. `write` draws about 4,000 cells over
@@ -721,23 +720,6 @@ def compare_texts(part, first, second, show):
     return bool(names)
 
 
-def models(path):
-    """Print how the same problems end as `--devices N` and as a machine file of equal devices."""
-    cells = json.loads(path.read_text())["cells"]
-    ratios = defaultdict(list)
-    for name, found in cells.items():
-        twin = cells.get(name.removeprefix("equal "))
-        if name.startswith("equal ") and found and twin and "steps" in found and "steps" in twin and twin["value"]:
-            kind, _, method = name.split(" / ")[:3]
-            is_same = found["steps"] == twin["steps"]
-            for row in ((kind, method), (kind, "all")):
-                ratios[row].append((found["value"] / twin["value"], is_same))
-    for (kind, method), rows in sorted(ratios.items()):
-        mean = sum(ratio for ratio, _ in rows) / len(rows)
-        same = sum(is_same for _, is_same in rows)
-        print(f"{kind:24}{method:60}{len(rows):4} cells {same:4} of the same steps, mean ratio {mean:.4f}")
-
-
 # --- the sample that the tests replay
 
 
@@ -772,7 +754,7 @@ def replay(records, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=["write", "compare", "models", "sample"])
+    parser.add_argument("verb", choices=["write", "compare", "sample"])
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--part", metavar="K/N", help="every Nth cell, from the Kth")
@@ -784,8 +766,6 @@ def main():
     arguments = parser.parse_args()
     if arguments.verb == "write":
         return write(arguments.files[0], arguments)
-    if arguments.verb == "models":
-        return models(arguments.files[0])
     if arguments.verb == "sample":
         return sample(*arguments.files, arguments.sample or 200)
     return compare(*arguments.files, arguments.show)

@@ -14,11 +14,7 @@ from schedopt.core.search import entry_points, registry
 
 EXAMPLE = ROOT / "examples" / "own_package"
 GRAPH = ROOT / "examples" / "graphs" / "layered-50.pbtxt"
-BROKEN = {
-    "absent": "no_such_module:METHOD",
-    "text": "small_first:__doc__",
-    "auto": "small_first:METHOD",
-}
+BROKEN = {"absent": "no_such_module:METHOD", "text": "small_first:__doc__", "auto": "small_first:METHOD"}
 
 
 def write_package(folder, name, methods, generators):

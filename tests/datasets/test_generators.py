@@ -5,7 +5,6 @@ import pytest
 from models.seeds import mostly_slow
 from schedopt.core.base.errors import UsageError
 from schedopt.core.files.costgraph import format_graph, parse_graph
-from schedopt.datasets.duplicates import topology_hash
 from schedopt.datasets.filters import KeepWithRoom
 from schedopt.datasets.layered import LayeredParameters
 from schedopt.datasets.recipe import Recipe, generate
@@ -49,13 +48,6 @@ def test_graphs_are_valid_ordered_and_of_the_size_asked_for(name):
         assert parse_graph(format_graph(graph), "again") == graph
 
 
-def test_drawn_describes_its_file(name):
-    for drawn in generate(Recipe(FAMILIES[name], seed=3), 3):
-        graph = parse_graph(drawn.data, "again")
-        facts = (drawn.ops, drawn.tensors, drawn.topology)
-        assert facts == (graph.num_ops, graph.num_data_tensors, topology_hash(graph))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("dedup", ["topology", "in-degrees"])
 def test_duplicates_are_drawn_again(dedup):
@@ -64,11 +56,6 @@ def test_duplicates_are_drawn_again(dedup):
     assert len({d.key for d in drawn}) == len({d.topology for d in drawn}) == 12
     assert sum(d.attempt for d in drawn) > 0
     assert drawn == list(generate(recipe, 12, jobs=2))
-
-
-def test_more_graphs_are_the_same_first_graphs():
-    recipe = Recipe(LayeredParameters(nodes=5))
-    assert files(recipe, 4) == files(recipe, 8)[:4]
 
 
 @pytest.mark.slow

@@ -20,13 +20,6 @@ def test_each_group_of_five_is_split_three_to_one_to_one():
     assert len({tuple(ranked[start : start + 5]) for start in range(0, 50, 5)}) > 3
 
 
-def test_the_order_of_the_graphs_does_not_matter_but_the_seed_does():
-    given = graphs(30)
-    parts = dict(zip(given, split_by_size(given, (3, 1, 1), seed=1), strict=True))
-    assert dict(zip(given[::-1], split_by_size(given[::-1], (3, 1, 1), seed=1), strict=True)) == parts
-    assert split_by_size(given, (3, 1, 1), seed=2) != list(parts.values())
-
-
 @pytest.mark.parametrize(
     ("count", "ratio", "shares"),
     [

@@ -7,9 +7,6 @@ import pytest
 from models.examples import EXAMPLES, run
 from models.networks import write_regal_weights
 from schedopt.core.search.registry import METHODS
-from schedopt.core.search.settings import read_config
-from schedopt.policies.regal.actions import ActionParameters
-from schedopt.policies.regal.training_settings import TrainingParameters
 
 
 @pytest.mark.slow
@@ -47,34 +44,6 @@ def test_regal_table1_prints_both_tables_and_keeps_the_runs(weights, tmp_path):
     with (tmp_path / "runs" / "runtime-cp-sat.csv").open() as file:
         again = [row for row in csv.DictReader(file) if row["method"] in named]
     assert len(again) == 4 and all(row in runs for row in again)  # not run again, so with the same times
-
-
-def test_regal_ablation_configures_every_run_of_every_table(tmp_path):
-    """Nothing is run: what it would run are settings that the trainer takes."""
-    run("regal/ablation.sh", "memory", tmp_path, SCHEDOPT="true", PYTHON="true")
-    read = {file.stem: read_config(file, TrainingParameters) for file in tmp_path.glob("*.yaml")}
-    actions = {name: settings.network.actions for name, settings in read.items()}
-    assert {name: value for name, value in actions.items() if value != ActionParameters(4, 16)} == {
-        "placement": ActionParameters(4, 0),
-        "scheduling": ActionParameters(0, 16),
-        "crossover": ActionParameters(4, 16, crossover=4),
-        "transfers": ActionParameters(4, 16, transfers=16),
-    }
-    assert [read[f"rounds-{t}"].network.rounds for t in (0, 1, 2, 4)] == [0, 1, 2, 4]
-    assert read["both"].network.rounds == 16
-    assert read["gas"].network.encoder == "lstm" and read["autoregressive"].network.decoder == "autoregressive"
-    spent = {
-        name: sum(p.epochs * p.steps * p.graphs * p.samples * p.evaluations for p in settings.phases if p.by_reinforce)
-        for name, settings in read.items()
-    }
-    assert spent["imitation"] == 0
-    assert all(spent[name] == pytest.approx(spent["both"], rel=0.01) for name in spent if name != "imitation")
-    (plain,) = read["reinforce"].phases
-    assert (plain.baseline, plain.samples, plain.learning_rate) == ("network", 1, 1e-4)
-    assert {settings.network.task for settings in read.values()} == {"memory"}
-    assert {phase.teacher for phase in read["both"].phases if phase.imitation} == {
-        f"cut-and-order-{rounds}" for rounds in (4, 16, 64)
-    }
 
 
 def test_regal_ablation_goes_on_with_the_runs_that_are_there(tmp_path):

@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 from models.examples import EXPERIMENTS, run
 from models.networks import write_regal_weights
-from schedopt.core.files.costgraph import find_graphs, read_graph
 from schedopt.datasets.duplicates import topology_hash
-from schedopt.policies.networks.files import write_network
-from schedopt.policies.regal.actions import ActionParameters
-from schedopt.policies.regal.network import load_network
-from torch import no_grad
 
 
 @pytest.fixture
@@ -58,88 +53,6 @@ def test_regal_histogram_by_hand(figure, tmp_path):
     assert figure("histogram", runs, "--method", "regal")[1].startswith("matched or beaten 100.0%, of that tied 100.0%")
     with pytest.raises(SystemExit, match="has no runs of gas, only of brkga, regal:weights=x, regal"):
         figure("histogram", runs, "--method", "gas")
-
-
-@pytest.mark.slow
-def test_regal_sweep_by_hand(figure, tmp_path):
-    def budget(method, number, *values):
-        return {f"{method}:evaluations={number}": {graph: (v,) for graph, v in zip("ab", values, strict=True)}}
-
-    given = budget("brkga", 5000, 100, 200) | budget("brkga", 1000, 110, 240) | budget("regal", 5000, 90, 160)
-    title, *rows = figure("sweep", write_runs(tmp_path / "runs.csv", given))
-    assert title == "runs: improvement over brkga:evaluations=5000, 2 graphs"
-    found = {(row.split()[0], row.split()[1]): row.split()[3] for row in rows}
-    assert found == {("brkga", "1,000"): "-15.00", ("brkga", "5,000"): "+0.00", ("regal", "5,000"): "+15.00"}
-
-
-@pytest.mark.slow
-def test_regal_topologies_group_copies_by_their_names_or_by_their_graphs(figure, tmp_path, few):
-    one, two = "0123456789abcdef", "fedcba9876543210"
-    plain = dict.fromkeys((one, f"{one}-1", f"{one}-2", two, "unet"), (100,))
-    learned = {one: (90,), f"{one}-1": (95,), f"{one}-2": (70,), two: (110,), "unet": (80,)}
-    runs = write_runs(tmp_path / "runs.csv", {"brkga": plain, "regal": learned})
-    rows = [line.split() for line in figure("topologies", runs)[2:-1]]
-    assert rows == [
-        [two, "1", *["-1.1000"] * 5],
-        [one, "3", "-0.9500", "-0.9250", "-0.9000", "-0.8000", "-0.7000"],
-        ["unet", "1", *["-0.8000"] * 5],
-    ]
-    assert len(figure("topologies", runs, "--graphs", few)[-2].split()[0]) == 16  # the hash of unet
-
-
-def write_decided(path, levels):
-    """Write a network for the peak that draws these levels for every op; uniformly without any."""
-    network = load_network(write_regal_weights(path, actions=ActionParameters(2, 4), task="memory"))
-    last = network.choose.layers[2]
-    with no_grad():
-        last.weight.zero_()
-        last.bias.zero_()
-        for first, level in zip((0, 2, 4, 6, 8, 12), levels, strict=False):
-            last.bias[first + level] = 100.0
-    write_network(path, network)
-    return path
-
-
-@pytest.mark.slow
-def test_regal_entropy_of_networks_that_are_sure_and_that_are_not(figure, few, tmp_path):
-    uniform, certain = write_decided(tmp_path / "u", ()), write_decided(tmp_path / "c", (0, 1, 1, 0, 3, 0))
-    title, taken, policy = figure("entropy", few, "--weights", uniform)
-    assert title == "2 graphs, 16 joint placement actions, at most 2.77 nats"
-    assert policy == "entropy of the policy, per op: mean 2.77, from 2.77 to 2.77 nats"
-    assert 2 < float(re.search(r"mean ([\d.]+)", taken)[1]) < 2.77  # of the few ops of a graph
-    _, taken, policy = figure("entropy", few, "--weights", certain)
-    assert taken == "entropy of the actions taken: mean 0.00, from 0.00 to 0.00 nats"
-    assert policy == "entropy of the policy, per op: mean 0.00, from 0.00 to 0.00 nats"
-
-
-def test_regal_actions_of_a_network_that_always_takes_the_same(figure, few, tmp_path):
-    relative = []
-    for graph in map(read_graph, find_graphs([few])):
-        read = [sum(graph.tensor_size[tensor] for tensor in inputs_of(graph, op)) for op in range(graph.num_ops)]
-        written = np.bincount(graph.tensor_producer, graph.tensor_size, graph.num_ops)
-        relative += ((read + written) / (read + written).max()).tolist()
-    weights = write_decided(tmp_path / "c", (0, 1, 1, 0, 3, 0))
-    title, columns, row = figure("actions", few, "--weights", weights)
-    assert title == f"{len(relative)} ops: share of ops, and mean relative memory"
-    assert columns == "high"
-    assert row.split() == ["device", "2", "100.0%,", f"{np.mean(relative):.3f}"]
-
-
-def inputs_of(graph, op):
-    pointers, tensors = graph.inputs
-    return set(tensors[pointers[op] : pointers[op + 1]].tolist())
-
-
-def test_regal_actions_are_named_by_their_means(monkeypatch):
-    monkeypatch.syspath_prepend(EXPERIMENTS / "regal")
-    networks = importlib.import_module("figures_of_networks")
-    heads = ActionParameters(3, 5).heads(2)
-    levels = np.array([[0, 2, 1, 0, 3, 0], [2, 0, 1, 2, 2, 4], [1, 0, 1, 2, 1, 0]])
-    assert networks.placed(levels, heads) == ["device 2", "device 1", "none"]
-    assert networks.scheduled(levels, heads) == ["high", "middle", "low"]
-    alone = ActionParameters(0, 5).heads(2)
-    assert networks.placed(levels[:, 4:], alone) == ["not chosen"] * 3
-    assert networks.scheduled(levels[:, 4:], alone) == ["high", "middle", "low"]
 
 
 def test_regal_rounds_take_the_best_run_of_each(figure, tmp_path):

@@ -73,10 +73,6 @@ def batched(batch=2, *, width=8):
     return model.eval(), torch.randn(batch, 1, 16, 16)
 
 
-def raising():
-    raise ValueError("there is no such data set")
-
-
 class Largest(nn.Module):
     """Returns a named tuple of PyTorch's own."""
 

@@ -69,42 +69,18 @@ def regal_cases(graphs, parameters, **links):
 
 
 class Method(NamedTuple):
-    """A trainer, and a run of eight steps in four epochs of two.
+    """A trainer, and a run of eight steps in four epochs of two."""
 
-    Parameters
-    ----------
-    training
-        The module of the trainer: its `Trainer` and `KIND`.
-    parameters
-        Of the run.
-    reinforce
-        A phase that needs graphs alone.
-    load
-        Reads its weights.
-    graphs
-        Three given graphs.
-    epochs
-        Phase, epoch and step of each line of the curve.
-    measured
-        What the lines of the curve say of their epochs: of each, in turn.
-    validated
-        What all say of their validations.
-    work
-        Of each step, in the unit of `share_done`.
-    files
-        Of the run, beside those that all have.
-    """
-
-    training: Any
-    parameters: Any
-    reinforce: Any
-    load: Callable
-    graphs: list
-    epochs: list
-    measured: list
-    validated: set
-    work: list
-    files: set
+    training: Any  # the module of the trainer: its `Trainer` and `KIND`
+    parameters: Any  # of the run
+    reinforce: Any  # a phase that needs graphs alone
+    load: Callable  # reads its weights
+    graphs: list  # three given graphs
+    epochs: list  # phase, epoch and step of each line of the curve
+    measured: list  # what the lines of the curve say of their epochs: of each, in turn
+    validated: set  # what all say of their validations
+    work: list  # of each step, in the unit of `share_done`
+    files: set  # of the run, beside those that all have
 
     def trainer(self, folder, parameters=None, **graphs):
         """Return a trainer of the tiny run, or of one with other settings."""

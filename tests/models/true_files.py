@@ -111,10 +111,6 @@ def _weights(path):
     spec.parameters.check(Problem(diamond(), "memory", 2))
 
 
-def _order_text(path):
-    _schedule(path)
-
-
 def _resume_lines():
     from schedopt.core.experiments.experiment import Experiment
     from schedopt.core.experiments.runs import ResumeFile

@@ -12,7 +12,7 @@ def needed_transfers(plain, placement):
         (t, placement[reader])
         for t in plain.tensors
         for reader in plain.readers[t]
-        if placement[reader] != placement[t[0]]
+        if placement[reader] != placement[t[0]] and t not in plain.everywhere
     }
 
 
@@ -21,7 +21,10 @@ def runnable(plain, placement, done):
     steps = []
     for op in plain.ops:
         here = placement[op]
-        arrived = all(t[0] in done if placement[t[0]] == here else (t, here) in done for t in plain.reads[op])
+        arrived = all(
+            t[0] in done if placement[t[0]] == here or t in plain.everywhere else (t, here) in done
+            for t in plain.reads[op]
+        )
         if op not in done and arrived:
             steps.append(op)
     sends = needed_transfers(plain, placement) - done
@@ -31,10 +34,15 @@ def runnable(plain, placement, done):
 def random_steps(rng, plain, devices):
     """Draw a placement and a total order of its ops and transfers; returns both."""
     placement = rng.integers(0, devices, len(plain.ops)).tolist()
+    return placement, drawn_steps(rng, plain, placement)
+
+
+def drawn_steps(rng, plain, placement):
+    """Draw a total order of the ops and transfers of a placement."""
     done = []
     while choices := runnable(plain, placement, set(done)):
         done.append(choices[int(rng.integers(0, len(choices)))])
-    return placement, done
+    return done
 
 
 def schedule_of(plain, placement, steps):

@@ -13,7 +13,8 @@ class Plain:
     """A graph as sets and lists; a tensor is `(op, port)`, a control tensor `(op, "control")`.
 
     `alias` maps a view to the tensor it is a view of; `reads[op]` holds the tensors that an op reads, control
-    included; `readers[tensor]` the ops that read it; `index[tensor]` its place among all tensors.
+    included; `readers[tensor]` the ops that read it; `index[tensor]` its place among all tensors; `everywhere` holds
+    what no device has to be sent.
     """
 
     runtime: list[float] = field(default_factory=list)
@@ -27,6 +28,7 @@ class Plain:
     runs_once: set = field(default_factory=set)
 
     def __post_init__(self):
+        self.everywhere = set()
         self.ops = range(len(self.runtime))
         self.index = {t: i for i, t in enumerate(t for made in self.outputs for t in made)}
         self.tensors = list(self.index)

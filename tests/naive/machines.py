@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from itertools import product
 
 import numpy as np
 from schedopt.core.graph.annotations import Annotations, Resident
@@ -10,6 +10,9 @@ from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.schedule import Schedule
+
+from .costs import drawn_steps, runnable, schedule_of
+from .graphs import plain_of
 
 
 def random_machine(rng, devices, *, transfers=None, contention=None, hosts=True, limits=False):
@@ -88,129 +91,65 @@ def _written_and_read_later(rng, graph, users):
 def random_schedule(rng, problem):
     """Draw a placement that the rules allow, and an order of all ops and transfers."""
     graph, rules = problem.graph, problem.rules
-    placement = np.zeros(graph.num_ops, int)
+    placement = [0] * graph.num_ops
     for op in range(graph.num_ops):
         first = rules.group[op]
-        placement[op] = rng.choice(np.flatnonzero(rules.allowed[op])) if first == op else placement[first]
-    return Schedule.from_steps(*random_steps(rng, problem, placement))
+        placement[op] = int(rng.choice(np.flatnonzero(rules.allowed[op]))) if first == op else placement[first]
+    plain = plain_of_problem(problem)
+    return Schedule.from_steps(*schedule_of(plain, placement, drawn_steps(rng, plain, placement)))
 
 
-def sends_of(problem, placement):
-    """The transfers that a placement needs, as `(tensor, target)`, by sets."""
-    graph = problem.graph
-    held = getattr(graph, "held", ())
-    own = graph.num_tensors - len(held)
-    free = {own + n for n, resident in enumerate(held) if problem.replicate and not resident.writers}
-    return {
-        (int(tensor), int(placement[op]))
-        for op in range(graph.num_ops)
-        for tensor in graph.read_tensor[graph.read_ptr[op] : graph.read_ptr[op + 1]]
-        if placement[graph.tensor_producer[tensor]] != placement[op] and int(tensor) not in free
-    }
-
-
-def ready_steps(problem, placement, sends, done, sent):
-    """What can be the next step: ops whose inputs are on their device, transfers of what is made."""
-    graph = problem.graph
-    steps = []
-    for op in range(graph.num_ops):
-        if op in done:
-            continue
-        reads = graph.read_tensor[graph.read_ptr[op] : graph.read_ptr[op + 1]].tolist()
-        makers = [int(graph.tensor_producer[tensor]) for tensor in reads]
-        if all(maker in done for maker in makers) and all(
-            (tensor, int(placement[op])) not in sends or (tensor, int(placement[op])) in sent for tensor in reads
-        ):
-            steps.append(op)
-    for tensor, target in sorted(sends - sent):
-        if int(graph.tensor_producer[tensor]) in done:
-            steps.append((tensor, target))
-    return steps
-
-
-def random_steps(rng, problem, placement):
-    """Draw an order of steps as columns of a schedule."""
-    sends = sends_of(problem, placement)
-    done, sent, columns = set(), set(), ([], [], [])
-    while len(done) < problem.graph.num_ops or len(sent) < len(sends):
-        ready = ready_steps(problem, placement, sends, done, sent)
-        step = ready[int(rng.integers(len(ready)))]
-        append_step(problem, placement, columns, step)
-        (sent if isinstance(step, tuple) else done).add(step)
-    return columns
-
-
-def append_step(problem, placement, columns, step):
-    """Add a step to the columns of a schedule."""
-    if isinstance(step, tuple):
-        tensor, target = step
-        source = placement[problem.graph.tensor_producer[tensor]]
-        values = (~tensor, int(source), target)
-    else:
-        values = (step, int(placement[step]), int(placement[step]))
-    for column, value in zip(columns, values, strict=True):
-        column.append(value)
+def plain_of_problem(problem):
+    """Return the graph of a problem, homes included, where what is replicated is there without a transfer."""
+    plain, held = plain_of(problem.graph), getattr(problem.graph, "held", ())
+    of_held = plain.tensors[len(plain.tensors) - len(held) :]
+    plain.everywhere = {t for t, r in zip(of_held, held, strict=True) if problem.replicate and not r.writers}
+    return plain
 
 
 def least_makespan(problem):
     """The least makespan of every placement and every order of ops and transfers, by trying them all."""
-    graph, rules = problem.graph, problem.rules
-    firsts = [op for op in range(graph.num_ops) if rules.group[op] == op]
-    best = [np.inf]
-
-    def place(at, placement):
-        if at == len(firsts):
-            full = [placement[rules.group[op]] for op in range(graph.num_ops)]
-            _try_orders(problem, full, sends_of(problem, full), best)
-            return
-        for device in np.flatnonzero(rules.allowed[firsts[at]]):
-            place(at + 1, {**placement, firsts[at]: int(device)})
-
-    place(0, {})
+    plain, rules, best = plain_of_problem(problem), problem.rules, [np.inf]
+    firsts = [op for op in plain.ops if rules.group[op] == op]
+    for devices in product(*(np.flatnonzero(rules.allowed[op]).tolist() for op in firsts)):
+        chosen = dict(zip(firsts, devices, strict=True))
+        _try_orders(problem, plain, [chosen[rules.group[op]] for op in plain.ops], best)
     return best[0]
 
 
 def least_fitness(problem):
     """The least `(excess, value)` of every placement and every order of ops and transfers, by verifying them all."""
-    rules, ops = problem.rules, problem.graph.num_ops
-    own, best = ops - len(getattr(problem.graph, "held", ())), (np.inf, np.inf)
-    firsts = [op for op in range(ops) if rules.group[op] == op]
+    plain, rules, best = plain_of_problem(problem), problem.rules, (np.inf, np.inf)
+    own = len(plain.ops) - len(getattr(problem.graph, "held", ()))
+    firsts = [op for op in plain.ops if rules.group[op] == op]
 
-    def orders(placement, sends, done, sent, columns):
-        ready = ready_steps(problem, placement, sends, done, sent)
+    def orders(placement, steps):
+        ready = runnable(plain, placement, frozenset(steps))
         if not ready:
-            yield columns
+            yield steps
         for step in [step for step in ready if not isinstance(step, tuple) and step >= own][:1] or ready:
-            following = tuple([*column] for column in columns)
-            append_step(problem, placement, following, step)
-            transfers = {step} if isinstance(step, tuple) else set()
-            yield from orders(placement, sends, done | ({step} - transfers), sent | transfers, following)
+            if not isinstance(step, tuple) or problem.hardware.has_link[placement[step[0][0]], step[1]]:
+                yield from orders(placement, [*steps, step])
 
-    for devices in itertools.product(*(np.flatnonzero(rules.allowed[first]).tolist() for first in firsts)):
+    for devices in product(*(np.flatnonzero(rules.allowed[op]).tolist() for op in firsts)):
         chosen = dict(zip(firsts, devices, strict=True))
-        placement = [chosen[int(rules.group[op])] for op in range(ops)]
-        sends = sends_of(problem, placement)
-        if all(problem.hardware.has_link[placement[problem.graph.tensor_producer[t]], to] for t, to in sends):
-            for columns in orders(placement, sends, frozenset(), frozenset(), ([], [], [])):
-                totals = verify(problem, Schedule.from_steps(*columns), enforce_limit=False)
-                best = min(best, problem.fitness(totals.peak_per_device, totals.runtime))
+        placement = [chosen[rules.group[op]] for op in plain.ops]
+        for steps in orders(placement, []):
+            schedule = Schedule.from_steps(*schedule_of(plain, placement, steps))
+            totals = verify(problem, schedule, enforce_limit=False)
+            best = min(best, problem.fitness(totals.peak_per_device, totals.runtime))
     return best
 
 
-def _try_orders(problem, placement, sends, best):
+def _try_orders(problem, plain, placement, best):
     """Try all orders for one placement; a branch ends where it is no better than the best known."""
-    graph, machine, times = problem.graph, problem.hardware, problem.rules.times
-    own = graph.num_ops - len(getattr(graph, "held", ()))
-    everywhere = {
-        graph.num_tensors - len(graph.held) + n
-        for n, resident in enumerate(getattr(graph, "held", ()))
-        if problem.replicate and not resident.writers
-    }
+    machine, times = problem.hardware, problem.rules.times
+    own = len(plain.ops) - len(getattr(problem.graph, "held", ()))
 
-    def go(done, sent, clock, link, there):
+    def go(done, clock, link, there):
         if max(clock.values()) >= best[0]:
             return
-        ready = ready_steps(problem, placement, sends, done, sent)
+        ready = runnable(plain, placement, done)
         if not ready:
             best[0] = max([*clock.values(), *there.values()])
             return
@@ -219,11 +158,10 @@ def _try_orders(problem, placement, sends, best):
             new_clock, new_link, new_there = dict(clock), dict(link), dict(there)
             if isinstance(step, tuple):
                 tensor, target = step
-                source = placement[graph.tensor_producer[tensor]]
+                source = placement[tensor[0]]
                 if machine.bandwidth[source][target] == 0:
                     continue
-                takes = machine.latency[source][target]
-                takes += int(graph.tensor_size[tensor]) * (1e6 / machine.bandwidth[source][target])
+                takes = machine.latency[source][target] + plain.size[tensor] * 1e6 / machine.bandwidth[source][target]
                 start = max(there[tensor, source], clock[target])
                 if machine.transfers == "blocking":
                     start = max(start, clock[source])
@@ -232,16 +170,13 @@ def _try_orders(problem, placement, sends, best):
                     start = max(start, link.get((source, target), 0.0))
                     new_link[source, target] = start + takes
                 new_there[tensor, target] = start + takes
-                go(done, sent | {step}, new_clock, new_link, new_there)
-                continue
-            device, end = placement[step], 0.0
-            reads = graph.read_tensor[graph.read_ptr[step] : graph.read_ptr[step + 1]].tolist()
-            if step < own:
-                arrived = [there[t, device] for t in reads if t not in everywhere]
-                end = max([clock[device], *arrived]) + float(times[step, device])
-                new_clock[device] = end
-            for tensor in graph.outputs(step):
-                new_there[tensor, device] = end
-            go(done | {step}, sent, new_clock, new_link, new_there)
+            else:
+                device, end = placement[step], 0.0
+                if step < own:
+                    arrived = [there[t, device] for t in plain.reads[step] if t not in plain.everywhere]
+                    end = max([clock[device], *arrived]) + float(times[step, device])
+                    new_clock[device] = end
+                new_there.update({(tensor, device): end for tensor in plain.outputs[step]})
+            go(done | {step}, new_clock, new_link, new_there)
 
-    go(frozenset(), frozenset(), dict.fromkeys(range(problem.devices), 0.0), {}, {})
+    go(frozenset(), dict.fromkeys(range(problem.devices), 0.0), {}, {})

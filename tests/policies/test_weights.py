@@ -117,8 +117,7 @@ def test_shipped_weights_order_unseen_graphs_better_than_random_orders(decode):
 
 
 @pytest.mark.parametrize(
-    "file",
-    [pytest.param(file, id=file.stem, marks=pytest.mark.slow) for file in REGAL if file.stem != "gas-memory"],
+    "file", [pytest.param(file, id=file.stem, marks=pytest.mark.slow) for file in REGAL if file.stem != "gas-memory"]
 )
 def test_shipped_weights_order_unseen_graphs_as_their_teacher_does(file):
     """But for an LSTM's, which does not learn the orders of a search: its choices are the same for all ops.

@@ -65,12 +65,6 @@ def test_table_by_hand(run, diamond_file):
     assert "±" not in result.stdout  # no interval of one graph
 
 
-def test_another_reference_turns_the_signs(run, diamond_file):
-    result = run("compare", diamond_file, "--methods", "input,approximate-dp", "--reference", "approximate-dp")
-    assert row(result.stdout, "input")[1:5] == ["-36.84%", "36.84%", "36.84%", "0/0/1"]
-    assert row(result.stdout, "approximate-dp")[1] == "reference"
-
-
 def test_several_graphs_have_an_interval_and_a_row_each(run, folder):
     result = run("compare", folder, "--methods", "input,approximate-dp", "--per-graph", "--seeds", 2)
     assert "2 graphs, 1 device, seeds 0 to 1" in result.stdout
@@ -169,13 +163,6 @@ def test_tables_of_the_page_sort_in_a_browser(page, tmp_path):
     assert (up, down, said) == (sorted(up), sorted(up, reverse=True), "descending")
 
 
-def test_runtime_task_and_own_budgets(run, diamond_file):
-    arguments = ["--methods", "input,brkga:evaluations=200", "--task", "runtime", "--json", "--evaluations", 9]
-    printed = json.loads(run("compare", diamond_file, *arguments).stdout)
-    assert (printed["devices"], [cell["value"] for cell in printed["cells"]]) == (2, [8, 5])
-    assert 9 < printed["cells"][1]["evaluations"] <= 200
-
-
 def test_graphs_without_runtimes_are_pointed_out(run, folder):
     notice = "every makespan is 0"
     assert notice in run("compare", folder / "layered.pb.gz", "--methods", "input", "--task", "runtime").stdout
@@ -192,19 +179,6 @@ def test_a_failing_method_is_shown_with_its_reason(run, diamond_file, fails):
     assert run("compare", diamond_file, "--methods", "fails").exit_code == 1
 
 
-@pytest.mark.slow
-def test_what_a_method_notes_is_said_once_per_graph(run, folder, tiny_shipped, monkeypatch):
-    monkeypatch.setattr("schedopt.policies.topoformer.solve.MOST_OPS", 11)
-    methods = f"dfs,topoformer:decode=greedy,topoformer:decode=sample:weights={tiny_shipped}"
-    arguments = ["--methods", methods, "--seeds", 3]
-    result = run("compare", folder, *arguments)
-    lines = [line for line in result.stdout.splitlines() if "are too many for topoformer" in line]
-    greedy, sample = methods.split(",")[1:]
-    assert [line.partition(": layered: 12 ops")[0] for line in lines] == [greedy, sample]
-    cells = json.loads(run("compare", folder, *arguments, "--json").stdout)["cells"]
-    assert {(c["graph"], c["method"]) for c in cells if c["note"]} == {("layered", greedy), ("layered", sample)}
-
-
 def test_infeasible_is_told_apart_and_exits_1_if_all_are(run, diamond_file):
     result = run("compare", diamond_file, "--methods", "input,approximate-dp", "--memory-limit", 20, "--per-graph")
     assert result.exit_code == 0
@@ -213,17 +187,6 @@ def test_infeasible_is_told_apart_and_exits_1_if_all_are(run, diamond_file):
     assert row(result.stdout, "approximate-dp")[1:5] == ["–", "0.00%", "0.00%", "1/0/0"]
     none = run("compare", diamond_file, "--methods", "input", "--memory-limit", "5B")
     assert (none.exit_code, none.stderr) == (1, "")
-
-
-def test_resume_skips_what_is_done(run, folder, tmp_path):
-    file = tmp_path / "runs.jsonl"
-    first = run("compare", folder, "--methods", "input", "--resume", file)
-    assert "0 of 2 runs are taken from" in first.stderr
-    again = run("compare", folder, "--methods", "input,dfs", "--resume", file, "--jobs", 1)
-    assert "2 of 4 runs are taken from" in again.stderr
-    assert len(file.read_text().splitlines()) == 4
-    third = run("compare", folder, "--methods", "input,dfs", "--resume", file, "--quiet")
-    assert (third.stdout, third.stderr) == (again.stdout, "")  # times as well
 
 
 def test_files_are_taken_once_and_named_apart(run, diamond, tmp_path):
@@ -260,14 +223,6 @@ def test_bad_usage_is_one_sentence_and_exit_2(run, diamond_file, arguments, word
     assert len(result.stderr.strip().splitlines()) == 1
     for word in words:
         assert word in result.stderr
-
-
-def test_a_foreign_file_is_not_resumed(run, diamond_file):
-    before = diamond_file.read_bytes()
-    result = run("compare", diamond_file, "--methods", "input", "--resume", diamond_file)
-    assert result.exit_code == 2
-    assert "is not of a comparison; name a new file" in result.stderr
-    assert diamond_file.read_bytes() == before
 
 
 @pytest.mark.parametrize("name", ["[red]x", "model:two:x"])

@@ -47,16 +47,6 @@ def test_no_line_is_wider_than_a_terminal(run, diamond_file, best):
         assert max(map(len, run("diff", *arguments).stdout.splitlines())) <= 80
 
 
-def test_a_schedule_of_another_graph_is_taken_by_force(run, diamond_file, best, tmp_path):
-    other = tmp_path / "other.pbtxt"
-    other.write_text(diamond_file.read_text().replace("size: 8", "size: 9"))
-    refused = run("diff", "input", best, "--graph", other)
-    assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "made for another graph" in refused.stderr
-    best.write_text(json.dumps({"steps": json.loads(best.read_text())["steps"]}).replace(', "frees"', ', "freed"'))
-    assert run("diff", "input", best, "--graph", other, "--force").exit_code == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

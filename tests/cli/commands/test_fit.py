@@ -26,12 +26,6 @@ def test_it_does_not_fit(run, diamond_file):
     assert all(way["lower_bound"] > 17 for way in document["ways"])
 
 
-@pytest.mark.slow
-def test_no_line_is_wider_than_a_terminal(run, diamond_file):
-    for memory in (17, 18, 20, 26):
-        assert max(map(len, run("fit", diamond_file, "-m", memory, "--devices", 3).stdout.splitlines())) <= 80
-
-
 @pytest.fixture
 def symbolic(tmp_path):
     """An ONNX file whose batch is a symbolic dimension."""
@@ -90,9 +84,3 @@ def test_bad_input_is_one_sentence_and_exit_2(run, diamond_file, symbolic, argum
     assert (done.exit_code, done.stdout) == (2, "")
     assert words in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_the_memory_must_be_given(run, diamond_file):
-    done = run("fit", diamond_file)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "--memory" in done.stderr

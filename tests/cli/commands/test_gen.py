@@ -275,13 +275,6 @@ def test_an_existing_data_set_is_replaced_only_when_asked(gen, run, tmp_path):
     assert len(find_graphs([tmp_path / "set"])) == 1
 
 
-def test_too_many_graphs_of_too_few_ops(run, tmp_path):
-    result = run("gen", "layered", "--nodes", 3, tmp_path / "set", "-n", 40)
-    assert result.exit_code == 2
-    assert "distinct topologies; of 100 more draws 100 repeated one of them: lower --count" in result.stderr
-    assert not (tmp_path / "set" / "dataset.json").exists()
-
-
 @pytest.mark.slow
 def test_example_graphs_are_what_their_script_makes(gen, tmp_path):
     made = set()

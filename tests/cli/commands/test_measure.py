@@ -6,50 +6,6 @@ import pytest
 from schedopt.core.programs import pipeline
 from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
 
-
-@pytest.fixture(scope="module")
-def scheduled(tmp_path_factory):
-    """Return a schedule of the model with branches, and the peaks that it should have before and after."""
-    from models import torch_models
-    from schedopt.core.files.costgraph import read_graph, write_graph
-    from schedopt.core.problem.problem import Problem
-    from schedopt.core.programs.pytorch.importer import graph_of
-    from schedopt.core.programs.pytorch.program import program_of
-    from schedopt.core.solve.solve import solve
-
-    folder = tmp_path_factory.mktemp("scheduled")
-    write_graph(graph_of(program_of(*torch_models.branches())), folder / "g.pb.gz")
-    result = solve(Problem(read_graph(folder / "g.pb.gz")), "lpmf")
-    (folder / "s.json").write_text(result.json())
-    return folder / "s.json"
-
-
-@pytest.mark.slow
-def test_measured_peaks_are_those_predicted_and_lower(run, scheduled):
-    """The whole way, in real processes: within 1%, bitwise equal, and the schedule saves memory."""
-    done = run("measure", "models.torch_models:branches", "-s", scheduled, "--repeats", "1", "--json")
-    assert done.exit_code == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert (document["model"], document["repeats"]) == ("models.torch_models:branches", 1)
-    before, after = document["orders"]
-    assert (before["order"], after["order"]) == (PROGRAM_ORDER, str(scheduled))
-    for row in (before, after):
-        assert row["equal"]
-        assert abs(row["error"]) < 0.01
-        assert row["measured_peaks"] == [row["measured_peak"]]
-        assert row["microseconds"][0] > 0
-    assert after["measured_peak"] < 0.7 * before["measured_peak"]
-
-
-@pytest.mark.slow
-def test_apply_writes_a_model(run, scheduled, tmp_path):
-    output = tmp_path / "o.pt2"
-    done = run("apply", "models.torch_models:branches", scheduled, "-o", output, "--json")
-    assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout)["output"] == str(output)
-    assert output.stat().st_size > 1000
-
-
 ROWS = [
     Measurement(PROGRAM_ORDER, 2048, (2048, 2040), (10.0, 30.0), True, ((10.0,), (30.0,)), (9.0, 9.0), (10.0, 30.0)),
     Measurement("[s].json", 1000, (1024, 1024), (20.0, 60.0), False, ((20.0,), (60.0,)), (90.0, 90.0), (10.0, 31.0)),
@@ -121,6 +77,9 @@ def test_runs_that_ctrl_c_cut_short_are_shown(run, faked, monkeypatch):
         (("apply", "models.torch_models:linear", "none.json", "-o", "o.pt2"), "none.json: cannot be read"),
         (("apply", "models.torch_models:linear", "none.json", "-o", "o.txt"), "must end in .pt2"),
         (("measure", "models.torch_models:linear", "--training", "magic"), "magic"),
+        (("apply", "net.onnx", "s.json", "-o", "m.json", "--format", "device-map"), "a device map is of the modules"),
+        (("apply", "m:f", "s.json", "-o", "m.pt2", "--format", "device-map"), "m.pt2: a device map is written as JSON"),
+        (("apply", "m:f", "s.json", "-o", "m.pt2", "--format", "map"), "one of program, device-map, not 'map'"),
     ],
 )
 def test_bad_input_is_one_sentence(run, arguments, message):

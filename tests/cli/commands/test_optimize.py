@@ -1,11 +1,8 @@
 """`schedopt optimize` from the command line: one command from a model to the same model in a better order."""
 
 import json
-import traceback
 
 import pytest
-import schedopt
-import torch
 from models.onnx_models import branches, save
 
 
@@ -53,17 +50,6 @@ def test_a_training_step_of_pytorch_in_one_command(run, folder):
     assert again.exit_code == 0, again.stderr
 
 
-@pytest.mark.slow
-def test_both_orders_are_run(run, net, folder):
-    done = run("optimize", "net.onnx", "-o", "out.onnx", "--repeats", "2", "--json")
-    assert done.exit_code == 0, done.stderr
-    document = json.loads(done.stdout)
-    before, after = document["orders"]
-    assert after["measured_peak"] < before["measured_peak"]
-    assert len(after["runs"]) == 2
-    assert set(after["time_difference"]) == {"change", "low", "high", "is_noise"}
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -87,21 +73,3 @@ def test_a_failure_is_one_sentence_and_writes_nothing(run, net, folder, argument
     assert len(done.stderr.splitlines()) == 1
     assert [path.name for path in folder.iterdir()] == ["net.onnx"]
     assert (folder / "net.onnx").read_bytes() == before
-
-
-class Bad(torch.nn.Module):
-    """Decides by a value."""
-
-    def forward(self, x):
-        return x + 1 if x.sum() > 0 else x
-
-
-def test_an_error_in_a_models_code_is_a_short_traceback_in_python():
-    """One traceback, ours, that ends with the sentence; what PyTorch raised is not shown, and is kept."""
-    with pytest.raises(schedopt.ProgramError) as caught:
-        schedopt.import_model(Bad().eval(), torch.ones(2))
-    text = "".join(traceback.format_exception(caught.value))
-    assert text.count("Traceback") == 1
-    assert "reads the value of a tensor to decide" in text.splitlines()[-1]
-    assert len(text.splitlines()) < 40
-    assert caught.value.__context__ is not None

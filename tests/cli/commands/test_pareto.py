@@ -79,16 +79,6 @@ def test_two_devices(run, diamond_file):
     assert rows(done.stdout)[0][3:5] == ["5 us", "none"]
 
 
-@pytest.mark.slow
-def test_it_resumes(run, trade, tmp_path):
-    file = tmp_path / "front.jsonl"
-    first = run("pareto", trade, *QUICK, "--resume", file)
-    again = run("pareto", trade, *QUICK, "--resume", file)
-    assert first.stdout == again.stdout
-    assert "note: 4 of 4 searches are taken from" in again.stderr
-    assert "taken from" not in first.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -109,19 +99,6 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(run, trade, tmp_path, 
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert sorted(tmp_path.iterdir()) == before
-
-
-@pytest.mark.slow
-def test_without_runtimes(run, tmp_path):
-    builder = schedopt.GraphBuilder("untimed")
-    builder.add_op("one", outputs=[8])
-    write_graph(builder.build(), tmp_path / "untimed.pbtxt")
-    done = run("pareto", tmp_path / "untimed.pbtxt")
-    assert "untimed: no op has a runtime, so that every run counts alike" in done.stderr
-    assert "1 run" in done.stdout
-    done = run("pareto", tmp_path / "untimed.pbtxt", "--devices", 2)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "there is no time to trade" in done.stderr
 
 
 @pytest.mark.slow

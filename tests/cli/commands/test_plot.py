@@ -67,22 +67,6 @@ def test_without_schedule_and_file_the_input_order_is_drawn_here(run, diamond_fi
     assert (tmp_path / "diamond.png").read_bytes().startswith(PNG)
 
 
-@pytest.mark.slow
-def test_kinds_of_picture_differ(run, diamond_file, schedules, tmp_path):
-    pictures = []
-    for path, kind in (
-        (schedules[0], "memory"),
-        (schedules[0], "gantt"),
-        (schedules[1], None),
-        (schedules[1], "gantt"),
-    ):
-        target = tmp_path / "kind.svg"
-        assert run("plot", diamond_file, path, "-o", target, *(["--kind", kind] if kind else [])).exit_code == 0
-        pictures.append(target.read_bytes())
-    assert pictures[2] == pictures[3]  # several devices
-    assert pictures[0] != pictures[1]
-
-
 def test_schedules_whose_files_share_a_name_are_told_apart(run, diamond_file, schedules, tmp_path):
     (tmp_path / "other").mkdir()
     other = tmp_path / "other" / "one.json"

@@ -35,17 +35,6 @@ def test_show_names_who_holds_the_peak(run, diamond_file, tmp_path):
     assert "2 more" in table
 
 
-@pytest.mark.slow
-def test_show_draws_histograms_of_a_folder(run, tmp_path):
-    run("gen", "layered", tmp_path / "graphs", "--nodes", 20, "--count", 3)
-    rows = [json.loads(line) for line in run("show", tmp_path / "graphs", "--json").stdout.splitlines()]
-    assert [row["ops"] for row in rows] == [20, 20, 20]
-    text = run("show", tmp_path / "graphs").stdout
-    assert "ops, 3 graphs" in text
-    assert "diameter, 3 graphs" in text
-    assert "16 to 31" in text
-
-
 @pytest.fixture
 def annotated(run, tmp_path):
     """Return the files of a training step of PyTorch, and of its own order."""
@@ -73,17 +62,6 @@ def test_show_splits_the_peak_by_role_module_and_phase(run, annotated):
     table = run("show", *annotated, "--top", 2).stdout
     for text in ("the peak by role", "the peak by module", "the peak of each phase", "saved activations", "self_attn"):
         assert text in table
-
-
-@pytest.mark.slow
-def test_without_annotations_show_has_no_such_tables(run, diamond_file, tmp_path):
-    output = tmp_path / "schedule.json"
-    run("solve", diamond_file, "--method", "input", "--output", output)
-    assert "roles" not in json.loads(run("show", diamond_file, output, "--json").stdout)
-    assert "persistent_by_role" not in json.loads(run("show", diamond_file, "--json").stdout)
-    table = run("show", diamond_file, output).stdout
-    assert "by role" not in table
-    assert "made by" not in table
 
 
 def test_a_folder_as_a_list(run, diamond_file):

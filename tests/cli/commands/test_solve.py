@@ -56,24 +56,11 @@ def test_reads_standard_input(run, diamond):
     assert json.loads(result.stdout)["peak_memory"] == DIAMOND_BEST_PEAK
 
 
-def test_gen_pipes_into_solve(run):
-    made = run("gen", "layered", "--nodes", 30, "--seed", 5, "-")
-    document = json.loads(run("solve", "-", "--json", "--quiet", input=made.stdout).stdout)
-    assert len(document["steps"]) == 30
-
-
 def test_runtime_defaults_to_two_devices(run, diamond_file):
     document = json.loads(run("solve", diamond_file, "--task", "runtime", "--json", "--evaluations", 500).stdout)
     assert document["devices"] == 2
     assert document["runtime_us"] == 5  # both branches side by side, the transfers free
     assert document["status"] == "optimal"
-
-
-def test_transfer_costs_and_limits_reach_the_problem(run, diamond_file):
-    arguments = ["--task", "runtime", "--bandwidth", "1MB/s", "--latency", "2us", "--memory-limit", "1KiB", "--json"]
-    document = json.loads(run("solve", diamond_file, *arguments, "--evaluations", 100).stdout)
-    assert (document["bandwidth"], document["latency_us"], document["memory_limit"]) == (1e6, 2.0, 1024)
-    assert document["runtime_us"] > 5
 
 
 def test_a_limit_may_be_a_share_of_the_input_order(run, diamond_file):
@@ -116,13 +103,6 @@ def test_says_when_the_input_order_is_better(run, tmp_path, diamond_file):
     assert "input order is better" in result.stderr
 
 
-def test_initial_schedule_starts_brkga(run, diamond_file, tmp_path):
-    output = tmp_path / "schedule.json"
-    run("solve", diamond_file, "--task", "runtime", "--evaluations", 500, "--output", output)
-    arguments = ["--task", "runtime", "--initial", output, "--method", "brkga", "--json", "--evaluations", 100]
-    assert json.loads(run("solve", diamond_file, *arguments).stdout)["runtime_us"] == 5
-
-
 @pytest.mark.parametrize("decoder", ["lazy", "queue"])
 def test_the_decoder_can_be_given_as_a_flag(run, diamond_file, decoder):
     arguments = ["--devices", 2, "--evaluations", 60, "--json"]
@@ -134,40 +114,12 @@ def test_the_decoder_can_be_given_as_a_flag(run, diamond_file, decoder):
     assert documents[0]["evaluations"] == documents[1]["evaluations"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("decode", ["greedy", "sample", "beam"])
-def test_topoformer_by_flags(run, diamond_file, tiny_shipped, decode):
-    flags = ["--method", "topoformer:passes=0", "--decode", decode, "--width", 3, "--weights", tiny_shipped]
-    document = json.loads(run("solve", diamond_file, "--json", *flags).stdout)
-    method = f"topoformer:passes=0:decode={decode}:width=3"
-    same = json.loads(run("solve", diamond_file, "--json", "--method", method).stdout)
-    assert document["steps"] == same["steps"]
-    assert document["evaluations"] == same["evaluations"] == (1 if decode == "greedy" else 3)
-    assert document["method"] == document["found_by"] == "topoformer"
-
-
 def test_a_note_of_the_method_is_printed_beside_the_result(run, diamond_file, tiny_shipped, monkeypatch):
     monkeypatch.setattr("schedopt.policies.topoformer.solve.MOST_OPS", 5)
     result = run("solve", diamond_file, "--method", "topoformer", "--format", "order")
     assert (result.exit_code, len(result.stdout.split())) == (0, 6)
     assert "note: diamond: 6 ops are too many for topoformer, which takes 5" in " ".join(result.stderr.split())
     assert run("solve", diamond_file, "--method", "topoformer", "--quiet").stderr == ""
-
-
-def test_topoformer_without_weights_names_how_to_make_some(run, diamond_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("schedopt.policies.networks.shipped.WEIGHTS", tmp_path)
-    result = run("solve", diamond_file, "--method", "topoformer")
-    assert (result.exit_code, result.stdout, len(result.stderr.strip().splitlines())) == (2, "", 1)
-    assert "schedopt train topoformer" in result.stderr
-    assert "--weights" in result.stderr
-
-
-def test_a_method_that_builds_one_schedule_refuses_initial(run, diamond_file, tmp_path):
-    output = tmp_path / "schedule.json"
-    run("solve", diamond_file, "--output", output)
-    result = run("solve", diamond_file, "--method", "dfs", "--initial", output)
-    assert result.exit_code == 2
-    assert "'dfs' builds one schedule" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -334,8 +286,3 @@ def test_the_memory_is_explained_below_the_table_alone(run, diamond_file):
         assert all(len(line) <= 80 for line in said)
     for arguments in (["--json"], ["--format", "order"], ["--task", "runtime", "--evaluations", 50]):
         assert "proven" not in run("solve", diamond_file, *arguments).stdout
-
-
-@pytest.mark.parametrize(("method", "counts"), [("approximate-dp", False), ("dfs", True)])
-def test_evaluations_are_shown_where_a_method_counts_them(run, diamond_file, method, counts):
-    assert ("evaluations" in run("solve", diamond_file, "--method", method).stdout) == counts

@@ -5,7 +5,7 @@ import pytest
 from models.seeds import seeds
 from naive.arenas import most_alive, overlaps
 from schedopt.core.addresses.lifetimes import Lifetimes
-from schedopt.core.addresses.packing import PlacementOrders, branch_and_bound, cliques, pack_lifetimes
+from schedopt.core.addresses.packing import PlacementOrders, cliques, pack_lifetimes
 from schedopt.core.base.errors import UsageError
 
 
@@ -44,16 +44,6 @@ def test_what_first_fit_by_size_misses_is_found():
     assert overlaps(lower, upper, size, packing.offsets.tolist()) == []
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=4))
-@pytest.mark.parametrize("threads", [1, 12])
-def test_branch_and_bound_alone(seed, threads):
-    lifetimes = random_lifetimes(seed, (8,), most=12)
-    offsets, is_finished = branch_and_bound(lifetimes, 8, 5.0, threads)
-    assert is_finished
-    assert overlaps(*columns(lifetimes), offsets.tolist()) == []
-    assert not np.any(offsets % 8)
-
-
 @pytest.mark.parametrize("seed", seeds(100, quick=4))
 def test_cliques_overlap_as_the_lifetimes_do(seed):
     lifetimes = random_lifetimes(seed)
@@ -67,26 +57,11 @@ def test_cliques_overlap_as_the_lifetimes_do(seed):
     assert max(upper) <= len(lower)
 
 
-def test_other_orders_are_never_worse():
-    for seed in range(10):
-        lifetimes = random_lifetimes(seed, (1, 16))
-        orders = PlacementOrders(lifetimes)
-        before = orders.highest
-        orders.improve(np.random.default_rng(0), float("-inf"))
-        assert orders.highest == before
-        assert overlaps(*columns(lifetimes), orders.offsets.tolist()) == []
-
-
 def test_one_seed_gives_one_packing():
     lifetimes = random_lifetimes(3, (4,))
     first, second = (pack_lifetimes(lifetimes, 1.0, seed=5) for _ in range(2))
     assert first.is_repeatable
     assert first.offsets.tolist() == second.offsets.tolist()
-
-
-def test_nothing_takes_nothing():
-    packing = pack_lifetimes(Lifetimes.of([], [], np.array([], np.int64)), 0.1)
-    assert (packing.arena, packing.bound, packing.is_optimal) == (0, 0, True)
 
 
 @pytest.mark.parametrize(

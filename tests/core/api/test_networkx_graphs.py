@@ -52,18 +52,6 @@ def test_networkx_attributes_may_be_texts_tuples_and_arrays():
     assert (graph.runtime.tolist(), graph.workspace.tolist()) == ([2000.0, 0.0], [0, 1000])
 
 
-def test_networkx_nodes_say_where_ops_come_from():
-    model = nx.DiGraph()
-    model.add_node("a", size=1, module="encoder", line="model.py:3", phase="forward")
-    model.add_node("b", size=1)
-    graph = schedopt.from_networkx(model)
-    assert (graph.annotations.modules, graph.annotations.phases) == (("encoder", ""), ("forward", ""))
-    assert graph.annotations.source_of(0) == "encoder, model.py:3"
-    nodes = schedopt.to_networkx(graph).nodes
-    assert nodes["a"] == {"size": [1], "module": "encoder", "line": "model.py:3", "phase": "forward"}
-    assert nodes["b"] == {"size": [1]}
-
-
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -76,12 +64,3 @@ def test_networkx_nodes_say_where_ops_come_from():
 def test_what_is_no_networkx_graph_of_ops(model, message):
     with pytest.raises(schedopt.UsageError, match=message):
         schedopt.from_networkx(model, default_size=1)
-
-
-def test_a_networkx_node_without_size_is_named():
-    with pytest.raises(schedopt.FormatError, match="g: node 'a' has no size"):
-        schedopt.from_networkx(nx.DiGraph([("a", "b")], name="g"))
-    graph = schedopt.from_networkx(nx.DiGraph([("a", "b")]), default_size="1KiB")
-    assert graph.tensor_size.tolist() == [1024, 1024]
-    with pytest.raises(schedopt.UsageError, match="a CostGraph is wanted, not DiGraph"):
-        schedopt.to_networkx(nx.DiGraph())

@@ -78,16 +78,6 @@ def test_a_bad_file_is_refused_in_a_sentence(tmp_path, text, message):
         schedopt.pack(path)
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path):
-    damaged = "the gzip data is truncated or damaged"
-    cases = {b"\xff\xfe\x00": "not a CSV file of buffers", b"\x1f\x8b\x08\x00broken": damaged, b"\x1f\x8b": damaged}
-    for number, (data, message) in enumerate(cases.items()):
-        path = tmp_path / f"{number}.csv"
-        path.write_bytes(data)
-        with pytest.raises(FormatError, match=message):
-            schedopt.pack(path)
-
-
 @pytest.mark.parametrize(
     ("offsets", "arena", "bound", "message"),
     [

@@ -71,11 +71,6 @@ def test_what_is_no_graph_is_a_usage_error(graph, message):
         schedopt.compare([graph], "input")
 
 
-def test_a_file_that_is_not_there_is_named():
-    with pytest.raises(schedopt.FormatError, match=r"nofile\.pb: cannot be read: No such file"):
-        schedopt.solve("nofile.pb")
-
-
 @pytest.mark.parametrize(
     "option", [{"task": "memory"}, {"devices": 1}, {"memory_limit": 5}, {"bandwidth": 1.0}, {"latency": 0}]
 )

@@ -5,13 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-from schedopt.core.base.parallel import AHEAD, Workers, map_as_ended, map_in_order, using
+from schedopt.core.base.parallel import Workers, map_in_order
 
 
 @pytest.mark.slow
@@ -23,20 +21,6 @@ def test_results_come_in_order_and_errors_reach_the_caller(jobs):
     with pytest.raises(ValueError, match=r"math domain|nonnegative"):
         next(results)
     assert list(map_in_order(str, [], jobs)) == []
-
-
-@pytest.mark.slow
-def test_results_do_not_pile_up(tmp_path):
-    results = map_in_order(Path.touch, (tmp_path / str(number) for number in range(1000)), jobs=2)
-    next(results)
-    next(results)
-    for _ in range(100):
-        time.sleep(0.01)
-        if len(list(tmp_path.iterdir())) > 2 * AHEAD + 1:
-            break
-    assert 2 <= len(list(tmp_path.iterdir())) <= 2 * AHEAD + 1
-    results.close()
-    assert list(map_in_order(str, range(3), jobs=2)) == ["0", "1", "2"]
 
 
 @pytest.mark.slow
@@ -93,31 +77,3 @@ def is_running(process):
         return not state.exists() or b") Z " not in state.read_bytes()
     except (ProcessLookupError, FileNotFoundError):
         return False
-
-
-class Dying:
-    """A pool whose own thread trips over the end of its workers."""
-
-    size = ahead = 1
-
-    def submit(self, function, *arguments):
-        future = Future()
-        future.set_result(function(*arguments))
-        return future
-
-    def shutdown(self, wait=True, kill_workers=False):
-        thread = threading.Thread(target={}.popitem)
-        thread.start()
-        thread.join()
-
-
-def test_a_pool_that_is_killed_does_not_say_how_its_threads_died(monkeypatch):
-    died = []
-    monkeypatch.setattr(threading, "excepthook", died.append)
-    with using(Dying()):
-        results = map_as_ended(str, range(9), jobs=1)
-        next(results)
-        results.close()
-        assert died == []
-        assert len(list(map_as_ended(str, range(3), jobs=1))) == 3
-        assert [gone.exc_type for gone in died] == [KeyError]  # one that is not killed does

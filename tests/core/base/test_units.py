@@ -122,14 +122,7 @@ def test_format_bytes(value, text):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (0.0, "0 us"),
-        (12.34, "12.34 us"),
-        (999.9, "999.9 us"),
-        (4560.0, "4.56 ms"),
-        (1.2e6, "1.2 s"),
-        (4e9, "4,000 s"),
-    ],
+    [(0.0, "0 us"), (12.34, "12.34 us"), (999.9, "999.9 us"), (4560.0, "4.56 ms"), (1.2e6, "1.2 s"), (4e9, "4,000 s")],
 )
 def test_format_microseconds(value, text):
     assert format_microseconds(value) == text

@@ -13,7 +13,6 @@ from schedopt.core.bounds.bounds import (
     memory_bound,
     min_cut_bound,
     min_cuts,
-    op_needs,
     runtime_bound,
     smallest_along_chain,
 )
@@ -35,12 +34,6 @@ def views():
 
 def test_smallest_size_along_the_alias_chain():
     assert smallest_along_chain(views()).tolist() == [100, 30, 30, 5, 6]
-
-
-def test_op_needs_by_hand():
-    """On one device each group of views takes its root's bytes; on several the least that can have been sent."""
-    assert op_needs(views(), 1).tolist() == [100, 100, 100, 120]
-    assert op_needs(views(), 2).tolist() == [100, 100, 30, 50]
 
 
 def test_memory_bound_by_hand():
@@ -124,16 +117,6 @@ def test_last_step_need_is_the_least_over_the_ops_that_can_be_last(seed):
     assert last_step_need(graph, graph.buffers) == min(steps)
 
 
-def test_final_outputs_add_up():
-    """Three gradients of 10 bytes stay; the last op also reads 4 bytes, which are on one device."""
-    builder = GraphBuilder("gradients")
-    builder.add_op("a", outputs=[4])
-    for name in "bcd":
-        builder.add_op(name, inputs=[(0, 0)], outputs=[10], is_final=True)
-    graph = builder.build()
-    assert [memory_bound(Problem(graph, devices=d)) for d in (1, 2, 3)] == [34, 17, 14]
-
-
 @pytest.mark.parametrize("seed", seeds(60, quick=4))
 def test_arrival_cut_is_the_least_over_all_closed_sets(seed):
     rng = np.random.default_rng([21, seed])
@@ -170,17 +153,6 @@ def test_min_cuts_name_the_set_of_least_memory(seed):
         assert all(set(plain.before[other]) <= first for other in first | {op})
         assert term == plain.resident(first) + plain.own[op] + plain.workspace[op]
     assert cuts
-
-
-def test_min_cut_bound_keeps_its_allowance_of_work_and_stops_when_told():
-    graph, _ = naive.random_graph(np.random.default_rng(23), 12)
-    order = graph.input_order
-    full = min_cut_bound(Problem(graph), order)
-    assert min_cut_bound(Problem(graph), order, work=0) == 0
-    assert min_cut_bound(Problem(graph), order, known=2, stop=lambda: True) == 2
-    some = [min_cut_bound(Problem(graph), order, work=work) for work in range(0, 3000, 50)]
-    assert some == sorted(some)
-    assert some[-1] == full > 0
 
 
 def test_min_cut_sees_what_others_hold_while_an_op_runs():

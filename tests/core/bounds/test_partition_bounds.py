@@ -7,7 +7,6 @@ import math
 import naive
 import numpy as np
 import pytest
-import schedopt
 from models.seeds import seeds
 from models.transfer_costs import COSTS
 from naive.machines import least_makespan, random_graph, random_machine
@@ -17,7 +16,6 @@ from schedopt.core.bounds.partition_bounds import partition_bound
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
-from threadpoolctl import threadpool_info, threadpool_limits
 
 
 def best_placement(graph, devices, *, bandwidth=math.inf, latency=0.0):
@@ -77,13 +75,6 @@ def test_it_knows_what_an_even_placement_sends():
     assert 43.0 <= partition_bound(problem, 0.0) <= 52.0
 
 
-def test_a_machine_of_equal_devices_has_the_same_bound():
-    graph = all_to_all()
-    plain = Problem(graph, "runtime", 4, latency=1.1)  # not whole: else a plain bound is rounded up
-    equal = Problem(graph, "runtime", 4, machine=Machine.equal(4, math.inf, 1.1))
-    assert partition_bound(equal, 0.0) == partition_bound(plain, 0.0) > 43.0
-
-
 def test_devices_that_compute_nothing_do_not_share_and_the_fastest_link_counts():
     graph = all_to_all()
     devices = (*(Device(f"gpu{number}", "gpu") for number in range(2)), Device("host", "host", speed=0.0))
@@ -117,24 +108,3 @@ def test_the_rounding_of_eigenvalues_does_not_show(monkeypatch):
     exact = partition_bounds.eigh
     monkeypatch.setattr(partition_bounds, "eigh", lambda *a, **k: [part * (1 - 1e-13) for part in exact(*a, **k)])
     assert partition_bound(problem, 0.0) == bound == float(np.float32(bound))
-
-
-def test_eigenvalues_take_one_thread(monkeypatch):
-    """Where other processes run more take many times as long."""
-    threads, exact = [], partition_bounds.eigh
-
-    def eigh(*given, **options):
-        threads.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
-        return exact(*given, **options)
-
-    monkeypatch.setattr(partition_bounds, "eigh", eigh)
-    with threadpool_limits(2, user_api="blas"):
-        partition_bound(Problem(all_to_all(), "runtime", 4, latency=1.0), 0.0)
-    assert set(threads) == {1}
-
-
-@pytest.mark.parametrize("budget", [{"evaluations": 50}, {"evaluations": 50, "time_limit": 60}])
-def test_every_result_has_it(budget):
-    graph = all_to_all()
-    result = schedopt.solve(graph, task="runtime", devices=4, latency=1.0, method="brkga", **budget)
-    assert 43.0 <= result.lower_bound <= result.value

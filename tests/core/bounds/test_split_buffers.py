@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.bounds.bounds import memory_bound
-from schedopt.core.bounds.split_buffers import MOST_VIEWS, split_buffers
+from schedopt.core.bounds.split_buffers import split_buffers
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
@@ -49,30 +49,10 @@ def test_views_that_do_not_fit_share_pieces():
     ]
 
 
-def test_what_no_view_covers_is_a_piece_that_ends_with_the_views_ops():
-    assert pieces(qkv((30, 0)))[:2] == [(30, 0, False, [1, 2, 3]), (30, 0, False, [1, 2])]
-
-
 def test_views_of_all_bytes_leave_the_buffers_as_they_are():
     for views in ((), (60,), (60, 60), (70,)):
         graph = qkv(views)
         assert split_buffers(graph) is graph.buffers
-
-
-def test_of_many_views_some_are_pieces_of_their_own():
-    """Each piece is used by every op that makes a view, so that pairs of both grow with the square of the views."""
-    b = split_buffers(qkv((1,) * 60))
-    assert b.size[: MOST_VIEWS + 1].tolist() == [1] * MOST_VIEWS + [28]
-    assert len(b.users) <= 62 * (MOST_VIEWS + 1)
-
-
-def test_final_views_share_their_bytes_out():
-    """As several devices may each hold one of them."""
-    assert [piece[2] for piece in pieces(qkv(is_final=True))[:3]] == [True] * 3
-    assert memory_bound(Problem(qkv((30, 20), is_final=True), "memory", 2)) == 60  # base as a whole
-    assert memory_bound(Problem(qkv((30, 20), is_final=True), "memory", 3)) == 60
-    graph = qkv((60, 60, 60), is_final=True)
-    assert memory_bound(Problem(graph, "memory", 2)) == 61  # the last reader
 
 
 @pytest.mark.parametrize("seed", seeds(400, quick=4))

@@ -97,12 +97,6 @@ def test_the_result_does_not_depend_on_jobs(graphs):
     assert all(cell.evaluations <= (1 if cell.method.startswith("random") else 30) for cell in serial.cells)
 
 
-def test_a_seed_gives_what_it_gives_alone(graphs):
-    both = Experiment(graphs, ["random:evaluations=1"], CompareOptions(seed=5, seeds=2)).execute()
-    alone = Experiment(graphs, ["random:evaluations=1"], CompareOptions(seed=6)).execute()
-    assert [cell for cell in facts(both) if cell["seed"] == 6] == facts(alone)
-
-
 def test_a_failing_method_costs_its_own_cells_only(graphs, fragile):
     fragile["large"] = "no\nluck"
     done = Experiment(graphs, ["input", "fragile"], CompareOptions(seeds=2)).execute()
@@ -112,13 +106,6 @@ def test_a_failing_method_costs_its_own_cells_only(graphs, fragile):
     assert {cell.value for cell in failed} == {None}
     assert sum(cell.is_feasible for cell in done.cells) == 6
     assert [(s.failed, s.infeasible) for s in done.summaries()] == [(0, 0), (2, 0)]
-
-
-def test_a_method_that_cannot_be_imported_fails_in_its_cells(graphs, monkeypatch):
-    monkeypatch.setitem(METHODS, "absent", Method("no_such_module:solve", "", ""))
-    done = Experiment(graphs, ["input", "absent:width=3"]).execute()
-    assert [cell.status != "failed" for cell in done.cells] == [True, False] * 2
-    assert "No module named 'no_such_module'" in done.cells[1].error
 
 
 def test_a_memory_limit_that_is_not_kept_is_proven_infeasible_or_not_met(graphs):
@@ -158,14 +145,7 @@ def test_resume_takes_finished_runs_and_tries_failed_ones_again(graphs, fragile,
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"seed": 1},
-        {"evaluations": 7},
-        {"memory_limit": "90%"},
-        {"devices": 2},
-        {"bandwidth": 1.0},
-        {"latency": 1.0},
-    ],
+    [{"seed": 1}, {"evaluations": 7}, {"memory_limit": "90%"}, {"devices": 2}, {"bandwidth": 1.0}, {"latency": 1.0}],
 )
 def test_resume_only_takes_runs_of_the_same_problem_budget_and_seed(graphs, tmp_path, change):
     path = tmp_path / "runs.jsonl"
@@ -200,14 +180,6 @@ def test_a_foreign_file_is_refused_and_kept(tmp_path, content):
     with pytest.raises(FormatError, match=r"other\.jsonl: line 1 is not of a comparison; name a new file"):
         ResumeFile(path)
     assert path.read_bytes() == content
-
-
-def test_a_line_with_other_fields_is_refused(graphs, tmp_path):
-    path = tmp_path / "old.jsonl"
-    key = next(iter(Experiment(graphs, ["input"]).runs.values())).key
-    path.write_text(json.dumps({"key": key, "colour": "red"}) + "\n")
-    with pytest.raises(FormatError, match="lacks fields"):
-        execute(graphs, ["input"], path)
 
 
 def test_ctrl_c_keeps_the_finished_runs(graphs):
@@ -268,24 +240,6 @@ def test_a_cluster_that_is_lost_ends_the_comparison(graphs, monkeypatch):
 def test_what_cannot_be_compared_is_refused_before_the_first_run(graphs, methods, settings, reference, message):
     with pytest.raises(UsageError, match=message):
         Experiment(graphs, methods, CompareOptions(**settings), reference)
-
-
-@pytest.mark.parametrize("name", ["evaluations", "time_limit", "seeds"])
-def test_budgets_must_be_positive(name):
-    with pytest.raises(UsageError, match=f"{name}= must be (at least 1|more than 0), not '?0"):
-        CompareOptions(**{name: 0})
-
-
-def test_graphs_are_needed_each_once(graphs):
-    with pytest.raises(UsageError, match="no graph"):
-        Experiment([], ["input"])
-    with pytest.raises(UsageError, match="graph 'small' is given twice"):
-        Experiment([graphs[0], graphs[0]], ["input"])
-
-
-def test_the_reference_may_be_named_without_parameters(graphs):
-    assert Experiment(graphs, ["input", "brkga:bias=0.6"], reference="brkga").reference == "brkga:bias=0.6"
-    assert Experiment(graphs, ["dfs", "input"]).reference == "dfs"
 
 
 def test_csv_has_a_row_per_run(graphs, fragile):

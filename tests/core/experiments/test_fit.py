@@ -32,18 +32,6 @@ def test_it_is_the_largest_that_fits(name, memory):
     assert {expected + 1} | ({expected} if expected else set()) <= set(tried), "both were tried"
 
 
-def test_a_line_takes_few_models():
-    tried = []
-    largest_batch("", lambda n: tried.append(n) or Need(1000 + 37 * n, 0), 1_000_000)
-    assert len(tried) <= 9
-
-
-def test_it_goes_on_from_a_batch_that_is_known_to_fit():
-    tried = []
-    found = largest_batch("", lambda n: tried.append(n) or Need(100 * n, 0), 1250, start=12)
-    assert (found.batch, tried) == (12, [12, 13])
-
-
 @pytest.mark.parametrize("error", [schedopt.UsageError, schedopt.ProgramError])
 def test_a_size_of_which_there_is_no_model_is_the_end(error):
     def need(batch):
@@ -61,16 +49,6 @@ def test_no_model_with_the_first_batch_is_an_error():
 
     with pytest.raises(schedopt.UsageError, match="there is no symbolic size 'batch'"):
         largest_batch("", need, 1000)
-
-
-def test_a_batch_of_one_that_the_program_excludes_does_not_fit():
-    def need(batch):
-        if batch == 1:
-            raise schedopt.UsageError("size s0=1 is not from 2 to 20")
-        return Need(100 * batch, 0)
-
-    found = largest_batch("", need, 150)
-    assert found == LargestBatch("", 0, None, 200, False), "the smallest model needs 200"
 
 
 def test_a_peak_that_does_not_grow_is_an_error():

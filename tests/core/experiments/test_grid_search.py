@@ -9,10 +9,8 @@ from schedopt.core.base.errors import UsageError
 from schedopt.core.experiments.comparison import Comparison
 from schedopt.core.experiments.grid_search import GRIDS, Grid, check_apart, confirm, plan, race, runs_of
 from schedopt.core.report.summaries import Cell
-from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.options import CompareOptions
 from schedopt.core.search.registry import methods_where
-from schedopt.core.solvers.placements import brkga
 
 GRID = Grid("brkga", tuple({"chromosomes": count} for count in (100, 40, 50, 60, 70, 80)))
 
@@ -48,22 +46,6 @@ class Pretend:
 
 def chromosomes(ranking):
     return [GRID.specs[summary.method]["chromosomes"] for summary in ranking]
-
-
-def test_brkgas_grid_is_as_large_as_the_papers_and_starts_at_the_defaults():
-    grid = GRIDS["brkga"]()
-    parameters = [parse_method(spec).parameters for spec in grid.specs]
-    assert len(set(parameters)) == 648
-    assert parameters[0] == brkga.Parameters()
-    tuned = {"alpha", "beta", "chromosomes", "elites", "mutants", "populations"}
-    assert all(set(settings) == tuned for settings in grid.settings)
-    assert all(len({settings[name] for settings in grid.settings}) > 1 for name in tuned)
-
-
-def test_local_searchs_grid_goes_up_to_never_restarting():
-    values = [parse_method(spec).parameters.patience for spec in GRIDS["local-search"]().specs]
-    assert len(set(values)) == len(values)
-    assert max(values) == 5000
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The front of peak against time: each point verified, none beaten, bounds that hold of all, resumed and stopped."""
 
-import csv
-import io
 import json
 import threading
 from contextlib import closing
@@ -184,39 +182,6 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path):
     assert all(point.time >= point.time_bound for point in front.points)
     front = schedopt.pareto(kept_or_made_again(), points=4, evaluations=300, resume=path)
     assert front.is_complete
-
-
-def test_an_interrupt_before_anything_is_found():
-    interrupt = threading.Event()
-    interrupt.set()
-    front = Sweep(kept_or_made_again(), QUICK).execute(interrupt=interrupt)
-    assert (front.points, front.bounds, front.searches) == ((), (), 0)
-    assert json.loads(front.json())["points"] == []
-    assert front.csv().startswith("peak_memory")
-    assert front.summary() == front.title()
-    with pytest.raises(UsageError, match="no point yet"):
-        front.plot()
-
-
-def test_files(tmp_path):
-    graph = kept_or_made_again()
-    front = schedopt.pareto(graph, points=2, evaluations=300)
-    front.save(tmp_path / "front.csv")
-    front.save(tmp_path / "front.json")
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "front.csv").read_text())))
-    assert [(row["peak_memory"], row["time"]) for row in rows] == [("13312", "21.0"), ("9216", "22.0")]
-    document = json.loads((tmp_path / "front.json").read_text())
-    assert document["points"] == front.rows()
-    assert document["bounds"] == [{"limit": 13312, "time": 21.0}, {"limit": 9216, "time": pytest.approx(22.0)}]
-    assert (document["complete"], document["least_peak"]) == (True, 9216)
-    files = front.save_schedules(tmp_path / "new" / "schedules")
-    assert [file.name for file in files] == ["1.json", "2.json"]
-    for file, point in zip(files, front.points, strict=True):
-        assert schedopt.read_schedule(file, graph).verify().peak == point.peak_memory
-    with pytest.raises(UsageError, match=r"must end in one of \.csv"):
-        front.save(tmp_path / "front.txt")
-    with pytest.raises(FormatError, match="cannot be made: "):
-        front.save_schedules(tmp_path / "front.csv")
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,7 @@
 
 import pytest
 import schedopt
-from matplotlib.figure import Figure
-from models.small_graphs import diamond
 from schedopt.core.experiments.pareto.sweep import Sweep
-from schedopt.core.report.plots.figures import render
 from schedopt.core.search.options import ParetoOptions
 
 
@@ -37,27 +34,6 @@ def test_points_and_bound_are_where_they_belong(front):
         assert y <= (20 if x >= 13 else 21)
     assert stairs[-1][0] == 9
     assert line(axes, "program order").get_xdata()[0] == 13
-
-
-def test_two_devices_have_no_added_time():
-    front = Sweep(diamond(), ParetoOptions(points=3, devices=2, evaluations=100)).execute()
-    axes = front.plot()
-    assert axes.get_ylabel() == "makespan, us"
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["lower bound", "schedules"]
-
-
-def test_on_axes_of_ones_own(front):
-    axes = Figure().subplots()
-    assert front.plot(axes) is axes
-    assert line(axes, "schedules")
-    with pytest.raises(schedopt.UsageError, match="plot draws on matplotlib axes"):
-        front.plot("front.png")
-
-
-@pytest.mark.slow
-def test_pictures_are_the_same_each_time(front):
-    one, other = (render(front.plot().figure, ".svg") for _ in range(2))
-    assert one == other
 
 
 def test_a_page_has_chart_and_table_and_no_name_breaks_out(front):

@@ -1,9 +1,6 @@
 """CostGraphDef files: exact round trips, the conventions of the format, and every way for a file to be wrong."""
 
 import gzip
-import io
-import sys
-from types import SimpleNamespace
 
 import naive
 import numpy as np
@@ -162,17 +159,6 @@ def test_the_largest_runtimes_stay_readable():
     data = format_graph(parse_graph(largest, "g"))
     assert f"compute_cost: {INT64_MAX}\n".encode() in data
     assert format_graph(parse_graph(data, "g")) == data
-
-
-def test_standard_input_and_output(monkeypatch, capsysbinary):
-    graph, _ = naive.random_graph(np.random.default_rng(33), 8, per_port_final=False, whole_runtimes=True)
-    write_graph(graph, "-")
-    text = capsysbinary.readouterr().out
-    assert text == format_graph(graph, "text")
-    for data in (text, gzip.compress(format_graph(graph, "binary"))):
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
-        read = read_graph("-")
-        assert (read, read.name) == (graph, "stdin")
 
 
 # Conventions --------------------------------------------------------------------------------------------------

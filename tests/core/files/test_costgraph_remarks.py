@@ -11,7 +11,6 @@ from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 from models.seeds import seeds
-from schedopt.core.base.arrays import INT64_MAX
 from schedopt.core.base.errors import UsageError
 from schedopt.core.files import costgraph
 from schedopt.core.files.cost_graph_pb2 import CostGraphDef
@@ -96,15 +95,6 @@ def test_any_runtime_is_kept(runtimes):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_text_is_what_protobuf_prints_and_needs_no_library_to_be_read(seed, monkeypatch):
-    graph = annotated(seed)
-    text, binary = format_graph(graph, "text").decode(), format_graph(graph, "binary")
-    assert text_format.MessageToString(CostGraphDef.FromString(binary)) == text
-    monkeypatch.setattr(costgraph, "_parse_text", lambda *arguments: pytest.fail("was called"))
-    assert parse_graph(text.encode(), "g").annotations == graph.annotations
-
-
-@pytest.mark.parametrize("seed", range(10))
 def test_whatever_layout_the_text_has_it_is_read_alike(seed):
     graph = annotated(seed)
     message = CostGraphDef.FromString(format_graph(graph, "binary"))
@@ -128,13 +118,6 @@ def test_whole_microseconds_without_annotations_are_written_as_ever():
     written = b'node {\n  name: "a"\n  output_info {\n    size: 4\n    alias_input_port: -1\n  }\n  compute_cost: 3\n'
     assert format_graph(graph) == written + b"  persistent_memory_size: 2\n}\n"
     assert graph_hash(graph) == "3bc9a9a2043493ef84dec27592223ea86aae49cd9b848eacb6b045e37bdbd4cd"
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_hashes_rest_on_runtimes_and_not_on_annotations(seed):
-    graph = annotated(seed)
-    assert graph_hash(replace(graph, annotations=NO_ANNOTATIONS)) == graph_hash(graph)
-    assert graph_hash(replace(graph, runtime=graph.runtime + 0.125)) != graph_hash(graph)
 
 
 # Other tools --------------------------------------------------------------------------------------------------
@@ -284,13 +267,6 @@ def test_remarks_of_another_version_are_dropped_and_said(change, reason):
     assert any(reason in note for note in notes)
 
 
-def test_two_entries_are_none():
-    document = "schedopt/graph " + json.dumps(document_of(small()))
-    again, notes = noted(with_dimension(small(), document, document))
-    assert (again.runtime.tolist(), again.annotations) == ([2, 0], NO_ANNOTATIONS)
-    assert any("it has 2 entries of them" in note for note in notes)
-
-
 @pytest.mark.parametrize("seed", seeds(200, quick=4))
 def test_random_damage_leaves_a_valid_graph_with_the_costs_of_its_fields(seed):
     rng = np.random.default_rng([82, seed])
@@ -313,11 +289,3 @@ def test_what_json_cannot_hold_is_refused(imported, tmp_path):
     with pytest.raises(UsageError, match="g: the annotations hold what no file can: "):
         costgraph.write_graph(graph, tmp_path / "g.pb")
     assert not list(tmp_path.iterdir())
-
-
-def test_the_largest_runtime_beside_a_small_one():
-    message = text_format.Parse(f"node {{ compute_cost: {INT64_MAX} }} node {{ id: 1 }}", CostGraphDef())
-    graph = replace(parse_graph(message.SerializeToString(), "g"), runtime=np.array([float(INT64_MAX), 0.25]))
-    again, notes = noted(format_graph(graph))
-    assert again == graph
-    assert notes == []

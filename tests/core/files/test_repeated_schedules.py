@@ -10,7 +10,6 @@ from schedopt.core.files.costgraph import read_graph, write_graph
 from schedopt.core.files.schedule_json import read_schedule, steps_document
 from schedopt.core.graph.annotations import Annotations
 from schedopt.core.model.simulator import simulate
-from schedopt.core.model.timeline import timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.report.memory_by_role import memory_shares
@@ -83,16 +82,6 @@ def test_names_one_per_line_run_as_often_as_they_are_named(tmp_path):
     assert loaded.verify().peak == 220
     with pytest.raises(ScheduleError, match="op 'a' runs twice, but may only run once"):
         read_schedule(tmp_path / "order", skip_connection(runs_once=True)).verify()
-
-
-def test_timelines_and_holders_name_the_runs():
-    graph = skip_connection()
-    problem, schedule = Problem(graph, recompute=True), Schedule.single_device(np.array([0, 1, 2, 0, 4, 3]))
-    timeline = timeline_of("again", problem, schedule)
-    assert [timeline.step_name(step) for step in range(timeline.steps)] == ["a", "b", "c", "a (run 2)", "w", "d"]
-    assert timeline.memory(0).tolist() == simulate(problem, schedule).step_memory.tolist()
-    peak = alive_at_peak(problem, schedule)
-    assert (peak.memory, [holder.name for holder in peak.holders]) == (220, ["b:0", "c:0"])
 
 
 def test_what_is_held_at_the_peak_is_named_after_its_run_and_shared_out_by_its_module():

@@ -5,12 +5,9 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.base.arrays import frozen
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.kernels.cost_model import FINE, NOT_THERE, TimedSteps, device_arrays, new_state, step_through
 from schedopt.core.kernels.graph_arrays import graph_arrays
-from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 
 SEEDS = seeds(25, quick=5)
 
@@ -60,25 +57,3 @@ def test_step_through_points_at_the_first_step_without_its_inputs(seed):
     machine = device_arrays(Problem(graph, devices=2), 2)
     found = step_through(arrays, machine, state, columns, np.empty(len(items), np.int64))
     assert found == ((first, NOT_THERE) if first >= 0 else (-1, FINE))
-
-
-def test_sixty_four_devices_use_every_bit_of_the_target_set():
-    """One tensor read on 63 other devices: 63 transfers, each counted once."""
-    builder = GraphBuilder("star")
-    builder.add_op("source", outputs=[10], runtime=1.0)
-    for reader in range(63):
-        builder.add_op(f"reader{reader}", inputs=[(0, 0)], outputs=[1], runtime=1.0)
-    graph = builder.build()
-    plain = naive.plain_of(graph)
-    placement = list(range(64))
-    steps = [0]
-    while choices := naive.runnable(plain, placement, set(steps)):
-        steps.append(choices[-1])
-    assert len(steps) == 1 + 63 + 63
-    expected = naive.replay(plain, placement, steps, 64, latency=0.25)
-    result = simulate(
-        Problem(graph, devices=64, latency=0.25),
-        Schedule.from_steps(*naive.schedule_of(plain, placement, steps)),
-    )
-    assert result.peak_per_device.tolist() == expected.peaks == [10] + [11] * 63
-    assert result.clock_per_device.tolist() == expected.clocks

@@ -121,18 +121,3 @@ def test_annealing_of_lifetimes(seed, devices, base):
     assert peak == expected_peak
     found.position[found.order] = np.arange(len(order))
     assert price_lifetimes(arrays, lifetimes, found, scale)[1] == peak
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("devices", [1, 2, 4])
-def test_moves_leave_what_pricing_anew_finds(seed, devices):
-    case, scale = Case(seed, devices, most_ops=60), Scale(100.0 * (seed % 2), 500.0, EVEN)
-    arrays, lifetimes, present = case.scratch()
-    found = Sequence(*(array.copy() for array in present))
-    _, peak = price_lifetimes(arrays, lifetimes, present, scale)
-    kept = [lifetimes.changes.amount, lifetimes.persistent, lifetimes.end, *lifetimes.present]
-    for temperature in (10.0, 0.1, 0.001):
-        peak = case.anneal(lifetimes, present, scale, temperature, case.rng.random((200, 6)), peak, found)
-        known = [array.copy() for array in kept]
-        price_lifetimes(arrays, lifetimes, present, scale)
-        assert all(np.allclose(array, before, rtol=1e-9, atol=0) for array, before in zip(kept, known, strict=True))

@@ -70,17 +70,3 @@ def test_on_one_device_the_beam_fits_as_the_order_does(seed):
     peak = naive.order_peak(plain, order)
     assert beam(graph, order, 1, peak, 4) is not None
     assert beam(graph, order, 1, peak - 1, 4) is None
-
-
-@pytest.mark.parametrize("seed", seeds(20, quick=4))
-def test_narrow_beams_keep_the_limit_too(seed):
-    rng = np.random.default_rng([113, seed])
-    graph, plain = naive.random_graph(rng, 60)
-    order = naive.random_order(rng, plain)
-    problem = Problem(graph, "memory", 4)
-    limit = naive.order_peak(plain, order)
-    while (schedule := beam(graph, order, 4, limit, 8)) is not None:
-        peak = simulate(problem, schedule).peak
-        assert peak <= limit
-        limit = peak - 1
-    assert limit < naive.order_peak(plain, order)

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.kernels.orders import priority_beam
-from schedopt.core.kernels.orders.priority_beam import _keep_most_probable, beam
-from schedopt.core.kernels.orders.priority_orders import greedy, price_orders
-from schedopt.core.kernels.orders.set_beam import new_candidates
+from schedopt.core.kernels.orders.priority_beam import beam
+from schedopt.core.kernels.orders.priority_orders import price_orders
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 
 
@@ -78,29 +77,6 @@ def test_the_beam_under_a_limit_is_its_twin_from_either_end(seed, is_backward):
     assert found_none
 
 
-@pytest.mark.parametrize("seed", range(15))
-def test_a_limit_that_an_order_keeps_is_kept_where_there_is_room_for_every_state(seed):
-    """From either end: no order at the least peak of all, and one of it just above."""
-    graph, plain = naive.random_graph(np.random.default_rng([153, seed]), 2 + seed % 7, edges=1.2)
-    least = naive.least_peak(plain) - sum(plain.persistent)
-    for is_backward in (False, True):
-        for limit, count in ((least, 0), (least + 1, 1)):
-            options = {"is_backward": is_backward, "limit": limit}
-            found = beam(graph.buffers, np.zeros(graph.num_ops), 300, **options)
-            assert len(found.orders) == count
-            assert found.peaks.tolist() == [least] * count
-
-
-@pytest.mark.parametrize("seed", seeds(25, quick=4))
-def test_a_beam_of_width_one_is_greedy(seed):
-    rng = np.random.default_rng([147, seed])
-    graph, _ = naive.random_graph(rng, int(rng.integers(1, 40)), edges=1.0)
-    priorities = rng.integers(0, 4, graph.num_ops).astype(float)
-    for collapse in (False, True):
-        found = beam(graph.buffers, priorities, 1, collapse=collapse)
-        assert found.orders.tolist() == greedy(graph.buffers, priorities).tolist()
-
-
 @pytest.mark.parametrize("seed", seeds(25, quick=4))
 def test_a_beam_with_room_for_every_state_is_exact(seed):
     """Collapsed it ends with the least peak of all orders; plain with every order."""
@@ -113,56 +89,6 @@ def test_a_beam_with_room_for_every_state_is_exact(seed):
         plain_beam = beam(graph.buffers, priorities, len(orders), collapse=False)
         assert sorted(plain_beam.orders.tolist()) == sorted(orders)
         assert np.exp(plain_beam.log_probability).sum() == pytest.approx(1)
-
-
-@pytest.mark.slow
-def test_collapsing_is_no_worse_while_the_states_of_the_plain_order_survive():
-    """What is guaranteed against plain beam search at the same width; better on average besides."""
-    kept, worse, better = 0, 0, 0
-    for seed in range(300):
-        rng = np.random.default_rng([149, seed])
-        graph, plain = naive.random_graph(rng, 12, edges=0.9)
-        priorities, width = 2 * rng.standard_normal(12), int(rng.integers(2, 7))
-        levels = naive.priority_beam(plain, priorities.tolist(), width, True)
-        survivors = [{frozenset(order) for order, *_ in level} for level in levels]
-        found = beam(graph.buffers, priorities, width, collapse=False)
-        collapsed = least_peak(graph, priorities, width)
-        for order, peak in zip(found.orders.tolist(), found.peaks.tolist(), strict=True):
-            if all(frozenset(order[:step]) in survivors[step] for step in range(13)):
-                kept += 1
-                assert collapsed <= peak
-        worse += collapsed > found.peaks.min()
-        better += collapsed < found.peaks.min()
-    assert kept > 500
-    assert better > 5 * worse
-
-
-def test_collapsing_pays_on_layered_graphs():
-    ratios = []
-    for seed in range(40):
-        rng = np.random.default_rng([150, seed])
-        graph = layered_graph(LayeredParameters(nodes=100), rng, "layered")
-        priorities = 5 * rng.standard_normal(graph.num_ops)
-        ratios.append(least_peak(graph, priorities, 16) / least_peak(graph, priorities, 16, collapse=False))
-    assert np.mean(ratios) < 1
-
-
-def test_the_most_probable_are_kept_ties_by_op_then_parent():
-    rng = np.random.default_rng(151)
-    for _ in range(100):
-        count, width = (int(value) for value in rng.integers(1, 40, 2))
-        candidates, likelihood = new_candidates(count, count), np.empty((2, count))
-        likelihood[0] = -rng.integers(0, 4, count)
-        candidates.hash[:] = np.arange(count)
-        candidates.peak[:] = np.arange(count) + 100
-        candidates.op[:], candidates.parent[:] = np.divmod(rng.permutation(1000)[:count], 30)
-        keys = [(-likelihood[0, at], candidates.op[at], candidates.parent[at], at) for at in range(count)]
-        best = sorted(keys)[:width]
-        kept = _keep_most_probable(candidates, likelihood, count, width)
-        assert kept == len(best)
-        found = zip(-likelihood[0], candidates.op, candidates.parent, candidates.hash, strict=True)
-        assert sorted(list(found)[:kept]) == best
-        assert (candidates.peak[:kept] == candidates.hash[:kept] + 100).all()
 
 
 def test_a_beam_needs_a_width():

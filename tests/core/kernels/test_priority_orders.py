@@ -67,20 +67,6 @@ def test_the_first_and_last_draws_give_valid_orders(seed, draw):
     assert all(op in plain.ready(order[:step]) for step, op in enumerate(order))
 
 
-@pytest.mark.parametrize("seed", seeds(12, quick=4))
-def test_sampled_orders_have_the_probabilities_of_the_softmax(seed):
-    rng = np.random.default_rng([143, seed])
-    graph, plain = naive.random_graph(rng, 6, edges=1.0)
-    priorities = rng.choice([0.5, 2.0, 5.0]) * rng.standard_normal(6)
-    exact = {tuple(o): np.exp(naive.order_log_probability(plain, priorities, o)) for o in naive.all_orders(plain)}
-    assert sum(exact.values()) == pytest.approx(1)
-    counts = Counter(map(tuple, sample(graph.buffers, priorities, 20_000, rng).tolist()))
-    assert set(counts) <= set(exact)
-    assert chi_square(counts, exact, 20_000) < 1
-    flatter = {tuple(o): np.exp(naive.order_log_probability(plain, priorities / 1.5, o)) for o in exact}
-    assert len(exact) == 1 or chi_square(counts, flatter, 20_000) > 1
-
-
 def test_what_a_rare_op_releases_is_sampled_rightly():
     """Only op 0 can run first, e^-50; then three of e^50 beside a fourth that is waited for by a rare one."""
     builder = GraphBuilder("rare first")

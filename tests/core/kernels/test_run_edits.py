@@ -5,10 +5,8 @@ import pytest
 import schedopt
 from models.repeated_runs import random_graph
 from models.seeds import seeds
-from schedopt.core.kernels.runs.recompute import anneal_runs
 from schedopt.core.kernels.runs.run_bytes import MOST_TIMES, new_sequence
 from schedopt.core.kernels.runs.run_edits import begin, delete_run, finish, insert_run, set_sequence, shift_run, undo
-from schedopt.core.kernels.runs.run_moves import Aim, new_annealing
 from schedopt.core.kernels.runs.runs import run_graph
 from schedopt.core.kernels.runs.tensor_groups import groups_of
 from schedopt.core.model.simulator import simulate
@@ -118,53 +116,3 @@ def test_edits_and_their_undoing_give_the_bytes_of_the_simulator(seed):
         assert random_shift(edited, rng) == edited.order
         edited.check()
     assert undone > 0
-
-
-def test_a_sequence_that_breaks_a_rule_is_refused():
-    builder = schedopt.GraphBuilder("waits")
-    first = builder.add_op("first", outputs=[8])
-    second = builder.add_op("second", inputs=[(first, 0)], outputs=[4])
-    third = builder.add_op("third", control=[second], outputs=[2])
-    graph = builder.build()
-    arrays, groups = run_graph(graph), groups_of(graph)
-    sequence = new_sequence(arrays, groups, 20)
-    for order, is_valid in (
-        ([first, second, third], True),
-        ([first, second, first, second, third, first], True),
-        ([second, first, third], False),
-        ([first, third, second], False),
-        ([first, second, third, second], False),
-        ([first] * (MOST_TIMES + 1) + [second, third], False),
-    ):
-        assert set_sequence(arrays, groups, sequence, np.array(order, np.int32)) == is_valid
-
-
-@pytest.mark.parametrize("seed", seeds(12, quick=2))
-@pytest.mark.parametrize("moves_first", [True, False])
-def test_annealing_knows_what_its_sequences_cost(seed, moves_first):
-    rng = np.random.default_rng([32, seed])
-    graph = random_graph(rng, int(rng.integers(5, 25)))
-    edited, problem = Edited(graph, graph.input_order), Problem(graph, recompute=True)
-    state = new_annealing(edited.arrays, edited.capacity, seed)
-    peak = int(edited.sequence.memory[: graph.num_ops].max())
-    limit, total = int(0.7 * peak), float(graph.runtime.sum()) + 1
-
-    def cost(order):
-        simulation = simulate(problem, Schedule.single_device(np.array(order)))
-        return float(np.maximum(simulation.step_memory - limit, 0).sum()), simulation.runtime
-
-    excess, time = cost(edited.order)
-    state.values[:] = [excess, time, time, excess]
-    state.best[: graph.num_ops], state.best_length[0] = graph.input_order, graph.num_ops
-    aim = Aim(limit, 0.0, total * 1e-2 / limit, total * 0.1, moves_first)
-    priced = 0
-    for _ in range(20):
-        priced += anneal_runs(edited.arrays, edited.groups, edited.sequence, state, aim, 50)
-        edited.check()
-        assert cost(edited.order) == pytest.approx(state.values[:2])
-        best = state.best[: state.best_length[0]]
-        assert cost(best) == pytest.approx((state.values[3], state.values[2]))
-        assert not np.any(graph.runs_once & (edited.sequence.times > 1))
-        if not moves_first:
-            assert Schedule.single_device(best).first_runs().tolist() == graph.input_order.tolist()
-    assert priced > 0 or not moves_first, "without moves there may be nothing that can run again"

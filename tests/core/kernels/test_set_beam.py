@@ -20,30 +20,6 @@ def test_select_is_an_order_statistic(dtype):
         assert given[count:].tolist() == beyond.tolist()
 
 
-def test_keep_best_keeps_the_least_peaks_and_breaks_ties_by_hash():
-    rng = np.random.default_rng(2)
-    for _ in range(100):
-        count = int(rng.integers(2, 40))
-        size = int(rng.integers(1, count))
-        salt = np.uint64(2 * int(rng.integers(0, 2**62)) + 1)
-        candidates = set_beam.new_candidates(count, count)
-        hashes = rng.integers(0, 2**64, count, dtype=np.uint64)
-        candidates.hash[:] = hashes
-        candidates.peak[:] = rng.integers(0, 5, count)
-        candidates.parent[:] = np.arange(count)
-        candidates.op[:] = np.arange(count) + 100
-        keys = sorted(
-            (int(p), int(h) * int(salt) % 2**64, at)
-            for at, (p, h) in enumerate(zip(candidates.peak, hashes, strict=True))
-        )
-        limit, largest_tie, kept = set_beam._keep_best(candidates, size, count, salt)
-        assert kept == size
-        assert (limit, largest_tie) == keys[size - 1][:2]
-        assert sorted(candidates.parent[:kept].tolist()) == sorted(at for *_, at in keys[:size])
-        assert (candidates.op[:kept] == candidates.parent[:kept] + 100).all()
-        assert (candidates.hash[:kept] == hashes[candidates.parent[:kept]]).all()
-
-
 def sets_of(level, ops):
     return [frozenset(op for op in range(ops) if int(row[op >> 6]) >> (op & 63) & 1) for row in level.executed]
 

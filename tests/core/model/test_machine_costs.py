@@ -5,7 +5,6 @@ import pytest
 from naive.machines import random_graph, random_machine, random_schedule
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.machine import Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 
@@ -38,20 +37,6 @@ def test_simulator_and_verifier_agree():
 @pytest.mark.slow
 def test_simulator_and_verifier_agree_on_many():
     check_random_schedules(20_000, 2)
-
-
-def test_equal_devices_cost_what_they_cost_without_a_machine():
-    rng = np.random.default_rng(3)
-    for _ in range(100):
-        graph = random_graph(rng, int(rng.integers(1, 13)), residents=0)
-        devices = int(rng.integers(1, 4))
-        plain = Problem(graph, devices=devices, bandwidth=1e6, latency=2.0)
-        problem = Problem(graph, machine=Machine.equal(devices, 1e6, 2.0))
-        schedule = random_schedule(rng, plain)
-        one, other = simulate(plain, schedule), simulate(problem, schedule)
-        assert one.peak_per_device.tolist() == other.peak_per_device.tolist()
-        np.testing.assert_allclose(one.step_end, other.step_end)
-        assert one.step_memory.tolist() == other.step_memory.tolist()
 
 
 def test_a_home_costs_on_one_device_what_persistent_bytes_do():

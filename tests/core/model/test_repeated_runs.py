@@ -58,16 +58,6 @@ def test_invalid_runs_are_refused_by_both(seed):
     assert (verdicts[0] == "valid") == (verdicts[1] == "valid")
 
 
-@pytest.mark.parametrize("seed", seeds(200, quick=4))
-def test_without_repeats_nothing_is_different(seed):
-    rng = np.random.default_rng(seed)
-    graph = random_graph(rng, int(rng.integers(1, 12)))
-    schedule = Schedule.single_device(graph.input_order)
-    plain, repeated = simulate(Problem(graph), schedule), simulate(Problem(graph, recompute=True), schedule)
-    assert plain.step_memory.tolist() == repeated.step_memory.tolist()
-    assert verify(Problem(graph), schedule) == verify(Problem(graph, recompute=True), schedule)
-
-
 def replayed(graph, order):
     return Replay(Problem(graph, recompute=True), Schedule.single_device(np.array(order))).run()
 
@@ -84,14 +74,6 @@ def skip_connection(**second):
 
 def verified(graph, order, **settings):
     return verify(Problem(graph, recompute=True, **settings), Schedule.single_device(np.array(order)))
-
-
-def test_a_second_run_makes_its_output_anew_and_costs_its_time():
-    graph = skip_connection()
-    assert verified(graph, [0, 1, 2, 3]) == verify(Problem(graph), Schedule.single_device(np.arange(4)))
-    totals = verified(graph, [0, 1, 2, 0, 3])
-    assert (totals.peak, totals.runtime) == (220, 5.0)
-    assert verified(graph, [0, 1, 2, 3]).peak == 320
 
 
 def test_views_share_the_memory_of_the_run_that_they_were_made_from():

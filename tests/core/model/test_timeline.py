@@ -121,19 +121,3 @@ def test_by_hand_with_a_view_and_a_result():
     assert timeline.memory_after(0).tolist() == [15, 15, 8, 8]
     assert (timeline.peak_step, timeline.step_name(2)) == (2, "b")
     assert [column.tolist() for column in timeline.times] == [[0, 1, 2, 3], [1, 2, 3, 4]]  # nothing takes any time
-
-
-def test_a_peak_of_no_duration_is_kept_over_time():
-    builder = GraphBuilder("spike")
-    builder.add_op("a", outputs=[10], runtime=1)
-    builder.add_op("spike", inputs=[(0, 0)], outputs=[2], workspace=90)
-    builder.add_op("c", inputs=[(1, 0)], outputs=[4], runtime=1)
-    times, memory = input_timeline(builder.build()).memory_over_time(0)
-    assert list(zip(times.tolist(), memory.tolist(), strict=True)) == [
-        (0, 10),
-        (0, 10),
-        (1, 102),
-        (1, 6),
-        (2, 0),
-        (2, 0),
-    ]

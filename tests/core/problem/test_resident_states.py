@@ -55,18 +55,6 @@ def test_where_the_state_is_not_known_readers_stay_at_home(graph, kept):
     assert set(with_homes(graph).states[0].at_home) == kept
 
 
-def test_who_reads_two_states_stays_at_home():
-    builder = GraphBuilder("two")
-    builder.add_op("first", outputs=[0], persistent=SIZE)
-    builder.add_op("second", inputs=[(0, 0)], outputs=[0])
-    builder.add_op("both", inputs=[(0, 0), (1, 0)], outputs=[8])
-    builder.add_op("other", inputs=[(1, 0)], outputs=[8])
-    moment = Resident("moment", "state", SIZE, 0, (2, 3), (0, 1))
-    graph = builder.build(Annotations(residents=(moment,)))
-    (state,) = with_homes(graph).states
-    assert (state.later, state.at_home) == ({3: 1}, (0, 1, 2))
-
-
 def test_the_op_that_is_said_to_hold_it_may_read_a_later_state_elsewhere():
     graph = step()
     (moment,) = graph.annotations.residents
@@ -137,9 +125,3 @@ def test_the_verifier_refuses_a_reader_elsewhere_whose_state_is_not_known():
     problem, schedule = away(step(orders_between=False), [BETWEEN])
     with pytest.raises(ScheduleError, match="are to be at the home of 'moment'"):
         verify(problem, schedule)
-
-
-def test_on_one_device_nothing_changes():
-    graph = step()
-    assert Problem(graph).graph is graph
-    assert with_homes(graph).model is graph and (graph.tensor_size[[1, 2]] == 0).all()

@@ -82,15 +82,6 @@ def test_each_stage_runs_once_and_is_told(runtime, tmp_path):
     assert '"model": "net.onnx"' in (tmp_path / "s.json").read_text()
 
 
-def test_without_measuring_there_are_three_stages(runtime):
-    stages = []
-    options = ImportOptions(costs="roofline")
-    found = optimize(job(options=options, repeats=0), solve, Observer(on_stage=lambda *s: stages.append(s)))
-    assert runtime.asked == ["load", "graph roofline", "write"]
-    assert [(number, total) for number, total, _ in stages] == [(1, 3), (2, 3), (3, 3)]
-    assert found.rows == ()
-
-
 def test_a_limit_that_no_order_keeps_is_one_sentence_and_writes_nothing(runtime, tmp_path):
     with pytest.raises(ScheduleError, match=r"^net\.onnx: .*limit of 10 B is not kept: no order needs less than 74 B"):
         optimize(job(settings=OptimizeOptions(memory_limit=10), schedule="s.json"), solve, Observer())
@@ -120,12 +111,6 @@ def test_runs_that_are_cut_short_are_kept(runtime, tmp_path):
     assert found.is_interrupted
     assert [len(row.microseconds) for row in found.rows] == [1, 1]
     assert (tmp_path / "out.onnx").exists()
-
-
-def test_a_search_that_is_cut_short_is_not_measured(runtime, tmp_path):
-    found = optimize(job(), lambda problem: dataclasses.replace(solve(problem), status="interrupted"), Observer())
-    assert found.is_interrupted
-    assert runtime.asked == ["load", "graph measured", "write"]
 
 
 @pytest.mark.parametrize(

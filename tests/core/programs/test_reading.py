@@ -2,7 +2,7 @@
 
 import pytest
 import schedopt
-from schedopt.core.base.errors import FormatError, ProgramError, UsageError
+from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.programs.importers import is_model, read_any
 
 DOT = 'digraph { a [size="4MiB"]; b [size="1MiB"]; c [size="2MiB", final=true]; a -> b -> c; a -> c }'
@@ -47,17 +47,3 @@ def test_a_missing_option_is_told_with_the_command_that_takes_it(folder):
     (folder / "bare.dot").write_text("digraph { a -> b }")
     with pytest.raises((UsageError, FormatError), match="--default-size"):
         read_any("bare.dot")
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "message"),
-    [
-        ("none.onnx", FormatError, "none.onnx: no such file"),
-        ("no_such_module:f", ProgramError, "no module 'no_such_module'"),
-        ("none.pbtxt", FormatError, "none.pbtxt: cannot be read"),
-    ],
-)
-def test_what_is_not_there_is_one_sentence(folder, name, kind, message):
-    with pytest.raises(kind, match=message) as caught:
-        schedopt.solve(name)
-    assert "\n" not in str(caught.value)

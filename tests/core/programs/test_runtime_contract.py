@@ -133,11 +133,7 @@ def test_what_is_written_runs_in_that_order_with_the_same_results(program, outpu
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (lambda order: order[::-1], "runs"),
-        (lambda order: order[:-1], "never runs"),
-    ],
+    ("changed", "message"), [(lambda order: order[::-1], "runs"), (lambda order: order[:-1], "never runs")]
 )
 def test_what_is_no_order_is_neither_written_nor_run(program, loaded, output, tmp_path, changed, message):
     runtime, graph = program

@@ -111,11 +111,6 @@ def test_the_held_bytes_are_the_peak_and_no_order_is_below_the_bounds(seed):
     assert len(second) <= WIDTH or len(explained.held) == 1 or " more" in second
 
 
-def test_several_devices_and_the_makespan_have_none():
-    assert schedopt.solve(branches(), "brkga", devices=2, evaluations=50).explain() == ""
-    assert schedopt.solve(branches(), "dfs", task="runtime", devices=1).explain() == ""
-
-
 @pytest.mark.parametrize(("runtime", "said"), [(2.0, "layer2 +2 us"), (0.0, "layer2 +1 run")])
 def test_what_runs_again_is_named(runtime, said):
     builder = schedopt.GraphBuilder("training")

@@ -15,7 +15,6 @@ from schedopt.core.search.registry import (
     INPUT_METHOD,
     METHODS,
     default_devices,
-    listed,
     load,
     methods_where,
     parameter_fields,
@@ -76,12 +75,6 @@ def test_methods_that_place_by_nature_have_two_devices():
     assert default_devices("memory", ["brkga", "auto"]) == default_devices("memory", ["regal", "input"]) == 1
     assert default_devices("memory", ["regal", "gp-dfs"]) == default_devices("runtime", ["auto"]) == 2
     assert all(METHODS[name].default_devices == 2 for name in methods_where(lambda m: m.several_devices_only))
-
-
-def test_names_are_listed_as_in_a_sentence():
-    assert listed(["a"]) == "a"
-    assert listed(["a", "b"]) == "a or b"
-    assert listed("abc", "and") == "a, b and c"
 
 
 def test_the_registry_imports_no_method():

@@ -4,7 +4,6 @@ import math
 import threading
 import time
 
-import naive
 import numpy as np
 import pytest
 from schedopt.core.graph.builder import GraphBuilder
@@ -116,16 +115,3 @@ def test_an_interrupt_from_outside_stops_it():
     interrupt.set()
     assert search.exhausted()
     assert not search.timed_out
-
-
-def test_lower_bounds_only_rise():
-    search = Search(Problem(diamond()), lower_bound=5)
-    search.raise_lower_bound(9)
-    search.raise_lower_bound(7)
-    assert search.lower_bound == 9
-
-
-def test_the_seed_alone_decides_the_random_numbers():
-    graph, _ = naive.random_graph(np.random.default_rng(80), 4)
-    draws = [Search(Problem(graph), seed=seed, jobs=jobs).rng.random() for seed, jobs in ((1, 1), (1, 2), (2, 1))]
-    assert draws[0] == draws[1] != draws[2]

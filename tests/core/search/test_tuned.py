@@ -11,7 +11,7 @@ from schedopt.core.files.yaml_files import write_yaml
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.options import CompareOptions
-from schedopt.core.search.tuned import read_document, read_tuned, shipped
+from schedopt.core.search.tuned import read_document, shipped
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import brkga, local_search
 
@@ -33,14 +33,6 @@ def problem(task="runtime", devices=2, **values):
 
 def steps_of(result):
     return [column.tolist() for column in (result.schedule.items, result.schedule.sources, result.schedule.targets)]
-
-
-def test_a_document_survives_its_file(file):
-    document = read_document(file, "brkga")
-    assert document["runtime"] == {"settings": SETTINGS, "found": {"made_by": ["päper"]}}
-    write_yaml(file, document)
-    assert read_document(file, "brkga") == document
-    assert read_tuned(file, "brkga", brkga.Parameters).parameters("runtime") == brkga.Parameters(**SETTINGS)
 
 
 @pytest.mark.parametrize("task", ["memory", "runtime"])
@@ -118,7 +110,3 @@ def test_new_settings_in_a_file_are_new_runs_to_resume(file):
     assert key() == before
     write_yaml(file, {"method": "brkga", "runtime": {"settings": {"elites": 3}}})
     assert key() != before
-
-
-def test_the_shipped_settings_need_no_parameter():
-    assert parse_method("brkga-tuned").parameters.tuned is shipped("brkga", brkga.Parameters)

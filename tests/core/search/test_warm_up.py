@@ -3,13 +3,9 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.kernels.placements.incremental_peak import write_transfers
-from schedopt.core.kernels.placements.placement_beam import trace_beam
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search import warm_up as module
 from schedopt.core.search.method_spec import parse_method
-from schedopt.core.search.search import Search
-from schedopt.core.solvers.placements import annealing
 
 GRAPH = naive.random_graph(np.random.default_rng(171), 40)[0]
 
@@ -31,8 +27,7 @@ def ran(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("problem", "last"),
-    [(Problem(GRAPH), "order-search"), (Problem(GRAPH, "runtime", 2, latency=1.0), "cp-sat")],
+    ("problem", "last"), [(Problem(GRAPH), "order-search"), (Problem(GRAPH, "runtime", 2, latency=1.0), "cp-sat")]
 )
 def test_what_a_method_calls_runs_too(ran, problem, last):
     module.warm_up(problem, parse_method("auto"))
@@ -43,22 +38,6 @@ def test_what_a_method_calls_runs_too(ran, problem, last):
     assert {ops for _, ops, *_ in ran} == {4}
 
 
-def test_limits_are_loose_but_where_more_is_done_under_a_tight_one(ran):
-    module.warm_up(Problem(GRAPH, "runtime", 2, memory_limit=5000), parse_method("auto"))
-    limits = {name: limit for name, _, limit, _ in ran}
-    assert limits.pop("annealing") == 1
-    assert set(limits.values()) == {module.LOOSE_LIMIT}
-
-
-def test_only_the_method_asked_for_has_its_parameters(ran):
-    spec = parse_method("cp-sat:hint=7")
-    module.warm_up(Problem(GRAPH), spec)
-    given = {name: parameters for name, *_, parameters in ran}
-    assert given.pop("cp-sat") is spec.parameters
-    assert all(parameters == type(parameters)() for parameters in given.values())
-    assert "order-search" in given
-
-
 def test_a_solver_for_a_time_limit_alone_is_not_loaded_for_evaluations(ran):
     problem = Problem(GRAPH, "runtime", 2, latency=1.0)
     module.warm_up(problem, parse_method("auto"), 100)
@@ -66,13 +45,3 @@ def test_a_solver_for_a_time_limit_alone_is_not_loaded_for_evaluations(ran):
     names = [name for name, *_ in ran]
     assert names.count("step-search") == 2
     assert "cp-sat" not in names
-
-
-def test_a_search_on_one_device_compiles_nothing_more():
-    problem = Problem(GRAPH)
-    module.warm_up(problem, parse_method("annealing"))
-    compiled = [len(kernel.signatures) for kernel in (trace_beam, write_transfers)]
-    search = Search(problem, max_evaluations=1000)
-    annealing.solve(search, annealing.Parameters())
-    assert min(compiled) > 0
-    assert [len(kernel.signatures) for kernel in (trace_beam, write_transfers)] == compiled

@@ -18,7 +18,6 @@ from schedopt.core.search.registry import METHODS as METHODS_
 from schedopt.core.search.registry import load
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
-from schedopt.core.solvers.exact.objective import minimised_makespan
 from schedopt.core.solvers.placements import annealing
 from schedopt.core.solvers.placements.clusters import clusters_of
 from schedopt.core.solvers.placements.first_fit_devices import filled_placements
@@ -258,27 +257,6 @@ def test_cp_sat_under_limits_proves_no_more_than_is_true():
     assert proven
 
 
-@pytest.mark.slow
-def test_cp_sat_is_hinted_with_a_solution():
-    from ortools.sat.python import cp_model
-
-    rng = np.random.default_rng(14)
-    sent = 0
-    for _ in range(20):
-        problem = random_problem(rng, "runtime")
-        search = Search(problem, max_evaluations=30)
-        load("random")(search, parse_method("random").parameters)
-        model, _ = minimised_makespan(search)
-        solver = cp_model.CpSolver()
-        solver.parameters.fix_variables_to_their_hinted_value = True
-        solver.parameters.symmetry_level = 0
-        sent += len(search.best) > problem.graph.num_ops
-        if not search.best_fitness[0]:
-            assert solver.solve(model.model) == cp_model.OPTIMAL
-            assert model.schedule(solver.value).placement(problem.graph).tolist() == model.hint.device
-    assert sent > 5
-
-
 def test_cp_sat_proves_that_residents_do_not_fit():
     """Two of five on each of two devices: the bytes of all would fit. OR-Tools' symmetries fail on this model."""
     builder = GraphBuilder("five")
@@ -414,23 +392,6 @@ def test_a_plan_is_priced_as_its_schedule_is():
             assert (cost.peak, cost.excess) == (max(peaks), problem.fitness(peaks, 0.0)[0])
             priced += 1
     assert priced > 50
-
-
-def test_less_lead_takes_no_more_memory_than_all_of_it_for_a_chain():
-    builder = GraphBuilder("chain")
-    for op in range(6):
-        builder.add_op(f"op{op}", inputs=[(op - 1, 0)] if op else [], outputs=[1], runtime=10.0, persistent=100)
-    held = tuple(Resident(f"w{op}", "parameter", 100, op, (op,)) for op in range(6))
-    devices = Device("gpu", memory=10**6), Device("host", memory=10**6, speed=0)
-    machine = Machine(devices, bandwidth=1e9, transfers="beside")
-    problem = Problem(builder.build(Annotations(residents=held)), "runtime", machine=machine)
-    plans = Plans(problem)
-    placement = np.array([0] * 6 + [1] * 6)
-    peaks = []
-    for lead in range(3):
-        schedule = plans.schedule(plans.plan(problem.graph.input_order, np.full(12, lead)), placement)
-        peaks.append(int(simulate(problem, schedule).peak_per_device[0]))
-    assert peaks[0] > peaks[1] > peaks[2] >= 102
 
 
 @pytest.mark.slow

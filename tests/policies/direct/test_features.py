@@ -1,12 +1,11 @@
 """What `direct` sees of a problem, and the rule that its network corrects."""
 
-import naive
 import numpy as np
 import pytest
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
-from schedopt.policies.direct.features import LINK_FEATURES, NODE_FEATURES, PATIENCE, rule_keys, seen
+from schedopt.policies.direct.features import NODE_FEATURES, PATIENCE, rule_keys, seen
 
 
 def chain_and_twig(scale=1):
@@ -38,20 +37,6 @@ def test_units_do_not_matter(task):
     other = seen(Problem(chain_and_twig(1000), task, devices=3, **links | {"latency": 500.0}))
     np.testing.assert_allclose(one.nodes, other.nodes, atol=1e-6)
     assert one.transfers_take_time == other.transfers_take_time == (task == "runtime")
-
-
-def test_devices_and_transfers_are_seen():
-    graph = naive.random_graph(np.random.default_rng(3), 20)[0]
-    problems = [
-        Problem(graph, "runtime", devices=2),
-        Problem(graph, "runtime", devices=4),
-        Problem(graph, "runtime", devices=2, bandwidth=1e6),
-        Problem(graph, "runtime", devices=2, bandwidth=1e5),
-    ]
-    nodes = [seen(problem).nodes for problem in problems]
-    for at in range(4):
-        assert nodes[at].shape == (20, NODE_FEATURES + LINK_FEATURES)
-        assert all(not np.allclose(nodes[at], nodes[other]) for other in range(at))
 
 
 def test_links_are_seen_against_the_mean_op():

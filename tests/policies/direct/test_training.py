@@ -11,7 +11,7 @@ from schedopt.policies.direct import cases as cases_of
 from schedopt.policies.direct.cases import HELD_OUT, make_cases, taught
 from schedopt.policies.direct.network import DirectNetwork, DirectNetworkParameters, batch_of
 from schedopt.policies.direct.training import Trainer, advantages, ranking_loss
-from schedopt.policies.direct.training_settings import Phase, TrainingParameters, recipe
+from schedopt.policies.direct.training_settings import Phase, TrainingParameters
 from schedopt.policies.training.run_folder import curve_of
 
 TINY = TrainingParameters(
@@ -125,8 +125,3 @@ def test_weights_for_another_task_are_not_gone_on_with(tmp_path):
     other = dataclasses.replace(TINY, start=start, network=DirectNetworkParameters("memory"), phases=TINY.phases[1:])
     with pytest.raises(UsageError, match="is a network of task runtime, not memory"):
         Trainer(tmp_path / "other", other, make_cases(other, 0, 1, (), 1))
-
-
-@pytest.mark.parametrize("task", ["memory", "runtime"])
-def test_recipes_are_for_their_task(task):
-    assert recipe(task).network.task == task

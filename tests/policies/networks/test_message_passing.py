@@ -119,45 +119,12 @@ def test_gradients_of_graph_attention(way):
 
 
 @needs_dgl
-def test_one_state_serves_both_ways(monkeypatch):
-    """The same weights give the same values and gradients."""
-    edges, results = random_edges(5), []
-    for through_dgl in (True, False):
-        go(monkeypatch, through_dgl)
-        convolution, features = GatConvolution(5, 4, 3), random_tensor(5, 7, 5).requires_grad_()
-        if results:
-            convolution.load_state_dict(results[0][0].state_dict())
-        else:
-            torch.nn.init.normal_(convolution.layer.bias)
-        assert type(convolution.layer).__module__.startswith("dgl.") is through_dgl
-        heard = convolution(features, edges)
-        (heard * random_tensor(6, 7, 12)).sum().backward()
-        gradients = {name: parameter.grad for name, parameter in convolution.named_parameters()}
-        results.append((convolution, heard, features.grad, gradients))
-    for one, other in zip(results[0][1:], results[1][1:], strict=True):
-        torch.testing.assert_close(one, other)
-    assert all(gradient.abs().max() > 1e-3 for gradient in results[0][3].values())
-
-
-@needs_dgl
 def test_a_layer_made_with_dgl_works_where_dgl_does_not(monkeypatch):
     """As when it moves to a device that DGL was not built for."""
     edges, features, convolution = random_edges(7), random_tensor(7, 7, 5), GatConvolution(5, 4, 3)
     heard = convolution(features, edges)
     go(monkeypatch, False)
     torch.testing.assert_close(convolution(features, edges), heard)
-
-
-@needs_dgl
-def test_both_ways_begin_with_the_same_spread(monkeypatch):
-    begun = []
-    for through_dgl in (True, False):
-        go(monkeypatch, through_dgl)
-        begun.append(dict(GatConvolution(64, 32, 8).layer.named_parameters()))
-    assert begun[0].keys() == begun[1].keys()
-    for name, one in begun[0].items():
-        assert one.shape == begun[1][name].shape
-        torch.testing.assert_close(one.std(), begun[1][name].std(), rtol=0.2, atol=0)
 
 
 def test_autocast_does_not_lower_the_precision(way):

@@ -7,7 +7,7 @@ from schedopt.core.base.errors import UsageError
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements.random_keys import Chromosomes
-from schedopt.policies.regal.actions import ActionParameters, beta_parameters, crossover_bias, dequantise
+from schedopt.policies.regal.actions import ActionParameters, beta_parameters, dequantise
 from scipy import stats
 
 LEVELS = (2, 4, 5, 11, 16)
@@ -46,12 +46,6 @@ def test_uniform_is_among_the_levels_where_six_divides_k_plus_one(k):
     assert pairs.count((1.0, 1.0)) == ((k + 1) % 6 == 0)
 
 
-@pytest.mark.parametrize("k", LEVELS)
-def test_the_crossover_goes_from_just_above_a_half_to_one(k):
-    biases = [crossover_bias(c, k) for c in range(k)]
-    assert biases == pytest.approx(np.linspace(0.5, 1, k + 1)[1:])
-
-
 def test_the_heads_of_the_paper():
     """(d + 1) pairs of mean and variance per op; its joint actions are 16 for placement and 4 for scheduling (A.13)."""
     heads = ActionParameters(2, 2).heads(2)
@@ -65,16 +59,6 @@ def test_the_heads_of_the_paper():
     ]
     assert np.prod([head.choices for head in heads if head.kind == "placement"]) == 16
     assert np.prod([head.choices for head in heads if head.kind == "scheduling"]) == 4
-
-
-@pytest.mark.parametrize("devices", [2, 3, 8])
-def test_each_kind_adds_its_heads(devices):
-    assert len(ActionParameters(3, 0).heads(devices)) == 2 * devices
-    assert len(ActionParameters(0, 3).heads(devices)) == 2
-    assert len(ActionParameters(0, 0, 3).heads(devices)) == devices + 1
-    assert len(ActionParameters(0, 0, 0, 3).heads(devices)) == 2
-    whole = ActionParameters(2, 3, 4, 5).heads(devices)
-    assert [head.choices for head in whole] == [2] * (2 * devices) + [3] * 2 + [4] * (devices + 1) + [5] * 2
 
 
 def expected_genes(plain, actions, devices, heads, bias):
@@ -114,21 +98,6 @@ def test_each_gene_gets_what_was_chosen_for_it(seed):
     np.testing.assert_allclose(found.alpha, alpha, rtol=1e-12)
     np.testing.assert_allclose(found.beta, beta, rtol=1e-12)
     np.testing.assert_allclose(found.bias, bias, rtol=1e-12)
-
-
-def test_an_affinity_to_one_device_places_the_ops_there():
-    """Devices' means of 16/17 and 1/17, little variance: all mutants' ops are on the device that was chosen."""
-    graph, _ = naive.random_graph(np.random.default_rng(71), 20)
-    problem = Problem(graph, "runtime", 2)
-    wanted = np.random.default_rng(0).integers(0, 2, 20)
-    wanted[problem.fixed_op] = 0
-    parameters = ActionParameters(16, 0)
-    high = np.where(wanted[:, None] == [0, 1], 15, 0)
-    actions = np.stack((high[:, 0], np.zeros(20, int), high[:, 1], np.zeros(20, int)), axis=1)
-    with Chromosomes(Search(problem)) as chromosomes:
-        mutants = dequantise(actions, graph, 2, parameters).sample(np.random.default_rng(1), 50, chromosomes.genes)
-        placements = np.array([chromosomes.decode(mutant).placement(graph) for mutant in mutants])
-    assert (placements == wanted).mean() > 0.99
 
 
 @pytest.mark.parametrize(

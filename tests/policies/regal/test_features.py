@@ -1,7 +1,5 @@
 """Features of REGAL (A.2): by hand, on random graphs, and what the short search adds to them."""
 
-import pickle
-
 import naive
 import numpy as np
 import pytest
@@ -19,32 +17,6 @@ COSTS = {"memory": 4, "runtime": 8}
 
 def searched(problem, seed=0, evaluations=150):
     return searched_graph(Search(problem, seed=seed, max_evaluations=evaluations))
-
-
-def four_ops():
-    """a writes 10 and 30 bytes; b reads both, one of them twice; c waits for a; d reads from a and b, waits for c."""
-    builder = GraphBuilder("four")
-    builder.add_op("a", outputs=[10, 30], runtime=2.0)
-    builder.add_op("b", inputs=[(0, 0), (0, 1), (0, 0)], outputs=[20], runtime=4.0, workspace=5)
-    builder.add_op("c", control=[0], runtime=1.0, persistent=60)
-    builder.add_op("d", inputs=[(0, 0), (1, 0)], control=[2], outputs=[50], runtime=3.0, workspace=15)
-    return builder.build()
-
-
-@pytest.mark.parametrize("task", ["memory", "runtime"])
-def test_features_by_hand(task):
-    """The largest number of bytes is c's persistent 60; d needs most (30 + 50 + 15), b takes longest."""
-    graph = searched(Problem(four_ops(), task, 3))
-    memory = [[0, 40, 0, 0], [40, 20, 5, 0], [0, 0, 60, 0], [30, 50, 15, 1]]
-    runtime = [[0, 8, 2, 0], [2, 3, 4, 1], [2, 3, 1, 0], [7, 0, 3, 0]]
-    expected = np.array(memory) / [60, 60, 60, 1]
-    if task == "runtime":
-        expected = np.hstack((expected, np.array(runtime) / [4, 4, 4, 1]))
-    assert graph.nodes[:, : COSTS[task]] == pytest.approx(expected, rel=1e-6)
-    # tensors: a:0, a:1, a:control, b:0, c:control, d:0
-    edges = [(0, 1, 10, 0, 0), (0, 3, 10, 0, 0), (0, 1, 30, 0, 1), (0, 2, 0, 1, 2), (1, 3, 20, 0, 3), (2, 3, 0, 1, 4)]
-    found = np.column_stack((graph.producers, graph.consumers, graph.edges * [60, 1, 5]))
-    assert sorted(map(tuple, found.round(4).tolist())) == sorted(edges)
 
 
 @pytest.mark.parametrize(("task", "devices"), [("memory", 2), ("runtime", 2), ("runtime", 5), ("memory", 8)])
@@ -140,10 +112,3 @@ def test_graphs_without_costs_or_edges():
         assert np.isfinite(graph.nodes).all()
         assert graph.edges.shape == (0, 3)
         assert multigraph_batch([graph, graph]).producers.shape == (0,)
-
-
-def test_searched_graphs_go_to_other_processes():
-    graph = searched(Problem(four_ops(), "memory", 2))
-    again = pickle.loads(pickle.dumps(graph))
-    assert (again.nodes == graph.nodes).all()
-    assert again.problem == graph.problem

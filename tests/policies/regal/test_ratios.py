@@ -15,7 +15,6 @@ from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.core.solve.solve import solve
 from schedopt.policies.networks.files import write_network
 from schedopt.policies.regal.batch import multigraph_batch
 from schedopt.policies.regal.features import searched_graph
@@ -113,6 +112,7 @@ def test_machines_and_graphs_without_costs_or_edges(task):
         Problem(bare.build(), task, 2),
         Problem(chain([0.0, 0.0], [5, 7]), task, 2, bandwidth=1e6),
         Problem(chain([1.0, 1.0], [0, 0]), task, 2),
+        Problem(graph, task, 2, machine=Machine((Device("a"), Device("b")), bandwidth=0.0)),
     ]
     for problem in problems:
         table = ratios(problem, lower_bound(problem))
@@ -170,20 +170,3 @@ def test_weights_without_ratios_are_started_from_as_they_are(task, tmp_path):
     assert all(torch.equal(one, other) for one, other in zip(*(policy.logits for policy in policies), strict=True))
     policies[1].entropy().sum().backward()
     assert trainer.network.encoder.embed_ratios[2].weight.grad.abs().max() > 0
-
-
-@pytest.mark.parametrize("task", ["memory", "runtime"])
-def test_solve_takes_weights_that_see_ratios(task, tmp_path):
-    write_network(tmp_path / "weights.safetensors", seeing(task, 5.0))
-    graph = naive.random_graph(np.random.default_rng(74), 12)[0]
-    result = solve(
-        Problem(graph, task, 2, bandwidth=1e8), f"regal:weights={tmp_path}/weights.safetensors", evaluations=200
-    )
-    assert result.value >= result.lower_bound
-
-
-@pytest.mark.parametrize("task", ["memory", "runtime"])
-def test_devices_without_links_have_ratios(task):
-    graph, _ = naive.random_graph(np.random.default_rng(5), 8)
-    alone = Machine((Device("a"), Device("b")), bandwidth=0.0)
-    assert np.isfinite(ratios(Problem(graph, task, 2, machine=alone), 10.0)).all()

@@ -2,8 +2,6 @@
 
 import dataclasses
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -22,52 +20,8 @@ from schedopt.policies.regal.actions import dequantise
 from schedopt.policies.regal.features import searched_graph
 from schedopt.policies.regal.rewards import Cases, GivenGraphs, Setting, found_value, plain_value
 from schedopt.policies.regal.training import DRAWN, PLAIN, Trainer
-from schedopt.policies.regal.training_settings import TrainingParameters
 
 SHAPE = REGAL.network
-NAMES = """
-import sys
-from schedopt.policies.regal.training import Trainer
-from schedopt.policies.regal.training_settings import TrainingParameters
-
-trainer = Trainer(sys.argv[1], TrainingParameters())
-for first in (0, 2**31):
-    print(trainer._graphs(first).name(5))
-"""
-GO_ON = """
-import sys
-from schedopt.policies.regal import rewards
-from schedopt.policies.regal.training import Trainer
-from schedopt.policies.regal.training_settings import Phase, TrainingParameters
-
-searched, plain_value = [], rewards.plain_value
-
-
-def value(problem, evaluations, seed):
-    searched.append((problem.graph.name, evaluations))
-    return plain_value(problem, evaluations, seed)
-
-
-rewards.plain_value = value
-phase = Phase(epochs=1, steps=2, graphs=1)
-trainer = Trainer(sys.argv[1], TrainingParameters(phases=(phase,), training_graphs=1, validation_graphs=1))
-trainer.run(must_stop=lambda: trainer.place.step == 1)
-print(trainer.place.step, len(searched))
-"""
-
-
-def in_a_fresh_process(code, folder):
-    return subprocess.run(
-        [sys.executable, "-c", code, folder], capture_output=True, text=True, check=True
-    ).stdout.split()
-
-
-def test_ratios_are_the_same_in_any_unit():
-    (case,) = regal_cases(synthetic(1), SHAPE)
-    assert case.ratio(case.plain) == 1
-    small = dataclasses.replace(case, plain=case.plain * 1e-9)
-    assert small.ratio(3e-9) == pytest.approx(case.ratio(3))
-    assert dataclasses.replace(case, plain=0.0).ratio(0.0) == 1
 
 
 def test_searches_go_on_from_the_features_with_the_distributions_of_the_actions():
@@ -184,21 +138,3 @@ def test_a_file_of_a_drawn_graph_that_is_something_else_is_refused_by_name(tmp_p
     kept.write_bytes(b"something else")
     with pytest.raises(FormatError, match=kept.name):
         make()
-
-
-@pytest.mark.slow
-def test_drawn_graphs_have_the_same_names_in_every_process(tmp_path):
-    """By the default settings, which filter graphs: plain values are kept under these names."""
-    trainer = Trainer(tmp_path, TrainingParameters())
-    names = [trainer._graphs(first).name(5) for first in (0, 2**31)]
-    assert names[0] != names[1]
-    assert in_a_fresh_process(NAMES, tmp_path) == names
-
-
-@pytest.mark.slow
-def test_another_process_that_goes_on_searches_no_plain_value_again(tmp_path):
-    """By the default settings, on two graphs: the one to train on and the one to validate on."""
-    assert in_a_fresh_process(GO_ON, tmp_path) == ["1", "2"]
-    known = (tmp_path / PLAIN).read_text()
-    assert in_a_fresh_process(GO_ON, tmp_path) == ["2", "0"]
-    assert (tmp_path / PLAIN).read_text() == known

@@ -1,7 +1,5 @@
 """The methods `regal`, `gas` and `idrs`: their budget, their weights, and what the network decides."""
 
-import subprocess
-import sys
 import threading
 import time
 from typing import get_args
@@ -203,36 +201,6 @@ def test_uniform_choices_are_plain_brkga(tmp_path):
     assert steps_of(result) == [column.tolist() for column in vars(search.best).values()]
 
 
-def test_the_threads_of_torch_are_left_as_they_were(distributions):
-    before = torch.get_num_threads()
-    try:
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
-            solve(problem_of(), "regal", evaluations=500, seed=1)
-            assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(before)
-    assert all((one.alpha == distributions[0].alpha).all() for one in distributions)
-
-
-def test_samples_alone_follow_the_random_numbers(monkeypatch):
-    """With the same features, and other random numbers after them."""
-
-    def proposed(actions, seed):
-        def features(search, *budget):
-            graph = searched_graph(search, *budget)
-            search.rng = np.random.default_rng(seed)
-            return graph
-
-        monkeypatch.setattr(multigraph, "searched_graph", features)
-        return regal.propose(Search(problem_of(), max_evaluations=450), regal.Parameters(actions=actions)).alpha
-
-    for actions, follow in (("sample", True), ("most-likely", False), ("expected", False), ("", False)):
-        one, same, other = (proposed(actions, seed) for seed in (1, 1, 2))
-        assert (one == same).all()
-        assert (one != other).any() == follow
-
-
 def test_the_weights_say_which_actions_are_taken(tmp_path):
     """Unless the method does."""
     kinds, found = get_args(Taken), {}
@@ -244,20 +212,6 @@ def test_the_weights_say_which_actions_are_taken(tmp_path):
             found[taken, actions] = regal.propose(search, parameters).alpha.tolist()
     for taken in kinds:
         assert [kind for kind in kinds if found[taken, kind] == found[taken, ""]] == [taken]
-
-
-@pytest.mark.slow
-def test_good_distributions_help_and_bad_ones_hurt(tmp_path):
-    """All affinities to one of two devices, for sure, cannot use the other: worse than those that share the ops out."""
-    values = {}
-    for name, mean in (("apart", 2), ("together", 0)):
-        levels = ((4, 0, mean, 4 if mean else 0), (5, 5, 5, 5))
-        file = certain_weights(tmp_path / f"{name}.safetensors", levels, actions=ActionParameters(5, 0))
-        runs = [
-            solve(problem_of(ops=60, seed=at), f"idrs:weights={file}:features=1", evaluations=300) for at in range(4)
-        ]
-        values[name] = sum(run.value for run in runs)
-    assert values["apart"] < values["together"]
 
 
 # Weights ------------------------------------------------------------------------------------------------------
@@ -385,17 +339,6 @@ def simulated(problem, result):
     return totals.peak, totals.runtime
 
 
-@pytest.mark.slow
-def test_a_time_limit_without_a_budget(priced):
-    """The features have all their evaluations."""
-    start = time.monotonic()
-    result = solve(problem_of(), "regal", time_limit=2.0)
-    assert priced[:6] == [*FEATURES, (100, False)]
-    assert result.evaluations > 500
-    assert (result.notes, result.is_repeatable) == ((), False)
-    assert time.monotonic() - start < 30
-
-
 def test_the_features_take_half_of_the_time_at_most(priced, monkeypatch):
     """Where a generation takes a second of four, the first two are for the features."""
     now = [0.0]
@@ -425,14 +368,3 @@ def test_a_note_says_that_time_ended_before_the_network_ran(monkeypatch):
     assert search.evaluations == 400
     (note,) = search.notes
     assert "there was no time for regal's network; this is what plain brkga found" in note
-
-
-@pytest.mark.slow
-def test_the_methods_can_be_described_without_torch():
-    code = (
-        "import sys; from schedopt.core.search.registry import parameters_class; "
-        f"assert {{parameters_class(method).__name__ for method in {(*METHODS, 'topoformer')}}} == {{'Parameters'}}; "
-        "assert 'torch' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

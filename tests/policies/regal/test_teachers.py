@@ -1,6 +1,5 @@
 """Teachers: what they choose, against what they say they choose, and whether BRKGA is better for it."""
 
-import networkx
 import numpy as np
 import pytest
 from schedopt.core.graph.builder import GraphBuilder
@@ -66,13 +65,6 @@ def test_devices_share_the_weight(task, devices):
     np.testing.assert_allclose(shares, 1 / devices, atol=0.1)
 
 
-def test_fewer_edges_are_cut_than_by_chance():
-    for seed in range(5):
-        seen = searched(synthetic(seed, nodes=80))
-        placement = device_of(chosen(BY_TIME, seen))
-        assert (placement[seen.producers] != placement[seen.consumers]).mean() < 0.4
-
-
 def test_priorities_fall_along_edges_and_a_transfer_is_between_its_op_and_the_reader():
     graph = synthetic(2)
     actions = chosen(BY_TIME, searched(graph))
@@ -89,30 +81,6 @@ def test_priorities_follow_an_order_of_low_peak():
     order = solve(Problem(graph), "order-search:proofs=0", evaluations=600).schedule.op_order()
     assert (np.diff(actions[order, 4]) <= 0).all()
     assert actions[order[0], 4] == 15 and actions[order[-1], 4] == 0
-
-
-def test_an_order_without_placements():
-    seen = searched(synthetic(3), "memory")
-    alone, cut = chosen("ordered", seen), chosen(BY_ORDER, seen)
-    assert (alone[:, :4] == alone[0, [0, 1, 0, 1]]).all()  # the same everywhere, for no device more than for another
-    np.testing.assert_array_equal(alone[:, 4], cut[:, 4])
-    assert (alone[:, 5] > cut[:, 5]).all()  # with more variance
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("teacher", [name for name in TEACHERS if name != "apart"])  # which may be uniform
-def test_levels_are_the_nearest_to_betas_around_the_targets(teacher):
-    graph = synthetic(4)
-    seen = searched(graph, "memory" if "order" in teacher else "runtime")
-    coarse, fine = (
-        dequantise(chosen(teacher, seen, levels), graph, 2, levels)
-        for levels in (LEVELS, ActionParameters(placement=59, scheduling=59, crossover=60, transfers=59))
-    )
-    means = [d.alpha / (d.alpha + d.beta) for d in (coarse, fine)]
-    assert np.abs(means[0] - means[1]).max() <= 0.5 / 5 + 0.5 / 60
-    of_scheduling = slice(2 * graph.num_ops, 3 * graph.num_ops)
-    assert np.abs(means[0] - means[1])[of_scheduling].max() <= 0.5 / 17 + 2 / 60  # the ends are cut off
-    np.testing.assert_allclose(fine.bias, 0.7, atol=0.005)
 
 
 @pytest.mark.parametrize(
@@ -155,16 +123,6 @@ def test_the_plan_is_imitated_on_its_own_devices_or_all_on_the_first():
         assert found[np.arange(24), placement].sum() >= found[np.arange(24), 1 - placement].sum()
 
 
-def test_large_outputs_are_kept_apart_unless_it_is_better_to_leave_all_as_it_is():
-    seen = searched(synthetic(1, nodes=30), "memory")
-    values = []
-    for teacher in ("apart", "uniform"):
-        search = Search(seen.problem, max_evaluations=2000)
-        evolve(search, brkga.Parameters(), dequantise(chosen(teacher, seen), seen.problem.graph, 2, LEVELS))
-        values.append(search.best_value)
-    assert values[0] <= values[1]
-
-
 def test_what_writes_much_is_on_the_first_device():
     builder = GraphBuilder("chain")
     for op in range(6):
@@ -178,12 +136,6 @@ def test_the_smallest_graphs():
     for task in ("runtime", "memory"):
         for teacher in TEACHERS:
             assert chosen(teacher, searched(builder.build(), task)).shape == (1, 11)
-
-
-def test_the_parts_of_the_two_part_graph_are_joined_by_one_edge():
-    graph, parts = two_parts()
-    edges = networkx.Graph(list(zip(*(array.tolist() for array in graph.edges), strict=True)))
-    assert sum(parts[a] != parts[b] for a, b in edges.edges) == 1
 
 
 @pytest.mark.parametrize("k", [5, 11])

@@ -158,24 +158,6 @@ def test_evolution_agrees_with_the_gradient_of_a_smooth_reward(tmp_path, monkeyp
     torch.testing.assert_close(found, wanted, rtol=1e-2, atol=1e-2)
 
 
-def test_all_members_of_a_population_draw_with_the_same_numbers(tmp_path, monkeypatch):
-    """So perturbations too small to matter give the same actions."""
-    phase = dataclasses.replace(REGAL_EVOLUTION, sigma=1e-6, population=3, samples=2, perturbed="all")
-    case = Enumerated(tmp_path, phase, [pair("one", 9, 2.0), pair("two", 2, 30.0)], monkeypatch)
-    seen = []
-
-    def rewards(phase, cases, actions):
-        seen.extend(actions)
-        return np.zeros((6, 2, 2))
-
-    monkeypatch.setattr(case.trainer, "_rewards", rewards)
-    case.trainer._add_evolution(phase, case.cases)
-    assert len(seen) == 6
-    assert all(torch.equal(actions, seen[0]) for actions in seen)
-    assert not torch.equal(seen[0][0], seen[0][1])
-    assert all(weights.grad is not None for weights in case.trainer.network.parameters())
-
-
 def test_rewards_are_those_of_searches_with_the_actions(tmp_path):
     """By hand: -o_a / o_s of every sample and graph, from the same random numbers for all samples of a graph."""
     parameters = with_phase(samples=3)
@@ -199,22 +181,6 @@ def test_rewards_are_those_of_searches_with_the_actions(tmp_path):
     assert (found[0, 0] == found[0, 2]).all()
     assert (found[1] == found[0, 0]).all()
     assert len(np.unique(found[0])) > 2
-
-
-def test_graphs_are_taken_in_turn_with_seeds_of_their_own(tmp_path):
-    parameters = with_phase(epochs=1, steps=10, graphs=2)
-    trainer = Trainer(tmp_path, parameters)
-    tmp_path.mkdir(exist_ok=True)
-    with trainer._at_work():
-        visits = []
-        get = trainer._training.get
-        trainer._training.get = lambda visit, *wanted: (visits.append(visit), get(visit, *wanted))[1]
-        names = [
-            [case.searched.problem.graph.name for case in batch] for batch in trainer._batches(parameters.phases[0])
-        ]
-    assert [len(batch) for batch in names] == [2] * 10
-    assert all(sorted(number for number, _ in visits[at : at + 5]) == list(range(5)) for at in range(0, 20, 5))
-    assert {seed for _, seed in visits} == {0, 1}
 
 
 @pytest.mark.slow

@@ -74,21 +74,6 @@ def test_padding_and_company_do_not_matter(name):
         assert together[graph, plain.ops].isfinite().all()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_numbering_of_the_ops_does_not_matter(name):
-    [(_, plain)] = batches.random_plains(6, 13)
-    batch, encoder = batches.graph_batch([plain], INPUTS), encoder_of(name)
-    new = torch.randperm(13, generator=torch.Generator().manual_seed(1))  # op i becomes new[i]
-    old = new.argsort()
-    renumbered = batch._replace(
-        features=batch.features[:, old],
-        reduction=new[batch.reduction],
-        other_edges=new[batch.other_edges],
-        before=batch.before[:, old][:, :, old],
-    )
-    torch.testing.assert_close(encoder(renumbered)[0, new], encoder(batch)[0])
-
-
 def attention_by_hand(name, encoder, features, plain):
     """One layer op by op: h + W concat_heads(softmax(q k / sqrt(head width)) v), then h + MLP(h) (eq. 4, 5)."""
     layer, embeddings = encoder.layers[0], encoder.embed(features)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from models import batches
 from models.seeds import seeds
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.policies.topoformer.autoregressive import AutoregressiveDecoder
 
 WIDTH, HEADS, CLIPPING = 12, 3, 5.0
@@ -161,26 +160,6 @@ def test_decoded_orders_are_valid_and_as_probable_as_said(way, seed):
     torch.testing.assert_close(decoded.log_probability, found.detach(), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_greedy_takes_the_most_probable(seed):
-    decoder, embeddings, batch, pairs = case(seed, 12, 9)
-    orders = decoder.greedy(embeddings, batch).orders
-    for graph, (_, plain) in enumerate(pairs):
-        order = []
-        while len(order) < len(plain.ops):
-            following = next_log_probabilities(decoder, embeddings[graph, plain.ops], plain, order)
-            order.append(max(following, key=following.get))
-        assert orders[graph, 0, plain.ops].tolist() == order
-
-
-def test_samples_follow_the_generator():
-    decoder, embeddings, batch, _ = case(1, 20)
-    one, same, other = (decoder.sample(embeddings, batch, 8, generator(seed)).orders for seed in (1, 1, 2))
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
-    assert len({tuple(order) for order in one[0].tolist()}) > 1
-
-
 def beam_by_sets(decoder, embeddings, plain, width):
     """Beam search with state collapsing over lists and sets."""
     level = [((), 0.0, 0)]
@@ -218,36 +197,3 @@ def test_a_beam_that_cuts_nothing_is_optimal(seed):
     for graph, (_, plain) in enumerate(pairs):
         order = decoded.orders[graph, 0, plain.ops].tolist()
         assert naive.order_peak(plain, order) == naive.least_peak(plain)
-
-
-@pytest.mark.parametrize("way", ["greedy", "beam"])
-def test_a_graph_decodes_alike_alone_and_in_a_batch(way):
-    decoder, embeddings, batch, pairs = case(7, 15, 24, 6, padding=5)
-    together = decode(way, decoder, embeddings, batch, pairs)
-    for graph, pair in enumerate(pairs):
-        ops = len(pair[1].ops)
-        alone = decode(way, decoder, embeddings[graph : graph + 1, :ops], batches.graph_batch([pair[1]]), [pair])
-        assert torch.equal(alone.orders[0], together.orders[graph, :, :ops])
-        torch.testing.assert_close(alone.log_probability[0], together.log_probability[graph])
-
-
-def test_the_choice_depends_on_the_ops_scheduled_first_and_last():
-    """Unlike with one priority per op: the odds of two ops differ with the order of those scheduled before."""
-    builder = GraphBuilder("four ops that wait for nothing")
-    for op in range(4):
-        builder.add_op(f"op{op}", outputs=[1])
-    plain = naive.plain_of(builder.build())
-    decoder, batch = decoder_of(1, scale=1.0), batches.graph_batch([plain])
-    embeddings = embeddings_of(batch)
-    orders = torch.tensor([[[0, 1, 2, 3], [0, 1, 3, 2], [1, 0, 2, 3], [1, 0, 3, 2]]])
-    found = decoder.log_probability(embeddings, batch, orders)[0].detach()
-    assert abs((found[0] - found[1]) - (found[2] - found[3])) > 0.1
-
-
-def test_autocast_leaves_the_distribution_normalised():
-    decoder, embeddings, batch, [(_, plain)] = case(2, 6)
-    orders = torch.tensor([list(naive.all_orders(plain))])
-    with torch.autocast("cpu", torch.bfloat16):
-        found = decoder.log_probability(embeddings, batch, orders)
-    assert found.dtype == torch.float32
-    assert found.exp().sum().item() == pytest.approx(1, abs=1e-4)

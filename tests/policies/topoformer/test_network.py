@@ -4,7 +4,6 @@ import json
 import math
 import pickle
 from itertools import product
-from pathlib import Path
 from typing import get_args
 
 import naive
@@ -18,7 +17,7 @@ from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.policies.networks.files import write_network
-from schedopt.policies.topoformer.batch import batch_of, encode
+from schedopt.policies.topoformer.batch import encode
 from schedopt.policies.topoformer.encoders import Heads
 from schedopt.policies.topoformer.network import (
     Decoder,
@@ -90,28 +89,6 @@ def test_probabilities_add_up_to_one(encoder, decoder):
         assert row[: len(of_graph)].std() > 1e-3
 
 
-def test_priorities_give_the_probability_of_each_order():
-    graphs, plains = some_graphs(14, 15, 1, 8)
-    with torch.no_grad():
-        policy = network_of()(graphs)
-    decoded = policy.sample(5, np.random.default_rng(0))
-    found = policy.log_probability([of_graph.orders for of_graph in decoded])
-    for row, plain, of_graph, priorities in zip(found, plains, decoded, policy.priorities, strict=True):
-        expected = [
-            naive.order_log_probability(plain, priorities.tolist(), order) for order in of_graph.orders.tolist()
-        ]
-        assert row.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-5)
-
-
-def test_greedy_orders_follow_the_priorities():
-    graphs, plains = some_graphs(23, 15, 1, 8)
-    with torch.no_grad():
-        policy = network_of()(graphs)
-    for plain, decoded, priorities in zip(plains, policy.greedy(), policy.priorities.tolist(), strict=True):
-        urgent_first = [-priority for priority in priorities]
-        assert decoded.orders.tolist() == [naive.random_priority_order(plain, urgent_first)]
-
-
 def test_priorities_are_normalised_by_alpha():
     graphs, plains = some_graphs(15, 15, 8)
     for alpha in (1.5, 5.0):
@@ -121,16 +98,6 @@ def test_priorities_are_normalised_by_alpha():
             values = row[plain.ops]
             assert values.mean().item() == pytest.approx(0, abs=1e-5)
             assert values.std(correction=0).item() == pytest.approx(alpha, rel=1e-5)
-
-
-def test_the_autoregressive_decoders_own_probability_is_that_of_its_orders():
-    graphs, _ = some_graphs(16, 12, 1, 9)
-    with torch.no_grad():
-        policy = network_of(decoder="autoregressive")(graphs)
-        drawn = policy.decoder.sample(policy.embeddings, policy.batch, 4, torch.Generator().manual_seed(1))
-        orders = [row[:, :count].numpy() for row, count in zip(drawn.orders, (12, 1, 9), strict=True)]
-        found = policy.log_probability(orders)
-    torch.testing.assert_close(found, drawn.log_probability, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -184,14 +151,6 @@ def test_half_precision_gives_orders_and_gradients(decoder):
     for plain, of_graph in zip(plains, decoded, strict=True):
         for order, peak in zip(of_graph.orders.tolist(), of_graph.peaks.tolist(), strict=True):
             assert peak + sum(plain.persistent) == naive.order_peak(plain, order)
-
-
-def test_a_batch_can_be_given():
-    graphs, _ = some_graphs(20, 9, 7)
-    network, batch = network_of(), batch_of(graphs)
-    flipped = batch._replace(features=-batch.features)
-    assert torch.equal(network(graphs, batch).priorities, network(graphs).priorities)
-    assert not torch.allclose(network(graphs, flipped).priorities, network(graphs).priorities)
 
 
 # Shapes -------------------------------------------------------------------------------------------------------
@@ -278,26 +237,6 @@ def test_weights_of_half_precision_and_other_tensors_are_fine(tmp_path):
     for one, other in zip(network.parameters(), loaded.parameters(), strict=True):
         assert other.dtype == torch.float32
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "weights.safetensors"
-    write_network(path, network_of(seed=1))
-    old = path.read_bytes()
-
-    def fail(*arguments):
-        raise OSError("no space left")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", fail)
-        with pytest.raises(FormatError, match="cannot be written: no space"):
-            write_network(path, network_of(seed=2))
-    assert path.read_bytes() == old
-    assert list(tmp_path.iterdir()) == [path]
-    write_network(path, network_of(seed=2))
-    assert path.read_bytes() != old
-    with pytest.raises(FormatError, match="cannot be written"):
-        write_network(tmp_path / "none" / "weights.safetensors", network_of())
 
 
 def change(path, weights=lambda weights: weights, shape=lambda shape: shape, name="network"):

@@ -107,59 +107,6 @@ def test_gradient_of_the_log_probability(seed):
     assert torch.autograd.gradcheck(lambda y: order_log_probability(y, orders, first), rows)
 
 
-def test_float32_under_autocast():
-    *_, priorities, orders, first = random_case(np.random.default_rng(163), 30, 5, 5.0)
-    rows = priorities.float().expand(orders.shape)
-    expected = order_log_probability(normalised_priorities(rows), orders, first)
-    with torch.autocast("cpu", torch.bfloat16):
-        found = order_log_probability(normalised_priorities(rows), orders, first)
-    assert found.dtype == torch.float32
-    assert found.tolist() == expected.tolist()
-    rounded = rows.bfloat16()
-    low = order_log_probability(normalised_priorities(rounded), orders, first)
-    assert low.tolist() == order_log_probability(normalised_priorities(rounded.float()), orders, first).tolist()
-
-
-@pytest.mark.parametrize("seed", seeds(4, quick=1))
-def test_reinforce_follows_the_expected_cost(seed):
-    """Eq. 9 summed over all orders is the slope of the expected cost; over samples it comes close, baseline or not."""
-    rng = np.random.default_rng([164, seed])
-    graph, plain = naive.random_graph(rng, 6, edges=1.2)
-    orders = list(naive.all_orders(plain))
-    costs = np.array([naive.order_peak(plain, order) for order in orders]) / 100.0
-    priorities = rng.standard_normal(6)
-
-    def expected_cost(values):
-        return sum(
-            np.exp(naive.order_log_probability(plain, values, order)) * cost
-            for order, cost in zip(orders, costs, strict=True)
-        )
-
-    step = 1e-5 * np.eye(6)
-    slope = [(expected_cost(priorities + move) - expected_cost(priorities - move)) / 2e-5 for move in step]
-
-    def score_gradients(chosen):
-        """Per order, the gradient of its log-probability, shape `(rows, ops)`."""
-        rows = torch.from_numpy(np.tile(priorities, (len(chosen), 1))).requires_grad_()
-        first = torch.from_numpy(ready_steps(graph.predecessors, chosen))
-        log_probability = order_log_probability(rows, torch.tensor(chosen), first)
-        log_probability.sum().backward()
-        return log_probability.detach().exp().numpy(), rows.grad.numpy()
-
-    probabilities, scores = score_gradients(orders)
-    assert probabilities.sum() == pytest.approx(1)
-    assert probabilities @ scores == pytest.approx(np.zeros(6), abs=1e-9)
-    assert probabilities @ (costs[:, None] * scores) == pytest.approx(slope, rel=1e-6, abs=1e-8)
-
-    drawn = sample(graph.buffers, priorities, 20_000, rng)
-    cost_of = {tuple(order): cost for order, cost in zip(orders, costs, strict=True)}
-    cost = np.array([cost_of[tuple(order)] for order in drawn.tolist()])
-    for baseline in (0.0, costs[0]):
-        terms = (cost - baseline)[:, None] * score_gradients(drawn)[1]
-        error = terms.std(0) / np.sqrt(len(terms))
-        assert (np.abs(terms.mean(0) - slope) <= 5 * error + 1e-9).all()
-
-
 # Decoders -----------------------------------------------------------------------------------------------------
 
 

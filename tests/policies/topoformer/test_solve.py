@@ -54,22 +54,6 @@ def test_wide_enough_decoding_finds_the_best_of_all_orders(seed, tmp_path):
 
 
 @pytest.mark.slow
-def test_more_draws_and_wider_beams_help():
-    """The first draws of a seed are the same however many follow."""
-    few, many = peaks("sample", 2), peaks("sample", 30)
-    assert (many <= few).all()
-    assert many.sum() < few.sum()
-    assert peaks("beam", 30).sum() < peaks("beam", 1).sum()
-    assert (peaks("two-way", 2) <= peaks("beam", 2)).all()
-    assert peaks("two-way", 2).sum() < peaks("beam", 2).sum()
-
-
-@pytest.mark.slow
-def test_a_beam_of_one_is_greedy():
-    assert (peaks("beam", 1) == peaks("greedy", 16)).all()
-
-
-@pytest.mark.slow
 def test_only_the_papers_decoders_are_tightened_and_only_for_the_peak_on_one_device():
     for decode in topoformer.DECODERS:
         plain, tight = (peaks(decode, 4, count=3, passes=passes) for passes in (0, 200))
@@ -81,15 +65,6 @@ def test_only_the_papers_decoders_are_tightened_and_only_for_the_peak_on_one_dev
     for problem in (("runtime", 1), ("memory", 2)):
         plain, tight = (run(graph, f"topoformer:decode=beam:passes={p}", problem=problem) for p in (0, 200))
         assert plain.schedule.items.tolist() == tight.schedule.items.tolist()
-
-
-def test_weights_decide(tmp_path):
-    graph, _ = graph_of(3, 40)
-    orders = set()
-    for seed in range(3):
-        file = write_weights(tmp_path / f"{seed}.safetensors", seed=seed)
-        orders.add(tuple(run(graph, f"topoformer:decode=greedy:weights={file}").schedule.op_order().tolist()))
-    assert len(orders) == 3
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from models.runs import gradient, weights_of
-from models.trainers import METHODS, TOPOFORMER, TOPOFORMER_IMITATE, TOPOFORMER_REINFORCE, layered
+from models.trainers import METHODS, TOPOFORMER, TOPOFORMER_IMITATE, layered
 from schedopt.core.base.errors import UsageError
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.kernels.orders.priority_orders import price_orders
@@ -106,21 +106,6 @@ def test_leave_one_out_steps_are_unbiased(tmp_path, monkeypatch):
         assert wanted.abs().max() > 1e-3
         found = case.expected_gradient_of_steps(2, monkeypatch)
         torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
-
-
-def test_sampled_steps_agree_with_the_enumerated_gradient(tmp_path):
-    """The same with the trainer's own samples: within four standard errors."""
-    (pair,) = small_graphs(1, 8, seed=1)
-    case = Enumerated(tmp_path, with_phase(samples=4000, baseline="greedy-rollout"), [pair])
-    costs = torch.from_numpy(case.costs[0]) / case.greedy[0]
-    wanted = case.gradient_of((case.log_probabilities(0).exp() * costs).sum())
-    log_probabilities = case.log_probabilities(0)
-    scores = torch.stack([case.gradient_of(case.log_probabilities(0)[row]) for row in range(len(costs))])
-    probabilities = log_probabilities.exp().detach()
-    terms = (costs - 1)[:, None] * scores
-    variance = (probabilities[:, None] * (terms - wanted).square()).sum(0)
-    found = case.gradient_of(case.trainer._loss(case.trainer.parameters.phases[0], case.examples))
-    assert ((found - wanted).abs() <= 4 * (variance / 4000).sqrt() + 1e-5).all()
 
 
 def test_imitation_is_the_mean_log_probability_per_op(tmp_path):
@@ -221,29 +206,6 @@ def test_learning_works(tmp_path):
     assert np.mean(likelihood[15:20]) > np.mean(likelihood[:5]) + 0.1
     assert imitated["sample_gap_percent"] < 0.75 * before["sample_gap_percent"]
     assert reinforced["greedy_gap_percent"] < 0.9 * imitated["greedy_gap_percent"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("encoder", "decoder"),
-    [
-        ("topoformer-edges", "priorities"),
-        ("mlp", "priorities"),
-        ("transformer", "priorities"),
-        ("gat", "priorities"),
-        ("gat-bidirectional", "priorities"),
-        ("edge-transformer", "autoregressive"),
-        ("topoformer", "autoregressive"),
-    ],
-)
-def test_every_network_trains(encoder, decoder, tmp_path):
-    shape = dataclasses.replace(TINY, encoder=encoder, decoder=decoder)
-    phase = dataclasses.replace(TOPOFORMER_REINFORCE, epochs=1, imitation=1.0, teacher_width=5)
-    trainer = Trainer(tmp_path, dataclasses.replace(TOPOFORMER, network=shape, phases=(phase,)))
-    before = weights_of(trainer.network)
-    assert trainer.run()
-    assert not torch.equal(weights_of(trainer.network), before)
-    assert load_network(tmp_path / WEIGHTS).parameters_ == shape
 
 
 @pytest.mark.slow

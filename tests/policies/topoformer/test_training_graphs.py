@@ -13,7 +13,6 @@ from schedopt.core.problem.schedule import Schedule
 from schedopt.core.solve.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.topoformer.training_graphs import (
-    VALIDATION,
     Source,
     encoded_examples,
     good_order,
@@ -57,17 +56,6 @@ def test_graphs_depend_on_seed_epoch_and_number_alone():
 @pytest.mark.slow
 def test_other_processes_draw_the_same_graphs():
     assert drawn(SOURCE, 1, 10, 4, jobs=2) == drawn(SOURCE, 1, 10, 4)
-
-
-@pytest.mark.slow
-def test_sizes_are_within_the_range_and_reach_both_ends():
-    sizes = [SOURCE.example(0, index).encoded.graph.num_ops for index in range(80)]
-    assert (min(sizes), max(sizes)) == (10, 20)
-
-
-def test_validation_graphs_are_those_of_numbers_that_no_epoch_has():
-    expected = [SOURCE.example(0, VALIDATION + index) for index in range(3)]
-    assert hashes(validation_examples(SOURCE, 3)) == hashes(expected)
 
 
 def test_orders_to_imitate_are_valid_and_their_peaks_are_those_of_the_simulator():

@@ -4,7 +4,6 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.base.arrays import frozen
 from schedopt.core.kernels.orders import priority_beam
 from schedopt.core.kernels.orders.priority_beam import beam
 from schedopt.core.kernels.orders.priority_orders import greedy, price_orders
@@ -67,10 +66,3 @@ def test_the_budget_the_bound_and_a_stop_end_it():
         found, kept = decode_two_way(b, priorities, 4, **end)
         assert (found.peaks.tolist(), kept) == ([whole.peaks[-1]], 4)
     assert decode_two_way(b, priorities, 4, bound=int(whole.peaks[0]))[0].peaks[0] == whole.peaks[0]
-
-
-def test_ops_of_no_bytes():
-    graph, _ = naive.random_graph(np.random.default_rng(1), 1)
-    nothing = graph.buffers._replace(own=frozen([0], np.int64), workspace=frozen([0], np.int64))
-    found, kept = decode_two_way(nothing, np.zeros(1), 2)
-    assert (found.peaks.tolist(), kept) == ([0], 2)

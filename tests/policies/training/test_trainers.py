@@ -5,12 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from models.runs import At, assert_same_run, board_of, gradient, run_killed_at_any_moment, untimed, weights_of
+from models.runs import At, assert_same_run, board_of, gradient, run_killed_at_any_moment, weights_of
 from models.trainers import METHODS
-from safetensors import safe_open
-from safetensors.torch import save_file
 from schedopt.core.base.errors import FormatError, TrainingError, UsageError
-from schedopt.policies.training import run_folder
 from schedopt.policies.training.run_folder import (
     CHECKPOINT,
     CONFIG,
@@ -63,15 +60,6 @@ def test_tensorboard_shows_the_curve(method, whole):
         assert events == wanted
 
 
-@pytest.mark.parametrize("method", QUICK, indirect=True)
-def test_without_tensorboard_a_run_is_the_same(method, whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(run_folder, "has_tensorboard", lambda: False)
-    assert method.trainer(tmp_path).run()
-    assert (tmp_path / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
-    assert untimed(curve_of(tmp_path)) == untimed(curve_of(whole))
-    assert not list(tmp_path.glob("events.out.tfevents.*"))
-
-
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights_and_leaves_torchs_generator_alone(method, whole, two_threads, tmp_path):
     torch.manual_seed(1)
@@ -82,12 +70,6 @@ def test_the_same_seed_gives_the_same_weights_and_leaves_torchs_generator_alone(
     assert torch.equal(torch.get_rng_state(), before)
     assert not torch.are_deterministic_algorithms_enabled()
     assert_same_run(tmp_path, whole)
-
-
-def test_another_seed_gives_others(method, whole, tmp_path):
-    trainer = method.trainer(tmp_path, dataclasses.replace(method.parameters, seed=1))
-    trainer.run(must_stop=lambda: trainer.place.step == 1)
-    assert not torch.equal(weights_of(trainer.network), weights_of(method.trainer(whole).network))
 
 
 @pytest.mark.slow
@@ -147,24 +129,6 @@ def test_a_whole_run_step_by_step(method, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_tells_each_graph_of_its_validations_and_how_long_the_rest_takes(method, tmp_path):
-    told, left, trainer = [], [], method.trainer(tmp_path)
-    assert trainer.seconds_left == np.inf
-    assert trainer.run(lambda progress: left.append(progress.seconds_left), on_graph=lambda *graph: told.append(graph))
-    count = method.parameters.validation_graphs
-    done = [("done", number, count) for number in range(1, count + 1)]
-    assert [graph for graph in told if graph[0] == "done"] == done * len(method.epochs)
-    assert told[:count] == [("prepared", number, count) for number in range(1, count + 1)]
-    assert all(0 < seconds < np.inf for seconds in left)
-    place = trainer.place
-    assert place.validations == len(method.epochs)
-    assert 0 < place.validation_seconds < place.seconds
-    assert trainer.seconds_left == 0
-    # after the last step there is a validation left, which takes as long as those before
-    assert left[-1] < place.validation_seconds
-
-
-@pytest.mark.slow
 def test_learning_rates_decay_per_epoch_of_each_phase(method, tmp_path):
     phases = tuple(
         dataclasses.replace(method.reinforce, epochs=2, learning_rate=rate, decay=decay)
@@ -192,10 +156,6 @@ def test_a_finished_run_does_nothing(method, whole):
     assert {path.name: path.read_bytes() for path in whole.rglob("*") if path.is_file()} == before
 
 
-def test_a_checkpoint_holds_the_settings(method, whole):
-    assert read_checkpoint(whole, method.training.KIND).parameters == method.parameters
-
-
 def test_a_run_with_other_settings_is_refused_by_their_names(method, whole):
     first, second, *rest = method.parameters.phases
     phases = (first, dataclasses.replace(second, samples=3), *rest)
@@ -217,14 +177,6 @@ def test_a_run_on_other_graphs_is_refused(method, whole, tmp_path):
             method.trainer(tmp_path, parameters, **kwargs)
     with pytest.raises(UsageError, match="is of a run on other graphs"):
         method.trainer(whole, validation=graphs)
-
-
-def test_a_checkpoint_from_before_graphs_were_hashed_is_gone_on_with(method, whole, tmp_path):
-    with safe_open(str(whole / CHECKPOINT), "pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        about = {name: value for name, value in file.metadata().items() if name not in ("graphs", "shape")}
-    save_file(tensors, tmp_path / CHECKPOINT, about)
-    assert method.trainer(tmp_path).is_finished
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "weights", "text", "missing"])
@@ -276,13 +228,6 @@ def test_weights_that_overflow_end_the_run(at, method, tmp_path):
 
     with pytest.raises(TrainingError, match="is not a number any more"):
         trainer.run(break_weights)
-
-
-def test_validation_has_the_same_random_choices_each_time(method, whole):
-    trainer = method.trainer(whole)
-    with trainer._at_work():
-        assert trainer.validate(trainer.network) == trainer.validate(trainer.network)
-    assert trainer.network.training
 
 
 def test_training_starts_from_weights_and_takes_their_shape(method, whole, tmp_path):

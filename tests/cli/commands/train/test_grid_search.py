@@ -1,6 +1,5 @@
 """`schedopt train`: a tiny grid end to end, resumed, interrupted, in parallel, and misused."""
 
-import json
 import os
 import re
 import signal
@@ -86,26 +85,6 @@ def test_the_other_task_in_the_file_stays(run, folders, small_grid, tmp_path):
 
 
 @pytest.mark.slow
-def test_its_numbers_are_those_of_compare(run, folders, small_grid):
-    winner = json.loads(run(*search(folders, "--json")).stdout)
-    specs = [":".join(["brkga", *(f"{k}={v}" for k, v in s.items())]) for s in (TINY[0], winner["settings"])]
-    compared = run(
-        "compare",
-        folders[1],
-        "--task",
-        "runtime",
-        "--evaluations",
-        40,
-        "--methods",
-        ",".join(dict.fromkeys(specs)),
-        "--json",
-    )
-    expected = json.loads(compared.stdout)["summary"][-1]["improvement"]
-    assert winner["found"]["held_out"]["improvement_percent"] == pytest.approx(expected["mean"], abs=1e-4)
-    assert winner["found"]["held_out"]["standard_error"] == pytest.approx(expected["standard_error"], abs=1e-4)
-
-
-@pytest.mark.slow
 def test_neither_jobs_nor_a_stop_change_the_result(run, folders, small_grid, tmp_path):
     """Cancelled after any number of runs, the file as it is then gives the same result, without repeating them."""
     whole = run(*search(folders, "--json", "--resume", tmp_path / "whole.jsonl"))
@@ -117,15 +96,6 @@ def test_neither_jobs_nor_a_stop_change_the_result(run, folders, small_grid, tmp
         part.write_bytes(b"".join(lines[:kept]) + b'{"key": "torn')
         assert run(*search(folders, "--json", "--resume", part)).stdout == whole.stdout
         assert part.read_bytes().count(b"\n") == len(lines)
-
-
-@pytest.mark.slow
-def test_local_search_is_searched_the_same_way(run, folders, tmp_path):
-    result = run("train", "local-search", folders[0], "--evaluations", 60, "--first", 1, "--json", "--quiet")
-    document = json.loads(result.stdout)
-    assert document["method"] == "local-search"
-    assert set(document["settings"]) == {"patience"}
-    assert "held_out" not in document["found"]
 
 
 @pytest.mark.parametrize(
@@ -154,12 +124,6 @@ def test_another_methods_file_is_not_overwritten(run, folders, small_grid, tmp_p
     assert result.exit_code == 2
     assert "is not a file that schedopt train brkga wrote" in result.stderr
     assert "patience" in output.read_text()
-
-
-def test_held_out_graphs_must_be_others(run, folders, small_grid):
-    result = run(*search(folders, "--held-out", folders[0]))
-    assert result.exit_code == 2
-    assert "the held-out graph" in result.stderr
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")

@@ -27,21 +27,11 @@ def test_options_win_over_the_file_and_gas_has_an_lstm(config, run, tmp_path):
     refused(run("train", "regal", "--output", tmp_path, "--resume"), "is of a run with another network.encoder")
 
 
-@pytest.mark.slow
-def test_weights_of_another_task_are_no_start(runs, config, run, tmp_path):
-    folder, _ = runs.whole("regal")
-    options = ["--start", folder / WEIGHTS, "--config", config, "--task", "memory"]
-    refused(run("train", "regal", "--output", tmp_path, *options), "is a network of task runtime, not memory")
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--set", "phases.1.samples=1"], ["the leave-one-out baseline needs at least 2 samples"]),
-        (
-            ["--set", "phases.0.teacher=nobody"],
-            ["teacher must be one of uniform, ordered, ", "not 'nobody'"],
-        ),
+        (["--set", "phases.0.teacher=nobody"], ["teacher must be one of uniform, ordered, ", "not 'nobody'"]),
         (["--set", "network.actions.placement=1"], ["placement must be 0, for no choice, or from 2 to 64, not 1"]),
     ],
 )

@@ -8,24 +8,12 @@ from models.train_commands import COMMANDS, refused
 from schedopt.policies.topoformer import searched_orders
 from schedopt.policies.topoformer import training as topoformer_training
 from schedopt.policies.topoformer.network import load_network
-from schedopt.policies.topoformer.training import KIND
-from schedopt.policies.training.run_folder import CHECKPOINT, WEIGHTS, curve_of, read_checkpoint
+from schedopt.policies.training.run_folder import CHECKPOINT, WEIGHTS
 
 
 @pytest.fixture
 def config(runs):
     return runs.config("topoformer")
-
-
-@pytest.mark.slow
-def test_options_win_over_the_file(config, run, tmp_path):
-    options = ["--seed", 4, "--precision", "bfloat16", "--set", "phases.1.epochs=2", "--set", "validation_nodes=9"]
-    result = run("train", "topoformer", "--output", tmp_path, "--config", config, "--quiet", *options)
-    assert (result.exit_code, result.stderr) == (0, "")
-    settings = read_checkpoint(tmp_path, KIND).parameters
-    assert (settings.seed, settings.precision, settings.validation_nodes) == (4, "bfloat16", 9)
-    assert [phase.epochs for phase in settings.phases] == [2, 2]
-    assert len(curve_of(tmp_path)) == 5
 
 
 @pytest.mark.slow

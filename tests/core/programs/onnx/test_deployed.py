@@ -236,12 +236,6 @@ def test_damaged_at_random_without_a_run(count):
     assert " refused" in done.stdout
 
 
-@pytest.mark.slow
-def test_damaged_at_random():
-    done = mutated(300, "--seed", "1000")
-    assert done.returncode == 0, done.stdout
-
-
 def adds(size, output=None):
     """Return a model that reads the shape of its input, and adds the input to itself."""
     nodes = [helper.make_node("Shape", ["x"], ["dims"]), helper.make_node("Add", ["x", "x"], ["y"])]

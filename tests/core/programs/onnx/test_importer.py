@@ -103,23 +103,6 @@ def test_constants_are_folded(tmp_path):
     assert "3 of 5 nodes are constant" in notes[0]
 
 
-def test_shapes_come_through_arithmetic_on_constants(tmp_path):
-    """A shape that nodes compute of constants is known, though plain inference does not follow it."""
-    nodes = [
-        helper.make_node("Where", ["flag", "one", "two"], ["chosen"], "choose"),
-        helper.make_node("Concat", ["chosen", "rest"], ["shape"], "join", axis=0),
-        helper.make_node("Reshape", ["x", "shape"], ["a"], "reshape"),
-        helper.make_node("Neg", ["a"], ["y"], "negate"),
-    ]
-    constants = {
-        **{"flag": np.array([False]), "one": np.array([3], np.int64)},
-        **{"two": np.array([2], np.int64), "rest": np.array([-1], np.int64)},
-    }
-    model = model_of(nodes, [value("x", [4, 6])], [value("y", [None, None])], constants)
-    program = load_program(save(tmp_path / "model.onnx", model), {})
-    assert program.types["y"].shape == (2, 12)
-
-
 def test_symbolic_dimensions_take_sizes(tmp_path):
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "product")]
     constants = {"w": np.ones((4, 6), np.float32)}
@@ -198,14 +181,6 @@ def flops_of(nodes, inputs, constants, outputs):
 def test_flops(node, shape, constants, output, expected):
     arrays = {name: np.ones(size, np.float32) for name, size in constants.items()}
     assert flops_of([node], [value("x", shape)], arrays, [value("y", output)]) == expected
-
-
-def test_sizes_of_every_element_type(tmp_path):
-    nodes = [helper.make_node("Cast", ["x"], ["y"], "cast", to=TensorProto.BFLOAT16)]
-    model = model_of(nodes, [value("x", [7], TensorProto.DOUBLE)], [value("y", [7], TensorProto.BFLOAT16)])
-    graph = graph_of_model(tmp_path, model)
-    assert graph.persistent.tolist() == [56]
-    assert graph.tensor_size.tolist() == [14]
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "densenet121"])

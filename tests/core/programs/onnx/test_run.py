@@ -180,20 +180,6 @@ def test_apply_changes_the_order_alone(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_node_without_a_name_gets_the_schedules(tmp_path):
-    model = branches()
-    for node in model.graph.node:
-        node.name = ""
-    path = save(tmp_path / "model.onnx", model)
-    graph = read_model(path, ImportOptions(), print)
-    schedule = write_schedule(tmp_path / "s.json", graph, list(range(graph.num_ops)))
-    output = tmp_path / "ordered.onnx"
-    apply(path, schedule, str(output), ImportOptions(), print)
-    assert set(read_model(str(output), ImportOptions(), print).op_names) == set(graph.op_names)
-    assert measure(str(output), [schedule], 1, ImportOptions(), Observer(print))[1].is_equal
-
-
-@pytest.mark.slow
 def test_external_data_are_kept(tmp_path):
     """The new file finds its tensors wherever it is written, and another model's data are never overwritten."""
     path = tmp_path / "model.onnx"

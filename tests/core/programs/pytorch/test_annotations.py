@@ -9,7 +9,6 @@ import pytest
 import torch
 from models.seeds import mostly_slow
 from models.torch_programs import MODELS, build
-from schedopt.core.base.errors import ProgramError
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
 from torch import nn
@@ -223,39 +222,6 @@ def test_inputs_are_called_as_the_model_calls_them():
     program = program_of(Nested(), ({"pair": (x, x.clone())}, x.clone()), "sgd")
     names = [resident.name for resident in graph_of(program).annotations.residents if resident.role == "input"]
     assert names == ["batch['pair'][0]", "batch['pair'][1]", "args[1]"]
-
-
-class Reentering(nn.Module):
-    """A hook on a gradient: code of the user's that the backward calls."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(2, 2)
-
-    def forward(self, x):
-        hidden = self.layer(x)
-        hidden.register_hook(self.clipped)
-        return hidden.exp()
-
-    def clipped(self, gradient):
-        return gradient.clamp(-1, 1)
-
-
-def test_a_hook_of_the_backward_has_its_own_line():
-    graph = graph_of(program_of(Reentering(), torch.randn(3, 2), "sgd"))
-    (hook,) = sources(graph, "backward", ("clamp",))
-    assert hook[2] == line_of(Reentering.clipped, "clamp")
-
-
-class Sparse(nn.Module):
-    def forward(self, x):
-        return (x * 2).to_sparse()
-
-
-def test_errors_name_the_line():
-    with pytest.raises(ProgramError) as caught:
-        graph_of(program_of(Sparse(), torch.randn(3, 2)))
-    assert line_of(Sparse.forward, "to_sparse") in str(caught.value)
 
 
 def test_a_saved_program_keeps_modules_and_lines(tmp_path):

@@ -1,28 +1,22 @@
 """Programs in another order: bitwise the same results, or an error and no file."""
 
 import copy
-import re
 from operator import getitem
 
-import numpy as np
 import pytest
 import torch
 from models import torch_models
 from models.orders import random_order, write_schedule
-from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError, UsageError
-from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
+from schedopt.core.base.errors import ProgramError, ScheduleError
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import apply
 from schedopt.core.programs.pytorch import apply as torch_apply
 from schedopt.core.programs.pytorch.apply import check_module, digests_of_run, reorder, results_of
-from schedopt.core.programs.pytorch.costs import measured_costs, peak_of
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.runtime import check_equal, check_order
 from torch import nn
-from torch.utils._pytree import tree_flatten, tree_leaves
+from torch.utils._pytree import tree_leaves
 
 
 def names_of_ops(module):
@@ -50,10 +44,6 @@ def test_any_order_of_the_graph_gives_the_same_results(training, seed):
     for node in module.graph.nodes:
         assert node.target is not getitem or node.prev.target is getitem or node.prev is node.args[0]
     check_module(program, module)
-
-
-def positions(graph):
-    return {name: at for at, name in enumerate(graph.op_names)}
 
 
 def test_what_is_no_order_of_the_program_is_refused(training):
@@ -109,33 +99,6 @@ def test_a_result_that_differs_is_named():
 
 
 @pytest.mark.slow
-def test_a_written_model_runs_in_the_schedules_order_and_takes_its_peak(tmp_path):
-    model, inputs = torch_models.branches()
-    program = program_of(model, inputs)
-    graph = graph_of(program, measured=measured_costs(program))
-    order = random_order(graph, 3)
-    schedule = write_schedule(tmp_path / "s.json", graph, order)
-    output = tmp_path / "out.pt2"
-    notes = []
-    apply("models.torch_models:branches", schedule, str(output), options(), notes.append)
-    loaded = torch.export.load(output).module()
-    assert names_of_ops(loaded) == [graph.op_names[op] for op in order]
-
-    persistent = int(graph.persistent.sum())
-    with torch.no_grad():
-        found, peak = peak_of(lambda: loaded(*inputs), "cpu")
-        expected = model(*inputs)
-    assert peak + persistent == simulate(Problem(graph), Schedule.single_device(np.array(order))).peak
-    one, structure = tree_flatten(expected)
-    other, other_structure = tree_flatten(found)
-    assert structure == other_structure
-    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-    assert torch.equal(loaded.calls, model.calls)
-
-    assert {path.name for path in tmp_path.iterdir()} == {"s.json", "out.pt2"}
-
-
-@pytest.mark.slow
 def test_a_written_training_step_updates_what_program_order_updates(tmp_path):
     program = program_of(*torch_models.branches_in_training(), "sgd")
     graph = graph_of(program)
@@ -153,33 +116,6 @@ def test_a_written_training_step_updates_what_program_order_updates(tmp_path):
     expected = program.module(*program.arguments)
     assert torch.equal(loss, tree_leaves(expected)[0])
     assert all(torch.equal(one, other) for one, other in zip(arguments, program.arguments, strict=True))
-
-
-def test_bad_input_is_one_sentence(tmp_path):
-    graph = graph_of(program_of(*torch_models.linear()))
-    order = graph.input_order.tolist()
-    good = write_schedule(tmp_path / "good.json", graph, order)
-    cut = tmp_path / "cut.json"
-    cut.write_text((tmp_path / "good.json").read_text()[:50])
-    apply("models.torch_models:linear", good, str(tmp_path / "good.pt2"), options(), print)
-    damaged = tmp_path / "damaged.pt2"
-    damaged.write_bytes((tmp_path / "good.pt2").read_bytes()[:2000])
-    cases = [
-        ("models.torch_models:linear", cut, "o.pt2", FormatError, "cut.json: not a JSON file, or truncated"),
-        ("models.torch_models:linear", good, "o.onnx", UsageError, r"o\.onnx: .* must end in \.pt2"),
-        (str(damaged), good, "o.pt2", ProgramError, "damaged.pt2: .* truncated"),
-        (str(tmp_path / "none.pt2"), good, "o.pt2", ProgramError, "no such file"),
-        ("models.torch_models:nothing", good, "o.pt2", ProgramError, "nothing"),
-        ("no_such_module:linear", good, "o.pt2", ProgramError, "no_such_module"),
-        ("models.torch_models:raising", good, "o.pt2", ProgramError, "there is no such data set"),
-    ]
-    for model, schedule, output, kind, message in cases:
-        with pytest.raises(kind) as caught:
-            apply(model, str(schedule), str(tmp_path / output), options(), print)
-        text = str(caught.value)
-        assert re.search(message, text), text
-        assert "\n" not in text
-        assert not (tmp_path / output).exists()
 
 
 class Looked(nn.Module):

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from schedopt.core.base.errors import FormatError, ScheduleError, UsageError
+from schedopt.core.base.errors import UsageError
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.programs.device_map import write_device_map
@@ -52,15 +52,6 @@ def test_a_schedule_becomes_a_map_of_modules(name, tmp_path):
     assert json.loads((tmp_path / "map.json").read_text()) == found.devices == {"0": 0, "2": 1}
     with pytest.raises(UsageError, match=r"uses 2 devices, .* with apply --format device-map"):
         apply(name, schedule, str(tmp_path / "model.pt2"), ImportOptions(), lambda text: None)
-
-
-def test_a_schedule_that_is_none_has_no_map(name, tmp_path):
-    schedule = write_plan(tmp_path / "plan.json", name, sent=False)
-    with pytest.raises(ScheduleError):
-        write_device_map(name, schedule, str(tmp_path / "map.json"), ImportOptions(), lambda text: None)
-    with pytest.raises(FormatError, match=r"nowhere/map\.json"):
-        write_device_map(name, schedule, str(tmp_path / "nowhere/map.json"), ImportOptions(), lambda text: None)
-    assert not (tmp_path / "map.json").exists()
 
 
 def test_a_schedule_with_repeats_has_no_map(name, tmp_path):

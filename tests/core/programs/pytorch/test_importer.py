@@ -5,18 +5,17 @@ from operator import getitem
 import numpy as np
 import pytest
 import torch
+from models.orders import random_order
 from models.seeds import mostly_slow, seeds
 from models.torch_programs import MODELS, Run, build, op_of, same_bits
-from schedopt.core.base.errors import ProgramError, UsageError
+from schedopt.core.base.errors import ProgramError
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.programs.importers import read_model
-from schedopt.core.programs.options import ImportOptions, Roofline
+from schedopt.core.programs.options import Roofline
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
 from torch import nn
-from torch.utils import _pytree as pytree
 
 ORDERS = 6
 WITH_A_SIBLING = {"normed-sgd", "language-sgd", "recurrent"}
@@ -36,31 +35,6 @@ def in_program_order(imported):
     return Run(program, graph.op_names)
 
 
-def random_order(graph, rng):
-    """Draw an order that the graph allows, going deep half of the time."""
-    pointers, successors = graph.successors
-    waiting = np.diff(graph.predecessors[0]).tolist()
-    ready = [op for op in range(graph.num_ops) if waiting[op] == 0]
-    deep = rng.random() < 0.5
-    order = []
-    while ready:
-        op = ready.pop(-1 if deep and rng.random() < 0.9 else int(rng.integers(len(ready))))
-        order.append(op)
-        for successor in successors[pointers[op] : pointers[op + 1]].tolist():
-            waiting[successor] -= 1
-            if waiting[successor] == 0:
-                ready.append(successor)
-    return order
-
-
-def leaves_of(run, program, name):
-    """Return the tensors among the results of an op, by port."""
-    node = next(node for node in program.module.graph.nodes if node.name == name)
-    result = run.values[node]
-    leaves = [] if result is None else pytree.tree_leaves(result)
-    return {port: leaf for port, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
-
-
 def test_ops_are_the_calls_in_program_order(imported):
     program, graph = imported
     calls = [node.name for node in program.module.graph.find_nodes(op="call_function", target=getitem)]
@@ -72,34 +46,12 @@ def test_ops_are_the_calls_in_program_order(imported):
 @pytest.mark.parametrize("seed", seeds(ORDERS, quick=3))
 def test_any_order_gives_the_same_bits_and_holds_the_bytes_predicted(imported, in_program_order, seed):
     program, graph = imported
-    order = random_order(graph, np.random.default_rng([70, seed]))
+    order = random_order(graph, seed)
     run = Run(program, [graph.op_names[op] for op in order])
     assert same_bits(run.results, in_program_order.results)
     assert same_bits(run.arguments, in_program_order.arguments)
     predicted = simulate(Problem(graph), Schedule.single_device(np.array(order))).step_memory
     assert (predicted - graph.persistent.sum()).tolist() == run.memory
-
-
-def test_aliases_are_the_tensors_that_share_storage(imported, in_program_order):
-    program, graph = imported
-    held = {a.untyped_storage().data_ptr() for a in in_program_order.arguments if isinstance(a, torch.Tensor)}
-    roots = {}
-    for op, name in enumerate(graph.op_names):
-        known, siblings = set(roots.values()), set()
-        for port, leaf in leaves_of(in_program_order, program, name).items():
-            tensor = int(graph.output_ptr[op]) + port
-            storage = leaf.untyped_storage()
-            if storage.data_ptr() in held or storage.nbytes() == 0:
-                assert graph.tensor_size[tensor] == 0
-            elif storage.data_ptr() in siblings:  # read through the first of them
-                assert graph.tensor_size[tensor] == 0
-                assert tensor not in graph.read_tensor
-            else:
-                siblings |= {storage.data_ptr()} - known
-                root = int(graph.root[tensor])
-                assert roots.setdefault(root, storage.data_ptr()) == storage.data_ptr()
-                assert graph.tensor_size[root] == storage.nbytes()
-    assert len(set(roots.values())) == len(roots)
 
 
 def test_persistent_bytes_are_the_arguments_read_each_storage_once(imported):
@@ -111,20 +63,6 @@ def test_persistent_bytes_are_the_arguments_read_each_storage_once(imported):
     ]
     storages = {a.untyped_storage().data_ptr(): a.untyped_storage().nbytes() for a in read_arguments}
     assert graph.persistent.sum() == sum(storages.values())
-
-
-def test_results_are_kept_and_nothing_else(imported):
-    program, graph = imported
-    returned = {node.name for node in program.module.graph.output_node().all_input_nodes}
-    taken = {
-        node.name: (node.args[0].name, node.args[1])
-        for node in program.module.graph.find_nodes(op="call_function", target=getitem)
-    }
-    wanted = {taken.get(name, (name, 0)) for name in returned}
-    wanted = {(name, port) for name, port in wanted if name in graph.op_names}
-    ops = graph.tensor_producer
-    final = {(graph.op_names[ops[t]], t - int(graph.output_ptr[ops[t]])) for t in np.flatnonzero(graph.is_final)}
-    assert final == wanted
 
 
 class Plain(nn.Module):
@@ -205,15 +143,6 @@ def test_reading_an_expanded_tensor_moves_what_it_has():
     assert graph.runtime[graph.op_names.index("add")] == pytest.approx(16 + 16000)
 
 
-def test_measured_costs_replace_the_roofline():
-    program = plain()
-    names = graph_of(program).op_names
-    measured = {name: (float(at), 100 + at) for at, name in enumerate(names)}
-    graph = graph_of(program, measured=measured)
-    assert graph.runtime.tolist() == list(range(len(names)))
-    assert graph.workspace.tolist() == [100 + at for at in range(len(names))]
-
-
 def test_unread_arguments_are_noted_and_not_counted():
     class Idle(nn.Module):
         def __init__(self):
@@ -246,25 +175,6 @@ class Enlarged(nn.Module):
 def test_exchanged_memory_is_refused(model, node):
     with pytest.raises(ProgramError, match=f"node '{node}' .* exchanges or resizes the memory of its argument"):
         graph_of(program_of(model(), (torch.randn(2),), name="net"))
-
-
-def test_read_is_what_import_calls(tmp_path, monkeypatch):
-    (tmp_path / "read_net.py").write_text(
-        "from torch import nn, ones\ndef build():\n    return nn.Linear(3, 2).eval(), (ones(4, 3),)\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    notes = []
-    graph = read_model("read_net:build", ImportOptions(), notes.append)
-    assert (graph.name, graph.op_names) == ("read_net.build", ("t", "addmm"))
-    assert graph.persistent.sum() == 4 * (6 + 2 + 12)
-    trained = read_model("read_net:build", ImportOptions(training="sgd", flops=1.0), notes.append)
-    assert trained.runtime.max() >= 1e6 * 2 * 4 * 3 * 2
-    assert notes == [
-        "read_net:build: the model is in evaluation mode; call its train() to train as usual",
-        "read_net:build: the loss is the mean of the model's output",
-    ]
-    with pytest.raises(UsageError, match="flops= must be more than 0"):
-        read_model("read_net:build", ImportOptions(flops=0), notes.append)
 
 
 class Views(nn.Module):

@@ -69,17 +69,6 @@ def test_a_better_order_is_found_taken_and_told(caplog):
 
 
 @pytest.mark.slow
-def test_a_graph_with_inputs_that_can_be_freed_is_ordered_too(caplog):
-    """The backward graph's inputs are what the forward graph saved."""
-    model, x = Humps(), torch.randn(64, 16)
-    with schedopt.inductor() as graphs:
-        result = torch.compile(model)(x)
-        result.backward(torch.ones_like(result))
-    assert len(graphs) == 2 and all(0 < graph.bound <= graph.peak <= graph.stock_peak for graph in graphs)
-    assert "keeps its order" not in caplog.text
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("method", "least_saved"), [("input", 0.001), ("auto", 0.5)])
 def test_an_order_that_is_as_good_stays_as_it_is(monkeypatch, method, least_saved):
     """The very list goes back to Inductor, whose heuristics then decide as without us; or if it saves too little."""

@@ -43,14 +43,6 @@ def test_a_model_without_data_has_the_graph_of_the_real_one(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("training", mostly_slow(["none", "sgd", "adam"], ["adam"]))
-@pytest.mark.parametrize("model", ["branches", "attention", "convolutions", "linear"])
-def test_small_models_without_data_have_the_graphs_of_the_real_ones(model, training):
-    real, planned = both_graphs(getattr(torch_models, model), training)
-    assert planned == real
-
-
-@pytest.mark.slow
 def test_a_recurrent_step_without_data_has_the_ops_and_sizes_of_the_real_one():
     """The two biases of an LSTM layer get the same gradient, by which of its two results is chance."""
     real, planned = both_graphs(lambda: build("recurrent-sgd"), "sgd")
@@ -75,13 +67,6 @@ class Constant(nn.Module):
 def test_constants_lose_their_data_too(training):
     real, planned = both_graphs(lambda: (Constant(), torch.randn(2, 3)), training)
     assert planned == real
-
-
-@pytest.mark.slow
-def test_parameters_on_meta_take_real_inputs():
-    meta, _ = without_data(torch_models.branches)
-    model, inputs = torch_models.branches()
-    assert graph_of(program_of(meta, inputs)) == graph_of(program_of(model, inputs))
 
 
 def test_import_by_name_and_by_the_front_door():

@@ -240,15 +240,6 @@ def test_a_scripted_model_is_refused():
         optimize(torch.jit.script(nn.Linear(4, 4)), torch.randn(2, 4))
 
 
-@pytest.mark.parametrize("training", ["none", "sgd"])
-def test_a_model_without_data_is_a_sentence(training):
-    model = nn.Linear(4, 4, device="meta")
-    with pytest.raises(
-        ProgramError, match=r"^Linear.*: its tensors have no data \(they are on the meta device, .* and not be run$"
-    ):
-        optimize(model, torch.randn(2, 4, device="meta"), training=training)
-
-
 def test_an_error_has_no_long_traceback_of_pytorchs():
     with pytest.raises(ProgramError, match=r"^Linear: the model cannot be exported: ") as caught:
         optimize(nn.Linear(4, 4), torch.randn(2, 5))

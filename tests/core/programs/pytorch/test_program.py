@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from models.torch_programs import MODELS, Language, build, copies, same_bits
+from models.torch_programs import MODELS, build, copies, same_bits
 from schedopt.core.base.errors import ProgramError, UsageError
 from schedopt.core.programs.pytorch.program import load_program, program_of
 from schedopt.core.programs.pytorch.training import DEFAULTS
@@ -133,15 +133,6 @@ def test_parameters_of_an_optimizer_are_those_of_torch_optim(training, optimizer
 def test_parameters_that_an_optimizer_does_not_have_are_refused(training, message):
     with pytest.raises(UsageError, match=message):
         program_of(nn.Linear(3, 2), torch.ones(1, 3), training)
-
-
-def test_a_tied_weight_is_one_parameter():
-    model, inputs, _ = build("language")
-    program = program_of(model, inputs, "sgd")
-    assert program.roles.count("parameter") == len(list(model.parameters()))
-    names = [node.name for node in program.module.graph.find_nodes(op="placeholder")]
-    assert "p_embedding_weight" in names
-    assert "p_head_weight" not in names
 
 
 class Partly(nn.Module):
@@ -288,11 +279,6 @@ class Selecting(nn.Module):
         return x.nonzero()
 
 
-class Masked(nn.Module):
-    def forward(self, x):
-        return x[x > 0]
-
-
 class Leaving(nn.Module):
     def forward(self, x):
         return torch.from_numpy(x.numpy()) + 1
@@ -329,10 +315,7 @@ REFUSED = [
         Selecting,
         r"net: the size of node 'nonzero' \(aten.nonzero.default, test_program.py:\d+\) depends on the values of ",
     ),
-    (
-        Leaving,
-        r"net: the model cannot be exported at test_program.py:\d+: .numpy\(\) is not supported for tensor",
-    ),
+    (Leaving, r"net: the model cannot be exported at test_program.py:\d+: .numpy\(\) is not supported for tensor"),
     (Wrong, r"net: the model cannot be exported at test_program.py:\d+: .*\[2, 3\] X \[7, 7\]"),
     (
         Custom,
@@ -483,16 +466,6 @@ def test_options_that_do_not_fit_are_refused(folder):
         load_program("program_nets:build", shapes={"batch": 3})
     with pytest.raises(UsageError, match=r"whole\.pt2: there is no symbolic size 'batch'; it has none"):
         load_program("whole.pt2", shapes={"batch": 3})
-
-
-def test_dropout_draws_what_eager_draws():
-    torch.manual_seed(0)
-    model, tokens = Language(), torch.randint(11, (2, 5))
-    program = program_of(model, (tokens,))
-    torch.manual_seed(1)
-    _, logits = program.module(*program.arguments)
-    torch.manual_seed(1)
-    close(logits, model(tokens)[1].detach())
 
 
 def test_a_product_makes_the_calls_of_a_model_whose_parameters_require_gradients():

@@ -171,13 +171,6 @@ def test_fit_lets_operators_run_again(tmp_path):
     assert [way.verdict for way in tight.ways] == ["no", "no", "not found"]
 
 
-def test_several_subgraphs_get_no_offsets(tmp_path):
-    runtime, graph = loaded(saved(tmp_path, control_flow()))
-    new = planned(runtime.program, graph, random_order(graph, 1), runtime.found(False).scratch)
-    assert not new.is_offline
-    assert not parse_program(new.data, "m").offsets
-
-
 def test_a_view_lies_at_the_address_of_its_input(tmp_path):
     model = Model()
     main = model.subgraph()

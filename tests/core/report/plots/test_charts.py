@@ -5,16 +5,15 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
-from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.base.units import format_bytes
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.report.plots.draw import check_target, draw
-from schedopt.core.report.plots.figures import byte_unit, color_of, highest_of_bins, plain, render, time_unit
-from schedopt.core.report.plots.gantt import draw_gantt, gantt_figure
-from schedopt.core.report.plots.memory_chart import draw_memory, memory_figure
+from schedopt.core.report.plots.draw import draw
+from schedopt.core.report.plots.figures import byte_unit, color_of, highest_of_bins, time_unit
+from schedopt.core.report.plots.gantt import gantt_figure
+from schedopt.core.report.plots.memory_chart import memory_figure
 
 ODD_NAMES = ("_hidden", "$x^2$", "$", "a\nb", "</script>", "\"'&<b>", "層/卷積", "x" * 300)
 
@@ -89,13 +88,6 @@ def test_several_orders_are_lines_with_their_peaks():
         )
 
 
-def test_devices_are_lines_with_the_peak_of_each():
-    timeline = drawn(4, 3)
-    named = labels(memory_figure([timeline]))
-    for device, peak in enumerate(timeline.simulation.peak_per_device):
-        assert named[device].startswith(f"device {device}: peak {format_bytes(int(peak))} at step")
-
-
 def test_the_memory_limit_is_drawn():
     timeline = drawn(5, 1, memory_limit=77)
     for figure in (memory_figure([timeline]), memory_figure([timeline, timeline])):
@@ -160,16 +152,6 @@ def test_without_runtimes_a_gantt_chart_is_by_steps():
     assert bars_of(devices, color_of(0)) == [(step, step + 1) for step in range(5)]
 
 
-def test_short_bars_are_drawn_as_one():
-    builder = GraphBuilder("many")
-    for at in range(6_000):
-        builder.add_op(f"op{at}", outputs=[1], runtime=1)
-    devices, _ = gantt_figure([input_timeline(builder.build())]).axes
-    bars = bars_of(devices, color_of(0))
-    assert len(bars) <= 3001
-    assert sum(end - start for start, end in bars) == pytest.approx(6.0)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "gantt"])
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
@@ -179,59 +161,3 @@ def test_any_name_can_be_drawn(kind, suffix, recwarn):
     assert data == draw([timeline], f"x{suffix}", kind)
     assert data.startswith(b"\x89PNG" if suffix == ".png" else b"<?xml")
     assert not list(recwarn)
-
-
-def test_names_are_drawn_as_they_are():
-    named = labels(memory_figure([wide(len(ODD_NAMES), ODD_NAMES)]))
-    assert any(text.endswith("B  _hidden:0") for text in named)
-    assert any(text.endswith(r"\$x^2\$:0") for text in named)  # matplotlib's way to write a dollar
-    svg = render(memory_figure([wide(len(ODD_NAMES), ODD_NAMES)]), ".svg").decode()
-    for shown in ("$x^2$:0", "_hidden:0", "&lt;/script&gt;:0"):
-        assert shown in svg
-
-
-def test_long_names_lose_their_middle():
-    assert plain("a" * 30 + "b" * 30, 21) == "a" * 10 + "…" + "b" * 10
-    assert plain("short", 5) == "short"
-
-
-def test_units_suit_the_largest_value():
-    assert byte_unit(0) == (1, "B")
-    assert byte_unit(1023) == (1, "B")
-    assert byte_unit(1024) == (1024, "KiB")
-    assert byte_unit(2**62) == (2.0**60, "EiB")
-    assert [time_unit(value) for value in (999, 1000, 1e6)] == [(1, "us"), (1e3, "ms"), (1e6, "s")]
-
-
-def test_nothing_is_drawn_over_the_legend():
-    figure = memory_figure([wide(20)])
-    figure.draw_without_rendering()
-    legend = figure.legends[0].get_window_extent()
-    assert not figure.axes[0].get_window_extent().overlaps(legend)
-
-
-def test_endings_folders_and_kinds_are_checked(tmp_path):
-    with pytest.raises(UsageError, match=r"x\.gif: the name must end in one of \.png \(a picture\)"):
-        check_target("x.gif")
-    with pytest.raises(FormatError, match="the folder does not exist"):
-        check_target(str(tmp_path / "none" / "x.png"))
-    with pytest.raises(UsageError, match="unknown kind 'pie'; choose from memory, gantt, arena"):
-        draw([wide(2)], "x.png", "pie")
-    with pytest.raises(UsageError, match=r"kind= is for pictures"):
-        draw([wide(2)], "x.html", "gantt")
-
-
-def test_a_schedule_is_drawn_on_the_axes_that_are_given():
-    from matplotlib.figure import Figure
-
-    one, several = drawn(7, 1), drawn(7, 3, bandwidth=1e6)
-    left, middle, right = Figure().subplots(1, 3)
-    entries = draw_memory(left, [one])
-    assert [entry.get_label() for entry in entries] == labels(memory_figure([one]))
-    assert max(left.lines[0].get_ydata()) * byte_unit(one.simulation.peak)[0] == pytest.approx(one.simulation.peak)
-    assert len(draw_memory(middle, [several])) == 3
-    draw_gantt(right, several)
-    assert right.get_xlabel().startswith("time, ")
-    assert [bars_of(right, color_of(device)) for device in range(3)] == [
-        bars_of(gantt_figure([several]).axes[0], color_of(device)) for device in range(3)
-    ]

@@ -1,19 +1,13 @@
 """The charts of a comparison, by hand: profiles count what failed, improvements what is the same."""
 
-import itertools
 import math
 
 import pytest
-from matplotlib.figure import Figure
 from schedopt.core.report.plots.comparison_charts import (
     best_ratios,
     draw_comparison,
-    gap_against_time,
-    improvement_histogram,
-    method_style,
 )
-from schedopt.core.report.plots.figures import render
-from schedopt.core.report.summaries import Cell, Estimate, by_graph
+from schedopt.core.report.summaries import Cell, by_graph
 
 
 def cell(graph, method, value, status="feasible", seed=0, seconds=1.0, excess=0):
@@ -76,61 +70,3 @@ def test_improvements_name_the_reference_and_count():
     assert "fails: 0 better, 1 same, 0 worse" in titles
     assert any(axes.get_xlabel() == "improvement over plain, %" for axes in figure.axes)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == METHODS
-
-
-def test_bars_of_improvements():
-    axes = Figure().subplots()
-    assert improvement_histogram(axes, [20.0, 0.0, -5.0, 19.0, 1e-12], bins=4, name="mine") == (2, 2, 1)
-    better, worse = axes.containers
-    assert [bar.get_height() for bar in better] == [0, 0, 0, 2]
-    assert [bar.get_height() for bar in worse] == [0, 1, 0, 0]
-    assert axes.get_legend_handles_labels()[1] == ["mine is better", "worse"]
-
-
-def test_quality_against_time_keeps_styles_over_panels():
-    numbered = ["a"]
-    gap, time = Estimate(5.0, 1.0, 2.0, 3), Estimate(1e-9, None, None, 3)
-    nothing = Estimate(None, None, None, 0)
-    axes = Figure().subplots()
-    handles = gap_against_time(axes, {"b": (gap, time), "c": (nothing, time)}, numbered)
-    assert numbered == ["a", "b", "c"]
-    assert list(handles) == ["b"]
-    point = handles["b"].lines[0]
-    assert (point.get_xdata()[0], point.get_ydata()[0]) == (1e-3, 5.0)
-    assert point.get_color() == method_style(1)[0]
-
-
-@pytest.mark.parametrize(("longest", "fewest"), [(0.003, 2), (0.05, 4), (100.0, 4)])
-def test_labels_of_times_do_not_overlap(longest, fewest):
-    figure = Figure(figsize=(5, 4))
-    axes = figure.subplots()
-    times = {"a": 0.002, "b": longest}
-    gap_against_time(
-        axes, {name: (Estimate(5.0, 1.0, 2.0, 3), Estimate(time, None, None, 3)) for name, time in times.items()}, []
-    )
-    figure.draw_without_rendering()
-    left, right = axes.get_window_extent().intervalx
-    labels = [*axes.xaxis.get_ticklabels(), *axes.xaxis.get_ticklabels(minor=True)]
-    boxes = sorted(label.get_window_extent().intervalx.tolist() for label in labels if label.get_text())
-    seen = [box for box in boxes if left <= sum(box) / 2 <= right]
-    assert len(seen) >= fewest
-    assert all(box[1] < after[0] for box, after in itertools.pairwise(seen))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "cells",
-    [
-        [cell("one", "plain", 0, "failed"), cell("one", "$b$", 0, "failed")],
-        [cell("one", "plain", 3)],
-        [cell("one", "plain", 3), cell("one", "$b$", 3000)],
-    ],
-)
-def test_anything_can_be_drawn(cells, recwarn):
-    methods = list(dict.fromkeys(cell.method for cell in cells))
-    assert render(draw_comparison(cells, methods, "plain", "50% of $x$"), ".svg").startswith(b"<?xml")
-    assert not list(recwarn)
-
-
-def test_styles_differ_for_twenty_methods():
-    assert len({method_style(number) for number in range(20)}) == 20

@@ -4,7 +4,6 @@ import schedopt
 from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.report.plots.figures import color_of, line_of, title_of
 from schedopt.core.report.plots.gantt import gantt_figure
 from schedopt.core.report.plots.memory_chart import memory_figure
 
@@ -40,13 +39,3 @@ def test_equal_orders_are_both_seen():
     widths = [line.get_linewidth() for line in memory_figure(timelines).axes[0].get_lines()[::2]]
     assert widths == sorted(widths, reverse=True)
     assert len(set(widths)) == 3
-
-
-def test_sixteen_lines_all_look_different():
-    assert len({(color_of(number), line_of(number)) for number in range(16)}) == 16
-
-
-def test_a_title_says_a_name_once():
-    assert title_of("net", "input") == "net: input"
-    assert title_of("net", "net") == "net"
-    assert title_of("net", "net-best") == "net-best"

@@ -7,8 +7,7 @@ from itertools import pairwise
 import naive
 import numpy as np
 import pytest
-from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.model.timeline import input_timeline, timeline_of
+from schedopt.core.model.timeline import timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.report.plots.trace import trace
@@ -110,11 +109,3 @@ def test_schedules_are_processes_with_names():
     names = {e["pid"]: e["args"]["name"] for e in of_kind(events, "M", name="process_name")}
     assert {number: name.split(": ")[1] for number, name in names.items()} == {0: "seed 0", 1: "seed 0"}
     assert len(of_kind(events, "M", name="thread_name", pid=1)) == 3
-
-
-def test_without_runtimes_each_step_takes_a_microsecond():
-    builder = GraphBuilder("still")
-    builder.add_op("a</script>", outputs=[4])
-    builder.add_op("b", inputs=[(0, 0)], outputs=[1])
-    slices = of_kind(events_of([input_timeline(builder.build())]), "X")
-    assert [(e["name"], e["ts"], e["dur"]) for e in slices] == [("a</script>", 0, 1), ("b", 1, 1)]

@@ -43,16 +43,6 @@ def test_each_part_alone_proves_nothing_false(seed, monkeypatch):
     assert search.best_value == search.lower_bound == optimum
 
 
-@pytest.mark.slow
-def test_without_proofs_nothing_is_proven_but_by_minimum_cuts_and_whole_beams(monkeypatch):
-    monkeypatch.setattr(order_search, "_Proofs", None)  # calling it fails
-    monkeypatch.setattr(order_search, "FIRST_BEAMS", ())
-    for seed in range(20):
-        graph, plain = naive.random_graph(np.random.default_rng([135, seed]), 8)
-        result = solve(Problem(graph), "order-search:proofs=0", evaluations=300)
-        assert result.lower_bound <= naive.least_peak(plain) <= result.value
-
-
 def chained(rng, parts, ops):
     """Random graphs in a row, between any two of them an op that waits for all of one and starts all of the other."""
     whole = []
@@ -88,14 +78,3 @@ def test_it_ends_within_any_number_of_evaluations(evaluations):
     result = solve(Problem(graph), "order-search", evaluations=evaluations)
     assert result.evaluations <= evaluations
     assert result.is_repeatable
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_short_stretches_alone_lower_the_peak(seed):
-    rng = np.random.default_rng([133, seed])
-    graph, plain = naive.random_graph(rng, 80)
-    search = Search(Problem(graph), seed=seed)
-    search.offer_order(np.array(naive.random_order(rng, plain)))
-    before = search.best_value
-    order_search._Stretches(search).of_largest_peak()._reorder_short_stretches(200_000)
-    assert search.best_value < before

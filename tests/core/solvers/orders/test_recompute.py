@@ -177,13 +177,6 @@ def test_least_peak_within_an_overhead():
     assert peaks[0] > peaks[1] > peaks[2] >= memory_bound(problem)
 
 
-def test_few_moves_per_op_cool_once():
-    problem = Problem(training_step(12), "runtime", memory_limit=500, recompute=True)
-    often, once = (solve(problem, f"recompute:rounds={rounds}", evaluations=2000) for rounds in (3, 1))
-    assert often.status == "feasible", "a search that ends before its budget says nothing of rounds"
-    assert (often.order, often.evaluations) == (once.order, once.evaluations)
-
-
 @pytest.mark.slow
 def test_graphs_without_runtimes_count_every_run():
     graph = training_step(6, runtime=0.0)

@@ -9,8 +9,6 @@ from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.kernels.cost_model import machine_arrays
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.core.solve.solve import solve
-from schedopt.core.solvers.placements import makespan_annealing
 from schedopt.core.solvers.placements.balanced_cuts import BalancedCuts
 
 
@@ -54,12 +52,3 @@ def test_runtimes_of_zero_are_no_hindrance():
     runtime.flags.writeable = False
     placement, _ = _placement(Problem(replace(graph, runtime=runtime), "runtime", 2, latency=1.0), 2, 50)
     assert len(set(placement[::2])) == len(set(placement[1::2])) == 1, "nothing is sent"
-
-
-@pytest.mark.parametrize(("links", "is_used"), [({}, False), ({"latency": 1.0}, True), ({"bandwidth": 1e6}, True)])
-def test_they_are_tried_where_transfers_take_time(links, is_used, monkeypatch):
-    made = []
-    monkeypatch.setattr(makespan_annealing, "BalancedCuts", lambda *given: made.append(given) or BalancedCuts(*given))
-    graph, _ = naive.random_graph(np.random.default_rng(8), 40)
-    solve(Problem(graph, "runtime", 3, **links), "annealing", evaluations=200)
-    assert bool(made) == is_used

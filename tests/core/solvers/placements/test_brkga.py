@@ -151,16 +151,6 @@ def test_chromosomes_of_very_many_genes_are_fewer(monkeypatch):
         assert p.chromosomes == 3
 
 
-def test_a_generation_too_large_for_one_look_at_the_clock_is_the_same(monkeypatch):
-    def evolved():
-        searches = [Search(brkga_problem(), max_evaluations=evaluations) for evaluations in (70, 430)]
-        return [evolve(search, Parameters(), GeneDistribution(2.0))[0].priced() for search in searches]
-
-    whole = evolved()
-    monkeypatch.setattr(brkga, "MOST_DRAWN", 7 * Chromosomes(Search(brkga_problem())).genes)
-    assert all((one == other).all() for one, other in zip(whole, evolved(), strict=True))
-
-
 def test_a_generation_is_left_when_the_search_must_stop(monkeypatch):
     monkeypatch.setattr(brkga, "MOST_DRAWN", 1)
     search = Search(brkga_problem())

@@ -39,21 +39,6 @@ def test_bottom_levels_are_longest_paths():
     assert bottom_levels(graph).tolist() == pytest.approx([level(op) for op in plain.ops])
 
 
-@pytest.mark.parametrize(("task", "estimate"), [("memory", "seconds_to_spread"), ("runtime", "seconds_to_decode")])
-@pytest.mark.parametrize(
-    ("seconds", "jobs", "rows"), [(1e-9, 1, 5000), (0.02, 1, 2), (10.0, 1, 1), (0.02, 4, 8), (10.0, 4, 4)]
-)
-def test_keys_that_take_long_to_decode_are_few_between_two_looks_at_the_clock(
-    task, estimate, seconds, jobs, rows, monkeypatch
-):
-    """As many per thread; how many are drawn before the search may end does not depend on the threads."""
-    monkeypatch.setattr(lazy_keys, estimate, lambda problem: seconds)
-    graph, _ = naive.random_graph(np.random.default_rng(98), 25)
-    with LazyChromosomes(Search(Problem(graph, task, 2), jobs=jobs)) as chromosomes:
-        assert chromosomes.rows_per_look == rows if rows < 5000 else chromosomes.rows_per_look > rows
-        assert chromosomes.rows_at_once == 10**6 // (25 + len(graph.inputs[1]))
-
-
 @pytest.mark.parametrize("task", ["memory", "runtime"])
 def test_a_search_that_meets_its_bound_prices_as_many_keys_on_any_number_of_threads(task, monkeypatch):
     """Ops that wait for nothing are on two devices at once, as is proven."""

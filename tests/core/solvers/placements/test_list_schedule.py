@@ -13,7 +13,7 @@ from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search import plans
 from schedopt.core.search.search import Search
-from schedopt.core.solvers.placements import annealing, list_schedulers
+from schedopt.core.solvers.placements import annealing
 from schedopt.core.solvers.placements.lazy_keys import bottom_levels
 from schedopt.core.solvers.placements.list_schedule import list_schedule
 
@@ -76,13 +76,6 @@ def test_list_schedule_is_that_of_the_plain_twin(devices, monkeypatch):
         assert list(zip(found.items.tolist(), found.sources.tolist(), found.targets.tolist(), strict=True)) == wanted
 
 
-def test_list_schedule_shares_a_fan_out():
-    problem = Problem(fan(640), "runtime", 64)
-    schedule = list_schedule(problem)
-    # beside the shared work: root and join, and one leaf of the root's device before the root is sent to all
-    assert verify(problem, schedule).runtime <= lower_bound(problem) + 12.0
-
-
 def test_large_graphs_start_from_the_list_schedule(monkeypatch):
     monkeypatch.setattr(annealing, "LARGEST_IMPATIENT", 10)
     problem = Problem(fan(64), "runtime", 8)
@@ -90,12 +83,3 @@ def test_large_graphs_start_from_the_list_schedule(monkeypatch):
     search.offer_order(problem.graph.input_order)
     annealing.solve(search, annealing.Parameters())
     assert search.best_value < 0.2 * problem.graph.runtime.sum()
-
-
-def test_list_schedulers_stop():
-    problem = Problem(fan(10), "runtime", 2)
-    search = Search(problem)
-    search.interrupt.set()
-    list_schedulers.solve(search, list_schedulers.Parameters())
-    assert search.best is None  # the run then offers the input order
-    assert list_schedule(problem, search.exhausted) is None

@@ -82,8 +82,11 @@ def holders(graph: CostGraph) -> list[int]:
 
 
 def with_homes(graph: CostGraph, *, holds_all: bool = True) -> CostGraph:
-    """Return a graph in which residents have a home; the model's own if there are none that need one."""
-    if isinstance(graph, GraphWithHomes) and graph.holds_all == holds_all:
+    """Return a graph in which residents have a home; the model's own if there are none that need one.
+
+    Where all have one already, they keep it, so that a schedule of a problem is one on another machine, too.
+    """
+    if isinstance(graph, GraphWithHomes) and graph.holds_all >= holds_all:
         return graph
     graph = model_of(graph)
     held = tuple(

@@ -69,6 +69,8 @@ def solve(search: Search, parameters: Parameters) -> None:
     spent if these are limited, else with the time. Where a small graph's transfers are free and time alone is limited,
     they fall with the evaluations of cycles, of which there are more in more time: a search that goes on afterwards, as
     `auto` does, misses only the last of them.
+
+    On a machine whose transfers run beside work, the peak is searched first as if they blocked.
     """
     problem = search.problem
     is_small = problem.graph.num_ops <= LARGEST_IN_CYCLES
@@ -76,17 +78,36 @@ def solve(search: Search, parameters: Parameters) -> None:
         _in_steps(search, parameters)
         return
     plans = PlanAnnealing(search, parameters.hot if problem.task == "runtime" else parameters.memory_hot)
-    if is_small or problem.hardware.is_beside or not problem.hardware.has_link.all():
+    if is_small or not problem.hardware.has_link.all() or (problem.hardware.is_beside and problem.task == "runtime"):
         plans.offer_starts()
     else:
         if search.best is None:
             search.offer_order(problem.graph.input_order)
         with search.part(SHARE_OF_STARTS):
             plans.offer_starts()
-        with search.part(SHARE_IN_STEPS if problem.task == "runtime" else 1.0):
-            _in_steps(search, parameters)
+        if problem.hardware.is_beside:
+            _offer_blocking(search, parameters)
+        else:
+            with search.part(SHARE_IN_STEPS if problem.task == "runtime" else 1.0):
+                _in_steps(search, parameters)
         plans.take_best()
     plans.go_on()
+
+
+def _offer_blocking(search: Search, p: Parameters) -> None:
+    """Offer a schedule of low peak if transfers blocked, which holds about as much beside work."""
+    evaluations = max(1.0, SHARE_IN_STEPS * search.evaluations_left)
+    until = search.share_of_time(SHARE_IN_STEPS)
+    blocking, bound = _blocking(search.problem), search.lower_bound
+    with search.on(blocking, evaluations=evaluations, until=until, lower_bound=bound) as inner:
+        _in_steps(inner, p)
+    if inner.best is not None:
+        search.offer(inner.best)
+
+
+def _blocking(problem: Problem) -> Problem:
+    """Return a problem on the same machine, whose transfers block."""
+    return replace(problem, machine=replace(problem.hardware, transfers="blocking"))
 
 
 def _in_steps(search: Search, p: Parameters) -> None:
@@ -115,12 +136,13 @@ def _is_limited(problem: Problem) -> bool:
 def warm_up(tiny: Problem) -> Problem:
     """Compile what the search on one device needs, too; more is done under a limit that cannot be kept."""
     machine = tiny.hardware
-    if machine.is_beside or not machine.has_link.all() or (tiny.machine is not None and tiny.devices == 1):
+    is_beside = machine.is_beside and tiny.task == "runtime"
+    if is_beside or not machine.has_link.all() or (tiny.machine is not None and tiny.devices == 1):
         return tiny
     order_search.warm_up(tiny)
     if machine.is_equal:
         list_schedule(tiny)
-    peak_annealing.warm_up(tiny)
+    peak_annealing.warm_up(_blocking(tiny) if machine.is_beside else tiny)
     return tiny if tiny.memory_limit is None else replace(tiny, memory_limit=1)
 
 

@@ -79,7 +79,6 @@ def test_runs_that_ctrl_c_cut_short_are_shown(run, faked, monkeypatch):
         (("measure", "models.torch_models:linear", "--training", "magic"), "magic"),
         (("apply", "net.onnx", "s.json", "-o", "m.json", "--format", "device-map"), "a device map is of the modules"),
         (("apply", "m:f", "s.json", "-o", "m.pt2", "--format", "device-map"), "m.pt2: a device map is written as JSON"),
-        (("apply", "m:f", "s.json", "-o", "m.pt2", "--format", "map"), "one of program, device-map, not 'map'"),
     ],
 )
 def test_bad_input_is_one_sentence(run, arguments, message):

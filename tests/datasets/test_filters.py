@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.datasets import filters
 from schedopt.datasets.filters import KeepImproving, KeepWithRoom, has_room, has_single_order
 
 
@@ -74,15 +73,6 @@ def test_improvement_is_measured_from_1000_to_10000_evaluations(monkeypatch, few
     assert KeepImproving(0.18)(PAIRS, np.random.default_rng(0)) is kept
     assert [call[:4] for call in calls] == [("runtime", 2, "brkga", 1000), ("runtime", 2, "brkga", 10000)]
     assert calls[0][4] == calls[1][4]
-
-
-def test_improvement_with_the_real_search():
-    from schedopt.datasets.synthetic import SyntheticParameters
-
-    graph = SyntheticParameters(nodes_low=60, nodes_high=60).draw(1, np.random.default_rng(0))
-    assert KeepImproving(0.0)(graph, np.random.default_rng(0))
-    assert not KeepImproving(0.99)(graph, np.random.default_rng(0))
-    assert filters.MANY_EVALUATIONS == 10 * filters.FEW_EVALUATIONS
 
 
 @pytest.mark.parametrize(

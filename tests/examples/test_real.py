@@ -1,7 +1,6 @@
 """The scripts in `examples/experiments/real` run, on few and small graphs and models, and print their tables."""
 
 import csv
-import importlib.util
 
 import pytest
 from models.examples import EXPERIMENTS, run
@@ -13,14 +12,6 @@ def test_real_graphs_prints_a_table_per_folder(few):
     assert "few:\npeak memory, 2 graphs, 1 device, 0.5 s" in printed
     (row,) = (line.split() for line in printed.splitlines() if line.startswith("auto "))
     assert "2/0/0" in row
-
-
-@pytest.mark.skipif(not importlib.util.find_spec("torch._inductor.memory"), reason="this PyTorch lacks the heuristics")
-@pytest.mark.slow
-def test_inductor_heuristics_never_beat_auto(few):
-    printed = run("real/inductor_heuristics.py", few, "--time-limit", 0.5).splitlines()
-    rows = [line.split() for line in printed if line.startswith("few ")]
-    assert [row[1:2] + row[-7:-4] for row in rows] == [["2", "1", "1", "0"]] * 2
 
 
 TINY = """

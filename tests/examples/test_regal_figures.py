@@ -9,7 +9,6 @@ import re
 import numpy as np
 import pytest
 from models.examples import EXPERIMENTS, run
-from models.networks import write_regal_weights
 from schedopt.datasets.duplicates import topology_hash
 
 
@@ -38,34 +37,6 @@ def write_runs(path, values):
                 for seed, value in enumerate(of_seeds):
                     writer.writerow((graph, method, seed, "failed" if value is None else "feasible", value))
     return path
-
-
-@pytest.mark.slow
-def test_regal_histogram_by_hand(figure, tmp_path):
-    """Improvements of 20, 0, -5 and, of seeds with the mean 90, of 10 percent; the other graph failed."""
-    plain = dict.fromkeys("abcde", (100,))
-    learned = {"a": (80,), "b": (100,), "c": (105,), "d": (85, 95), "e": (None,)}
-    runs = write_runs(tmp_path / "runs.csv", {"brkga": plain, "regal:weights=x": learned, "regal": plain})
-    title, shares, extremes = figure("histogram", runs)
-    assert title.startswith("runs: regal:weights=x over brkga, 4 graphs: +6.25 ±")
-    assert shares == "matched or beaten 75.0%, of that tied 25.0%, worse 25.0%"
-    assert extremes == "highest improvement 20.00%, worst regression 5.00%"
-    assert figure("histogram", runs, "--method", "regal")[1].startswith("matched or beaten 100.0%, of that tied 100.0%")
-    with pytest.raises(SystemExit, match="has no runs of gas, only of brkga, regal:weights=x, regal"):
-        figure("histogram", runs, "--method", "gas")
-
-
-def test_regal_rounds_take_the_best_run_of_each(figure, tmp_path):
-    for name, count, reached in (("a", 0, (0.5, 1.5)), ("b", 2, (1.0, 4.0, 3.0)), ("c", 2, (2.0,))):
-        (tmp_path / name).mkdir()
-        write_regal_weights(tmp_path / name / "weights.safetensors", rounds=count)
-        lines = [
-            json.dumps({"phase": 0, "epoch": at, "step": at, "sample_improvement_percent": value})
-            for at, value in enumerate(reached)
-        ]
-        (tmp_path / name / "curve.jsonl").write_text("\n".join(lines) + "\n")
-    printed = figure("rounds", *(tmp_path / name for name in "abc"))
-    assert [line.split()[:2] for line in printed[1:]] == [["0", "+1.50%"], ["2", "+4.00%"], ["2", "+2.00%"]]
 
 
 @pytest.mark.slow

@@ -5,9 +5,6 @@ import re
 
 import pytest
 from models.examples import EXAMPLES, run
-from schedopt.core.files.costgraph import read_graph
-from schedopt.core.problem.problem import Problem
-from schedopt.core.solve.solve import solve
 
 
 @pytest.mark.slow
@@ -29,21 +26,6 @@ def test_the_room_is_what_the_best_of_all_rows_leaves(few, tmp_path):
     assert {file.name for file in (tmp_path / "kept").iterdir()} == {"unet.pb.gz", "unet-copy-001.pb.gz"}
     above = run("regal/room.py", tmp_path / "runs.csv", "--reference", "auto", "--least", 50)
     assert "graphs with 50% of room: 0, room above auto none" in above
-
-
-@pytest.mark.slow
-def test_oracles_say_what_teachers_and_free_genes_give(few):
-    arguments = ("--teachers", "uniform", "--concentrations", 16, "--evaluations", 1000, "--most", 40)
-    printed = run("regal/oracles.py", few, "--task", "runtime", *arguments)
-    assert "1 graphs\n" in printed
-    room, uniform, genes = (float(of) for of in re.findall(r"^  .*?: ([+-][\d.]+) ±", printed, re.MULTILINE))
-    assert room >= max(uniform, genes, 0)
-    problem = Problem(read_graph(few / "unet.pb.gz"), "runtime", devices=2)
-    plain, best = (
-        solve(problem, method, evaluations=count, seed=1000).value
-        for method, count in (("brkga", 1000), ("auto", 2000))
-    )
-    assert room >= 100 * (1 - best / plain) - 0.01
 
 
 @pytest.mark.slow

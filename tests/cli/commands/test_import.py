@@ -7,7 +7,6 @@ import pytest
 from schedopt.core.files.costgraph import SUFFIXES, read_graph
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.programs.graphs.attributed_graph import format_node_link
-from schedopt.core.programs.graphs.dot import format_dot
 from schedopt.core.programs.importers import IMPORTERS, kind_of
 
 DOT = 'digraph { node [runtime=2]; a [size="4KiB"]; b [size=100]; a -> b }'
@@ -85,14 +84,6 @@ def test_json_says_what_was_imported(run, dot_file, tmp_path):
         "runtime_us": 4.0,
         "output": str(tmp_path / "graph.pb"),
     }
-
-
-def test_convert_writes_what_import_reads(run, diamond_file, diamond, tmp_path):
-    for name in ("out.dot", "out.gv", "out.json"):
-        assert run("convert", diamond_file, tmp_path / name).exit_code == 0
-        assert run("import", tmp_path / name, "-o", tmp_path / "again.pbtxt").exit_code == 0
-        assert read_graph(tmp_path / "again.pbtxt") == diamond
-    assert (tmp_path / "out.gv").read_text() == format_dot(diamond)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """`schedopt pareto`: what it prints and writes, what it refuses, resuming, and Ctrl-C."""
 
 import csv
-import io
 import json
 import os
 import re
@@ -58,18 +57,6 @@ def test_the_table_and_everything_it_writes(run, trade, tmp_path):
     assert "<svg" in targets["html"].read_text()
     assert run("pareto", trade, *QUICK, "--plot", targets["png"], "--quiet").stderr == ""
     assert targets["png"].read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_narrow_terminal_shows_every_number(trade):
-    from rich.console import Console
-
-    console = Console(width=76, record=True, file=io.StringIO())
-    for part in schedopt.pareto(schedopt.read_graph(trade), points=2, evaluations=300).report():
-        console.print(part)
-    text = console.export_text()
-    assert "…" not in text
-    assert "22 us" in text and "+4.76%" in text
-    assert max(map(len, text.splitlines())) <= 76
 
 
 def test_two_devices(run, diamond_file):

@@ -6,15 +6,6 @@ import pytest
 import schedopt
 
 
-def test_import_model_reads_files(tmp_path):
-    dot = tmp_path / "net.dot"
-    dot.write_text("digraph { a [size=4, runtime=1]; b; a -> b }")
-    graph = schedopt.import_model(dot, default_size="1KiB")
-    assert (graph.name, graph.tensor_size.tolist()) == ("net", [4, 1024])
-    with pytest.raises(schedopt.FormatError, match=r"none\.onnx: no such file"):
-        schedopt.import_model("none.onnx")
-
-
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [

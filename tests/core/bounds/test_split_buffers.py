@@ -49,12 +49,6 @@ def test_views_that_do_not_fit_share_pieces():
     ]
 
 
-def test_views_of_all_bytes_leave_the_buffers_as_they_are():
-    for views in ((), (60,), (60, 60), (70,)):
-        graph = qkv(views)
-        assert split_buffers(graph) is graph.buffers
-
-
 @pytest.mark.parametrize("seed", seeds(400, quick=4))
 def test_devices_together_hold_the_pieces_at_every_moment(seed):
     rng = np.random.default_rng([131, seed])

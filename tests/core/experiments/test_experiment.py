@@ -118,19 +118,6 @@ def test_a_memory_limit_that_is_not_kept_is_proven_infeasible_or_not_met(graphs)
     ]
 
 
-def test_a_memory_limit_may_be_a_share_of_each_graphs_input_order(graphs):
-    """In input order they take 26 and 70 bytes, in the best order 19 and 41."""
-    settings = CompareOptions(memory_limit="60%")
-    assert [settings.problem(graph).memory_limit for graph in graphs] == [15, 42]
-    done = Experiment(graphs, ["input", "approximate-dp"], settings).execute()
-    assert [(cell.status, cell.excess) for cell in done.cells] == [
-        ("infeasible", 11),
-        ("infeasible", 4),
-        ("limit-not-met", 28),
-        ("optimal", 0),
-    ]
-
-
 def test_resume_takes_finished_runs_and_tries_failed_ones_again(graphs, fragile, tmp_path):
     path = tmp_path / "runs.jsonl"
     fragile["large"] = "once"

@@ -50,14 +50,6 @@ def test_both_ends_by_hand():
     assert front.is_complete
 
 
-@pytest.mark.slow
-def test_without_runtimes_every_run_counts_alike():
-    front = Sweep(kept_or_made_again(runtimes=(0,) * 5), QUICK).execute()
-    assert values(front) == [(13312, 5, 5, 13312), (9216, 6, 6, 9216)]
-    assert "6 runs" in front.summary()
-    assert front.rows()[1]["unit"] == "runs"
-
-
 def test_one_schedule_that_has_both():
     front = Sweep(chain_of(5), QUICK).execute()
     assert values(front) == [(9, 10.0, 10.0, 9)]
@@ -182,23 +174,6 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path):
     assert all(point.time >= point.time_bound for point in front.points)
     front = schedopt.pareto(kept_or_made_again(), points=4, evaluations=300, resume=path)
     assert front.is_complete
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"points": 1}, "points= must be at least 2"),
-        ({"points": 2.5}, "points= must be a whole number"),
-        ({"devices": 65}, "devices= must be from 1 to 64, not 65"),
-        ({"bandwidth": "10GB/s"}, "bandwidth= and latency= are of several devices"),
-        ({"latency": "5us"}, "bandwidth= and latency= are of several devices"),
-        ({"evaluations": 0}, "evaluations= must be at least 1"),
-        ({"time_limit": "0s"}, "time_limit= must be more than 0"),
-    ],
-)
-def test_what_cannot_be_asked(options, message):
-    with pytest.raises(UsageError, match=message):
-        schedopt.pareto(diamond(), **options)
 
 
 def test_several_devices_without_runtimes_have_nothing_to_trade():

@@ -39,23 +39,5 @@ def test_graphs_are_in_one_unit_where_it_shows_what_differs(sizes, units):
     assert all(len({row[at].strip("*") for at in (4, 6)}) == 2 for row in rows), "what differs reads differently"
 
 
-def test_long_names_break_where_their_parts_are_joined():
-    methods = "input,brkga:evaluations=100,order-search:time_limit=100ms,brkga-tuned:evaluations=20"
-    comparison = schedopt.compare(branches("graph", 64), methods)
-    wide, narrow = shown(comparison, 150), shown(comparison, 80)
-    assert "order-search:time_limit=100ms" in wide
-    lines = [line.split()[0] for line in narrow.splitlines() if line[:1].isalnum() or line.startswith("order")]
-    for part in ("brkga:", "evaluations=", "100", "order-", "search:", "time_limit=", "100ms", "brkga-tuned:"):
-        assert part in lines, narrow
-
-
 def test_without_methods_the_input_order_is_compared_with_auto():
     assert schedopt.compare(branches("graph", 64)).methods == ("input", "auto")
-
-
-def test_methods_without_room_beside_each_other_have_rows_and_values_stay_whole():
-    methods = [f"brkga:chromosomes={size}:elites=2:mutants=1:evaluations=30" for size in (4, 5, 6, 7)]
-    table = shown(schedopt.compare([branches("g", 2**20)], ["input", *methods]), 60).partition("* the best")[0]
-    rows = [line.split() for line in table.splitlines()]
-    assert sum(cells[-2:-1] != [] and cells[-1] in ("MiB", "MiB*") for cells in rows) == 2 + len(methods)
-    assert sum(cells[:1] == ["g"] for cells in rows) == 1

@@ -1,13 +1,10 @@
 """The fast reader of text against the protobuf library, on the same text."""
 
-import naive
-import numpy as np
 import pytest
 from google.protobuf import text_format
 from schedopt.core.base.errors import FormatError, GraphError
-from schedopt.core.files import costgraph
 from schedopt.core.files.cost_graph_pb2 import CostGraphDef
-from schedopt.core.files.costgraph import format_graph, parse_graph
+from schedopt.core.files.costgraph import parse_graph
 
 
 @pytest.mark.parametrize(
@@ -53,12 +50,3 @@ def test_text_is_read_as_the_protobuf_library_reads_it(text):
         except GraphError as error:
             results.append(str(error))
     assert results[0] == results[1]
-
-
-def test_text_one_field_a_line_does_not_need_the_library(monkeypatch):
-    """Ten times faster; whatever protobuf prints is read so."""
-    graph, _ = naive.random_graph(np.random.default_rng(34), 12)
-    text = format_graph(graph)
-    expected = parse_graph(text, "g")
-    monkeypatch.setattr(costgraph, "_parse_text", lambda *arguments: pytest.fail("was called"))
-    assert parse_graph(text, "g") == expected

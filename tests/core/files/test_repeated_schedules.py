@@ -8,12 +8,9 @@ import schedopt
 from schedopt.core.base.errors import FormatError, ScheduleError
 from schedopt.core.files.costgraph import read_graph, write_graph
 from schedopt.core.files.schedule_json import read_schedule, steps_document
-from schedopt.core.graph.annotations import Annotations
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.report.memory_by_role import memory_shares
-from schedopt.core.report.peak_holders import alive_at_peak
 
 
 def skip_connection(**first):
@@ -82,27 +79,6 @@ def test_names_one_per_line_run_as_often_as_they_are_named(tmp_path):
     assert loaded.verify().peak == 220
     with pytest.raises(ScheduleError, match="op 'a' runs twice, but may only run once"):
         read_schedule(tmp_path / "order", skip_connection(runs_once=True)).verify()
-
-
-def test_what_is_held_at_the_peak_is_named_after_its_run_and_shared_out_by_its_module():
-    builder = schedopt.GraphBuilder("late")
-    first = builder.add_op("first", outputs=[1], runtime=1.0)
-    big = builder.add_op("big", outputs=[100], runtime=1.0)
-    use = builder.add_op("use", inputs=[(big, 0)], outputs=[20], control=[first], runtime=1.0)
-    builder.add_op("end", inputs=[(use, 0), (big, 0)], outputs=[3], workspace=50, is_final=True, runtime=1.0)
-    graph = builder.build(Annotations(modules=("m.first", "m.big", "m.use", "m.end")))
-    problem, schedule = Problem(graph, recompute=True), Schedule.single_device(np.array([1, 0, 2, 1, 3]))
-    peak = alive_at_peak(problem, schedule)
-    held = [(holder.name, holder.size, holder.waiting, holder.source) for holder in peak.holders]
-    assert (peak.runs, peak.memory, peak.workspace, peak.source) == ("end", 173, 50, "m.end")
-    assert held == [
-        ("big (run 2):0", 100, ("end",), "m.big"),
-        ("use:0", 20, ("end",), "m.use"),
-        ("end:0", 3, (), "m.end"),
-    ]
-    shares = memory_shares(problem, schedule)
-    assert shares.modules == {"m.big": 100, "m.end": 53, "m.use": 20}
-    assert sum(shares.roles.values()) == 173
 
 
 @pytest.mark.parametrize("suffix", [".pbtxt", ".pb", ".pb.gz"])

@@ -50,15 +50,3 @@ def test_sides_are_the_smallest_and_the_largest_of_least_memory(seed):
     smallest_source_side(network, flow, side)
     assert set(np.flatnonzero(side[: len(plain.ops)])) == set.intersection(*sets)
     assert set(np.flatnonzero(flow.level[: len(plain.ops)] < 0)) == set.union(*sets)
-
-
-def test_it_stops_above_the_limit():
-    graph, plain = naive.random_graph(np.random.default_rng(56), 12, edges=2.0)
-    op = max(plain.ops, key=lambda op: naive.least_arrival(plain, op))
-    least = naive.least_arrival(plain, op)
-    network = network_of(graph.buffers)
-    for limit in (0, least // 2, least - 1, least):
-        flow = new_flow(network)
-        flow.label[list(naive.reachable(plain.before, op))] = SOURCE
-        flow.label[[op, *naive.reachable(plain.after, op)]] = SINK
-        assert limit < max_flow(network, flow, limit) <= least or limit == least

@@ -60,13 +60,3 @@ def test_a_wide_beam_finds_a_placement_when_its_rules_allow_one(seed):
             assert simulation.peak <= limit
             verify(problem, schedule)
             assert schedule.op_order().tolist() == order
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_on_one_device_the_beam_fits_as_the_order_does(seed):
-    rng = np.random.default_rng([112, seed])
-    graph, plain = naive.random_graph(rng, int(rng.integers(1, 20)))
-    order = naive.random_order(rng, plain)
-    peak = naive.order_peak(plain, order)
-    assert beam(graph, order, 1, peak, 4) is not None
-    assert beam(graph, order, 1, peak - 1, 4) is None

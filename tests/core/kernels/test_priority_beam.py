@@ -89,9 +89,3 @@ def test_a_beam_with_room_for_every_state_is_exact(seed):
         plain_beam = beam(graph.buffers, priorities, len(orders), collapse=False)
         assert sorted(plain_beam.orders.tolist()) == sorted(orders)
         assert np.exp(plain_beam.log_probability).sum() == pytest.approx(1)
-
-
-def test_a_beam_needs_a_width():
-    graph, _ = naive.random_graph(np.random.default_rng(0), 3)
-    with pytest.raises(ValueError, match="width"):
-        beam(graph.buffers, np.zeros(3), 0)

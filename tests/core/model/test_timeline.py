@@ -83,18 +83,6 @@ def test_a_holding_lasts_until_nothing_reads_or_extends_it(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_steps_start_when_their_devices_are_free(seed):
-    timeline = drawn(seed, 3, task="runtime", bandwidth=1e6, latency=0.5)
-    graph, ends = timeline.problem.graph, timeline.simulation.step_end
-    clock = [0.0] * 3
-    for step, (item, source, target) in enumerate(columns(timeline.schedule)):
-        takes = graph.runtime[item] if item >= 0 else 0.5 + graph.tensor_size[~item]
-        assert timeline.step_start[step] == max(clock[source], clock[target])
-        assert ends[step] - timeline.step_start[step] == pytest.approx(takes)
-        clock[source] = clock[target] = ends[step]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
 def test_memory_over_time_keeps_the_peak_and_ends_with_the_results(seed):
     for timeline in (drawn(seed, 2), drawn(seed, 3, latency=1.0)):
         for device in range(timeline.problem.devices):

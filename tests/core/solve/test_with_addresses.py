@@ -59,13 +59,6 @@ def test_a_smoother_order_packs_where_the_found_one_does_not():
     raise AssertionError("no order was changed")
 
 
-def test_a_method_that_builds_one_schedule_keeps_its_order():
-    graph = schedopt.read_graph(GRAPHS / "layered-50.pbtxt")
-    result = schedopt.solve(graph, "input", addresses=True, time_limit=0.2)
-    assert result.order == tuple(graph.op_names[op] for op in graph.input_order)
-    assert result.addresses.arenas[0].size % 64 == 0
-
-
 def test_several_devices_and_recomputation_have_addresses():
     graph = schedopt.read_graph(GRAPHS / "unet.pb.gz")
     two = schedopt.solve(graph, task="runtime", devices=2, evaluations=50, addresses=True)

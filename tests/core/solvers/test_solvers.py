@@ -8,7 +8,6 @@ import pytest
 from models.seeds import seeds
 from schedopt.core.base.errors import ScheduleError, UsageError
 from schedopt.core.bounds.bounds import is_met
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
@@ -167,18 +166,6 @@ def test_an_exact_search_started_from_the_optimum_proves_it(method, seed):
     assert (result.value, result.status, result.found_by) == (optimum.value, "optimal", "initial")
 
 
-@pytest.mark.slow
-def test_local_search_walks_from_the_schedule_it_is_given():
-    """A few moves from a good schedule lead further than to keep it beside what they reach from random ones."""
-    problem = Problem(graph_of(6, 60)[0], "memory", 2)
-    start = solve(problem, "brkga:decoder=lazy", evaluations=100)
-    aided, kept = [], []
-    for seed in range(6):
-        aided.append(solve(problem, "local-search", evaluations=300, initial=start.schedule, seed=seed).value)
-        kept.append(min(start.value, solve(problem, "local-search", evaluations=300, seed=seed).value))
-    assert sum(aided) < sum(kept)
-
-
 @pytest.mark.parametrize(
     "method", [n for n, entry in METHODS.items() if not entry.searches and entry.recomputation != "only"]
 )
@@ -265,20 +252,3 @@ def test_a_methods_own_budget_comes_first():
 
 
 # One by one ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("method", "order"),
-    [("input", "abcde"), ("bfs", "abcde"), ("dfs", "abdce"), ("dfs-postorder", "acebd"), ("lpmf", "acebd")],
-)
-def test_sequences_by_hand(method, order):
-    """a leads to b and c, b to d, c to e; c's branch ends in less memory than b's."""
-    builder = GraphBuilder("tree")
-    builder.add_op("a", outputs=[9])
-    builder.add_op("b", inputs=[(0, 0)], outputs=[5])
-    builder.add_op("c", inputs=[(0, 0)], outputs=[4])
-    builder.add_op("d", inputs=[(1, 0)], outputs=[6], is_final=True)
-    builder.add_op("e", inputs=[(2, 0)], outputs=[1], is_final=True)
-    result = solve(Problem(builder.build(), devices=2), method)
-    assert "".join(builder.build().op_names[op] for op in result.schedule.op_order()) == order
-    assert not result.schedule.targets.any()

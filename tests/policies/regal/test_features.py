@@ -82,16 +82,6 @@ def test_what_the_search_found_is_averaged(task, devices, evaluations):
     assert problem.value(totals.peak, totals.runtime) == graph.value
 
 
-def test_features_depend_on_nothing_random_but_the_seed():
-    problem = Problem(naive.random_graph(np.random.default_rng(62), 20)[0], "runtime", 2)
-    one, same, other = (searched(problem, seed) for seed in (1, 1, 2))
-    assert (one.nodes == same.nodes).all()
-    assert (one.nodes[:, :8] == other.nodes[:, :8]).all()
-    assert (one.nodes[:, 8:] != other.nodes[:, 8:]).any()
-    search = Search(problem, seed=1, jobs=3, max_evaluations=150)
-    assert (searched_graph(search).nodes == one.nodes).all()
-
-
 @pytest.mark.parametrize(("budget", "asked", "spent"), [(1000, 400, 400), (1000, 120, 120), (90, 400, 90), (1, 1, 1)])
 def test_the_budget_of_the_features(budget, asked, spent):
     """What is left of the search's own goes on being its own."""

@@ -255,14 +255,6 @@ def test_the_entropy_by_enumeration():
     assert found["placement"] < math.log(16)
 
 
-def test_the_autoregressive_entropy_is_an_estimate_of_that_of_all_joint_actions():
-    policy = tiny_policy("autoregressive")
-    with torch.no_grad():
-        expected = entropy(policy.log_probability(all_actions(2, policy.heads))[:, 0].exp().tolist()) / 2
-        assert policy.entropy().item() == pytest.approx(expected, rel=0.05)
-        assert policy.entropy().item() == policy.entropy("placement").item()
-
-
 @pytest.mark.parametrize("decoder", ["independent", "autoregressive"])
 def test_samples_follow_the_generator_and_rise_with_its_draws(decoder):
     graphs = multigraph_batch(graphs_of(14, 20))

@@ -92,19 +92,6 @@ def test_the_budget_is_kept_exactly(priced, method, text, evaluations, features,
     assert (result.found_by, result.notes, result.is_repeatable) == (method, (), True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("task", ["memory", "runtime"])
-def test_what_the_features_found_is_kept(method, task):
-    """Bad distributions cannot make the result worse than that of the evaluations before."""
-    for seed in range(5):
-        problem = problem_of(task, seed=seed)
-        search = Search(problem, seed=seed)
-        found = searched_graph(search, 400)
-        result = solve(problem, method, evaluations=801, seed=seed)
-        assert result.value <= found.value
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("task", "devices"), [("memory", 2), ("runtime", 3)])
 def test_the_result_depends_on_the_seed_alone(method, task, devices):
@@ -126,21 +113,6 @@ def test_two_to_eight_devices(method, devices, tmp_path):
         load(method)(search, parse_method(f"{method}:weights={file}").parameters)
         verify(problem, search.best)
         assert search.evaluations == 300
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("encoder", ["gnn", "lstm"])
-@pytest.mark.parametrize(
-    "shape", [{"decoder": "autoregressive"}, {"update": "residual", "aggregation": "sum"}], ids=str
-)
-def test_networks_of_every_kind_can_be_used(encoder, shape, tmp_path):
-    method = "regal" if encoder == "gnn" else "gas"
-    file = write_regal_weights(tmp_path / "other.safetensors", encoder=encoder, **shape)
-    for ops in (1, 2, 15):
-        for actions in get_args(Taken):
-            text = f"{method}:weights={file}:actions={actions}"
-            result = solve(problem_of(ops=ops), text, evaluations=210)
-            assert result.status == "optimal" or result.evaluations == 210
 
 
 # What the network decides -------------------------------------------------------------------------------------

@@ -123,30 +123,9 @@ def test_the_plan_is_imitated_on_its_own_devices_or_all_on_the_first():
         assert found[np.arange(24), placement].sum() >= found[np.arange(24), 1 - placement].sum()
 
 
-def test_what_writes_much_is_on_the_first_device():
-    builder = GraphBuilder("chain")
-    for op in range(6):
-        builder.add_op(f"op{op}", inputs=[(op - 1, 0)] if op else [], outputs=[1000 if op == 3 else 10])
-    assert device_of(chosen("apart", searched(builder.build(), "memory"))).tolist() == [1, 1, 1, 0, 1, 1]
-
-
 def test_the_smallest_graphs():
     builder = GraphBuilder("one")
     builder.add_op("op", outputs=[4], runtime=1.0)
     for task in ("runtime", "memory"):
         for teacher in TEACHERS:
             assert chosen(teacher, searched(builder.build(), task)).shape == (1, 11)
-
-
-@pytest.mark.parametrize("k", [5, 11])
-def test_the_uniform_teacher_is_plain_brkga_where_it_can_be(k):
-    graph = synthetic(0, nodes=12)
-    seen, ops = searched(graph), graph.num_ops
-    exact = ActionParameters(placement=k, scheduling=k, transfers=k)
-    genes = dequantise(chosen("uniform", seen, exact), graph, 2, exact)
-    assert (genes.alpha == 1).all()
-    assert (genes.beta == 1).all()
-    coarse = ActionParameters(placement=2, scheduling=16, crossover=10)
-    genes = dequantise(chosen("uniform", seen, coarse), graph, 2, coarse)
-    np.testing.assert_allclose(genes.alpha[: 2 * ops], 2 / 3)  # of mean 1/3 and the variance nearest to 1/12
-    np.testing.assert_allclose(genes.bias[: 3 * ops], 0.7)

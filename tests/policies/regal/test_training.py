@@ -283,18 +283,3 @@ def test_weights_for_something_else_are_not_started_from(name, value, tmp_path):
     network = dataclasses.replace(SHAPE, **{name: value})
     with pytest.raises(UsageError, match=f"is a network of {name} .*, not {value}"):
         Trainer(tmp_path / "other", dataclasses.replace(REGAL, start=str(tmp_path / WEIGHTS), network=network))
-
-
-@pytest.mark.slow
-def test_memory_on_three_devices_trains_without_placement(tmp_path):
-    actions = ActionParameters(placement=0, scheduling=2, crossover=2, transfers=2)
-    shape = dataclasses.replace(SHAPE, task="memory", devices=3, actions=actions)
-    graphs = synthetic(3)
-    parameters = dataclasses.replace(with_phase(epochs=1, baseline="network"), network=shape)
-    assert Trainer(tmp_path, parameters, graphs=graphs, validation=graphs).run()
-    assert load_network(tmp_path / WEIGHTS).parameters_.task == "memory"
-    line = curve_of(tmp_path)[1]
-    assert "baseline_error" in line
-    assert "entropy" in line and "placement_entropy" not in line
-    with pytest.raises(UsageError, match="is of a run on other graphs"):
-        Trainer(tmp_path, parameters, graphs=graphs)

@@ -89,17 +89,6 @@ def test_probabilities_add_up_to_one(encoder, decoder):
         assert row[: len(of_graph)].std() > 1e-3
 
 
-def test_priorities_are_normalised_by_alpha():
-    graphs, plains = some_graphs(15, 15, 8)
-    for alpha in (1.5, 5.0):
-        with torch.no_grad():
-            policy = network_of(alpha=alpha)(graphs)
-        for plain, row in zip(plains, policy.priorities, strict=True):
-            values = row[plain.ops]
-            assert values.mean().item() == pytest.approx(0, abs=1e-5)
-            assert values.std(correction=0).item() == pytest.approx(alpha, rel=1e-5)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_the_gradient_of_the_expected_cost_by_enumeration(seed):
     """At each step an op's priority gains 1 - p if chosen and -p if not; eq. 9 over all orders of the graphs."""

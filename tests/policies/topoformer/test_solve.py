@@ -67,20 +67,6 @@ def test_only_the_papers_decoders_are_tightened_and_only_for_the_peak_on_one_dev
         assert plain.schedule.items.tolist() == tight.schedule.items.tolist()
 
 
-@pytest.mark.slow
-def test_only_samples_depend_on_the_seed_and_nothing_on_the_jobs():
-    graph, _ = graph_of(5, 60)
-
-    def order(decode, **options):
-        return run(graph, f"topoformer:decode={decode}:width=4", **options).schedule.op_order().tolist()
-
-    assert order("sample", seed=1) == order("sample", seed=1, jobs=3) != order("sample", seed=2)
-    for decode in ("greedy", "beam", "two-way"):
-        assert order(decode, seed=1) == order(decode, seed=2)
-    several = [run(graph, problem=("runtime", 3), jobs=jobs).schedule.items.tolist() for jobs in (1, 3)]
-    assert several[0] == several[1]
-
-
 @pytest.mark.parametrize(
     ("decode", "budget", "plain", "tight"),
     [

@@ -53,11 +53,6 @@ def test_graphs_depend_on_seed_epoch_and_number_alone():
     assert len(set(everything)) == 40
 
 
-@pytest.mark.slow
-def test_other_processes_draw_the_same_graphs():
-    assert drawn(SOURCE, 1, 10, 4, jobs=2) == drawn(SOURCE, 1, 10, 4)
-
-
 def test_orders_to_imitate_are_valid_and_their_peaks_are_those_of_the_simulator():
     for index in range(5):
         example = SOURCE.example(0, index)

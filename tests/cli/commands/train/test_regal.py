@@ -27,19 +27,6 @@ def test_options_win_over_the_file_and_gas_has_an_lstm(config, run, tmp_path):
     refused(run("train", "regal", "--output", tmp_path, "--resume"), "is of a run with another network.encoder")
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--set", "phases.1.samples=1"], ["the leave-one-out baseline needs at least 2 samples"]),
-        (["--set", "phases.0.teacher=nobody"], ["teacher must be one of uniform, ordered, ", "not 'nobody'"]),
-        (["--set", "network.actions.placement=1"], ["placement must be 0, for no choice, or from 2 to 64, not 1"]),
-    ],
-)
-def test_bad_settings_are_one_sentence_and_exit_2(options, words, config, run, tmp_path):
-    refused(run("train", "regal", "--output", tmp_path / "run", "--config", config, *options), *words)
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.slow
 def test_a_filter_that_keeps_nothing_is_one_sentence(config, run, tmp_path, monkeypatch):
     monkeypatch.setattr(recipe, "TRIES", 5)

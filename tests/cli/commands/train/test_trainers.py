@@ -97,19 +97,6 @@ def test_without_tensorboard_a_note_says_how_to_get_it(name, runs, run, monkeypa
 
 
 @pytest.mark.slow
-def test_without_a_file_the_shipped_recipe_is_taken(name, command, run, tmp_path, monkeypatch):
-    recipe = {"recipe": yaml.safe_load(command.config)}
-    (tmp_path / command.recipe_file).write_text(yaml.safe_dump(recipe))
-    command.recipe(monkeypatch, tmp_path)
-    options = [*command.recipe_options, "--quiet", "--set", "phases.0.epochs=1", "--set", "phases.1.epochs=1"]
-    result = run("train", name, "--output", tmp_path / "run", *options)
-    assert result.exit_code == 0, result.stderr
-    settings = settings_of(command, tmp_path / "run")
-    assert [phase.epochs for phase in settings.phases] == [1, 1]
-    assert settings.network.width == recipe["recipe"]["network"]["width"]
-
-
-@pytest.mark.slow
 def test_training_goes_on_from_weights(name, command, runs, train, tmp_path):
     folder, _ = runs.whole(name)
     result = train("--output", tmp_path / "run", "--start", folder / WEIGHTS, "--quiet", "--json")

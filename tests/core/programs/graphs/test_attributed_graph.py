@@ -236,16 +236,6 @@ def test_byte_order_marks_and_line_continuations(read):
     assert graph.op_names == ("ab",)
 
 
-def test_ids_of_networkx_may_be_anything(read):
-    made = nx.DiGraph()
-    made.add_node((1, "x"), size=4)
-    made.add_node(7, size="1KiB", runtime=1.5)
-    made.add_edge((1, "x"), 7)
-    graph, _ = read(json.dumps(nx.node_link_data(made, edges="edges")))
-    assert arcs(graph) == {'[1, "x"]': [], "7": ['[1, "x"]:0']}
-    assert graph.runtime.tolist() == [0, 1.5]
-
-
 # Wrong files -----------------------------------------------------------------------------------------------------
 
 

@@ -220,16 +220,6 @@ def test_different_results_are_never_written(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_node_without_a_kernel_is_said(tmp_path):
-    """ONNX Runtime runs the definition of HardSwish when nothing else is ready, whatever the file's order."""
-    nodes = [helper.make_node("HardSwish", ["x"], ["a"], "swish"), helper.make_node("Neg", ["x"], ["b"], "negate")]
-    path = save(tmp_path / "model.onnx", model_of(nodes, [value("x", [64])], [value("a", [64]), value("b", [64])]))
-    notes = []
-    measure(path, [], 1, ImportOptions(), Observer(notes.append))
-    assert any("no kernel for node 'swish'" in note for note in notes)
-
-
-@pytest.mark.slow
 def test_what_onnx_runtime_cannot_run_is_one_sentence(tmp_path):
     nodes = [helper.make_node("Gather", ["x", "i"], ["y"], "gather")]
     model = model_of(nodes, [value("x", [4])], [value("y", [1])], {"i": np.array([7], np.int64)})

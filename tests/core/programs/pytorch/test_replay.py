@@ -65,14 +65,6 @@ def is_tensor(value):
     return isinstance(value, torch.Tensor)
 
 
-def test_an_update_copies_one_parameter_with_its_state_at_a_time():
-    program = program_of(nn.Sequential(*(nn.Linear(4, 4) for _ in range(5))), torch.randn(2, 4), "adam")
-    replay = Recorded(program)
-    replay.run(program.arguments, True)
-    assert len(replay.became) == 31  # ten parameters, two averages each, and the number of steps
-    assert replay.copied <= 4
-
-
 class Aliased(nn.Module):
     """Writes to a view of a buffer, which another buffer and a lazy conjugate look into."""
 

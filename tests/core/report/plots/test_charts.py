@@ -11,7 +11,7 @@ from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.report.plots.draw import draw
-from schedopt.core.report.plots.figures import byte_unit, color_of, highest_of_bins, time_unit
+from schedopt.core.report.plots.figures import byte_unit, color_of, time_unit
 from schedopt.core.report.plots.gantt import gantt_figure
 from schedopt.core.report.plots.memory_chart import memory_figure
 
@@ -94,20 +94,6 @@ def test_the_memory_limit_is_drawn():
         assert "memory limit 77 B" in labels(figure)
     memory = gantt_figure([timeline]).axes[1]
     assert [text.get_text() for text in memory.get_legend().get_texts()] == ["memory limit 77 B"]
-
-
-def test_a_long_schedule_keeps_its_peak():
-    memory = np.random.default_rng(0).integers(0, 100, 12_345)
-    memory[8_765] = 1000
-    shown = highest_of_bins(memory)
-    assert len(shown) == 2000
-    assert np.all(np.diff(shown) > 0)
-    assert 8_765 in shown
-    assert highest_of_bins(memory[:50]).tolist() == list(range(50))
-    timeline = wide(3000)
-    line = memory_figure([timeline, timeline]).axes[0].lines[0]
-    assert len(line.get_xdata()) == 2001
-    assert max(line.get_ydata()) * byte_unit(timeline.simulation.peak)[0] == pytest.approx(timeline.simulation.peak)
 
 
 def bars_of(axes, color):

@@ -66,14 +66,6 @@ def test_slices_of_a_track_do_not_overlap(timeline):
 
 
 @pytest.mark.parametrize("timeline", TIMELINES)
-def test_the_counters_reach_the_peaks(timeline):
-    for device in range(timeline.problem.devices):
-        counter = of_kind(events_of([timeline]), "C", name=f"memory of device {device}")
-        assert [event["ts"] for event in counter] == sorted(event["ts"] for event in counter)
-        assert max(event["args"]["bytes"] for event in counter) == timeline.simulation.peak_per_device[device]
-
-
-@pytest.mark.parametrize("timeline", TIMELINES)
 def test_each_op_is_a_slice_and_each_transfer_two_with_an_arrow(timeline):
     events, graph = events_of([timeline]), timeline.problem.graph
     ops = of_kind(events, "X", cat="op")
@@ -102,10 +94,3 @@ def test_each_op_is_a_slice_and_each_transfer_two_with_an_arrow(timeline):
         assert (end["bp"], end["cat"], end["name"]) == ("e", event["cat"], event["name"])
         step = int(event["id"].split(".")[1])
         assert (event["tid"], end["tid"]) == (timeline.schedule.sources[step], timeline.schedule.targets[step])
-
-
-def test_schedules_are_processes_with_names():
-    events = events_of([TIMELINES[0], TIMELINES[3]])
-    names = {e["pid"]: e["args"]["name"] for e in of_kind(events, "M", name="process_name")}
-    assert {number: name.split(": ")[1] for number, name in names.items()} == {0: "seed 0", 1: "seed 0"}
-    assert len(of_kind(events, "M", name="thread_name", pid=1)) == 3

@@ -228,18 +228,3 @@ def test_two_levels_of_segments_reach_what_one_does_not():
     result = solve(Problem(graph, recompute=True, runtime_limit=1e9), "checkpoint-segments")
     assert result.peak_memory < one_level
     assert max(np.bincount(result.schedule.items)) > 2
-
-
-@pytest.mark.parametrize("method", sorted({*METHODS} - {*REPEATING}))
-def test_other_methods_refuse_in_a_sentence(method, diamond):
-    problem = Problem(diamond, "runtime", memory_limit=26, recompute=True)
-    with pytest.raises(
-        schedopt.UsageError, match=f"method '{method}' runs every op once; with recompute=True use auto"
-    ):
-        solve(problem, method)
-
-
-@pytest.mark.parametrize("method", [name for name in REPEATING if METHODS[name].recomputation == "only"])
-def test_they_refuse_problems_without_recomputation(method, diamond):
-    with pytest.raises(schedopt.UsageError, match=f"method '{method}' decides what runs again; give recompute=True"):
-        solve(Problem(diamond), method)

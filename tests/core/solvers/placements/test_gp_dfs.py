@@ -38,21 +38,6 @@ def test_two_clusters_joined_by_a_thin_edge_are_told_apart(seed):
     assert len(set(placement[0::2])) == len(set(placement[1::2])) == 1
 
 
-@pytest.mark.parametrize("seed", seeds(20, quick=4))
-def test_passes_only_ever_lower_the_cut(seed):
-    graph, plain = naive.random_graph(np.random.default_rng([140, seed]), 24)
-
-    def cut(placement):
-        return sum(plain.size[t] for t in plain.tensors for v in plain.readers[t] if placement[t[0]] != placement[v])
-
-    cuts = []
-    for passes in (0, 1, 2, 10):
-        left = iter([False] * passes)
-        stop = lambda left=left: next(left, True)  # noqa: E731
-        cuts.append(cut(partition(graph, 2, np.random.default_rng(seed), stop)))
-    assert cuts == sorted(cuts, reverse=True)
-
-
 def test_the_branch_with_more_bytes_comes_first():
     """Neither branch has extra users: the heavy one runs first although it comes later in the file."""
     builder = GraphBuilder("branches")

@@ -144,16 +144,6 @@ def test_no_random_keys_are_drawn_that_there_is_no_time_for(monkeypatch, method)
     assert "this is a list schedule" in solve(problem, method, evaluations=20).notes[0]
 
 
-def test_after_ctrl_c_no_schedule_is_made_of_a_large_chromosome(monkeypatch):
-    for most, offered in ((10**6, True), (1, False)):
-        monkeypatch.setattr(random_keys, "_MOST_READS", most)
-        search = Search(Problem(two_chains(), "runtime", 2))
-        search.interrupt.set()
-        with random_keys.Chromosomes(search) as chromosomes:
-            chromosomes.price(np.zeros((1, chromosomes.genes), np.float32))
-        assert (search.best is not None) == offered
-
-
 @pytest.mark.parametrize("method", ["heft", "peft", "cpop"])
 def test_a_table_of_ops_and_devices_that_is_too_large_gives_way_to_a_list_schedule(monkeypatch, method):
     problem = Problem(two_chains(), "runtime", 2)

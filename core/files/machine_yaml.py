@@ -52,8 +52,6 @@ def read_machine(path: str | Path, op_times: str | Path | None = None) -> Machin
     >>> schedopt.read_machine("pair.yaml")
     Machine('gpu0', 'cpu0')
     """
-    from .machine_yaml import read_op_times
-
     try:
         text = read_bytes(path).decode("utf-8-sig")
         document = parse_yaml(text)
@@ -62,18 +60,14 @@ def read_machine(path: str | Path, op_times: str | Path | None = None) -> Machin
         raise not_yaml(path, error) from error
 
     def where(place: Place) -> str:
+        if op_times is not None and place[:1] == ("op_times",):
+            return str(op_times)
         while place and place not in lines:
             place = place[:-1]
         return f"{path}, line {lines.get(place, 1)}"
 
     times = None if op_times is None else read_op_times(op_times)
-    machine = machine_of(document, where, times, needs_memory=True)
-    if times is None:
-        return machine
-    known = {device.kind for device in machine.devices}
-    if wrong := next((kind for by_kind in times.values() for kind in by_kind if kind not in known), None):
-        raise FormatError(f"{op_times}, line 1: no device of {path} is of kind '{wrong}'")
-    return replace(machine, places={**machine.places, "op_times": str(op_times)})
+    return machine_of(document, where, times, needs_memory=True)
 
 
 def _lines(root: Any) -> dict[Place, int]:
@@ -134,8 +128,8 @@ class _Reader:
             if not (isinstance(group, list) and group and all(isinstance(pattern, str) for pattern in group)):
                 raise self.fail(("together", number), f"a group is a list of patterns of ops, not {group!r:.60}")
         together = tuple(map(tuple, groups))
+        times = self._op_times(top.get("op_times", {})) if op_times is None else op_times
         self.place = ("op_times",)
-        times = top.get("op_times", {}) if op_times is None else op_times
         # Parts that only a graph can show to be wrong, as errors call them.
         places = {name: self.where((name,)) for name in ("devices", "links", "op_times")}
         places |= {f"pin {pattern}": self.where(("pins", pattern)) for pattern, _ in pins}
@@ -149,6 +143,20 @@ class _Reader:
         if unknown := next((key for key in value if key not in members), None):
             raise self.fail((*place, unknown), f"{what} has no '{unknown}'; it has {', '.join(members)}")
         return value
+
+    def _op_times(self, times: Any) -> OpTimes:
+        """Return the times of ops by kind of device: numbers of microseconds, texts with a unit, or None."""
+        found: dict[str, dict[str, float | None]] = {}
+        if not isinstance(times, dict):
+            raise self.fail(("op_times",), f"op_times has a member per op, not {times!r:.60}")
+        for op, by_kind in times.items():
+            if not isinstance(by_kind, dict):
+                raise self.fail(("op_times", op), f"op '{op}' has a time per kind of device, not {by_kind!r:.60}")
+            for kind, time in by_kind.items():
+                self.place = ("op_times", op, kind)
+                by_kind = by_kind | {kind: parse_microseconds(time, "time") if isinstance(time, str) else time}
+            found[op] = by_kind
+        return found
 
     def _list(self, value: Any, place: Place, what: str) -> list[Any]:
         if not isinstance(value, list):

@@ -15,8 +15,7 @@ from ..graph.buffers import Buffers
 from ..graph.graph import CostGraph
 from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
 from ..kernels.orders.order_memory import memory_of_steps
-from ..kernels.paths import path_ends
-from ..kernels.placements.heads import Sending, between_heads_and_tails, find_heads, new_heads
+from ..kernels.placements.heads import Sending, between_heads_and_tails, find_heads, new_heads, path_ends
 from ..kernels.reach import reachable
 from ..problem.problem import Problem
 from ..problem.residents import first_home, model_of

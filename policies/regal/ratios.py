@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...core.base.arrays import BoolArray, FloatArray
 from ...core.bounds.bounds import memory_bound, op_needs
 from ...core.graph.graph import CostGraph
-from ...core.kernels.paths import path_ends
+from ...core.kernels.placements.heads import path_ends
 from ...core.problem.problem import Problem, Task
 from ...core.solvers.placements.ranks import mean_times
 

@@ -1,4 +1,4 @@
-"""Earliest starts where transfers cost time: what is not sent must share a device, one after the other.
+"""Longest paths, and earliest starts where transfers cost time: what is not sent must share a device, in turn.
 
 Papadimitriou and Yannakakis 1990 (section 3), without duplication and for any runtimes. Let an op start at `x`. An
 ancestor from which a path to it takes longer than that, if some transfer of the path is paid, is on the same device.
@@ -11,10 +11,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.arrays import FloatArray, IndexArray
+from ...base.arrays import FloatArray, IndexArray, frozen
 from ..jit import inlined, kernel
 
 HALVINGS = 40
+
+
+def path_ends(order: IndexArray, pointers: IndexArray, before: IndexArray, runtime: FloatArray) -> FloatArray:
+    """Return the longest path that ends with each op, its own runtime included, microseconds; shape `(ops,)`."""
+    end = np.empty(len(runtime))
+    # Copies of one type, so that the kernel is compiled once.
+    find_path_ends(frozen(order, np.int32), pointers, before, frozen(runtime, np.float64), end)
+    return end
+
+
+@kernel
+def find_path_ends(
+    order: IndexArray, pointers: IndexArray, before: IndexArray, runtime: FloatArray, end: FloatArray
+) -> None:
+    """Write when each op ends, one after the other."""
+    for op in order:
+        latest = 0.0
+        for at in range(pointers[op], pointers[op + 1]):
+            latest = max(latest, end[before[at]])
+        end[op] = runtime[op] + latest
 
 
 class Sending(NamedTuple):

@@ -17,7 +17,7 @@ from ..bits import bit_of, has_bit
 from ..cost_model import MachineArrays
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from ..paths import path_ends
+from .heads import path_ends
 from .sequences import Objective, sending
 
 STRIDE = 4

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ...base.arrays import FloatArray, IndexArray
 from ...graph.graph import CostGraph
 from ...kernels.cost_model import new_state, new_steps
-from ...kernels.paths import path_ends
 from ...kernels.placements.group_moves import no_groups, places_of
+from ...kernels.placements.heads import path_ends
 from ...kernels.placements.lazy_decoder import new_lazy
 from ...kernels.placements.lazy_keys import price_keys
 from ...kernels.placements.plans import Plan

@@ -13,8 +13,8 @@ import numpy as np
 
 from ...base.errors import UsageError
 from ...kernels.cost_model import machine_arrays, new_state
-from ...kernels.paths import path_ends
 from ...kernels.placements.group_moves import places_of
+from ...kernels.placements.heads import path_ends
 from ...kernels.placements.step_moves import Edit, Scene, anneal_steps, new_plan, run_plan
 from ...problem.problem import Problem
 from ...search import parameters as base

@@ -8,8 +8,8 @@ from models.seeds import seeds
 from naive.machines import random_graph, random_machine
 from schedopt.core.kernels.cost_model import machine_arrays, new_state, new_steps, no_steps
 from schedopt.core.kernels.metropolis import Walk
-from schedopt.core.kernels.paths import path_ends
 from schedopt.core.kernels.placements.group_moves import Groups, no_groups, places_of
+from schedopt.core.kernels.placements.heads import path_ends
 from schedopt.core.kernels.placements.incremental_makespan import new_course
 from schedopt.core.kernels.placements.incremental_peak import Scale, Sequence, new_lifetimes, price_lifetimes
 from schedopt.core.kernels.placements.incremental_peak_moves import anneal_lifetimes

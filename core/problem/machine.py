@@ -276,7 +276,7 @@ def _check_times(times: OpTimes, kinds: set[str]) -> None:
                 raise UsageError(
                     f"op '{op}' has a time for kind '{kind}', but no device is of that kind; there is {known}"
                 )
-            if time is not None and not (isinstance(time, Real) and 0 <= time < math.inf):
+            if time is not None and (isinstance(time, bool) or not (isinstance(time, Real) and 0 <= time < math.inf)):
                 raise UsageError(f"op '{op}' takes {time!r} on kind '{kind}'; it must be microseconds from 0 on")
 
 

@@ -81,7 +81,10 @@ class Annealing:
         """Return how many moves its share is enough for, by the evaluations and by the time of those made so far."""
         if not self.made or self.seconds == math.inf:
             return self.evaluations
-        return min(self.evaluations, self.seconds * self.made / max(1e-6, time.monotonic() - self.started))
+        by_time = self.seconds * self.made / max(1e-6, time.monotonic() - self.started)
+        if by_time < self.evaluations:
+            self.search.steered_by_time()
+        return min(self.evaluations, by_time)
 
     def walk(self, temperature: float, draws: tuple[int, int], kept: Any, places: Any, best: Any = None) -> Walk:
         """Return moves to make, drawn uniformly; what they find counts from a fitness on, the best by default."""

@@ -120,7 +120,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
             self._measured, self._last = self._checkpoint.measured, self._checkpoint.validation
             self._checkpoint = None
             if self._last and not {*self.validated} <= self._last.keys():
-                said = "is a run of an older version, which validated less; name another folder"
+                said = "is a run of another version, whose validations have other numbers; name another folder"
                 raise UsageError(f"{self.folder}: {said}")
 
     @abstractmethod

@@ -212,7 +212,7 @@ class Variables(Model):
     def _step(self, key: int | tuple[int, int], durations: list[int]) -> Step:
         """Add a step that lasts one of some durations."""
         begun, ended = self.hint.times.get(key, (0, 0))
-        start = self.number(0, self.units.horizon, begun)
+        start = self.number(0, self.units.horizon - min(durations, default=0), begun)
         is_fixed = len({*durations}) == 1
         return Step(start, start + durations[0] if is_fixed else self.number(0, self.units.horizon, ended))
 

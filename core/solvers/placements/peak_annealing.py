@@ -264,7 +264,7 @@ class LeastPeak:
         steeper, priced, offered, scale = 0, -math.inf, search.evaluations, Scale(0.0, 1.0, self.scaled)
         aimed = PeakDraws(self.problem.graph, self.arrays, self.lifetimes, present)
         for temperature in annealing.temperatures(hot, cold):
-            if self.peak <= self.goal:
+            if self.must_stop():
                 break
             stage = STEEPER[min(len(STEEPER) - 1, int(annealing.part * len(STEEPER)))]
             if stage != steeper or search.evaluations - priced > MOST_MOVES:

@@ -129,6 +129,7 @@ def test_pins_from_the_graph_are_its_devices(tmp_path):
         (BASE + "pins: {a: gpu0, '[a]': cpu0}\n", 7, "op 'a' is pinned to 'cpu0', but also by 'a' to 'gpu0'"),
         (BASE.replace("speed: 0.1", "speed: 0") + "pins: {a: cpu0}\n", 7, "cannot run: speed 0, or no op time"),
         (BASE.replace("speed: 0.1", "speed: 0").replace("1.0", "0"), 1, "on no device: every device has speed 0"),
+        (BASE + "op_times: {a: {gpu: true}}\n", 7, "takes True on kind .gpu.; it must be microseconds"),
         (BASE + "op_times: {a: 5}\n", 7, "op 'a' has a time per kind of device, not 5"),
         (BASE + "op_times: [a]\n", 7, "op_times has a member per op, not \\['a'\\]"),
         (BASE + "op_times: {a: {gpu: soon}}\n", 7, "time 'soon' is not understood"),

@@ -47,6 +47,17 @@ def test_unlimited_evaluations_and_unlimited_time(monkeypatch):
     assert cool.progress() == 0.25 and not search.depends_on_time
 
 
+@pytest.mark.parametrize(("seconds", "depends"), [(1.0, True), (np.inf, False), (1e9, False)])
+def test_moves_that_the_time_allows_depend_on_it(seconds, depends):
+    search = SimpleNamespace(evaluations=0, evaluations_left=1000, depends_on_time=False, seconds_left=lambda: seconds)
+    search.steered_by_time = lambda: setattr(search, "depends_on_time", True)
+    cool = Annealing(search)
+    cool.started -= 1.0
+    cool.made = 10
+    assert cool.affordable() == (pytest.approx(10, rel=0.01) if depends else 1000)
+    assert search.depends_on_time == depends
+
+
 class _Counted(SimpleNamespace):
     """A search whose evaluations alone are limited."""
 

@@ -47,6 +47,20 @@ def test_the_optimum_is_that_of_trying_everything(seed, task):
     assert result.is_repeatable
 
 
+def test_what_makes_nothing_runs_before_the_end():
+    """An op with workspace alone runs while what is kept to the end is there."""
+    builder = GraphBuilder("sinks")
+    for number in range(3):
+        made = builder.add_op(f"x{number}", outputs=[100], is_final=True, runtime=1.0)
+        builder.add_op(f"w{number}", control=[made], outputs=[], workspace=50, runtime=1.0)
+    graph = builder.build()
+    peak, _ = solved(Problem(graph, "memory", 2))
+    assert (peak.value, peak.status) == (200, "optimal")
+    limited, _ = solved(Problem(graph, "runtime", 2, memory_limit=340))
+    assert (limited.value, limited.status) == (3.0, "optimal")
+    assert solved(Problem(graph, "memory"))[0].value == 350
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_runtimes_that_are_whole_in_no_unit_are_within_the_rounding(seed):
     rng = np.random.default_rng([151, seed])

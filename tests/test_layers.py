@@ -41,7 +41,7 @@ CROWDED = {
 """Files of the folders with more than 14: a command each, and what is still to be made simpler."""
 ENGLISH = {"annealing", "auto", "gas", "input", "random"}
 """Methods whose names are words of other meaning, too: a text names them if it is the name, or quotes it."""
-HEAVY = {"torch", "dgl", "numba", "ortools", "tensorboard", "scipy", "matplotlib", "onnx", "onnxruntime"}
+HEAVY = {"numpy", "torch", "dgl", "numba", "ortools", "tensorboard", "scipy", "matplotlib", "onnx", "onnxruntime"}
 
 
 def name_of(path):

@@ -13,10 +13,7 @@ from numpy.typing import NDArray
 
 from ..base.arrays import INT64_MAX, IntArray, frozen
 from ..base.errors import UsageError
-
-DEFAULT_ALIGNMENT = 64
-LARGEST_ALIGNMENT = 2**31
-
+from ..base.units import LARGEST_ALIGNMENT
 
 LATEST = 2**62
 

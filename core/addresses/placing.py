@@ -10,13 +10,14 @@ import numpy as np
 
 from ..base.arrays import frozen
 from ..base.errors import UsageError
+from ..base.units import DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT
 from ..graph.graph import CostGraph
 from ..model.lifetimes import holdings_of
 from ..model.unrolled import unrolled
 from ..problem.addresses import Addresses, Arena
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from .lifetimes import DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT, Lifetimes
+from .lifetimes import Lifetimes
 from .packing import DEFAULT_SECONDS, IMPROVED_SHARE, Packer
 
 WORKSPACE = -1

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..addresses.lifetimes import LARGEST_ALIGNMENT
 from ..base.arrays import INT64_MAX, frozen
 from ..base.errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError, UsageError
+from ..base.units import LARGEST_ALIGNMENT
 from ..graph.graph import CostGraph
 from ..model.address_verifier import verify_addresses
 from ..model.lifetimes import freed_after

@@ -11,11 +11,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
-from ..addresses.lifetimes import DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT
 from ..base.errors import UsageError
 from ..base.names import unknown
 from ..base.options import Options, changed, fixed, option, option_named, spelled
-from ..base.units import parse_bandwidth, parse_bytes, parse_count, parse_microseconds, parse_percent, parse_seconds
+from ..base.units import (
+    DEFAULT_ALIGNMENT,
+    LARGEST_ALIGNMENT,
+    parse_bandwidth,
+    parse_bytes,
+    parse_count,
+    parse_microseconds,
+    parse_percent,
+    parse_seconds,
+)
 from .registry import DEFAULT_METHOD, METHODS, default_devices, listed, methods_where
 
 if TYPE_CHECKING:

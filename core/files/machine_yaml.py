@@ -105,7 +105,7 @@ class _Reader:
 
     def __init__(self, document: Any, where: Callable[[Place], str], needs_memory: bool) -> None:
         self.document, self.where = document, where
-        self.needed = ("name", "memory") if needs_memory else ("name",)
+        self.is_own, self.needed = needs_memory, ("name", "memory") if needs_memory else ("name",)
         self.place: Place = ()
 
     def fail(self, place: Place, text: str) -> FormatError:
@@ -116,9 +116,9 @@ class _Reader:
         devices = self._devices(top)
         machine = Machine(devices)
         bandwidth, latency = self._links(top, machine)
-        for name, kinds in (("transfers", str), ("contention", bool)):
-            if name in top and not isinstance(top[name], kinds):
-                raise self.fail((name,), f"{name} is {'true or false' if kinds is bool else 'a text'}")
+        for name, kind in (("transfers", str), ("contention", bool)):
+            if name in top and not isinstance(top[name], kind):
+                raise self.fail((name,), f"{name} is {'true or false' if kind is bool else 'a text'}")
         self.place = ("transfers",)
         settings = {name: top[name] for name in ("transfers", "contention") if name in top}
         machine = Machine(devices, bandwidth, latency, **settings)
@@ -128,7 +128,8 @@ class _Reader:
             if not (isinstance(group, list) and group and all(isinstance(pattern, str) for pattern in group)):
                 raise self.fail(("together", number), f"a group is a list of patterns of ops, not {group!r:.60}")
         together = tuple(map(tuple, groups))
-        times = self._op_times(top.get("op_times", {})) if op_times is None else op_times
+        kinds = {device.kind for device in devices}
+        times = self._op_times(top.get("op_times", {}) if op_times is None else op_times, kinds)
         self.place = ("op_times",)
         # Parts that only a graph can show to be wrong, as errors call them.
         places = {name: self.where((name,)) for name in ("devices", "links", "op_times")}
@@ -144,8 +145,11 @@ class _Reader:
             raise self.fail((*place, unknown), f"{what} has no '{unknown}'; it has {', '.join(members)}")
         return value
 
-    def _op_times(self, times: Any) -> OpTimes:
-        """Return the times of ops by kind of device: numbers of microseconds, texts with a unit, or None."""
+    def _op_times(self, times: Any, kinds: set[str]) -> OpTimes:
+        """Return the times of ops by kind of device: numbers of microseconds, texts with a unit, or None.
+
+        What a schedule carries may be of more kinds than the machine has.
+        """
         found: dict[str, dict[str, float | None]] = {}
         if not isinstance(times, dict):
             raise self.fail(("op_times",), f"op_times has a member per op, not {times!r:.60}")
@@ -154,6 +158,8 @@ class _Reader:
                 raise self.fail(("op_times", op), f"op '{op}' has a time per kind of device, not {by_kind!r:.60}")
             for kind, time in by_kind.items():
                 self.place = ("op_times", op, kind)
+                if self.is_own and kind not in kinds:
+                    raise self.fail(self.place, f"op '{op}' has a time for kind '{kind}', which no device is of")
                 by_kind = by_kind | {kind: parse_microseconds(time, "time") if isinstance(time, str) else time}
             found[op] = by_kind
         return found

@@ -48,8 +48,9 @@ def digest(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return repr(value)
     value = value.detach().resolve_conj().resolve_neg()
-    data = value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return fresh_process.digest(value.dtype, value.shape, data.data)
+    dense = value.cpu().contiguous()
+    flat = dense.as_strided((dense.numel(),), (1,))  # one element may keep any stride, of which no bytes are viewed
+    return fresh_process.digest(value.dtype, value.shape, flat.view(torch.uint8).numpy().data)
 
 
 def run_file(path: str, device: str, threads: int) -> dict[str, Any]:

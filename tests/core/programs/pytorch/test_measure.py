@@ -15,6 +15,11 @@ from schedopt.core.programs.pytorch.run import digests, function_of
 TIMES = {"microseconds": 5.0, "runs": [4.0, 5.0, 6.0], "page_faults": 0.0, "kept_microseconds": 5.0}
 
 
+def test_one_element_with_a_stride_has_the_digest_of_its_value():
+    value = torch.ones(1, 8, dtype=torch.float64)[:, ::8]
+    assert digests(value) == digests(value.clone()) == digests(torch.ones(1, 1, dtype=torch.float64))
+
+
 def digests_of_code(run, arguments, grad):
     """Run code with random numbers of a fixed seed; return digests of its results, then of its arguments."""
     with torch.random.fork_rng(), torch.set_grad_enabled(grad):

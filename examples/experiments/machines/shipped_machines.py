@@ -75,6 +75,8 @@ def compare(now: dict[str, Any], before: dict[str, Any]) -> None:
                 print(f"  {graph} on {machine}, {task}: kept the limits {kept[0]} and {kept[1]} times of {len(pairs)}")
                 continue
             bound = max(side[1] for pair in pairs for side in pair)
+            if bound == 0:  # no op takes any time
+                continue
             gaps.append(100 * (np.array(values).mean(axis=0) / bound - 1))
         old, new = np.array(gaps).T
         difference = 100 * ((100 + new) / (100 + old) - 1)

@@ -273,7 +273,7 @@ def test_a_run_of_a_version_that_validated_less_is_refused(tmp_path, monkeypatch
     trainer = Trainer(tmp_path, REGAL)
     trainer.run(must_stop=lambda: trainer.place.step == 1)
     monkeypatch.setattr(Trainer, "validated", (*Trainer.validated, "later"))
-    with pytest.raises(UsageError, match="is a run of an older version"):
+    with pytest.raises(UsageError, match="is a run of another version"):
         Trainer(tmp_path, REGAL)
 
 

@@ -1,5 +1,7 @@
 """Methods on machines: against every plan of small ones, and each plan against the verifier."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from naive.machines import least_fitness, least_makespan, random_graph, random_machine
@@ -255,6 +257,16 @@ def test_cp_sat_under_limits_proves_no_more_than_is_true():
                 assert found.lower_bound <= result.value * (1 + 1e-9)
         proven += found.status == "optimal"
     assert proven
+
+
+def test_the_peak_beside_work_is_searched_as_if_transfers_blocked():
+    """Those of two equal devices would give a home to fewer residents: the schedules are of the problem's own graph."""
+    machine = Machine((Device("a"), Device("b")), 1e6, 1.0, transfers="beside")
+    problem = Problem(random_graph(np.random.default_rng(3), 70, residents=4), "memory", machine=machine)
+    assert problem.graph is replace(problem, machine=replace(machine, transfers="blocking")).graph
+    result = solve(problem, "annealing", evaluations=2000)
+    verify(problem, result.schedule)
+    assert result.value < result.input_value
 
 
 def test_cp_sat_proves_that_residents_do_not_fit():

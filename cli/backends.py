@@ -1,4 +1,4 @@
-"""Where the workers of a command are: processes here, or a cluster of Dask or Ray."""
+"""Workers of a command: processes here, or a cluster of Dask or Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `schedopt measure` and `schedopt optimize` print of the runs of a program."""
+"""Tables of the runs of a program, for `schedopt measure` and `schedopt optimize`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `schedopt optimize` prints: one table, and what there is to say of it; of one size, or of a range."""
+"""The table of `schedopt optimize`, of one size or of a range, and its remarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds the memory at a schedule's peak, as tables: each holder, and the sums by role, by module and by phase."""
+"""Tables of a schedule's peak: each holder of memory, and the sums by role, by module and by phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `schedopt solve` says beside its table."""
+"""Remarks of `schedopt solve` beside its table."""
 
 from __future__ import annotations
 

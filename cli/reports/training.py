@@ -1,4 +1,4 @@
-"""What `schedopt train` says of a trained network: how the validations went, and what the weights are for."""
+"""Remarks of `schedopt train` on a network: its validations, and the use of its weights."""
 
 from __future__ import annotations
 

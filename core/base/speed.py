@@ -1,4 +1,4 @@
-"""How fast this machine is, measured once: for work that nothing interrupts, and that must fit in the time left."""
+"""Speed of this machine, measured once: for work that nothing interrupts, and that must fit in the time left."""
 
 from __future__ import annotations
 

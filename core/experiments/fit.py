@@ -1,4 +1,4 @@
-"""Whether a model fits into a memory, and the largest batch that does: the search for it, the answers, their words."""
+"""Fit of a model into a memory, and the largest batch: the search, the answers, their words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to minimise, on which devices, under which limits."""
+"""A graph, the task to minimise, the devices and the limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may run where on a machine: times by device, pins, groups, and what stays at a home."""
+"""Placement rules of a machine: times by device, pins, groups, and homes of residents."""
 
 from __future__ import annotations
 

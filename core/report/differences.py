@@ -1,4 +1,4 @@
-"""What two schedules of a graph, or two graphs, differ in: which tensors are held at one peak and not at the other."""
+"""Differences of two schedules of a graph, or of two graphs: tensors held at one peak alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an order's peak on one device is made of, what any other order needs at least, and what recomputation could."""
+"""Explanation of a peak on one device: its parts, the least of any order, and the least with recomputation."""
 
 from __future__ import annotations
 

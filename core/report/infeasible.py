@@ -1,4 +1,4 @@
-"""Whether a memory limit is proven out of reach where every op runs once, and the sentence that says so."""
+"""Proof that a memory limit is out of reach where every op runs once, and its sentence."""
 
 from __future__ import annotations
 

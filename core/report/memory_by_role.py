@@ -1,4 +1,4 @@
-"""What a schedule's peak consists of by role, by phase and by module, as far as the importer noted them."""
+"""Parts of a schedule's peak by role, by phase and by module, as far as the importer noted them."""
 
 from __future__ import annotations
 

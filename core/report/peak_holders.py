@@ -1,4 +1,4 @@
-"""Who holds the memory at a schedule's peak, and until when."""
+"""Holders of the memory at a schedule's peak, and until when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What solving a problem gives: a verified schedule, how good it is, and how to read, save and draw it."""
+"""Result of solving a problem: a verified schedule, how good it is, and how to read, save and draw it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the registry says of a method, and of a preset of one."""
+"""Entries of the registry: methods, and presets of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where generated graphs go, and what is said about them."""
+"""Output of `gen`: files or folders of graphs, and the notes about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training a network needs around the trainer: settings, graphs, recipes, lines of progress, how a run is left."""
+"""Runs of training around the trainer: settings, graphs, recipes, lines of progress, how a run is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all charts share: figures without a display or in a notebook, their bytes, safe texts, units of axes."""
+"""Shared parts of all charts: figures without a display or in a notebook, their bytes, safe texts, units of axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clocks along a sequence, without its memory, kept at some of its places, so that another is priced from the first change.
+"""Clocks along a sequence, without its memory, kept at some places, so that another is priced from the first change.
 
 But for its memory a sequence (see `sequences`) is fully told by a few numbers per place in its order: the clocks, when
 each pair of devices last met, and what is due between them. They are kept at every few places, so that another sequence

@@ -38,6 +38,8 @@ _DRAWING_ATTRIBUTES = re.compile(
     r"|margin|minlen|name|nojustify|ordering|orientation|penwidth|peripheries|pos|rank|rects|regular|shape|sides|skew"
     r"|style|target|title|tooltip|weight|width"
 )
+_GIVEN = re.compile(r"(?<![a-z])(input|param|weight|bias|placeholder|const|arg\d)", re.IGNORECASE)
+"""What a model's inputs and weights are often called."""
 _EXPECTED = {
     **dict.fromkeys(("final", "once", "control"), "true or false"),
     **dict.fromkeys(("port", "alias"), "a whole number"),
@@ -69,8 +71,13 @@ class AttributedGraph(NamedTuple):
     edges: list[Edge]
 
 
-def cost_graph(written: AttributedGraph, path: str, default_size: int | None, note: Callable[[str], None]) -> CostGraph:
-    """Return the graph that nodes and edges stand for."""
+def cost_graph(
+    written: AttributedGraph, path: str, default_size: int | None, note: Callable[[str], None], *, reverse: bool = False
+) -> CostGraph:
+    """Return the graph that nodes and edges stand for; `reverse` is for edges from a user to what it depends on."""
+    if reverse:
+        edges = [Edge(edge.target, edge.source, edge.attributes) for edge in written.edges]
+        written = AttributedGraph(written.nodes, edges)
     places = {name: place for place, name in enumerate(written.nodes)}
     ports = _Ports(written, path, default_size)
     inputs: list[list[tuple[int, int]]] = [[] for _ in places]
@@ -283,10 +290,29 @@ def _remark(written: AttributedGraph, graph: CostGraph, path: str, note: Callabl
             f"{path}: attributes that schedopt does not use were ignored: {', '.join(sorted(unknown))}; it reads "
             f"{', '.join(NODE_ATTRIBUTES)} of nodes and {', '.join(EDGE_ATTRIBUTES)} of edges"
         )
+    if given := _given_sinks(written):
+        note(
+            f"{path}: no edge leaves {given}, which looks like an input; if edges lead from a user to what it depends "
+            "on, import it with --reverse (reverse=True)"
+        )
     if not graph.runtime.any():
         note(f"{path}: no node has a runtime, so every op takes 0 us")
     if (graph.input_order[1:] < graph.input_order[:-1]).any():
         note(f"{path}: the nodes are not in a topological order; the first one that is ready is taken next")
+
+
+def _given_sinks(written: AttributedGraph) -> str:
+    """Return the first node that nothing reads, where most of these look like inputs, and no node without inputs."""
+
+    def looks_given(name: str) -> bool:
+        return any(_GIVEN.search(str(text)) for text in (name, written.nodes[name].get("label", "")))
+
+    sources, targets = ({getattr(edge, end) for edge in written.edges} for end in ("source", "target"))
+    sinks = [name for name in written.nodes if name in targets and name not in sources]
+    given = [name for name in sinks if looks_given(name)]
+    if 2 * len(given) <= len(sinks) or any(map(looks_given, sources - targets)):
+        return ""
+    return f"'{given[0]}'"
 
 
 def _unknown(attributes: Iterable[Attributes], known: tuple[str, ...]) -> list[str]:
@@ -297,7 +323,8 @@ def _unknown(attributes: Iterable[Attributes], known: tuple[str, ...]) -> list[s
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
     """Read a node-link JSON file; see `attributed_graph` for the attributes."""
-    return cost_graph(parse_node_link(read_json(model), model), model, options.default_size, note)
+    written = parse_node_link(read_json(model), model)
+    return cost_graph(written, model, options.default_size, note, reverse=options.reverse)
 
 
 def parse_node_link(document: Any, where: str) -> AttributedGraph:

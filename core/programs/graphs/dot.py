@@ -51,7 +51,8 @@ class _Scope(NamedTuple):
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
     """Read a DOT file; see `attributed_graph` for the attributes."""
-    return cost_graph(parse_dot(read_text(model), model), model, options.default_size, note)
+    written = parse_dot(read_text(model), model)
+    return cost_graph(written, model, options.default_size, note, reverse=options.reverse)
 
 
 def format_dot(graph: CostGraph) -> str:

@@ -183,9 +183,10 @@ class _Import:
         given = (s for s in self.storages if s.producer is None and s.device == device)
         for number, storage in enumerate(given):
             readers, writers = tuple(storage.readers), tuple(storage.writers)
-            first = min(readers + writers)
+            first = min(readers + writers, default=-1)  # -1: the trace has views of it alone, so it is not counted
             residents.append(Resident(f"storage {number}", "input", storage.size, first, readers, writers))
-            self.ops[first].persistent += storage.size
+            if first >= 0:
+                self.ops[first].persistent += storage.size
         builder = GraphBuilder(name, where)
         final = set(map(id, kept))
         for number, op in enumerate(self.ops):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -95,59 +95,44 @@ class Link(NamedTuple):
     waits_for: str  # one of the four above
 
 
-@dataclass(frozen=True)
-class Makespan:
-    """A makespan and what explains it, in microseconds."""
-
-    # of the schedule, of program order, and what no schedule is below
-    runtime: float
-    input_runtime: float
-    lower_bound: float
-    # parts of that bound: the longest path, each op on its best device, and all work, shared by all devices
-    path: float
-    work: float
-    devices: int
-    chain: tuple[Link, ...]  # from the start to the step that ends last; their times add up to the makespan
-
-    def sentences(self) -> tuple[str, ...]:
-        """Return what is proven of the makespan, and what its critical chain runs, waits for, and is longest in."""
-        values = (self.runtime, self.input_runtime, self.lower_bound)
-        time = times_alike(values, (self.path, self.work))
-        value, before, bound = map(time, values)
-        proven = f"Makespan {value}, program order {before}; no schedule is below {bound} (proven)."
-        if is_met(self.runtime, self.lower_bound):
-            proven = f"No schedule takes less than {value} (proven); program order takes {before}."
-        runs, waits = defaultdict[str, float](float), defaultdict[str, float](float)
-        for link in self.chain:
-            runs[link.where] += link.time
-        for link, after in pairwise(self.chain):
-            waits[after.waits_for] += link.time
-        devices = f"{self.devices} device{'s' * (self.devices > 1)}"
-        ops = [(link.name, link.time) for link in self.chain if link.time]
-        return (
-            proven,
-            f"The longest path takes {time(self.path)}, all work on {devices} {time(self.work)}.",
-            self._percents("Critical chain: ", runs),
-            self._percents("Its steps wait: ", waits) if any(waits.values()) else "It is a single step.",
-            _shares("Longest on it: ", ops, self.runtime, time),
-        )
-
-    def _percents(self, text: str, times: Mapping[str, float]) -> str:
-        largest = sorted(times.items(), key=lambda pair: -pair[1])
-        return _listed(text, [f"{100 * time / self.runtime:.0f}% {words}" for words, time in largest if time])
-
-
 def explain_makespan(
     problem: Problem, schedule: Schedule, costs: Simulation, input_runtime: float, lower_bound: float
-) -> Makespan:
-    """Explain the makespan of a schedule in which every op runs once."""
-    path, work = path_and_work(problem)
-    chain = _critical_chain(problem, schedule, costs)
-    return Makespan(costs.runtime, input_runtime, lower_bound, path, work, problem.devices, chain)
+) -> tuple[str, ...]:
+    """Return what is proven of a makespan, and what its critical chain runs, waits for, and is longest in.
+
+    Every op of the schedule runs once, and some take time. `input_runtime` is that of program order, microseconds.
+    """
+    chain, (path, work) = critical_chain(problem, schedule, costs), path_and_work(problem)
+    values = (costs.runtime, input_runtime, lower_bound)
+    time = times_alike(values, (path, work))
+    value, before, bound = map(time, values)
+    proven = f"Makespan {value}, program order {before}; no schedule is below {bound} (proven)."
+    if is_met(costs.runtime, lower_bound):
+        proven = f"No schedule takes less than {value} (proven); program order takes {before}."
+    runs, waits = Counter[str](), Counter[str]()
+    for link in chain:
+        runs.update({link.where: link.time})  # type: ignore[dict-item]
+    for link, after in pairwise(chain):
+        waits.update({after.waits_for: link.time})  # type: ignore[dict-item]
+    runs_text, waits_text = (
+        [f"{100 * part / costs.runtime:.0f}% {words}" for words, part in parts.most_common() if part]
+        for parts in (runs, waits)
+    )
+    devices = f"{problem.devices} device{'s' * (problem.devices > 1)}"
+    return (
+        proven,
+        f"The longest path takes {time(path)}, all work on {devices} {time(work)}.",
+        _listed("Critical chain: ", runs_text),
+        _listed("Its steps wait: ", waits_text) if waits_text else "It is a single step.",
+        _shares("Longest on it: ", [(link.name, link.time) for link in chain if link.time], costs.runtime, time),
+    )
 
 
-def _critical_chain(problem: Problem, schedule: Schedule, costs: Simulation) -> tuple[Link, ...]:
-    """Return the steps that make the makespan: from the one that ends last back through what each waits for."""
+def critical_chain(problem: Problem, schedule: Schedule, costs: Simulation) -> tuple[Link, ...]:
+    """Return the steps that make the makespan: from the one that ends last back through what each waits for.
+
+    The first begins at the start, and their times add up to the makespan.
+    """
     graph, machine, own = problem.graph, problem.hardware, first_home(problem.graph)
     pointers, tensors = (array.tolist() for array in graph.inputs)
     starts, ends = costs.step_start.tolist(), [*costs.step_end.tolist(), 0.0]  # the last is that of no step, -1

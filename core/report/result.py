@@ -168,7 +168,7 @@ class Result(Printed):
             return runs_again(self.problem, self.schedule)
         if self.problem.task == "runtime" and self.runtime:
             what = (self.problem, self.schedule, self.simulation, self.input_value, self.lower_bound)
-            return "\n".join(explain_makespan(*what).sentences()[0 if self.is_feasible else 1 :])
+            return "\n".join(explain_makespan(*what)[0 if self.is_feasible else 1 :])
         if self.problem.task == "runtime" or self.problem.devices > 1:
             return ""
 

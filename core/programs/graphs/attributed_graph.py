@@ -127,36 +127,28 @@ def written_graph(graph: CostGraph) -> AttributedGraph:
 
     Of the annotations, modules, lines and phases are attributes; the others, which are of no one op, are left out.
     """
-    columns = {"runtime": graph.runtime, "workspace": graph.workspace, "persistent": graph.persistent}
-    costs = {name: column.tolist() for name, column in {**columns, "once": graph.runs_once}.items()}
-    producer = graph.tensor_producer.tolist()
-    start = graph.output_ptr.tolist()
-    read_start, reads = graph.read_ptr.tolist(), graph.read_tensor.tolist()
+    tensors = {tensor.name: tensor for tensor in graph.tensors}
     remarks = [(name, texts) for name, field in _REMARKS.items() if (texts := getattr(graph.annotations, field))]
     nodes: dict[str, Attributes] = {}
     edges = []
-    for op, name in enumerate(graph.op_names):
-        read = reads[read_start[op] : read_start[op + 1]]
-        ports = [tensor for tensor in graph.outputs(op) if not graph.is_control[tensor]]
-        node: dict[str, Any] = {"size": [int(graph.tensor_size[tensor]) for tensor in ports]}
-        for key, column in costs.items():
-            if column[op]:
-                node[key] = column[op]
-        if graph.is_final[ports].any():
-            node["final"] = [bool(graph.is_final[tensor]) for tensor in ports]
-        node.update((attribute, texts[op]) for attribute, texts in remarks if texts[op])
-        nodes[name] = node
+    for place, op in enumerate(graph.ops):
+        made = [tensor for tensor in map(tensors.__getitem__, op.outputs) if not tensor.control]
+        node: dict[str, Any] = {"size": [tensor.size for tensor in made]}
+        costs = ((name, getattr(op, name)) for name in ("runtime", "workspace", "persistent", "once"))
+        node.update((name, cost) for name, cost in costs if cost)
+        if any(tensor.final for tensor in made):
+            node["final"] = [tensor.final for tensor in made]
+        node.update((attribute, texts[place]) for attribute, texts in remarks if texts[place])
+        nodes[op.name] = node
         views = defaultdict(list)
-        for port, tensor in enumerate(ports):
-            if graph.alias_of[tensor] >= 0:
-                views[int(graph.alias_of[tensor])].append(port)
-        for tensor in read:
-            source = producer[tensor]
-            is_control = graph.is_control[tensor]
-            attributes: dict[str, Any] = {"control": True} if is_control else {"port": tensor - start[source]}
-            if tensor in views:
-                attributes["alias"] = views.pop(tensor)
-            edges.append(Edge(graph.op_names[source], name, attributes))
+        for port, tensor in enumerate(made):
+            views[tensor.view_of].append(port)
+        for name in op.inputs:
+            read = tensors[name]
+            attributes: dict[str, Any] = {"control": True} if read.control else {"port": int(name.rpartition(":")[2])}
+            if name in views:
+                attributes["alias"] = views.pop(name)
+            edges.append(Edge(read.producer, op.name, attributes))
     return AttributedGraph(nodes, edges)
 
 

@@ -132,7 +132,7 @@ def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]
             control=node.control,
             outputs=[size for size, _ in node.outputs],
             aliases=[alias for _, alias in node.outputs] if uses_aliases else None,
-            is_final=[node.is_final or port in marked for port in range(len(node.outputs))],
+            final=[node.is_final or port in marked for port in range(len(node.outputs))],
             runtime=node.runtime,
             workspace=node.workspace,
             persistent=node.persistent,

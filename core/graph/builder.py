@@ -30,7 +30,7 @@ class OpCosts(TypedDict, total=False):
     """Bytes while it runs."""
     persistent: int
     """Bytes resident throughout, such as weights."""
-    runs_once: bool
+    once: bool
     """Whether it may not run again, as it writes in place or draws random numbers."""
 
 
@@ -61,7 +61,7 @@ class GraphBuilder:
         self._runtime: list[float] = []
         self._workspace: list[int] = []
         self._persistent: list[int] = []
-        self._runs_once: list[bool] = []
+        self._once: list[bool] = []
         self._output_counts: list[int] = []
         self._sizes: list[int] = []
         self._aliases: list[int] = []
@@ -85,7 +85,7 @@ class GraphBuilder:
         control: Sequence[int] = (),
         outputs: Sequence[int] = (),
         aliases: Sequence[int] | None = None,
-        is_final: bool | Sequence[bool] = False,
+        final: bool | Sequence[bool] = False,
         writes: Sequence[int] = (),
         **costs: Unpack[OpCosts],
     ) -> int:
@@ -105,7 +105,7 @@ class GraphBuilder:
             Bytes per output port.
         aliases
             Per output port the index into `inputs` of the tensor it is a view of, or -1 (default).
-        is_final
+        final
             Whether its outputs are kept to the end: for all, or per port.
         writes
             Indices into `inputs` of the tensors whose memory it writes in place. It waits for the ops added before it
@@ -113,16 +113,16 @@ class GraphBuilder:
             it read its output that is a view of what it wrote, if they read that.
         **costs
             `runtime`, `workspace` and `persistent`: microseconds, temporary bytes, bytes resident throughout; each is
-            0 by default. `runs_once`: whether the op may not be computed again, false by default.
+            0 by default. `once`: whether the op may not be computed again, false by default.
 
         Raises
         ------
         UsageError
-            If outputs are no list, an input is no pair, aliases or `is_final` are not as many as outputs, or `writes`
+            If outputs are no list, an input is no pair, aliases or `final` are not as many as outputs, or `writes`
             names no input.
         """
         self._check_ports(name, inputs, outputs)
-        for what, values in (("aliases", aliases), ("is_final", is_final)):
+        for what, values in (("aliases", aliases), ("final", final)):
             if values is not None and not isinstance(values, bool) and len(values) != len(outputs):
                 raise UsageError(
                     f"{self.where}: op '{name}' has {len(outputs)} outputs, but {len(values)} values of {what}"
@@ -138,7 +138,7 @@ class GraphBuilder:
         self._output_counts.append(len(outputs))
         self._sizes.extend(outputs)
         self._aliases.extend([-1] * len(outputs) if aliases is None else aliases)
-        self._final.extend([is_final] * len(outputs) if isinstance(is_final, bool) else is_final)
+        self._final.extend([final] * len(outputs) if isinstance(final, bool) else final)
         self._input_counts.append(len(inputs))
         for producer, port in inputs:
             self._input_ids.append(producer)
@@ -156,13 +156,11 @@ class GraphBuilder:
             if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(part, Integral) for part in pair):
                 raise UsageError(f"{self.where}: an input of op '{name}' is a pair (op id, port), not {pair!r}")
 
-    def _add_costs(
-        self, runtime: float = 0.0, workspace: int = 0, persistent: int = 0, runs_once: bool = False
-    ) -> None:
+    def _add_costs(self, runtime: float = 0.0, workspace: int = 0, persistent: int = 0, once: bool = False) -> None:
         self._runtime.append(runtime)
         self._workspace.append(workspace)
         self._persistent.append(persistent)
-        self._runs_once.append(runs_once)
+        self._once.append(once)
 
     def build(self, annotations: Annotations = NO_ANNOTATIONS) -> CostGraph:
         """Check every rule and return the graph.
@@ -190,10 +188,10 @@ class GraphBuilder:
         readers, producers, ports = self._data_reads(ids, names)
         waiters = np.repeat(np.arange(count), self._control_counts)
         waited = self._resolve(ids, self._control_ids, waiters, names, "waits for")
-        runs_once = np.array(self._runs_once, bool)
+        once = np.array(self._once, bool)
         if self._writes:
-            pairs, once = self._hazards(names, producers, ports)
-            runs_once[once] = True
+            pairs, spoilt = self._hazards(names, producers, ports)
+            once[spoilt] = True
             waited, waiters = (np.concatenate((a, b)) for a, b in zip((waited, waiters), pairs, strict=True))
 
         # Each op's tensors: its ports, then its control tensor if some op waits for it.
@@ -224,7 +222,7 @@ class GraphBuilder:
             read_ptr=read_ptr,
             read_tensor=read_tensor,
             input_order=frozen(self._topological_order(names, sources, read_ops), np.int32),
-            runs_once=frozen(runs_once, np.bool_),
+            runs_once=frozen(once, np.bool_),
             annotations=annotations,
         )
 

@@ -122,7 +122,7 @@ class ConvNet:
             inputs=reads,
             control=control,
             outputs=outputs,
-            is_final=final,
+            final=final,
             runtime=runtime,
             persistent=weights if self._resident else 0,
         )

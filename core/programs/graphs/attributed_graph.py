@@ -109,11 +109,11 @@ def cost_graph(
             control=control[place],
             outputs=outputs,
             aliases=[views[place].get(port, -1) for port in range(len(outputs))],
-            is_final=_final(attributes, ports.declared[name], len(outputs), where),
+            final=_final(attributes, ports.declared[name], len(outputs), where),
             runtime=_value(attributes, "runtime", _microseconds, 0.0, where),
             workspace=_value(attributes, "workspace", _bytes, 0, where),
             persistent=_value(attributes, "persistent", _bytes, 0, where),
-            runs_once=_value(attributes, "once", _truth, False, where),
+            once=_value(attributes, "once", _truth, False, where),
         )
     texts = ([_remark_of(node, name) or "" for node in written.nodes.values()] for name in _REMARKS)
     modules, lines, phases = (tuple(each) if any(each) else () for each in texts)

@@ -197,11 +197,11 @@ class _Import:
                 control=sorted(op.control),
                 outputs=[s.size if s.device == device else 0 for s, _ in op.outputs],
                 aliases=[alias for _, alias in op.outputs],
-                is_final=[id(s) in final and s.place == (number, port) for port, (s, _) in enumerate(op.outputs)],
+                final=[id(s) in final and s.place == (number, port) for port, (s, _) in enumerate(op.outputs)],
                 runtime=op.microseconds,
                 workspace=op.workspace,
                 persistent=op.persistent,
-                runs_once=op.runs_once,
+                once=op.runs_once,
             )
         held = format_bytes(sum(storage.size for storage in kept))
         note(

@@ -64,7 +64,7 @@ def partly_final(seed):
     rng = np.random.default_rng([32, seed])
     spec = naive.random_spec(rng, 10, whole_runtimes=True)
     spec.append({**spec[0], "name": "two", "op_id": 2**31 - 1, "outputs": [5, 6], "aliases": [-1, -1]})
-    spec[-1] |= {"inputs": [], "control": [], "is_final": [False, True]}
+    spec[-1] |= {"inputs": [], "control": [], "final": [False, True]}
     return naive.build(spec), naive.plain_of_spec(spec)
 
 

@@ -80,7 +80,7 @@ def test_the_place_of_an_op_in_the_file_does_not_change_what_it_reads(seed):
 
 
 def test_equality_ignores_the_graphs_name_and_sees_every_value():
-    op = {"inputs": [(0, 0)], "control": [0], "outputs": [2, 3], "is_final": [False, True], "aliases": [-1, 0]}
+    op = {"inputs": [(0, 0)], "control": [0], "outputs": [2, 3], "final": [False, True], "aliases": [-1, 0]}
 
     def graph_with(changes, name="net"):
         builder = GraphBuilder(name)
@@ -98,7 +98,7 @@ def test_equality_ignores_the_graphs_name_and_sees_every_value():
         ("workspace", 1),
         ("persistent", 1),
         ("outputs", [2, 4]),
-        ("is_final", [True, True]),
+        ("final", [True, True]),
         ("aliases", [-1, -1]),
         ("inputs", [(0, 1)]),
         ("inputs", [(0, 0), (0, 0)]),
@@ -161,7 +161,7 @@ def test_a_graph_has_ops():
         ({"persistent": 1.5}, "op 'a' has the persistent size 1.5"),
         ({"runtime": "3us"}, "op 'a' has the runtime '3us', which is not a number"),
         ({"outputs": [1, 1], "aliases": [-1]}, "op 'a' has 2 outputs, but 1 values of aliases"),
-        ({"outputs": [1, 1], "is_final": [True]}, "op 'a' has 2 outputs, but 1 values of is_final"),
+        ({"outputs": [1, 1], "final": [True]}, "op 'a' has 2 outputs, but 1 values of final"),
     ],
 )
 def test_a_graph_builder_rounds_nothing_and_moves_nothing_to_the_next_op(values, message):
@@ -228,7 +228,7 @@ def test_what_writes_in_place_waits_for_readers_and_nobody_runs_again():
 def test_ops_and_tensors_are_listed():
     builder = GraphBuilder("listed")
     a = builder.add_op("a", outputs=[8, 4], runtime=2.5, workspace=1, persistent=3, op_id=7)
-    builder.add_op("b", inputs=[(a, 1), (a, 1)], control=[a], outputs=[4], aliases=[0], is_final=True, runs_once=True)
+    builder.add_op("b", inputs=[(a, 1), (a, 1)], control=[a], outputs=[4], aliases=[0], final=True, once=True)
     graph = builder.build()
     assert graph.ops == (
         ("a", 7, 2.5, 1, 3, False, (), ("a:0", "a:1", "a:control")),

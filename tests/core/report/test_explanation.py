@@ -37,7 +37,7 @@ def branches(annotations=None, persistent=0, skip=0):
     builder.add_op("wide2", inputs=[(0, 0)], outputs=[8 * kib])
     builder.add_op("narrow1", inputs=[(1, 0)], outputs=[kib])
     builder.add_op("narrow2", inputs=[(2, 0)], outputs=[kib])
-    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[kib, skip], is_final=True)
+    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[kib, skip], final=True)
     return builder.build(annotations or Annotations())
 
 
@@ -104,7 +104,7 @@ def test_tensors_are_named_in_the_users_words_and_resident_bytes_by_role():
 def test_what_stays_to_the_end_may_be_what_no_schedule_is_below():
     builder = schedopt.GraphBuilder("results")
     for op in range(4):
-        builder.add_op(f"op{op}", outputs=[1024], is_final=True)
+        builder.add_op(f"op{op}", outputs=[1024], final=True)
     result = schedopt.solve(builder.build())
     assert result.explain().splitlines()[2] == "Recomputation cannot help: what stays to the end is as much."
 

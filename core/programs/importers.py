@@ -139,7 +139,7 @@ def _kind_of_json(path: Path) -> str:
         names = set(document) if isinstance(document, dict) else set()
     except (ValueError, RecursionError):
         names = set(re.findall(r'"(\w+)"\s*:', data.decode("utf-8", errors="replace")))
-    if "workflow" in names:
+    if "workflow" in names and "nodes" not in names:
         return "workflow"
     if "schema" in names and "nodes" in names:
         return "execution-trace"

@@ -71,11 +71,9 @@ class LayeredParameters(Parameters):
 
 
 def layered_graph(parameters: LayeredParameters, rng: np.random.Generator, name: str = "layered") -> CostGraph:
-    """Draw a layered graph.
-
-    Each op has one output of its layer's output cost, and its layer's parameter cost as workspace, in bytes;
-    runtimes are 0. Ops are in layer order. An edge drawn twice is one, since an op reads a tensor once.
-    """
+    """Draw a layered graph."""
+    # Each op has one output of its layer's output cost, and its layer's parameter cost as workspace, in bytes; runtimes
+    # are 0. Ops are in layer order. An edge drawn twice is one, since an op reads a tensor once.
     layers = assign_nodes(parameters, rng)
     edges = assign_edges(layers, parameters.edge_density, rng)
     edges += assign_skip_connections(layers, len(edges), parameters.skip_density, rng)
@@ -120,11 +118,9 @@ def edge_budget(size: int, next_size: int, density: float) -> int:
 
 
 def assign_edges(layers: list[range], density: float, rng: np.random.Generator) -> Edges:
-    """Algorithm 2: edges between adjacent layers, as `(producer, consumer)`.
-
-    Giving each edge to an op with the fewest so far, ties at random, gives every op of the larger layer the
-    same number and a random subset of them one more.
-    """
+    """Algorithm 2: edges between adjacent layers, as `(producer, consumer)`."""
+    # Giving each edge to an op with the fewest so far, ties at random, gives every op of the larger layer the same
+    # number and a random subset of them one more.
     edges: Edges = []
     for first, second in pairwise(layers):
         forward = len(first) >= len(second)

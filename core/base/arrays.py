@@ -36,10 +36,8 @@ def csr(rows: NDArray[Any], columns: NDArray[Any], count: int) -> tuple[IndexArr
 
 
 def stable_order(rows: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the places of `rows` in increasing order, equal ones as they stand.
-
-    Each is sorted together with its place, which is several times as fast as a stable sort.
-    """
+    """Return the places of `rows` in increasing order, equal ones as they stand."""
+    # Each is sorted together with its place, which is several times as fast as a stable sort.
     order = _packed(rows, np.arange(len(rows)))
     order.sort()
     order &= _LOW

@@ -52,11 +52,9 @@ def option(
     read: Reader | None = None,
     **more: str,
 ) -> Any:
-    """Declare an option: its default, a line of help, its inclusive range, and what reads a text or a number.
-
-    More is of its flag: `short` (one letter), `panel` of the help, `metavar`, `shown` (a default in words); or `json`,
-    its name there, empty to leave it out.
-    """
+    """Declare an option: its default, a line of help, its inclusive range, and what reads a text or a number."""
+    # More is of its flag: `short` (one letter), `panel` of the help, `metavar`, `shown` (a default in words); or
+    # `json`, its name there, empty to leave it out.
     return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "read": read, **more})
 
 

@@ -70,12 +70,10 @@ def chunks(count: int, size: int) -> list[range]:
 
 
 def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs: int = 1) -> Iterator[Result]:
-    """Yield `function(item)` for each item, in their order, as soon as it is there.
-
-    At most `AHEAD` items per worker are done before their results are asked for, so results do not pile up. Workers
-    take no notice of Ctrl-C, which is for the process that started them and ends them; if the results are no longer
-    wanted, they end with the items that they have begun.
-    """
+    """Yield `function(item)` for each item, in their order, as soon as it is there."""
+    # At most `AHEAD` items per worker are done before their results are asked for, so results do not pile up. Workers
+    # take no notice of Ctrl-C, which is for the process that started them and ends them; if the results are no longer
+    # wanted, they end with the items that they have begun.
     if is_here(jobs):
         yield from map(function, items)
         return
@@ -100,10 +98,8 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs
 def map_as_ended(
     function: Callable[[Item], Result], items: Iterable[Item], jobs: int
 ) -> Generator[tuple[Item, Future[Result]], None, None]:
-    """Yield each item with the future of `function(item)` once that has ended, well or not, in the order of ending.
-
-    Not more are begun than keep the workers busy. If no more are wanted, those that are at work are ended.
-    """
+    """Yield each item with the future of `function(item)` once that has ended, well or not, in the order of ending."""
+    # Not more are begun than keep the workers busy. If no more are wanted, those that are at work are ended.
     pool = _new_pool(jobs)
     ended: queue.SimpleQueue[tuple[Item, Future[Result]]] = queue.SimpleQueue()
     is_finished, begun = False, 0

@@ -40,18 +40,11 @@ _BYTES, _TIME, _ALWAYS, _BACK = range(4)
 
 
 class Division(NamedTuple):
-    """Ops divided into those done for good and those still to run.
+    """Ops divided into those done for good and those still to run."""
 
-    Parameters
-    ----------
-    least
-        A bound on the weighted sum of both over all divisions, rounded down.
-    bytes, time
-        Of one division that comes as near to it as whole numbers can: bytes in memory beside what the op needs itself,
-        and microseconds of what runs again.
-    """
-
-    least: float
+    least: float  # A bound on the weighted sum of both over all divisions, rounded down
+    # bytes, time: of one division that comes as near to it as whole numbers can: bytes in memory beside what the op
+    # needs itself, and microseconds of what runs again
     bytes: float
     time: float
 
@@ -101,10 +94,8 @@ class FirstRuns:
         self.scale = 1.0
 
     def added_time(self, op: int, limit: int) -> Dual:
-        """Return the microseconds that any schedule adds whose memory at the first run of `op` keeps a limit.
-
-        They are infinite where none keeps it.
-        """
+        """Return the microseconds that any schedule adds whose memory at the first run of `op` keeps a limit."""
+        # They are infinite where none keeps it.
         spare = limit - int(self.needs[op])
         if spare < 0:
             return Dual(math.inf, 0.0)
@@ -114,10 +105,8 @@ class FirstRuns:
         )
 
     def take_time(self, op: int, limit: int, price: float) -> float:
-        """Return the microseconds that a price on bytes bounds the first run of `op` by, and use up what proves it.
-
-        The runtimes that are left bound what other moments add to that.
-        """
+        """Return the microseconds that a price on bytes bounds the first run of `op` by, and use up what proves it."""
+        # The runtimes that are left bound what other moments add to that.
         spare = limit - int(self.needs[op])
         self._look_at(op, spare)
         bound = _value(self._divide(price, 1.0).least, price * spare)
@@ -291,10 +280,8 @@ def _added_time(runs: FirstRuns, ops: list[int], limit: int, stop: Callable[[], 
 
 
 def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> str:
-    """Return the sentence that says why no recomputation reaches a memory limit that is proven out of reach.
-
-    Parameters are those of `recompute_bound`, for which that returned infinity.
-    """
+    """Return the sentence that says why no recomputation reaches a memory limit that is proven out of reach."""
+    # Parameters are those of `recompute_bound`, for which that returned infinity.
     graph, limit, runs = problem.graph, problem.memory_limit, FirstRuns(problem.graph)
     assert limit is not None
     op = int(np.argmax(runs.needs))

@@ -54,10 +54,9 @@ class Refutations:
             relate(known, first, second)
 
     def bounds(self, low: int, high: int, stop: Callable[[], bool]) -> Iterator[int]:
-        """Yield bytes, rising, that the peak of no order is below, until nothing is left between `low` and `high`.
-
-        The target is bisected. What could not be refuted is tried again, with more cases, once the bound has come near.
-        """
+        """Yield bytes, rising, that the peak of no order is below, until nothing is left between `low` and `high`."""
+        # The target is bisected. What could not be refuted is tried again, with more cases, once the bound has come
+        # near.
         cases, step = 0, (high - low) // 2
         while low < high and not stop():
             target = min(low + step, high - 1)

@@ -11,26 +11,16 @@ from ..base.errors import ScheduleError
 
 @dataclass
 class Piece:
-    """Bytes of an arena that are needed from `start` until before `end`.
+    """Bytes of an arena that are needed from `start` until before `end`."""
 
-    Parameters
-    ----------
-    what
-        What errors call it.
-    start, end
-        Steps, or any other times.
-    offset, size
-        Where it is claimed to be, and how many bytes it has.
-    alignment
-        What the offset must be a multiple of.
-    """
-
-    what: str
+    what: str  # what errors call it
+    # start, end: steps, or any other times
     start: int
     end: int
+    # offset, size: where it is claimed to be, and how many bytes it has
     offset: int
     size: int
-    alignment: int
+    alignment: int  # what the offset must be a multiple of
 
     def need(self, step: int) -> None:
         """Keep it until the end of a step."""

@@ -24,29 +24,16 @@ INPUT = "input"
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """A schedule with its costs, and what is alive at each step.
+    """A schedule with its costs, and what is alive at each step."""
 
-    Parameters
-    ----------
-    label
-        What to call the schedule.
-    problem, schedule, simulation
-        What was solved, the steps, and what they cost by the simulator.
-    persistent
-        Shape `(devices,)`: bytes that each device holds throughout.
-    holdings
-        Everything else that a device holds, by first step.
-    addresses
-        Where each step puts what it makes; None where that is not known.
-    """
-
-    label: str
+    label: str  # what to call the schedule
+    # problem, schedule, simulation: what was solved, the steps, and what they cost by the simulator
     problem: Problem
     schedule: Schedule
     simulation: Simulation
-    persistent: IntArray
-    holdings: tuple[Holding, ...]
-    addresses: Addresses | None = None
+    persistent: IntArray  # shape `(devices,)`: bytes that each device holds throughout
+    holdings: tuple[Holding, ...]  # everything else that a device holds, by first step
+    addresses: Addresses | None = None  # where each step puts what it makes; None where that is not known
 
     @property
     def step_start(self) -> FloatArray:

@@ -36,22 +36,14 @@ class Totals:
 
 
 class StepClaim(NamedTuple):
-    """What a file says of one step; None where it says nothing.
+    """What a file says of one step; None where it says nothing."""
 
-    Parameters
-    ----------
-    start, end
-        When it runs, microseconds.
-    size
-        Bytes that a transfer sends.
-    freed
-        The tensors whose bytes its device holds no longer after it: an op's device, and that from which a transfer
-        sends; views are freed with what they share. Control tensors, which have no bytes, are not among them.
-    """
-
+    # start, end: when it runs, microseconds
     start: float | None = None
     end: float | None = None
-    size: int | None = None
+    size: int | None = None  # bytes that a transfer sends
+    # the tensors whose bytes its device holds no longer after it: an op's device, and that from which a transfer sends;
+    # views are freed with what they share. Control tensors, which have no bytes, are not among them.
     freed: frozenset[int] | None = None
 
 

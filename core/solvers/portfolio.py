@@ -128,11 +128,9 @@ def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Search with one worker, or with several at once if time alone is limited.
-
-    With several, every second one runs another method as it is without `auto`, the first with the seed of the run, so
-    that in the same time it finds nothing better alone. The others do what one worker does, from seeds of their own.
-    """
+    """Search with one worker, or with several at once if time alone is limited."""
+    # With several, every second one runs another method as it is without `auto`, the first with the seed of the run, so
+    # that in the same time it finds nothing better alone. The others do what one worker does, from seeds of their own.
     if search.jobs == 1 or search.is_counted or not search.is_timed:
         _search_alone(search)
         return

@@ -28,25 +28,14 @@ LINK_FEATURES = 3
 
 
 class Seen(NamedTuple):
-    """A problem as the network sees it.
+    """A problem as the network sees it."""
 
-    Parameters
-    ----------
-    nodes
-        Features of the ops, shape `(ops, NODE_FEATURES + LINK_FEATURES)`, float32; see `seen`.
-    sources, targets
-        Ops that the edges lead from and to, shape `(edges,)`.
-    rule
-        Keys of the rule, shape `(ops + 1,)`, float32; see `rule_keys`.
-    transfers_take_time
-        Whether transfers take time that counts.
-    """
-
-    nodes: Any
+    nodes: Any  # features of the ops, shape `(ops, NODE_FEATURES + LINK_FEATURES)`, float32; see `seen`
+    # sources, targets: ops that the edges lead from and to, shape `(edges,)`
     sources: IndexArray
     targets: IndexArray
-    rule: Any
-    transfers_take_time: bool
+    rule: Any  # keys of the rule, shape `(ops + 1,)`, float32; see `rule_keys`
+    transfers_take_time: bool  # whether transfers take time that counts
 
 
 def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
@@ -106,11 +95,9 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
 
 
 def rule_keys(problem: Problem, least_first: FloatArray | None = None, ahead: FloatArray | None = None) -> Any:
-    """Return the keys that the network corrects, shape `(ops + 1,)`, float32; larger runs earlier.
-
-    For the makespan bottom levels, against the longest, and the patience of the lazy decoder; for the peak the place in
-    the order that keeps the peak on one device lowest at each step.
-    """
+    """Return the keys that the network corrects, shape `(ops + 1,)`, float32; larger runs earlier."""
+    # For the makespan bottom levels, against the longest, and the patience of the lazy decoder; for the peak the place
+    # in the order that keeps the peak on one device lowest at each step.
     if problem.task == "runtime":
         level = bottom_levels(problem.graph, mean_times(problem)) if ahead is None else ahead
         keys = level / max(float(level.max()), 1e-300)

@@ -123,11 +123,9 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         must_stop: Callable[[], bool] = lambda: False,
         on_graph: OnGraph = ignored,
     ) -> dict[str, float] | None:
-        """Return how much better than the rule the network's keys are, on average, in percent; None if stopped.
-
-        `greedy` are the most likely keys, `sample` the best of 16 of which these are the first. Each call has the same
-        random choices.
-        """
+        """Return how much better than the rule the network's keys are, on average, in percent; None if stopped."""
+        # `greedy` are the most likely keys, `sample` the best of 16 of which these are the first. Each call has the
+        # same random choices.
         rng = np.random.default_rng([self.parameters.seed, _VALIDATION])
         ratios = []
         with evaluating(network):
@@ -177,10 +175,8 @@ def ranking_loss(policy: DirectPolicy, places: Sequence[Any], rng: np.random.Gen
 
 
 def advantages(costs: FloatArray) -> FloatArray:
-    """Return how much dearer each sample is than the mean of its graph's, over their spread.
-
-    So a graph on which keys change much counts no more than one on which they change little.
-    """
+    """Return how much dearer each sample is than the mean of its graph's, over their spread."""
+    # So a graph on which keys change much counts no more than one on which they change little.
     centred = costs - costs.mean(1, keepdims=True)
     spread = np.sqrt(np.mean(centred**2, axis=1, keepdims=True))
     scaled: FloatArray = centred / np.maximum(spread, 1e-9 * np.abs(costs).max())

@@ -47,10 +47,8 @@ def _dgl() -> Any:
 
 @contextmanager
 def using_threads(count: int) -> Iterator[None]:
-    """Let networks use so many threads of the processor, in torch and in DGL, and then as many as before.
-
-    Messages of small graphs take DGL ten times as long on several threads as on one, where other processes run.
-    """
+    """Let networks use so many threads of the processor, in torch and in DGL, and then as many as before."""
+    # Messages of small graphs take DGL ten times as long on several threads as on one, where other processes run.
     before = torch.get_num_threads()
     try:
         _set_threads(count)

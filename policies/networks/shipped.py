@@ -18,10 +18,8 @@ WEIGHTS = Path(__file__).parents[1] / "weights"
 
 
 def shipped(method: str) -> list[Path]:
-    """Return the weights of a method that the package comes with: the files named after it, a shorter name first.
-
-    `regal-runtime` comes before `regal-runtime-transfers`: the paper's before their extension.
-    """
+    """Return the weights of a method that the package comes with: the files named after it, a shorter name first."""
+    # `regal-runtime` comes before `regal-runtime-transfers`: the paper's before their extension.
     if files := sorted(WEIGHTS.glob(f"{method}-*.safetensors"), key=lambda file: file.stem):
         return files
     raise UsageError(

@@ -38,11 +38,9 @@ class RegalPolicy(ABC):
         """Return the entropy of an op's action, mean over the ops of each graph, in nats; shape `(graphs,)`."""
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """Draw actions, shape `(count, nodes, heads)`.
-
-        The generator gives one number per choice, and a choice rises with it: what policies that differ little draw
-        from generators in the same state differs little.
-        """
+        """Draw actions, shape `(count, nodes, heads)`."""
+        # The generator gives one number per choice, and a choice rises with it: what policies that differ little draw
+        # from generators in the same state differs little.
         nodes = self.batch.nodes
         return self._picked(
             _choose, torch.rand(count, len(nodes), len(self.heads), generator=generator, device=nodes.device)
@@ -53,11 +51,9 @@ class RegalPolicy(ABC):
         return self._surely(_most_likely)
 
     def expected(self) -> Tensor:
-        """Return the mean level of each choice, given those before it, rounded; shape `(nodes, heads)`.
-
-        Levels are ordered, so where the policy is unsure this is between what it wavers between, not at one end. Of two
-        levels as near the even one is taken.
-        """
+        """Return the mean level of each choice, given those before it, rounded; shape `(nodes, heads)`."""
+        # Levels are ordered, so where the policy is unsure this is between what it wavers between, not at one end. Of
+        # two levels as near the even one is taken.
         return self._surely(_expected)
 
     def _surely(self, pick: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:

@@ -108,11 +108,9 @@ def solve(search: Search, parameters: Parameters) -> None:
 
 
 def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
-    """Spend some evaluations on the features, and return what the policy chooses; None if the search must stop.
-
-    The features take at most half of the evaluations, and end with the generation in which half of the time has passed.
-    Where the graph is too large for the network, all genes stay uniform, and a note says so.
-    """
+    """Spend some evaluations on the features, and return what the policy chooses; None if the search must stop."""
+    # The features take at most half of the evaluations, and end with the generation in which half of the time has
+    # passed. Where the graph is too large for the network, all genes stay uniform, and a note says so.
     import torch
 
     from ..networks.interrupts import heeding

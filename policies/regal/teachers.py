@@ -37,10 +37,8 @@ Teacher = Callable[[SearchedGraph, ActionParameters], NDArray[np.int64]]
 
 
 def uniform(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
-    """Return, for every op, the choices nearest to those of plain BRKGA: Beta(1, 1) and a crossover bias of 0.7.
-
-    The mean comes first, the smaller of two as near as each other, so that no device is preferred; then the variance.
-    """
+    """Return, for every op, the choices nearest to those of plain BRKGA: Beta(1, 1) and a crossover bias of 0.7."""
+    # The mean comes first, the smaller of two as near as each other, so that no device is preferred; then the variance.
     chosen: list[int] = []
     for head in parameters.heads(searched.problem.devices):
         k = head.choices
@@ -58,13 +56,11 @@ def uniform(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np
 
 
 def cut_and_time(rounds: int, searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
-    """Return, for the makespan, choices that keep neighbours on one device and let ops run in the order of time.
-
-    Placement is that of `_cut`. An op's priority falls with its rank by the middle of the earliest and the latest time
-    at which it may start on a critical path's clock, a transfer's with the rank that its op's end would have: so ops
-    run, and tensors are sent, in layers, and devices wait for each other less often. Ranks use all levels alike, which
-    the times themselves, crowded in the middle, do not.
-    """
+    """Return, for the makespan, choices that keep neighbours on one device and let ops run in the order of time."""
+    # Placement is that of `_cut`. An op's priority falls with its rank by the middle of the earliest and the latest
+    # time at which it may start on a critical path's clock, a transfer's with the rank that its op's end would have: so
+    # ops run, and tensors are sent, in layers, and devices wait for each other less often. Ranks use all levels alike,
+    # which the times themselves, crowded in the middle, do not.
     graph = searched.problem.graph
     level = bottom_levels(graph)
     middle = (level.max() - level + earliest_finish(graph) - graph.runtime) / 2
@@ -88,10 +84,8 @@ def ordered(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np
 
 
 def cut_and_order(rounds: int, searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
-    """Return, for the peak, choices around the order of `ordered` that keep neighbours on one device.
-
-    Placement is that of `_cut`, for each stretch of the order apart, since devices share the memory of one time.
-    """
+    """Return, for the peak, choices around the order of `ordered` that keep neighbours on one device."""
+    # Placement is that of `_cut`, for each stretch of the order apart, since devices share the memory of one time.
     graph = searched.problem.graph
     order = _low_order(graph)
     written = np.bincount(graph.tensor_producer, graph.tensor_size, graph.num_ops)
@@ -100,11 +94,9 @@ def cut_and_order(rounds: int, searched: SearchedGraph, parameters: ActionParame
 
 
 def planned(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
-    """Return choices closely around a plan of `auto`, for either task: its placement, its order, and who reads when.
-
-    Devices are alike. Where one has most of the ops it is the first, which the network can learn whatever the features
-    say; else the devices are called as the features' search has most of each one's ops placed.
-    """
+    """Return choices closely around a plan of `auto`, for either task: its placement, its order, and who reads when."""
+    # Devices are alike. Where one has most of the ops it is the first, which the network can learn whatever the
+    # features say; else the devices are called as the features' search has most of each one's ops placed.
     graph, devices = searched.problem.graph, searched.problem.devices
     plan = solve(searched.problem, "auto", evaluations=PLAN_EVALUATIONS).schedule
     placement = plan.placement(graph)

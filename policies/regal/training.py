@@ -219,12 +219,10 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     def validate(
         self, network: RegalNetwork, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
     ) -> dict[str, float] | None:
-        """Return how much better than plain BRKGA the policy's actions are, in percent; None if stopped.
-
-        For actions drawn, the most likely and the expected ones: the mean improvement, and the share of graphs on which
-        they are at least as good. And the entropy of what is chosen for an op, in nats: all of it, and its joint
-        placement action (figure 4a) if there is one. Each call has the same random choices.
-        """
+        """Return how much better than plain BRKGA the policy's actions are, in percent; None if stopped."""
+        # For actions drawn, the most likely and the expected ones: the mean improvement, and the share of graphs on
+        # which they are at least as good. And the entropy of what is chosen for an op, in nats: all of it, and its
+        # joint placement action (figure 4a) if there is one. Each call has the same random choices.
         p, cases = self.parameters, self._held_out
         kinds: dict[str, Kind | None] = {"entropy": None}
         if network.parameters_.actions.placement:

@@ -96,10 +96,8 @@ class Edges:
         self.speakers, self.listeners = edges
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Return what each op hears, zero if there is nobody; all of shape `(graphs, ops, heads, head width)`.
-
-        Half precision would save little here, so none is used inside.
-        """
+        """Return what each op hears, zero if there is nobody; all of shape `(graphs, ops, heads, head width)`."""
+        # Half precision would save little here, so none is used inside.
         nodes, precision = queries.shape[0] * queries.shape[1], torch.promote_types(queries.dtype, torch.float32)
         asked, offered, said = (
             tensor.flatten(0, 1).index_select(0, at).to(precision)
@@ -152,10 +150,8 @@ class TopologicalAttention(nn.Module):
         self.heard = nn.Identity()  # who listens to modules, as Ctrl-C does, can stop between relations
 
     def forward(self, embeddings: Tensor, relations: Sequence[Edges | Pairs | None]) -> Tensor:
-        """Return the messages, shape `(graphs, ops, width)`, for embeddings of that shape.
-
-        A relation without heads is None.
-        """
+        """Return the messages, shape `(graphs, ops, width)`, for embeddings of that shape."""
+        # A relation without heads is None.
         queries, keys, values = (
             torch.split(linear(embeddings).unflatten(-1, (-1, self.head_width)), self.heads.sizes, dim=2)
             for linear in (self.query, self.key, self.value)

@@ -230,10 +230,8 @@ def add_to_curve(
 
 
 def curve_of(folder: str | Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's curve, one per epoch and one before the first.
-
-    It is a log, which nothing depends on: what is torn or damaged is left out.
-    """
+    """Return the lines of a run's curve, one per epoch and one before the first."""
+    # It is a log, which nothing depends on: what is torn or damaged is left out.
     path = Path(folder) / CURVE
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.is_file() else []
     return [line for line in map(_curve_line, lines) if line]

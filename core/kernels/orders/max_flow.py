@@ -18,24 +18,14 @@ class Network(NamedTuple):
 
     A buffer is an arc of its size from its producer into a node of its own, from there unlimited arcs to its
     users; unlimited arcs to predecessors keep the source side closed. The node of a final buffer is a sink.
-
-    Parameters
-    ----------
-    pointers, heads
-        CSR node -> where its arcs lead, those against the flow included.
-    reverse
-        Per arc: the arc back.
-    capacity
-        Per arc, bytes.
-    is_final
-        Per buffer.
     """
 
+    # pointers, heads: CSR node -> where its arcs lead, those against the flow included
     pointers: IndexArray
     heads: IndexArray
-    reverse: IndexArray
-    capacity: IntArray
-    is_final: BoolArray
+    reverse: IndexArray  # per arc: the arc back
+    capacity: IntArray  # per arc, bytes
+    is_final: BoolArray  # per buffer
 
 
 def network_of(b: Buffers) -> Network:
@@ -65,20 +55,11 @@ def network_of(b: Buffers) -> Network:
 
 
 class Flow(NamedTuple):
-    """A flow, the labels of its nodes, and scratch space.
+    """A flow, the labels of its nodes, and scratch space."""
 
-    Parameters
-    ----------
-    residual
-        Per arc, bytes that it can still take.
-    label
-        Per node: FREE, SOURCE or SINK.
-    level
-        Per node, after `max_flow`: negative on the source side of the minimum cut that has the largest one.
-    """
-
-    residual: IntArray
-    label: Any
+    residual: IntArray  # per arc, bytes that it can still take
+    label: Any  # per node: FREE, SOURCE or SINK
+    # per node, after `max_flow`: negative on the source side of the minimum cut that has the largest one
     level: IndexArray
     queue: IndexArray
     cursor: IndexArray
@@ -96,10 +77,8 @@ def new_flow(network: Network) -> Flow:
 
 @kernel
 def max_flow(network: Network, flow: Flow, limit: int) -> Any:
-    """Send as much more as possible from the sources to the sinks; returns how much.
-
-    Nodes that carry flow may have become sources or sinks since the last call: what was sent stays valid.
-    """
+    """Send as much more as possible from the sources to the sinks; returns how much."""
+    # Nodes that carry flow may have become sources or sinks since the last call: what was sent stays valid.
     sent = 0
     while True:
         filled = 0

@@ -17,30 +17,18 @@ from ..jit import inlined, kernel
 
 
 class Walk(NamedTuple):
-    """The direction in which sets of ops grow.
+    """The direction in which sets of ops grow."""
 
-    Parameters
-    ----------
-    is_backward
-        Whether sets hold the last ops of an order instead of its first.
-    waits_ptr, waits, next_ptr, next
-        CSR op -> ops that must be in the set before it, and those that wait for it.
-    step
-        Per op, bytes that its step needs beside what is resident and, backward, the buffers it frees.
-    change
-        Per op, bytes by which it changes what is resident, but for the buffers that it is the last to use.
-    start
-        Bytes resident at the empty set.
-    """
-
-    is_backward: bool
+    is_backward: bool  # whether sets hold the last ops of an order instead of its first
+    # waits_ptr, waits, next_ptr, next: CSR op -> ops that must be in the set before it, and those that wait for it
     waits_ptr: IndexArray
     waits: IndexArray
     next_ptr: IndexArray
     next: IndexArray
-    step: IntArray
+    step: IntArray  # per op, bytes that its step needs beside what is resident and, backward, the buffers it frees
+    # per op, bytes by which it changes what is resident, but for the buffers that it is the last to use
     change: IntArray
-    start: int
+    start: int  # bytes resident at the empty set
 
 
 def forward_walk(b: Buffers) -> Walk:
@@ -58,29 +46,17 @@ def backward_walk(b: Buffers) -> Walk:
 
 
 class Level(NamedTuple):
-    """States whose sets have the same number of ops.
+    """States whose sets have the same number of ops."""
 
-    Parameters
-    ----------
-    executed
-        Shape `(states, words)`: the set as bits.
-    hash
-        Per state: the exclusive or of its ops' Zobrist numbers.
-    resident, peak
-        Per state, bytes: what is alive at it, and the least peak of the orders that lead to it.
-    ready_ptr, ready
-        CSR state -> the ops that can join next.
-    safe
-        Per state: an op that may as well join at once (see `_is_safe`), or -1.
-    """
-
-    executed: Any
-    hash: Any
+    executed: Any  # shape `(states, words)`: the set as bits
+    hash: Any  # per state: the exclusive or of its ops' Zobrist numbers
+    # resident, peak: per state, bytes: what is alive at it, and the least peak of the orders that lead to it
     resident: IntArray
     peak: IntArray
+    # ready_ptr, ready: CSR state -> the ops that can join next
     ready_ptr: IntArray
     ready: IndexArray
-    safe: IndexArray
+    safe: IndexArray  # per state: an op that may as well join at once (see `_is_safe`), or -1
 
 
 def first_level(walk: Walk) -> Level:
@@ -223,11 +199,9 @@ def step_need(level: Level, b: Buffers, walk: Walk, state: int, op: int, limit: 
 
 @kernel
 def expand(level: Level, b: Buffers, walk: Walk, c: Candidates, zobrist: Any, size: int, cutoff: int, salt: Any) -> Any:
-    """Choose the next level: the `size` distinct successor states of least peak, ties at random.
-
-    Equal states are collapsed to the one of least peak. Successors are priced before they are built: most
-    fall to the running threshold, and only survivors are materialised.
-    """
+    """Choose the next level: the `size` distinct successor states of least peak, ties at random."""
+    # Equal states are collapsed to the one of least peak. Successors are priced before they are built: most fall to the
+    # running threshold, and only survivors are materialised.
     count = 0
     truncated = False
     limit = cutoff - 1
@@ -281,10 +255,8 @@ def _is_safe(b: Buffers, walk: Walk, op: int, executed: Any, resident: int, most
 
 
 def materialise(level: Level, b: Buffers, walk: Walk, c: Candidates, count: int, floor: int) -> Level:
-    """Build the chosen successor states: their sets, what they hold, and what they can run.
-
-    A peak of up to `floor` bytes costs nothing; negative, no op counts as safe.
-    """
+    """Build the chosen successor states: their sets, what they hold, and what they can run."""
+    # A peak of up to `floor` bytes costs nothing; negative, no op counts as safe.
     parents, ops = c.parent[:count], c.op[:count]
     gained = (walk.next_ptr[ops + 1] - walk.next_ptr[ops]).astype(np.int64)
     most = int((np.diff(level.ready_ptr)[parents] - 1 + gained).sum())

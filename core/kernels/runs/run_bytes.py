@@ -20,36 +20,27 @@ MOST_TIMES = 8
 
 
 class Sequence(NamedTuple):
-    """A sequence of runs, and the bytes that each takes.
+    """A sequence of runs, and the bytes that each takes."""
 
-    Parameters
-    ----------
-    length
-        Shape `(1,)`: how many runs.
-    items, number, memory
-        Shape `(capacity,)`: per run its op, which of its op's runs it is, and bytes.
-    times, places
-        Shapes `(ops,)` and `(ops, MOST_TIMES)`: how often each op runs, and where, ascending.
-    old_length, old_items, old_number, old_memory
-        As they were before the edit.
-    edited, is_edited
-        The groups whose bytes are left out of `memory` during an edit, how many in the last place; whether each is.
-    here, events, first, last, is_kept
-        Scratch of one group: per tensor its buffer; the runs that touch it; per buffer from when to when it is there.
-    """
-
-    length: IndexArray
+    length: IndexArray  # shape `(1,)`: how many runs
+    # items, number, memory: shape `(capacity,)`: per run its op, which of its op's runs it is, and bytes
     items: IndexArray
     number: IndexArray
     memory: IntArray
+    # times, places: shapes `(ops,)` and `(ops, MOST_TIMES)`: how often each op runs, and where, ascending
     times: IndexArray
     places: IndexArray
+    # old_length, old_items, old_number, old_memory: as they were before the edit
     old_length: IndexArray
     old_items: IndexArray
     old_number: IndexArray
     old_memory: IntArray
+    # edited, is_edited: the groups whose bytes are left out of `memory` during an edit, how many in the last place;
+    # whether each is
     edited: IndexArray
     is_edited: BoolArray
+    # here, events, first, last, is_kept: scratch of one group: per tensor its buffer; the runs that touch it; per
+    # buffer from when to when it is there
     here: IndexArray
     events: IndexArray
     first: IndexArray

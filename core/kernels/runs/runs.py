@@ -15,47 +15,37 @@ from ...graph.graph import CostGraph
 
 
 class RunGraph(NamedTuple):
-    """A graph as sequences of runs need it; control tensors are edges between ops.
+    """A graph as sequences of runs need it; control tensors are edges between ops."""
 
-    Parameters
-    ----------
-    read_ptr, reads
-        CSR op -> the distinct tensors it reads.
-    made_ptr, made
-        CSR op -> the tensors it makes.
-    alias, size, is_final, producer
-        Per tensor: what it is a view of or -1, bytes, whether it is kept, and its op.
-    pred_ptr, preds, succ_ptr, succs
-        CSR op -> ops that it reads or waits for, and those that read it or wait for it.
-    wait_ptr, waits, follow_ptr, follows
-        CSR op -> ops that it waits for by control edges, and those that so wait for it.
-    runs_once, runtime, workspace, rank
-        Per op: whether it may not run again, microseconds, bytes, its place in the input order.
-    persistent
-        Bytes throughout.
-    """
-
+    # read_ptr, reads: CSR op -> the distinct tensors it reads
     read_ptr: IndexArray
     reads: IndexArray
+    # made_ptr, made: CSR op -> the tensors it makes
     made_ptr: IndexArray
     made: IndexArray
+    # alias, size, is_final, producer: per tensor: what it is a view of or -1, bytes, whether it is kept, and its op
     alias: IndexArray
     size: IntArray
     is_final: BoolArray
     producer: IndexArray
+    # pred_ptr, preds, succ_ptr, succs: CSR op -> ops that it reads or waits for, and those that read it or wait for it
     pred_ptr: IndexArray
     preds: IndexArray
     succ_ptr: IndexArray
     succs: IndexArray
+    # wait_ptr, waits, follow_ptr, follows: CSR op -> ops that it waits for by control edges, and those that so wait for
+    # it
     wait_ptr: IndexArray
     waits: IndexArray
     follow_ptr: IndexArray
     follows: IndexArray
+    # runs_once, runtime, workspace, rank: per op: whether it may not run again, microseconds, bytes, its place in the
+    # input order
     runs_once: BoolArray
     runtime: FloatArray
     workspace: IntArray
     rank: IndexArray
-    persistent: int
+    persistent: int  # bytes throughout
 
 
 def run_graph(graph: CostGraph) -> RunGraph:

@@ -31,10 +31,8 @@ def ops_run_on_one_device_each(v: Variables) -> None:
 
 
 def equal_devices_are_numbered_as_they_are_used(v: Variables) -> None:
-    """Let an op be on a device only if one before it, in `v.ranked`, is on the device numbered one lower.
-
-    So one op stays on device 0 (REGAL A.2). Every best schedule obeys this once its devices are numbered so.
-    """
+    """Let an op be on a device only if one before it, in `v.ranked`, is on the device numbered one lower."""
+    # So one op stays on device 0 (REGAL A.2). Every best schedule obeys this once its devices are numbered so.
     ranked = v.ranked[:MOST_RANKED]
     for place, op in enumerate(ranked):
         for device in v.devices[1:]:

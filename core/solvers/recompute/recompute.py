@@ -49,10 +49,8 @@ class Parameters(base.Parameters):
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Look for an order that needs nothing to run again, then anneal runs from the best one.
-
-    With the input order kept, runs are annealed between its ops.
-    """
+    """Look for an order that needs nothing to run again, then anneal runs from the best one."""
+    # With the input order kept, runs are annealed between its ops.
     search.offer_order(search.problem.graph.input_order)
     moves_first = parameters.order == "searched"
     if moves_first and not search.exhausted():

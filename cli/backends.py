@@ -26,8 +26,8 @@ ClusterJobsOption = Annotated[
     ),
 ]
 
+# What is said of work that a lost cluster leaves
 ELSEWHERE = "the same command goes on from there, without --backend here"
-"""What is said of work that a lost cluster leaves."""
 
 
 @contextmanager

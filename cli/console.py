@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 _USUAL_WIDTH = 80
+# Line ends and tabs pass; behind the last block of punctuation nothing commands a terminal
 _KEPT, _END = "\n\t", 0x2070
-"""Line ends and tabs pass; behind the last block of punctuation nothing commands a terminal."""
 _COMMANDS = {
     code: chr(code).encode("unicode_escape").decode()
     for code in range(_END)

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 _FEW_BYTES = 1024
 DEFAULT_OUTPUT = "(default: standard output; on a terminal, a new file)"
-TASKS = list(get_args(Task))
-"""As shells complete them."""
+TASKS = list(get_args(Task))  # as shells complete them
 
 
 def remark_bare_bytes(out: Output, memory_limit: str | None) -> None:

@@ -10,8 +10,8 @@ import os
 import signal
 import sys
 
+# Exit codes: a bug in schedopt; standard output cannot be written; Ctrl-C
 UNFORESEEN, UNWRITTEN, INTERRUPTED = 70, 74, 130
-"""Exit codes: a bug in schedopt; standard output cannot be written; Ctrl-C."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 

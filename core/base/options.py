@@ -16,8 +16,8 @@ from .errors import UsageError
 from .names import did_you_mean
 from .units import whole_number
 
+# Makes an option's value from a text or a number, and what an error calls the option
 Reader = Callable[[Any, str], Any]
-"""Makes an option's value from a text or a number, and what an error calls the option."""
 _in_shell: ContextVar[bool] = ContextVar("in_shell", default=False)
 
 

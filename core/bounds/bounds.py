@@ -22,24 +22,20 @@ from ..problem.residents import first_home, model_of
 from .machine_bounds import EdgeCosts, earliest_ends, optimistic_costs, possible_times
 from .split_buffers import split_buffers
 
+# Arcs of all flows together: on one device; on several, where the bound is worth less
 MIN_CUT_WORK, MIN_CUT_WORK_SHARED = 100_000_000, 10_000_000
-"""Arcs of all flows together: on one device; on several, where the bound is worth less."""
-LEAST_FLOWS = 10
-"""For fewer the network is not built, which takes as long as some of them, and no notice of Ctrl-C."""
+LEAST_FLOWS = 10  # for fewer the network is not built, which takes as long as some of them, and no notice of Ctrl-C
+# Ops, and ops times pairs of them that read each other, for heads that know transfers: time goes with these, half a
+# second for so much
 LARGEST_WITH_HEADS, MOST_WORK = 2_000, 200_000_000
-"""Ops, and ops times pairs of them that read each other, for heads that know transfers: time goes with these, half a
-second for so much."""
-MOST_PAIRS = 20_000_000
-"""Of heads and tails: about a tenth of a second."""
+MOST_PAIRS = 20_000_000  # of heads and tails: about a tenth of a second
 ENERGY_ROUNDS, ASKED_EVERY = 200, 64
-ROUNDING_PER_TERM = 2.5e-16
-"""What the rounding of a sum may have added per term, relative."""
-FLOW, BUILDING = 12.0, 24.0
-"""Numbers sorted in the time of a flow, and of building the network, per arc."""
+ROUNDING_PER_TERM = 2.5e-16  # what the rounding of a sum may have added per term, relative
+FLOW, BUILDING = 12.0, 24.0  # numbers sorted in the time of a flow, and of building the network, per arc
 LARGEST = 2**63 - 1
 ROUNDING = 1e-12
+# Microseconds of which 1e-12 is less than one, so that a bound rounded up is not rounded up once more
 LARGEST_WHOLE = 2.0**39
-"""Microseconds of which 1e-12 is less than one, so that a bound rounded up is not rounded up once more."""
 
 
 def earliest_finish(graph: CostGraph, times: FloatArray | None = None) -> FloatArray:

@@ -12,8 +12,7 @@ from ..kernels.reach import breadth_first
 
 _SINGLE_SOURCES = 32
 _SOURCES_AT_ONCE = 64
-_VISITS_AT_ONCE = 2**26
-"""Of edges; Ctrl-C is heard between them."""
+_VISITS_AT_ONCE = 2**26  # of edges; Ctrl-C is heard between them
 
 
 def diameter(graph: CostGraph) -> int:

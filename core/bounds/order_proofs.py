@@ -17,8 +17,7 @@ from .partial_order import dense
 Verdict = Literal["impossible", "closed", "stopped"]
 LARGEST = 2**63 - 1
 ARCS_PER_CALL = 1_000_000
-OPS_COMPARED = 5
-"""Ops of least room among which the pair to branch on is chosen."""
+OPS_COMPARED = 5  # ops of least room among which the pair to branch on is chosen
 
 
 class Precedences:

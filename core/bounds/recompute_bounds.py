@@ -29,10 +29,8 @@ from ..kernels.reach import reachable
 from ..problem.problem import RUNTIME_TOLERANCE, Problem
 from .bounds import memory_bound, op_needs
 
-SCALE = 2**50
-"""What all bytes, and all microseconds, are in a network, whose capacities are whole numbers."""
-ROUNDED = 4
-"""Of these units, more than floats can have rounded up in all capacities together."""
+SCALE = 2**50  # what all bytes, and all microseconds, are in a network, whose capacities are whole numbers
+ROUNDED = 4  # of these units, more than floats can have rounded up in all capacities together
 MOST_PRICES = 30
 MOST_MOMENTS = 200
 UNLIMITED = 2**61

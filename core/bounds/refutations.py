@@ -13,8 +13,7 @@ from .order_proofs import Precedences
 Verdict = Literal["impossible", "possible", "stopped"]
 FIRST_CASES, MORE_CASES = 8, 4
 SHARE_OF_GAP, FIRST_STEP = 32, 8
-MOST_BYTES = 2**26
-"""Of all cases that are put off."""
+MOST_BYTES = 2**26  # of all cases that are put off
 
 
 class Refutations:

@@ -18,8 +18,7 @@ from ..base.arrays import IntArray, csr, distinct_pairs, frozen
 from ..graph.buffers import Buffers
 from ..graph.graph import CostGraph
 
-MOST_VIEWS = 32
-"""Views of a buffer that are pieces of their own; the others have no room, which is valid, too."""
+MOST_VIEWS = 32  # views of a buffer that are pieces of their own; the others have no room, which is valid, too
 
 
 def split_buffers(graph: CostGraph) -> Buffers:

@@ -23,8 +23,7 @@ from .placements.moments import sort_moments
 
 NO_LIMIT = 2**62
 FINE, NOT_THERE, NO_LINK = 0, 1, 2
-THROUGHOUT = -1
-"""In place of a buffer's cell: a resident at its home, or a replica, whose bytes do not come and go."""
+THROUGHOUT = -1  # in place of a buffer's cell: a resident at its home, or a replica, whose bytes do not come and go
 
 
 class MachineArrays(NamedTuple):

@@ -18,8 +18,7 @@ from .lifetimes import Holding, holdings_of
 from .simulator import Simulation, simulate
 from .unrolled import unrolled
 
-INPUT = "input"
-"""What the graph's own order is called."""
+INPUT = "input"  # what the graph's own order is called
 
 
 @dataclass(frozen=True, eq=False)

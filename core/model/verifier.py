@@ -47,8 +47,8 @@ class StepClaim(NamedTuple):
     freed: frozenset[int] | None = None
 
 
+# A time, the step that starts or ends then, and whether it ends: what comes first of equal times
 Moment = tuple[float, int, bool]
-"""A time, the step that starts or ends then, and whether it ends: what comes first of equal times."""
 
 
 @dataclass(slots=True)

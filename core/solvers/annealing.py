@@ -20,8 +20,8 @@ from ..search.search import Search
 OPS_PER_CALL = 50_000
 MOST_MOVES_PER_CALL = 2000
 LEAST_CALLS = 20
+# Of the time: so much passes before evaluations that do not fit in it end with it. Those that fit never notice it.
 LEAD_OF_COUNT = 0.2
-"""Of the time: so much passes before evaluations that do not fit in it end with it. Those that fit never notice it."""
 RISE, FALL, HEAVIEST = 1.5, 0.9, 1e6
 
 

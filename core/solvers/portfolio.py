@@ -18,10 +18,8 @@ from .side_by_side import Course, search_side_by_side
 
 ORDERS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
 PLACEMENTS = ("heft", "peft", "cpop", "gp-dfs")
-SHARE_OF_HEURISTICS = 0.1
-"""Of the time: no heuristic begins after it."""
-MOST_CELLS = 2**31
-"""Tensors times devices that kernels number; beyond, only the heuristics are run."""
+SHARE_OF_HEURISTICS = 0.1  # of the time: no heuristic begins after it
+MOST_CELLS = 2**31  # tensors times devices that kernels number; beyond, only the heuristics are run
 
 
 class Step(NamedTuple):
@@ -49,11 +47,12 @@ class Row(NamedTuple):
     steps: tuple[Step, ...]
 
 
+# Used within a time limit alone, since it has no end of its own, and on so many devices
 PROOF, MOST_DEVICES_PROVEN = "cp-sat", 8
-"""Used within a time limit alone, since it has no end of its own, and on so many devices."""
 _PROVE = Step(PROOF, parameters={"hint": 0})
 _COPIES = [Step(PROOF, parameters={"hint": 0, "copies": copies}) for copies in (2, 3, 4)]
 _HOT_CYCLES = {"hot": 0.01, "cycle": 500}
+# The first row that fits counts; one that ends in a proof fits where `cp-sat` can be used
 ROWS = (
     Row(("recompute",), 25, (Step("recompute", evaluations=20_000), *_COPIES)),
     Row(("recompute",), math.inf, (Step("recompute"),)),
@@ -67,7 +66,6 @@ ROWS = (
     Row(("costly",), 300, (Step("annealing", 0.4), Step("step-search"))),
     Row(("costly",), math.inf, (Step("annealing", 0.9), Step("step-search"))),
 )
-"""The first row that fits counts; one that ends in a proof fits where `cp-sat` can be used."""
 
 
 def kind_of(problem: Problem) -> str:

@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from ..search.search import Search, Watcher
 
 LOOK_SECONDS = 0.05
-Course = Callable[[Search], None]
-"""A way to search: a method, or several in turn."""
+Course = Callable[[Search], None]  # A way to search: a method, or several in turn
 
 
 def search_side_by_side(search: Search, courses: Sequence[tuple[Course, int]]) -> None:

@@ -23,8 +23,7 @@ from .features import Seen, seen
 from .training_settings import TrainingParameters
 
 HELD_OUT = 2**31
-_STREAM = 31
-"""Keeps the graphs apart from those of `schedopt gen`, whatever the seed."""
+_STREAM = 31  # keeps the graphs apart from those of `schedopt gen`, whatever the seed
 
 
 @dataclass(frozen=True, eq=False)

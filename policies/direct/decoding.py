@@ -15,11 +15,9 @@ from ...core.solvers.placements.lazy_keys import LazyChromosomes
 from ...core.solvers.placements.peak_annealing import FIRST_BEAM
 from ...core.solvers.placements.placed_orders import decode_keys, place
 
-PER_ORDER = 24
-"""Evaluations that placing an order for the peak may take: three beams of eight states at the most."""
+PER_ORDER = 24  # evaluations that placing an order for the peak may take: three beams of eight states at the most
 MOST_PATIENCE = 4.0
-ONE_DEVICE = -1.0
-"""A patience below 0, as this one, keeps all ops on one device, if transfers take time."""
+ONE_DEVICE = -1.0  # A patience below 0, as this one, keeps all ops on one device, if transfers take time
 
 
 def decode(search: Search, keys: Any) -> None:

@@ -20,11 +20,9 @@ from ...core.solvers.orders.lpmf import greedy_order
 from ...core.solvers.placements.lazy_keys import bottom_levels
 from ...core.solvers.placements.ranks import mean_times
 
-PATIENCE = 0.5
-"""Of the rule: in the middle of what the lazy decoder's searches start from."""
+PATIENCE = 0.5  # of the rule: in the middle of what the lazy decoder's searches start from
 NODE_FEATURES = 20
-LINK_FEATURES = 3
-"""More of an op, which only networks with `links` see."""
+LINK_FEATURES = 3  # more of an op, which only networks with `links` see
 
 
 class Seen(NamedTuple):

@@ -18,8 +18,7 @@ from ..networks.message_passing import Receivers
 from .decoding import ONE_DEVICE
 from .features import LINK_FEATURES, NODE_FEATURES, Seen
 
-SPREAD = -3.0
-"""Logarithm of the spread of keys before any training: 0.05, half of an op's on a path of ten."""
+SPREAD = -3.0  # logarithm of the spread of keys before any training: 0.05, half of an op's on a path of ten
 
 
 @dataclasses.dataclass(frozen=True)

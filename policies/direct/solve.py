@@ -21,10 +21,9 @@ if TYPE_CHECKING:  # torch is loaded once there is something to decode
     from .network import DirectNetwork, DirectPolicy
 
 DECODERS = ("greedy", "sample", "rule")
+# Messages of a round take about two kilobytes and five microseconds per edge, which nothing interrupts
 MOST_EDGES = 200_000
-"""Messages of a round take about two kilobytes and five microseconds per edge, which nothing interrupts."""
-SECONDS_PER_OP = 4e-6
-"""What the network sees of an op takes so long to find, at least."""
+SECONDS_PER_OP = 4e-6  # what the network sees of an op takes so long to find, at least
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,9 @@ from .network import DirectNetwork, DirectPolicy, batch_of, load_network
 from .training_settings import Phase, TrainingParameters
 
 KIND = RunKind("direct", TrainingParameters, Place)
-SAMPLES = 16
-"""Of a validation, and what `schedopt solve` draws."""
-PAIRS_PER_OP, NEAR = 8, 0.25
-"""Pairs that imitation compares, and how far apart in the plan, as a share of it."""
-STEEPNESS = 20.0
-"""A key is to be larger than the next by about a twentieth: the steps of a path of twenty ops."""
+SAMPLES = 16  # of a validation, and what `schedopt solve` draws
+PAIRS_PER_OP, NEAR = 8, 0.25  # pairs that imitation compares, and how far apart in the plan, as a share of it
+STEEPNESS = 20.0  # A key is to be larger than the next by about a twentieth: the steps of a path of twenty ops
 _SAMPLES, _PAIRS, _VALIDATION, _DIRECTIONS = 0, 1, 2, 3
 
 

@@ -14,8 +14,8 @@ from ...core.search.parameters import Parameters, parameter
 from ...core.solvers.placements.brkga import GeneDistribution
 
 Kind = Literal["placement", "scheduling", "crossover", "transfers"]
+# Which of a policy's actions: mean levels, rounded; the most probable; or drawn, as the paper's
 Taken = Literal["expected", "most-likely", "sample"]
-"""Which of a policy's actions: mean levels, rounded; the most probable; or drawn, as the paper's."""
 Levels = TypeVar("Levels", bound=Any)
 
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from .actions import Head, Kind, Taken
 from .batch import MultigraphBatch, lines, nodes_of, sequences
 
-NEAR_UNIFORM = 0.1
-"""What the last layer of the choices is scaled by at the start."""
+NEAR_UNIFORM = 0.1  # what the last layer of the choices is scaled by at the start
 SAMPLES_OF_ENTROPY = 16
 
 

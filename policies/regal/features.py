@@ -22,8 +22,7 @@ from .ratios import ratios
 
 Features = NDArray[np.float32]
 EDGE_FEATURES = 3
-EVALUATIONS = 400
-"""Of the search whose results are features."""
+EVALUATIONS = 400  # of the search whose results are features
 
 
 def node_features(task: Task, devices: int) -> int:

@@ -18,8 +18,7 @@ from ...core.kernels.placements.heads import path_ends
 from ...core.problem.problem import Problem, Task
 from ...core.solvers.placements.ranks import mean_times
 
-LARGE = 1 / 2
-"""Of what the largest op writes: an op of which this is written is a large one."""
+LARGE = 1 / 2  # of what the largest op writes: an op of which this is written is a large one
 TINY = 1e-300
 
 

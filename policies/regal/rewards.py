@@ -28,8 +28,7 @@ from .actions import ActionParameters, dequantise
 from .features import SearchedGraph, searched_graph
 from .teachers import TEACHERS
 
-Visit = tuple[int, int]
-"""Number of a graph, and seed."""
+Visit = tuple[int, int]  # number of a graph, and seed
 
 
 @dataclass(frozen=True)

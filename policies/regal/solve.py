@@ -21,10 +21,8 @@ if TYPE_CHECKING:  # torch is loaded once there is a network to run
     from .network import RegalNetwork
 
 MOST_DEVICES = 8
-MOST_ROWS = 100
-"""Of chromosomes that random search draws at once."""
-MOST_EDGES = 1_000_000
-"""The messages of a round take about two kilobytes per edge."""
+MOST_ROWS = 100  # of chromosomes that random search draws at once
+MOST_EDGES = 1_000_000  # the messages of a round take about two kilobytes per edge
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ TRIED_EVALUATIONS = 2000
 ORDER_SEARCH, ORDER_EVALUATIONS = "order-search:proofs=0", 600
 BIAS = Parameters().bias
 
+# From what the network sees, and what it chooses, to actions, shape `(ops, heads)`
 Teacher = Callable[[SearchedGraph, ActionParameters], NDArray[np.int64]]
-"""From what the network sees, and what it chooses, to actions, shape `(ops, heads)`."""
 
 
 def uniform(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
@@ -218,6 +218,7 @@ def _levels(head: Head, mean: FloatArray, concentration: float) -> NDArray[np.in
     return np.clip(np.round(wanted), 0, k - 1).astype(np.int64)
 
 
+# Cuts of few rounds are easier to learn, those of many are better: a curriculum goes from the former to the latter
 TEACHERS: dict[str, Teacher] = {
     "uniform": uniform,
     "ordered": ordered,
@@ -226,4 +227,3 @@ TEACHERS: dict[str, Teacher] = {
     **{f"cut-and-time-{rounds}": partial(cut_and_time, rounds) for rounds in ROUNDS},
     **{f"cut-and-order-{rounds}": partial(cut_and_order, rounds) for rounds in ROUNDS},
 }
-"""Cuts of few rounds are easier to learn, those of many are better: a curriculum goes from the former to the latter."""

@@ -185,8 +185,7 @@ class AutoregressivePolicy:
         return self.decoder.log_probability(self.embeddings, self.batch, padded)
 
 
-Policy = PriorityPolicy | AutoregressivePolicy
-"""A distribution over the orders of each graph of a batch."""
+Policy = PriorityPolicy | AutoregressivePolicy  # A distribution over the orders of each graph of a batch
 
 
 def _padded(orders: Sequence[np.ndarray], ops: int) -> np.ndarray:

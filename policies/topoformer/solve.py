@@ -30,13 +30,12 @@ if TYPE_CHECKING:  # torch is loaded once there is something to decode
     from .network import NetworkParameters, Policy
 
 DECODERS = ("greedy", "sample", "beam", "two-way")
-MOST_OPS = 20_000
-"""Relations between all pairs of ops take their square in bytes, several times: about 3 GiB here."""
+MOST_OPS = 20_000  # relations between all pairs of ops take their square in bytes, several times: about 3 GiB here
+# Per pair of ops and entry of a query: twice what one core takes, since others may be slower
 SECONDS_PER_PAIR = 2.5e-10
-"""Per pair of ops and entry of a query: twice what one core takes, since others may be slower."""
 NEXT_BEST = ("lpmf", "dfs-postorder")
+# Ops up to which the last of these is made even when told to stop, in a few tenths of a second
 LARGEST_ANYHOW = 200_000
-"""Ops up to which the last of these is made even when told to stop, in a few tenths of a second."""
 
 
 @dataclass(frozen=True)

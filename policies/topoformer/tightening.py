@@ -13,12 +13,9 @@ from ...core.graph.buffers import Buffers
 from ...core.kernels.orders.priority_beam import beam
 from .priorities import Decoded, decode_greedy
 
-WIDTHS = (1, 2, 4, 8, 16)
-"""Partial orders that a pass keeps, each width where those of the one before are stuck."""
-WIDER = 4
-"""How many times its first width a beam of both ends may have at last."""
-DRAWS = 60
-"""Passes by priorities that are drawn anew each time."""
+WIDTHS = (1, 2, 4, 8, 16)  # partial orders that a pass keeps, each width where those of the one before are stuck
+WIDER = 4  # how many times its first width a beam of both ends may have at last
+DRAWS = 60  # passes by priorities that are drawn anew each time
 
 
 def tightened(

@@ -19,8 +19,8 @@ from ...datasets.layered import LayeredParameters, layered_graph
 from .batch import EncodedGraph, encode
 
 VALIDATION = 2**31
+# Ops of the largest graph to train on: attention among all of them takes memory in their square, per layer
 MOST_OPS = 10_000
-"""Ops of the largest graph to train on: attention among all of them takes memory in their square, per layer."""
 
 
 @dataclass(frozen=True, eq=False)

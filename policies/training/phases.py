@@ -42,8 +42,8 @@ Batch = TypeVar("Batch")
 Given = TypeVar("Given")
 Module = TypeVar("Module", bound=nn.Module)
 Phase = TypeVar("Phase", bound=PhaseSettings)
+# Told in a validation what is done with its graphs, with how many of them, and of how many
 OnGraph = Callable[[str, int, int], None]
-"""Told in a validation what is done with its graphs, with how many of them, and of how many."""
 
 
 def ignored(what: str, done: int, total: int) -> None:

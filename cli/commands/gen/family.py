@@ -35,10 +35,9 @@ def _read_range(text: str, what: str) -> tuple[float, float]:
     return float(match[1]), float(match[2] or match[1])
 
 
+# Several numbers, as `0.5,1,3,5`
 NUMBERS = Notation(_read_numbers, lambda numbers: ",".join(f"{number:g}" for number in numbers))
-"""Several numbers, as `0.5,1,3,5`."""
-RANGE = Notation(_read_range, "{:g}-{:g}".format)
-"""The ends of a range, as `50-200`, or `100` for a range of one value."""
+RANGE = Notation(_read_range, "{:g}-{:g}".format)  # the ends of a range, as `50-200`, or `100` for a range of one value
 
 
 def family_command(

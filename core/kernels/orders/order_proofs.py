@@ -13,8 +13,8 @@ from .max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, new_flow, sma
 from .partial_order import has
 
 LARGEST = 2**63 - 1
+# How many ops one op's sets may be made of, per arc of the network: about as long as so many flows take
 MOVES_PER_ARC = 16
-"""How many ops one op's sets may be made of, per arc of the network: about as long as so many flows take."""
 
 
 class Known(NamedTuple):

@@ -27,8 +27,8 @@ from .set_beam import (
 )
 
 NO_LIMIT = 2**62
+# States that are extended before it is asked whether to stop, which takes some tenths of a second in large graphs
 STATES_AT_ONCE = 2**14
-"""States that are extended before it is asked whether to stop, which takes some tenths of a second in large graphs."""
 
 
 class BeamOrders(NamedTuple):

@@ -16,8 +16,7 @@ from .run_moves import Aim, Annealing, delete, draw, draw_move, insert_chain
 from .runs import RunGraph
 from .tensor_groups import Groups
 
-INSERT, DELETE = 0.4, 0.55
-"""Moves that insert a chain, and with those that delete a run, as shares of all."""
+INSERT, DELETE = 0.4, 0.55  # moves that insert a chain, and with those that delete a run, as shares of all
 
 
 @kernel

@@ -15,8 +15,7 @@ from ..jit import inlined, kernel
 from .runs import RunGraph
 from .tensor_groups import Groups
 
-MOST_TIMES = 8
-"""How often an op may run."""
+MOST_TIMES = 8  # how often an op may run
 
 
 class Sequence(NamedTuple):

@@ -6,10 +6,9 @@ from typing import Any
 
 from .variables import Buffer, Variables
 
-MOST_RANKED = 200
-"""Ops by which equal devices are told apart: more say little."""
+MOST_RANKED = 200  # ops by which equal devices are told apart: more say little
+# Of a device or a link: per step that it may have, whether it has it, its start and its duration
 Steps = list[tuple[Any, Any, int]]
-"""Of a device or a link: per step that it may have, whether it has it, its start and its duration."""
 
 
 def add_time_constraints(v: Variables) -> dict[int, Steps]:

@@ -25,8 +25,7 @@ from .hint import HintedTimes
 from .units import bytes_of_devices, units_of
 
 HOLDS = -1  # when what holds a resident runs: before all steps
-MOST_TRANSFERS = 1_000_000
-"""Tensors times pairs of devices; more take gigabytes."""
+MOST_TRANSFERS = 1_000_000  # tensors times pairs of devices; more take gigabytes
 
 
 class OutOfTimeError(Exception):
@@ -62,8 +61,7 @@ class Buffer(NamedTuple):
 class Model:
     """What every model has: OR-Tools' `CpModel`, the graph as lists, and how variables are made and hinted."""
 
-    symmetry_level = 2
-    """How much OR-Tools looks for symmetries."""
+    symmetry_level = 2  # how much OR-Tools looks for symmetries
 
     def __init__(self, search: Search) -> None:
         from ortools.sat.python import cp_model

@@ -17,8 +17,8 @@ from ...search.parameters import parameter
 from ...search.search import Search
 
 UNLIMITED = 2**62
+# Ready ops of a state from which on all states of a level have no more than so many: nothing interrupts a level
 WIDE, MOST_READY = 5_000, 20_000_000
-"""Ready ops of a state from which on all states of a level have no more than so many: nothing interrupts a level."""
 
 
 @dataclass(frozen=True)

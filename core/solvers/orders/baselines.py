@@ -13,8 +13,8 @@ from ...graph.graph import CostGraph
 from ...search.parameters import Parameters
 from ...search.search import Cancelled, Search
 
+# What goes through the ops and may raise `Cancelled`: a search's `heeding`
 Heed = Callable[[Iterable[int]], Iterator[int]]
-"""What goes through the ops and may raise `Cancelled`: a search's `heeding`."""
 
 
 def input_order(search: Search, parameters: Parameters) -> None:

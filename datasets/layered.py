@@ -72,8 +72,7 @@ class LayeredParameters(Parameters):
 
 def layered_graph(parameters: LayeredParameters, rng: np.random.Generator, name: str = "layered") -> CostGraph:
     """Draw a layered graph."""
-    # Each op has one output of its layer's output cost, and its layer's parameter cost as workspace, in bytes; runtimes
-    # are 0. Ops are in layer order. An edge drawn twice is one, since an op reads a tensor once.
+    # Each op has its layer's output cost and, as workspace, its parameter cost, bytes; an edge drawn twice is one.
     layers = assign_nodes(parameters, rng)
     edges = assign_edges(layers, parameters.edge_density, rng)
     edges += assign_skip_connections(layers, len(edges), parameters.skip_density, rng)
@@ -119,8 +118,7 @@ def edge_budget(size: int, next_size: int, density: float) -> int:
 
 def assign_edges(layers: list[range], density: float, rng: np.random.Generator) -> Edges:
     """Algorithm 2: edges between adjacent layers, as `(producer, consumer)`."""
-    # Giving each edge to an op with the fewest so far, ties at random, gives every op of the larger layer the same
-    # number and a random subset of them one more.
+    # An edge goes to an op with the fewest so far, ties at random.
     edges: Edges = []
     for first, second in pairwise(layers):
         forward = len(first) >= len(second)

@@ -93,8 +93,7 @@ def synthetic_graph(
     parameters: SyntheticParameters, model: Model, rng: np.random.Generator, name: str = "synthetic"
 ) -> CostGraph:
     """Draw a synthetic graph with one source and one sink, which have no costs."""
-    # Control edges lead from the source, which has no outputs; the edges to the sink follow the rule of the others. Ops
-    # are in the random ordering that gave the edges their direction.
+    # Control edges lead from the source, which has no outputs. Ops are in the random ordering that directed the edges.
     nodes = int(rng.integers(parameters.nodes_low, parameters.nodes_high + 1))
     producers = _directed_edges(parameters, model, nodes, rng)
     outputs = rng.choice(3, nodes, p=normalized(parameters.output_weights))

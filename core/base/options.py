@@ -1,7 +1,4 @@
-"""Options: dataclass fields that say their default, help, range, unit and spelling once.
-
-The command line, the signatures in Python, JSON and the pages are made of these fields, or compared with them.
-"""
+"""Options: dataclass fields that say their default, help, range, unit and spelling once."""
 
 from __future__ import annotations
 

@@ -40,7 +40,6 @@ LARGEST_WHOLE = 2.0**39
 
 def earliest_finish(graph: CostGraph, times: FloatArray | None = None) -> FloatArray:
     """Return when each op ends at the earliest, on as many devices as it takes, microseconds; shape `(ops,)`."""
-    # An op takes its runtime, or what `times` say, shape `(ops,)`.
     return path_ends(graph.input_order, *graph.predecessors, graph.runtime if times is None else times)
 
 
@@ -67,9 +66,9 @@ def least_times(problem: Problem) -> tuple[int, FloatArray, FloatArray]:
 
 def runtime_bound(problem: Problem, stop: Callable[[], bool] = lambda: False) -> float:
     """Return what no makespan is below, microseconds."""
-    # The largest of the longest path, of the work, shared among the devices as best it can be, and of the work that is
-    # left between a head and a tail. Where devices differ, heads and tails also know the best device of each op and the
-    # transfers that it then needs, unless `stop` says that there is no time for these.
+    # The largest of the longest path, of the work shared as best it can be, and of the work between a head and a tail.
+    # Where devices differ, heads and tails also know the best device of each op and its transfers, unless `stop` says
+    # so.
     if problem.devices == 1 and problem.hardware.is_equal:
         return math.fsum((problem.op_times / problem.hardware.devices[0].speed).tolist())
     if problem.hardware.is_equal:
@@ -150,9 +149,9 @@ def _edge_costs(graph: CostGraph, cost: FloatArray, together: np.ufunc) -> tuple
 
 def energy_bound(head: FloatArray, tail: FloatArray, runtime: FloatArray, energy: FloatArray) -> float:
     """Return what no schedule is faster than, microseconds, by when ops may start and must have ended."""
-    # The larger of the longest head, runtime and tail, and over pairs of a head and a tail: both, and the energy of all
-    # ops that have no less, which run in between (as Fernandez and Bussell 1973). An energy is what an op adds at least
-    # to the mean time, weighted in any way, that devices are busy. Of many ops only some heads are tried.
+    # The longest head, runtime and tail; or a head and a tail, and the energy of all ops that have no less, which run
+    # between (as Fernandez and Bussell 1973). An energy is what an op adds at least to the mean time, weighted in any
+    # way, that devices are busy. Of many ops only some heads are tried.
     by_head, by_tail = (np.argsort(times, kind="stable").astype(np.int32) for times in (head, tail))
     some = np.ascontiguousarray(by_head[:: 1 + len(head) ** 2 // MOST_PAIRS])
     work = float(between_heads_and_tails(head, tail, some, by_tail, energy))
@@ -210,9 +209,9 @@ def smallest_along_chain(graph: CostGraph) -> IntArray:
 
 def op_needs(graph: CostGraph, devices: int) -> IntArray:
     """Bytes that each op needs on its device while it runs, shape `(ops,)`, persistent bytes left out."""
-    # That is its outputs that are no alias, its workspace, and its inputs, each buffer once. On one device a buffer has
-    # its root's size; on several a view may have been sent alone, so a group of inputs that share a buffer counts only
-    # the largest, over its members, of the least size along that member's alias chain.
+    # Its own outputs, its workspace, and its inputs, each buffer once. On several devices a view may have been sent
+    # alone, so a group of inputs that share a buffer counts the largest, over its members, of the least size along its
+    # alias chain.
     least = smallest_along_chain(graph) if devices > 1 else graph.tensor_size[graph.root]
     pointers, tensors = graph.inputs
     size, made = least[tensors], graph.alias_of < 0
@@ -228,10 +227,8 @@ def op_needs(graph: CostGraph, devices: int) -> IntArray:
 
 def last_step_need(graph: CostGraph, b: Buffers, *, recompute: bool = False) -> int:
     """Return the least bytes of any order's last step on one device, persistent bytes left out."""
-    # Every final buffer is there, and the last op frees whatever else it reads or makes, for nobody reads it later.
-    # Where ops may run again, one that makes something final can be last, too; a last run that makes nothing final and
-    # is not its op's only one could be left out. The buffers are the graph's own, or those that `split_buffers`
-    # returns.
+    # Every final buffer is there, and the last op frees whatever else it reads or makes. Where ops may run again, one
+    # that makes something final can be last, too; a last run that makes nothing final could be left out.
     need = b.workspace + sum_of_groups(np.where(b.is_final, 0, b.size)[b.used], b.used_ptr)
     np.add.at(need, b.producer[~b.is_final], b.size[~b.is_final])
     can_be_last = np.diff(b.successor_ptr) == 0
@@ -262,8 +259,7 @@ def memory_bound(problem: Problem) -> int:
 
 def recomputation_bound(graph: CostGraph) -> tuple[int, int]:
     """Return what no schedule on one device is below even if ops may run again, bytes, and the op that needs it."""
-    # Whenever an op runs, its inputs, outputs and workspace are there, and in the end all that is final is; beside
-    # persistent bytes nothing else is sure. The op is -1 if what is final is more.
+    # An op's inputs, outputs and workspace are there, and in the end all that is final. The op is -1 if that is more.
     need, buffers = op_needs(graph, 1), graph.buffers
     final = int(buffers.size[buffers.is_final].sum())
     op = int(need.argmax())
@@ -305,9 +301,8 @@ def min_cuts(
     has_time_for: Callable[[float], bool] = lambda seconds: True,
 ) -> Iterator[tuple[int, BoolArray]]:
     """Yield for op after op what no order's step of it is below, and the smallest set with which it is met."""
-    # That is what the op allocates and its workspace, plus the least memory in which any order can arrive at it
-    # (`docs/concepts/bounds.md`). An op's term never exceeds the memory of its step in a known order, so ops are tried
-    # by that, the largest first, until it is no more than the largest term.
+    # What the op allocates, its workspace, and the least memory in which any order can arrive at it. That is at most
+    # the memory of its step in a known order, so ops are tried by that, the largest first.
     arcs = 2 * (len(b.size) + len(b.users) + len(b.predecessors))
     if work < LEAST_FLOWS * arcs or stop() or not has_time_for(seconds_for(BUILDING * arcs)):
         return
@@ -326,8 +321,7 @@ def min_cuts(
 
 def min_cut_bound(problem: Problem, order: NDArray[Any], known: int = 0, **limits: Any) -> int:
     """Return the min-cut bound on the peak, bytes, or what is known if that is more; given any order of the ops."""
-    # On one device it is the largest of `min_cuts` with the persistent bytes. Several share that evenly, views sent
-    # alone where that is less. What limits the work is as there.
+    # Several devices share it evenly, views sent alone where that is less.
     graph, devices = model_of(problem.graph), problem.devices
     persistent, order = int(graph.persistent.sum()), order[order < graph.num_ops]
     b = graph.buffers if devices == 1 else split_buffers(graph)

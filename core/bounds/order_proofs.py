@@ -59,7 +59,6 @@ class Precedences:
 
     def propagate(self, known: Known, target: int, stop: Callable[[], bool]) -> Verdict:
         """Add to what is known of the orders whose peak stays at a target, until nothing more follows."""
-        # Parameters and result are those of `tighten`; only what follows from stale ops is looked for.
         limits = target - self.need
         if limits.min() < 0:
             return "impossible"
@@ -94,8 +93,7 @@ class Precedences:
 
     def closest_pair(self, known: Known, target: int, stop: Callable[[], bool]) -> tuple[int, int] | None:
         """Return the ops `(first, second)` whose relation nearly exceeds the target, or None if all are related."""
-        # Of the ops with the least room between their cut and the target, and the others whose side raises it most,
-        # that pair which leaves least of the room, as a share. Also None if `stop` says so.
+        # Of the ops with least room between their cut and the target, the pair that leaves least of it, as a share.
         room = np.empty(len(self.need), np.int64)
         for op in range(len(room)):
             if stop():

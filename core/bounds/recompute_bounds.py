@@ -93,7 +93,6 @@ class FirstRuns:
 
     def added_time(self, op: int, limit: int) -> Dual:
         """Return the microseconds that any schedule adds whose memory at the first run of `op` keeps a limit."""
-        # They are infinite where none keeps it.
         spare = limit - int(self.needs[op])
         if spare < 0:
             return Dual(math.inf, 0.0)
@@ -104,7 +103,7 @@ class FirstRuns:
 
     def take_time(self, op: int, limit: int, price: float) -> float:
         """Return the microseconds that a price on bytes bounds the first run of `op` by, and use up what proves it."""
-        # The runtimes that are left bound what other moments add to that.
+        # The runtimes that are left bound what other moments add.
         spare = limit - int(self.needs[op])
         self._look_at(op, spare)
         bound = _value(self._divide(price, 1.0).least, price * spare)
@@ -279,7 +278,6 @@ def _added_time(runs: FirstRuns, ops: list[int], limit: int, stop: Callable[[], 
 
 def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> str:
     """Return the sentence that says why no recomputation reaches a memory limit that is proven out of reach."""
-    # Parameters are those of `recompute_bound`, for which that returned infinity.
     graph, limit, runs = problem.graph, problem.memory_limit, FirstRuns(problem.graph)
     assert limit is not None
     op = int(np.argmax(runs.needs))

@@ -17,11 +17,7 @@ MOST_BYTES = 2**26  # of all cases that are put off
 
 
 class Refutations:
-    """Branch and bound over the order of pairs of ops, below a target.
-
-    Of any two ops one comes first. So if no order with the peak has the one first, and none has the other first, there
-    is no such order. `Precedences` says of each case what else must hold, and it branches again where they cannot tell.
-    """
+    """Branch and bound over which of two ops comes first: below a target, by what `Precedences` says of each case."""
 
     def __init__(self, precedences: Precedences) -> None:
         self.precedences = precedences
@@ -54,8 +50,7 @@ class Refutations:
 
     def bounds(self, low: int, high: int, stop: Callable[[], bool]) -> Iterator[int]:
         """Yield bytes, rising, that the peak of no order is below, until nothing is left between `low` and `high`."""
-        # The target is bisected. What could not be refuted is tried again, with more cases, once the bound has come
-        # near.
+        # What could not be refuted is tried again, with more cases, once the bound has come near.
         cases, step = 0, (high - low) // 2
         while low < high and not stop():
             target = min(low + step, high - 1)

@@ -88,8 +88,6 @@ def _rows(pointers: IndexArray, values: NDArray[Any], rows: NDArray[Any]) -> tup
 
 def separators(b: Buffers, order: IndexArray) -> IntArray:
     """Return the places in an order at which an op stands that is before or after every other op in all orders."""
-    # All orders have the same ops on either side of it: the stretches between separators are independent, and the peak
-    # is the largest of theirs.
     ops = len(order)
     place = np.argsort(order)
     first_reader, last_source = np.full(ops, ops), np.full(ops, -1)

@@ -314,7 +314,6 @@ def step_transfer(g: GraphArrays, m: MachineArrays, s: State, tensor: int, targe
 @kernel
 def step_through(g: GraphArrays, m: MachineArrays, s: State, steps: TimedSteps, memory: IntArray) -> tuple[int, int]:
     """Simulate a schedule with blocking transfers; returns the first wrong step, or -1, and what is wrong with it."""
-    # Fills the start and end of each step; `memory` receives its bytes on its (target) device.
     start(g, m, s, True)
     for step in range(steps.items.size):
         item = steps.items[step]

@@ -1,7 +1,4 @@
-"""The independent verifier of addresses: replays a schedule in plain Python and names the first broken rule.
-
-It shares no code with what packs, and finds by itself what lives from when to when.
-"""
+"""The independent verifier of addresses: finds by itself what lives when, and names the first broken rule."""
 
 from __future__ import annotations
 

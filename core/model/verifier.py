@@ -68,10 +68,7 @@ class Holding:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes: the most that each device holds, what each step's (target) device holds while it runs; and what is freed.
-
-    `freed` are the tensors that each step is the last to need.
-    """
+    """Bytes that each device holds at most and (target) devices while a step runs; what steps are the last to need."""
 
     peaks: list[int]
     steps: list[int]
@@ -406,25 +403,7 @@ def verify(
     steps: Sequence[StepClaim] | None = None,
     enforce_limit: bool = True,
 ) -> Totals:
-    """Replay a schedule under the rules of the cost model.
-
-    Parameters
-    ----------
-    problem, schedule
-        What was to be solved, and the claimed solution.
-    peak, peak_per_device, runtime
-        Claimed totals in bytes and microseconds; checked when given.
-    steps
-        What is claimed of each step; checked where given.
-    enforce_limit
-        Whether exceeding the memory limit is an error; off for a result known to be infeasible.
-
-    Raises
-    ------
-    ScheduleError
-        Naming the first broken rule: an op missing or repeated, an input not there, a transfer missing,
-        needless or twice, a wrong device, a claim that does not hold, the memory limit exceeded.
-    """
+    """Replay a schedule under the rules of the cost model; claimed totals and steps are checked where given."""
     graph, replay = problem.graph, Replay(problem, schedule)
     memory = replay.run()
     for number, claim in enumerate(steps or ()):

@@ -1,8 +1,4 @@
-"""One annealing for all searches: its share of the budget, its temperatures, its moves, and the weight of an excess.
-
-Kirkpatrick, Gelatt and Vecchi 1983: Metropolis moves, while the temperature falls geometrically. Kernels propose moves
-and price them.
-"""
+"""One annealing: share of the budget, temperatures, moves, weight of an excess (Kirkpatrick, Gelatt, Vecchi 1983)."""
 
 from __future__ import annotations
 

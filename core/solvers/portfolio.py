@@ -23,11 +23,7 @@ MOST_CELLS = 2**31  # tensors times devices that kernels number; beyond, only th
 
 
 class Step(NamedTuple):
-    """A method of a row: its share of the budget left, at most so many evaluations, and its parameters.
-
-    The last step of a row has all that is left. In rows without a proof a step has it, too, while no schedule keeps the
-    memory limit.
-    """
+    """A method of a row: its share of the budget left, at most so many evaluations, and its parameters."""
 
     method: str
     share: float = 1.0
@@ -78,15 +74,7 @@ def kind_of(problem: Problem) -> str:
 
 
 def steps_for(problem: Problem, *, is_counted: bool) -> list[Step]:
-    """Return the steps of the first row that fits; one before a method that refuses the problem has its share, too.
-
-    Parameters
-    ----------
-    problem
-        What is to be solved.
-    is_counted
-        Whether evaluations are limited, or time is not.
-    """
+    """Return the steps of the first row that fits; one before a method that refuses the problem has its share, too."""
     kind, ops = kind_of(problem), first_home(problem.graph)
     rows = [row.steps for row in ROWS if kind in row.kinds and ops <= row.most_ops]
     proves = [all(_can_run(step, problem, is_counted) for step in steps if step.method == PROOF) for steps in rows]
@@ -127,8 +115,8 @@ def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:
 
 def solve(search: Search, parameters: Parameters) -> None:
     """Search with one worker, or with several at once if time alone is limited."""
-    # With several, every second one runs another method as it is without `auto`, the first with the seed of the run, so
-    # that in the same time it finds nothing better alone. The others do what one worker does, from seeds of their own.
+    # Every second of several runs another method as it is without `auto`, the first with the seed of the run; the
+    # others do what one worker does, from seeds of their own.
     if search.jobs == 1 or search.is_counted or not search.is_timed:
         _search_alone(search)
         return

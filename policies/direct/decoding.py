@@ -22,11 +22,10 @@ ONE_DEVICE = -1.0  # A patience below 0, as this one, keeps all ops on one devic
 
 def decode(search: Search, keys: Any) -> None:
     """Offer the schedules of some rows of keys, the first row first, as far as the budget goes."""
-    # Makespan: the lazy decoder, one evaluation a row, but for those with a patience below 0: these stay on one device,
-    # so only the first of them is tried. If none keeps the memory limit, ops are placed along the rows' orders by beams
-    # that do. Peak: each row's order is placed by beams, of `PER_ORDER` evaluations at most. Where devices differ or
-    # residents have a home, ops follow the row's order, each where it ends first, and the first row's also on each sort
-    # of device alone.
+    # Makespan: the lazy decoder; of the rows that stay on one device only the first is tried. If none keeps the memory
+    # limit, ops are placed along the rows' orders by beams. Peak: each row's order is placed by beams. Where devices
+    # differ or residents have a home, ops follow the row's order, and the first row's also on each sort of device
+    # alone.
     rows = keys[: int(max(1.0, min(len(keys), search.evaluations_left)))]
     graph = search.problem.graph
     if search.problem.task == "runtime":
@@ -48,7 +47,6 @@ def decode(search: Search, keys: Any) -> None:
 
 def values_of(problem: Problem, keys: Any) -> FloatArray:
     """Return what the schedule of each row of keys costs, microseconds or bytes, shape `(rows,)`."""
-    # Each row is decoded on its own, as if it were the first.
     if problem.task == "runtime":
         values = np.full(len(keys), float(problem.graph.runtime.sum()))
         moves = ~stays(problem, keys)

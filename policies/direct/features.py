@@ -1,7 +1,4 @@
-"""What the network sees of a problem: numbers relative to the graph, so that one network serves all sizes and devices.
-
-And the rule that the network corrects: keys that need no network at all.
-"""
+"""What the network sees of a problem, relative to the graph's size; and the rule that it corrects."""
 
 from __future__ import annotations
 
@@ -94,8 +91,7 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
 
 def rule_keys(problem: Problem, least_first: FloatArray | None = None, ahead: FloatArray | None = None) -> Any:
     """Return the keys that the network corrects, shape `(ops + 1,)`, float32; larger runs earlier."""
-    # For the makespan bottom levels, against the longest, and the patience of the lazy decoder; for the peak the place
-    # in the order that keeps the peak on one device lowest at each step.
+    # Makespan: bottom levels against the longest, and the patience. Peak: the place in the order of least peak first.
     if problem.task == "runtime":
         level = bottom_levels(problem.graph, mean_times(problem)) if ahead is None else ahead
         keys = level / max(float(level.max()), 1e-300)

@@ -100,8 +100,8 @@ class DirectPolicy:
 
     def to_decode(self, count: int, rng: np.random.Generator) -> list[Any]:
         """Return so many keys of each graph, of which the best is wanted, shape `(count, ops + 1)` each."""
-        # The means come first. The rest are drawn; the first of them keeps all ops on one device if the means do not,
-        # and the others take their patience without its sign, as a second on one device would be no other schedule.
+        # The means come first, the rest are drawn; the first of them stays on one device if the means do not, and the
+        # others lose their patience's sign, as a second on one device would be no other schedule.
         if count == 1:
             return self.most_likely()
         keys = []
@@ -114,8 +114,8 @@ class DirectPolicy:
 
     def log_probability(self, keys: Sequence[Any]) -> Tensor:
         """Return the mean log-density of the ops' keys that were drawn plus that of the patience, up to a constant."""
-        # The shape is `(graphs, samples)`. That of the patience is not divided by the ops, of which there may be
-        # thousands: a step moves the one as far as the others.
+        # Shape `(graphs, samples)`. The patience's is not divided by the ops: a step moves the one as far as the
+        # others.
         device = self.mean.device
         drawn = torch.from_numpy(np.concatenate([of_graph[:, :-1] for of_graph in keys], axis=1)).to(device)
         patience = torch.from_numpy(np.stack([of_graph[:, -1] for of_graph in keys], axis=1)).to(device)

@@ -121,8 +121,6 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         on_graph: OnGraph = ignored,
     ) -> dict[str, float] | None:
         """Return how much better than the rule the network's keys are, on average, in percent; None if stopped."""
-        # `greedy` are the most likely keys, `sample` the best of 16 of which these are the first. Each call has the
-        # same random choices.
         rng = np.random.default_rng([self.parameters.seed, _VALIDATION])
         ratios = []
         with evaluating(network):

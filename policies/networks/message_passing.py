@@ -1,8 +1,4 @@
-"""Messages along edges: through DGL, or through torch alone where DGL cannot be installed.
-
-DGL has no wheels for Python 3.12 and up, and most of its wheels know no accelerator. Both ways give the same
-values and gradients, up to rounding, and have the same parameters, so that weights trained one way serve the other.
-"""
+"""Messages along edges: through DGL, or through torch alone where DGL cannot be installed, with the same weights."""
 
 from __future__ import annotations
 

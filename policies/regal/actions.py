@@ -90,9 +90,8 @@ def dequantise(
     actions: NDArray[Any], graph: CostGraph, devices: int, parameters: ActionParameters, bias: float = 0.7
 ) -> GeneDistribution:
     """Turn the choices for every op into the distribution of every gene (A.6)."""
-    # The genes are those of `core.solvers.placements.random_keys`: `ops * devices` affinities, `ops` priorities and
-    # `tensors * devices` transfers. A level for the transfers of an op counts for all its output tensors, control
-    # included, to every device.
+    # Genes as in `core.solvers.placements.random_keys`. A level for the transfers of an op counts for all its output
+    # tensors, control included, to every device.
     ops = graph.num_ops
     genes = ops * (devices + 1) + graph.num_tensors * devices
     alpha, beta, biases = np.ones(genes), np.ones(genes), np.full(genes, float(bias))

@@ -68,7 +68,6 @@ def lines(batch: MultigraphBatch) -> Tensor:
 
 def sequences(nodes: Tensor, batch: MultigraphBatch) -> Tensor:
     """Line up `(..., nodes, width)` by graphs and their topological order, shape `(..., graphs, longest, width)`."""
-    # After a graph's last node comes what must not matter.
     return nodes[..., lines(batch).clamp(min=0), :]
 
 

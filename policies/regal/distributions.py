@@ -38,8 +38,7 @@ class RegalPolicy(ABC):
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """Draw actions, shape `(count, nodes, heads)`."""
-        # The generator gives one number per choice, and a choice rises with it: what policies that differ little draw
-        # from generators in the same state differs little.
+        # A choice rises with its number of the generator: what policies that differ little draw alike differs little.
         nodes = self.batch.nodes
         return self._picked(
             _choose, torch.rand(count, len(nodes), len(self.heads), generator=generator, device=nodes.device)
@@ -51,8 +50,8 @@ class RegalPolicy(ABC):
 
     def expected(self) -> Tensor:
         """Return the mean level of each choice, given those before it, rounded; shape `(nodes, heads)`."""
-        # Levels are ordered, so where the policy is unsure this is between what it wavers between, not at one end. Of
-        # two levels as near the even one is taken.
+        # Where the policy is unsure this is between what it wavers between. Of two levels as near the even one is
+        # taken.
         return self._surely(_expected)
 
     def _surely(self, pick: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:

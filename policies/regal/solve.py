@@ -88,11 +88,8 @@ def _network(file: Path) -> RegalNetwork:
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Run plain BRKGA for the features, then BRKGA, or random search, with the distributions that the network chooses.
-
-    The network runs on one thread of the processor: it is small, and the last bits of what it gives then do not depend
-    on how many there are.
-    """
+    """Run plain BRKGA for the features, then BRKGA, or random search, with what the network chooses."""
+    # On one thread the last bits of what the network gives do not depend on their number.
     distribution = propose(search, parameters)
     if distribution is None:
         return
@@ -108,7 +105,7 @@ def solve(search: Search, parameters: Parameters) -> None:
 def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
     """Spend some evaluations on the features, and return what the policy chooses; None if the search must stop."""
     # The features take at most half of the evaluations, and end with the generation in which half of the time has
-    # passed. Where the graph is too large for the network, all genes stay uniform, and a note says so.
+    # passed.
     import torch
 
     from ..networks.interrupts import heeding

@@ -1,7 +1,4 @@
-"""Teachers: rules whose choices REGAL's network can be taught to imitate before it learns from rewards.
-
-They may look at more than the network does: it learns what of their choices its features and messages tell.
-"""
+"""Teachers: rules, which see more than the network, whose choices it can imitate before it learns from rewards."""
 
 from __future__ import annotations
 
@@ -57,10 +54,9 @@ def uniform(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np
 
 def cut_and_time(rounds: int, searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
     """Return, for the makespan, choices that keep neighbours on one device and let ops run in the order of time."""
-    # Placement is that of `_cut`. An op's priority falls with its rank by the middle of the earliest and the latest
-    # time at which it may start on a critical path's clock, a transfer's with the rank that its op's end would have: so
-    # ops run, and tensors are sent, in layers, and devices wait for each other less often. Ranks use all levels alike,
-    # which the times themselves, crowded in the middle, do not.
+    # An op's priority falls with its rank by the middle of the earliest and latest time at which it may start on a
+    # critical path's clock, a transfer's with the rank that its op's end would have: ops run, and tensors are sent, in
+    # layers. Ranks use all levels alike, which the times themselves, crowded in the middle, do not.
     graph = searched.problem.graph
     level = bottom_levels(graph)
     middle = (level.max() - level + earliest_finish(graph) - graph.runtime) / 2
@@ -72,11 +68,7 @@ def cut_and_time(rounds: int, searched: SearchedGraph, parameters: ActionParamet
 
 
 def ordered(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
-    """Return, for the peak, choices loosely around an order that needs little memory on one device, for any placement.
-
-    The order is that of a short `order-search` without proofs; a transfer's place in it is the mean of those of its
-    op's successors.
-    """
+    """Return, for the peak, choices loosely around an order of little memory on one device, by `order-search`."""
     graph = searched.problem.graph
     anywhere = np.full((graph.num_ops, searched.problem.devices), 1 / 2)
     targets = _Targets(anywhere, *_priorities(graph, _low_order(graph)))
@@ -95,8 +87,8 @@ def cut_and_order(rounds: int, searched: SearchedGraph, parameters: ActionParame
 
 def planned(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
     """Return choices closely around a plan of `auto`, for either task: its placement, its order, and who reads when."""
-    # Devices are alike. Where one has most of the ops it is the first, which the network can learn whatever the
-    # features say; else the devices are called as the features' search has most of each one's ops placed.
+    # Where one device has most of the ops it is the first, which the network can learn whatever the features say; else
+    # devices are called as the features' search has most of each one's ops placed.
     graph, devices = searched.problem.graph, searched.problem.devices
     plan = solve(searched.problem, "auto", evaluations=PLAN_EVALUATIONS).schedule
     placement = plan.placement(graph)
@@ -112,11 +104,9 @@ def planned(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np
 
 
 def apart(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
-    """Return, for the peak, choices that keep large outputs on the first device and what waits for them on the second.
-
-    Large is at least half of the largest op's; the order is loosely that of `ordered`. Where a short search does better
-    with the choices of `uniform`, it is those.
-    """
+    """Return, for the peak, choices that keep large outputs on the first device, and their waiters on the second."""
+    # Large is at least half of the largest; the order is loosely that of `ordered`. Where a short search does better
+    # with the choices of `uniform`, it is those.
     graph, devices = searched.problem.graph, searched.problem.devices
     written = searched.nodes[:, 1]
     placement = np.where(written >= written.max() / 2, 0, 1)

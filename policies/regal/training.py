@@ -220,9 +220,9 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         self, network: RegalNetwork, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
     ) -> dict[str, float] | None:
         """Return how much better than plain BRKGA the policy's actions are, in percent; None if stopped."""
-        # For actions drawn, the most likely and the expected ones: the mean improvement, and the share of graphs on
-        # which they are at least as good. And the entropy of what is chosen for an op, in nats: all of it, and its
-        # joint placement action (figure 4a) if there is one. Each call has the same random choices.
+        # Of actions drawn, most likely and expected: the mean improvement, and the share of graphs on which they are as
+        # good. And the entropy of an op's choices, in nats; of its joint placement action (figure 4a), too, if there is
+        # one.
         p, cases = self.parameters, self._held_out
         kinds: dict[str, Kind | None] = {"entropy": None}
         if network.parameters_.actions.placement:

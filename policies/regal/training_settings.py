@@ -107,7 +107,6 @@ class TrainingParameters(TrainingSettings):
 
 def recipe(method: str, task: Task, devices: int) -> TrainingParameters:
     """Return the settings that made the shipped weights of a method, but on a CPU; the paper's until there are any."""
-    # Those are A.14's for memory, and A.16's, with the network for synthetic graphs, for the makespan.
     file = SHIPPED / f"{method}-{task}.yaml"
     if file.exists():
         settings = recipe_of(file, TrainingParameters)

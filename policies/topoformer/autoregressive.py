@@ -65,8 +65,7 @@ class AutoregressiveDecoder(nn.Module):
 
     def log_probability(self, embeddings: Tensor, batch: GraphBatch, orders: Tensor) -> Tensor:
         """Return the log-probability of complete orders; differentiable."""
-        # An order says what every step's context is, so all steps are computed at once. They take several floats per
-        # graph, row, step and op.
+        # All steps are computed at once, several floats per graph, row, step and op.
         graphs, rows, ops = orders.shape
         is_step = orders >= 0
         chosen = orders.where(is_step, ops)
@@ -91,8 +90,8 @@ class AutoregressiveDecoder(nn.Module):
     @torch.no_grad()
     def beam(self, embeddings: Tensor, batch: GraphBatch, buffers: Sequence[Buffers], width: int) -> DecodedBatch:
         """Extend partial orders by one op at a time and keep the `width` most probable (section 4.2, item 3)."""
-        # Of partial orders with the same executed set only the one of least peak is kept, of equal peaks the more
-        # probable. That is right for the peak, though here the probabilities of what follows differ with the order.
+        # Of equal executed sets only that of least peak is kept, though the probabilities of what follows differ with
+        # the order.
         context = self._context(embeddings, batch)
         graphs, ops = batch.is_op.shape
         device = batch.is_op.device

@@ -151,7 +151,6 @@ class TopologicalAttention(nn.Module):
 
     def forward(self, embeddings: Tensor, relations: Sequence[Edges | Pairs | None]) -> Tensor:
         """Return the messages, shape `(graphs, ops, width)`, for embeddings of that shape."""
-        # A relation without heads is None.
         queries, keys, values = (
             torch.split(linear(embeddings).unflatten(-1, (-1, self.head_width)), self.heads.sizes, dim=2)
             for linear in (self.query, self.key, self.value)

@@ -112,8 +112,6 @@ class PriorityPolicy:
 
     def beam(self, width: int, limit: int = NO_LIMIT, must_stop: Callable[[], bool] = lambda: False) -> list[Decoded]:
         """Return what a beam of this width finds per graph, with state collapsing."""
-        # Orders that reach `limit` bytes are of no use: if that ends them all, or `must_stop` says so on the way, there
-        # may be no rows.
         found = [beam(b, row, width, limit=limit, must_stop=must_stop) for b, row in self._values()]
         return [Decoded(one.orders, one.peaks) for one in found]
 

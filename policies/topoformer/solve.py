@@ -82,9 +82,7 @@ class Parameters(base.Parameters):
 
 def shipped_weights(graph: CostGraph) -> Path:
     """Return the shipped weights that fit a graph."""
-    # `topoformer-layered` was trained on layered graphs, in which ops at the same depth have the same costs: it is
-    # taken for graphs where output bytes and workspace depend on the depth alone, `topoformer-real` for all others.
-    # What is missing is replaced by the first that there is.
+    # On layered graphs, in which ops at the same depth have the same costs, `topoformer-layered` was trained.
     files = {file.stem: file for file in shipped("topoformer")}
     name = "topoformer-layered" if _costs_depend_on_depth_alone(graph) else "topoformer-real"
     return files.get(name, next(iter(files.values())))
@@ -97,16 +95,10 @@ def _costs_depend_on_depth_alone(graph: CostGraph) -> bool:
 
 def solve(search: Search, parameters: Parameters) -> None:
     """Offer the best of the decoded orders; on several devices, place them all."""
-    # Greedy decoding counts one evaluation, sampling one per order, a beam one per partial order that it keeps: each of
-    # these is expanded once per op; so is an order in a pass that tightens it. A beam that is tightened keeps below the
-    # tightened greedy order, which counts as greedy decoding does. Two-way decoding and tightening go on while the
-    # budget holds them. On several devices at most half of the budget goes into the orders. Where the network cannot be
-    # used, because the graph is too large or time too short, the order is the better one of `NEXT_BEST`, and a note
-    # says so.
-    #
-    # The network runs on the processor, on as many threads as torch chooses. Their number can change the last bits of
-    # the priorities, and so in rare cases an order. Apart from that the result depends on graph, weights and
-    # parameters, and for samples on the seed.
+    # Greedy decoding counts one evaluation, sampling one per order, a beam one per partial order that it keeps; so does
+    # an order in a pass that tightens it. A beam that is tightened keeps below the tightened greedy order. On several
+    # devices at most half of the budget goes into the orders. The number of torch's threads can change the last bits of
+    # the priorities, and so in rare cases an order.
     if search.exhausted():
         return
     orders = _orders_by_network(search, parameters)

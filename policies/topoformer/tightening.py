@@ -28,12 +28,10 @@ def tightened(
     must_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Decoded, int]:
     """Return orders of no higher peaks, in the rows of those that they were made of; and the passes over them."""
-    # A pass makes an order anew, from its first op on or from its last one, below the best peak of all: the op that
-    # stood first (or last) in the order, of those that stay below; and at once any that stays below and leaves no more
-    # resident, since what can follow it can then still follow. One that comes to an end gives the order that the next
-    # pass goes through. Where both ends are stuck the next order follows, and after all of them the best one again, by
-    # beams that keep up to the last of `WIDTHS`; then passes by the priorities, drawn, and if these found something,
-    # the beams again.
+    # A pass makes an order anew, from its first op or its last one, below the best peak of all: the op that stood first
+    # (or last) of those that stay below, and at once any that leaves no more resident. Where both ends are stuck the
+    # next order follows, and after all of them the best again, by beams that keep up to the last of `WIDTHS`; then
+    # passes by drawn priorities, and if these found something, the beams again.
     passes = _Passes(b, decoded, most, bound, must_stop)
     for row in np.argsort(decoded.peaks, kind="stable"):
         passes.go_through(int(row), 1)

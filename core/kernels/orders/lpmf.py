@@ -122,8 +122,6 @@ def _begin(b: Buffers, g: Greedy) -> None:
 @kernel
 def least_peak_memory_first(b: Buffers, g: Greedy, start: int, end: int) -> None:
     """Run the ops of steps `start` up to `end`, in O((ops + edges) log ops) for all."""
-    # Among the ready ops it takes the one that keeps the peak lowest, then the one after which least is resident, then
-    # the smallest index.
     for step in range(start, end):
         op = _choose(b, g, g.memory[0] - g.memory[1])
         g.order[step] = op

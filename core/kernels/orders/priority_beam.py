@@ -78,10 +78,8 @@ def beam(
     must_stop: Callable[[], bool] = lambda: False,
 ) -> BeamOrders:
     """Extend partial orders by one op at a time and keep the `width` most probable, ties by the last op's index."""
-    # Of partial orders with the same executed set only the one of least peak is kept, of equal peaks the more probable:
-    # whatever follows, it ends no higher. So the result is optimal if no state is cut, and no worse than that of plain
-    # beam search if the states on the way to the plain one all survive. Otherwise it can be worse: what is kept is
-    # scored by its own probability, and can be cut later where what it replaced would not be.
+    # Of equal executed sets only the one of least peak is kept, of equal peaks the more probable: whatever follows ends
+    # no higher. Scored by its own probability, it can be cut later where what it replaced would not be.
     ops = len(b.own)
     priorities = checked_priorities(priorities, ops)
     if width < 1:

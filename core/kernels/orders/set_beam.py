@@ -1,8 +1,4 @@
-"""One level of a beam over executed-op sets with state collapsing (Topoformer C.3), in either direction.
-
-Backward, a set holds the ops that run last: the beam walks the reversed order, and the memory after the other
-ops is as much a function of the set. Layered graphs have their hump late, so this way decides it first.
-"""
+"""A level of a beam over executed-op sets (Topoformer C.3), in either direction: backward, of ops that run last."""
 
 from __future__ import annotations
 
@@ -200,8 +196,7 @@ def step_need(level: Level, b: Buffers, walk: Walk, state: int, op: int, limit: 
 @kernel
 def expand(level: Level, b: Buffers, walk: Walk, c: Candidates, zobrist: Any, size: int, cutoff: int, salt: Any) -> Any:
     """Choose the next level: the `size` distinct successor states of least peak, ties at random."""
-    # Equal states are collapsed to the one of least peak. Successors are priced before they are built: most fall to the
-    # running threshold, and only survivors are materialised.
+    # Equal states are collapsed; successors are priced before they are built, since most fall to the running threshold.
     count = 0
     truncated = False
     limit = cutoff - 1

@@ -1,8 +1,4 @@
-"""Annealing of sequences with repeated runs: insert a chain of runs, delete one, move one.
-
-Kirkpatrick, Gelatt and Vecchi 1983. The moves are in `run_moves`, the edits that they make in
-`run_edits`, and what those cost in `run_bytes`.
-"""
+"""Annealing of sequences with repeated runs (Kirkpatrick, Gelatt and Vecchi 1983)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a sequence of runs takes: the bytes of one group of tensors, found from where the runs stand that touch it.
-
-Which buffers a group has, and from when to when, depends on nothing else; the rules are those of
-`core.model.unrolled`.
-"""
+"""The bytes of a group of tensors, from where the runs stand that touch it, by the rules of `core.model.unrolled`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A graph as sequences need it that may run an op several times, on one device.
-
-Every run makes its outputs anew; a reader reads the latest run before it. The rules are those of
-`core.model.unrolled`.
-"""
+"""A graph as sequences need it that may run an op several times, on one device; rules as in `core.model.unrolled`."""
 
 from __future__ import annotations
 

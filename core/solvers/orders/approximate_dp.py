@@ -80,7 +80,6 @@ class BeamResult:
 
 def solve(search: Search, parameters: Parameters) -> None:
     """Offer the best order in the beam; if none was cut it is optimal, and the lower bound says so."""
-    # A schedule known before cuts what cannot be better.
     cutoff = None if search.best is None else int(search.best_value)
     result = beam_search(search, parameters.beam_size, cutoff=cutoff)
     if result.order is not None:
@@ -103,9 +102,8 @@ def run_beam(
     search: Search, b: Buffers, beam_size: int, limit: int, is_backward: bool = False, floor: int = -1
 ) -> Beam:
     """Run the beam over the levels of executed-op sets of any buffers, which may be a part of the graph's."""
-    # The state after a set of ops is the set alone: of equal states the one of least peak is kept (state collapsing),
-    # of the others the `beam_size` of least peak, ties at random; fewer where thousands of ops are ready. Sets are told
-    # apart by a 64-bit Zobrist hash.
+    # Of equal states the one of least peak is kept (state collapsing), of the others the `beam_size` of least peak,
+    # ties at random. Sets are told apart by a 64-bit Zobrist hash.
     ops = len(b.own)
     walk = backward_walk(b) if is_backward else forward_walk(b)
     zobrist = search.rng.integers(0, 2**64, ops, dtype=np.uint64)

@@ -133,8 +133,8 @@ class _Segments:
 
 def forward_ops(search: Search) -> BoolArray:
     """Return which ops are of the forward pass, shape `(ops,)`."""
-    # By the graph's annotations; where it has none, those up to the step of the input order after which most bytes are
-    # kept for later, which in a training step is the loss.
+    # By the annotations; else up to the step of the input order after which most is kept for later, in training the
+    # loss.
     graph = search.problem.graph
     phases = graph.annotations.phases
     if "forward" in phases and "backward" in phases:

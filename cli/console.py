@@ -1,8 +1,4 @@
-"""Output of the command line: results to standard output, everything else to standard error.
-
-Results are documents, tables and the sentences below them, which say what was found (`tell`). The rest is how it was
-found, what was written and what went wrong: notes, progress, errors. `--quiet` leaves results and errors.
-"""
+"""Output: results to standard output, the rest (notes, progress, errors) to standard error; `--quiet` leaves errors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Entry of the `schedopt` script and of `python -m schedopt`: what has to hold before, around and after a command.
-
-It imports nothing heavy, so that Ctrl-C is answered from the start on.
-"""
+"""Entry of the `schedopt` script: what holds around a command; it imports nothing heavy, so that Ctrl-C is answered."""
 
 from __future__ import annotations
 

@@ -24,10 +24,7 @@ _HASH_NAMED = re.compile(rf"[0-9a-f]{{16}}(-\d+)?({'|'.join(re.escape(suffix) fo
 
 
 class DatasetFolder:
-    """Writes graphs, each file whole or not at all, and last of all their description.
-
-    A folder without `dataset.json` thus holds a data set that was not finished.
-    """
+    """Writes graphs, each file whole or not at all, and last of all `dataset.json`, so that the unfinished show."""
 
     def __init__(self, path: str | Path, suffix: str, names: Sequence[str], overwrite: bool = False) -> None:
         self.path = Path(path)

@@ -55,10 +55,7 @@ class Dual(NamedTuple):
 
 
 class FirstRuns:
-    """The moments at which the ops of a graph run first, as minimum cuts of one network.
-
-    Nodes are the ops as done for good, the buffers, and the ops as having run.
-    """
+    """The moments at which ops run first: minimum cuts among ops done for good, buffers, and ops that have run."""
 
     def __init__(self, graph: CostGraph, op_times: FloatArray | None = None) -> None:
         self.graph, b = graph, graph.buffers

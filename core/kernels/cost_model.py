@@ -120,11 +120,7 @@ def replicated(problem: Problem) -> BoolArray:
 
 
 class State(NamedTuple):
-    """What changes while a schedule is stepped through.
-
-    A tensor on a device is the index `tensor * devices + device`; so is a buffer, named after the tensor
-    that started it there. `ready` and `transfers` receive what one step made possible.
-    """
+    """What changes while a schedule is stepped through; a tensor on a device is `tensor * devices + device`."""
 
     placement: IndexArray
     pending: IndexArray

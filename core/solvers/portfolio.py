@@ -32,11 +32,7 @@ class Step(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The steps for a kind of problem, up to a number of ops.
-
-    Kinds: `recompute`; `order` (the peak of one device); on several devices `peak`, `free` (the makespan, free
-    transfers, no memory limit), and `costly` (the makespan where transfers take time or memory is limited).
-    """
+    """The steps for some kinds of problem, see `kind_of`, up to a number of ops."""
 
     kinds: tuple[str, ...]
     most_ops: float

@@ -149,10 +149,7 @@ def _log_density(values: Tensor, mean: Tensor, log_spread: Tensor) -> Tensor:
 
 
 class DirectNetwork(nn.Module):
-    """Embeds each op by rounds of messages from its predecessors and its successors, and corrects its key.
-
-    Before training the corrections are zero: the keys are the rule's.
-    """
+    """Embeds each op by rounds of messages both ways, and corrects its key: by zero before training."""
 
     def __init__(self, parameters: DirectNetworkParameters) -> None:
         super().__init__()

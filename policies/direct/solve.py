@@ -56,13 +56,7 @@ class Parameters(base.Parameters):
         self.file(problem)
 
     def file(self, problem: Problem) -> Path:
-        """Return the weights for a problem: those that are named, or else the first shipped ones for its task.
-
-        Raises
-        ------
-        UsageError
-            If they are for another task, or there are none for this one.
-        """
+        """Return the weights for a problem: those that are named, or else the first shipped ones for its task."""
         files = weights_of("direct", self.weights)
         tasks = [described(file, ("task",))[0] for file in files]
         if problem.task in tasks:
@@ -80,20 +74,8 @@ def _network(file: Path) -> DirectNetwork:
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Offer what the keys of the network decode to.
-
-    Where the network cannot be used, because the graph is too large or there was no time, the keys are those of the
-    rule that it corrects, and a note says so. The network runs on one thread of the processor, so that its last bits do
-    not depend on how many there are. The result depends on problem, weights and parameters, and for samples on the
-    seed.
-
-    Parameters
-    ----------
-    search
-        The problem, its budget and its random numbers.
-    parameters
-        Decoder, its width, and weights.
-    """
+    """Offer what the keys of the network decode to; else those of the rule that it corrects, with a note."""
+    # On one thread the last bits of what the network gives do not depend on their number.
     if search.exhausted():
         return
     keys = None if parameters.decode == "rule" else _keys(search, parameters)

@@ -98,11 +98,7 @@ class IndependentPolicy(RegalPolicy):
 
 
 class AutoregressivePolicy(RegalPolicy):
-    """Ops choose in topological order, each knowing what those before it chose (A.8).
-
-    Its entropy is estimated, without bias: what each choice adds to it given the choices before it, over samples of a
-    fixed seed.
-    """
+    """Ops choose in topological order, each knowing what those before it chose (A.8)."""
 
     def __init__(
         self, heads: Sequence[Head], batch: MultigraphBatch, embeddings: Tensor, decoder: AutoregressiveDecoder

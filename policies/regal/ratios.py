@@ -1,8 +1,4 @@
-"""Features of ops that mean the same in every graph: what sending takes against running, and bytes against the peak.
-
-The features of the paper are in units of each graph's largest, and a network that normalises them over a graph cannot
-tell one graph from another by them. These say how far apart two graphs are, and are not normalised.
-"""
+"""Features of ops that mean the same in every graph: sending against running, bytes against the peak."""
 
 from __future__ import annotations
 

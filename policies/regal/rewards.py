@@ -135,10 +135,7 @@ class GivenGraphs:
 
 
 class DrawnGraphs:
-    """The graphs of a recipe from a number on; none is left out as a duplicate.
-
-    Each is drawn when it is first needed, and kept as a file: a filter may cost far more than what a graph is for.
-    """
+    """The graphs of a recipe from a number on: drawn when first needed, kept as files, none left out as a duplicate."""
 
     def __init__(self, recipe: Recipe, first: int, count: int, folder: Path) -> None:
         self._recipe, self._first, self._count, self._folder = recipe, first, count, folder

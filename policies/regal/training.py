@@ -44,14 +44,10 @@ KIND = RunKind("regal", TrainingParameters, Place)
 
 
 class Trainer(PhasedTrainer[Phase, list[Case]]):
-    """A run of REGAL's training.
+    """A run of REGAL's training: BRKGA is run with drawn actions, for a reward of -o_a / o_s."""
 
-    Each step draws graphs and, for each, actions; BRKGA is run with them, and the reward is -o_a / o_s. BRKGA runs in
-    the workers, which in between prepare the graphs of the next steps. All samples of a graph have the same random
-    numbers of BRKGA, which come after those of its features.
-
-    A validation runs what `schedopt solve --method regal` runs: its budget holds the evaluations of the features.
-    """
+    # BRKGA runs in the workers, which in between prepare the graphs of the next steps; all samples of a graph have the
+    # same random numbers.
 
     kind: ClassVar[RunKind[TrainingParameters, Place]] = KIND
     same = ("task", "devices", "encoder")

@@ -1,9 +1,4 @@
-"""The autoregressive decoder that Topoformer's is compared with (Topoformer appendix B, Table 4).
-
-It is that of Kool, van Hoof and Welling, "Attention, learn to solve routing problems!" (ICLR 2019), section 3.2 and
-appendix A, which builds a tour: each step a *context* made of the graph and of the tour's two ends takes a glimpse of
-what can come next, and chooses by it. Here the choices are the ops that can be scheduled next, eq. 6.
-"""
+"""The autoregressive decoder that Topoformer's is compared with (appendix B, Table 4): Kool et al., ICLR 2019, 3.2."""
 
 from __future__ import annotations
 

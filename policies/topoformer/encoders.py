@@ -109,11 +109,7 @@ class Edges:
 
 
 class Pairs:
-    """Attention along a relation of many pairs, a stretch of listeners at a time.
-
-    Each stretch is compared with the ops from its first speaker to its last alone. If the ops stand in a topological
-    order, as those of most graphs do, that leaves out about half of the closure.
-    """
+    """Attention along a relation of many pairs, a stretch of listeners at a time, from first to last speaker."""
 
     def __init__(self, pairs: Tensor) -> None:
         self.stretches: list[tuple[slice, Tensor, Tensor]] = []
@@ -136,11 +132,7 @@ class Pairs:
 
 
 class TopologicalAttention(nn.Module):
-    """Multi-head attention, each head masked by one relation; heads concatenated and projected (eq. 4).
-
-    An op that has nobody to listen to along a relation hears zero there. Equation 4 adds the concatenation to the
-    embedding, which fits no width but its own, so it is projected to the width.
-    """
+    """Multi-head attention, each head masked by one relation; heads concatenated and projected to the width (eq. 4)."""
 
     def __init__(self, width: int, heads: Heads, head_width: int) -> None:
         super().__init__()

@@ -194,11 +194,7 @@ def _padded(orders: Sequence[np.ndarray], ops: int) -> np.ndarray:
 
 
 class Network(nn.Module):
-    """From graphs to a distribution over their orders.
-
-    The embeddings are normalised once more before the decoder, as those that normalise layer inputs do (Xiong et al.
-    2020, which 4.1 follows); the paper does not say.
-    """
+    """From graphs to a distribution over their orders; embeddings are normalised before the decoder (ours)."""
 
     def __init__(self, parameters: NetworkParameters) -> None:
         super().__init__()

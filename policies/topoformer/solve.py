@@ -1,7 +1,4 @@
-"""Topoformer at work: a network sees a graph once, and orders are decoded from what it says (Topoformer 4).
-
-The paper orders ops for one device. On several, `core.solvers.placements.placed_orders` places these orders.
-"""
+"""Topoformer at work: a network sees a graph once, and orders are decoded from what it says (Topoformer 4)."""
 
 from __future__ import annotations
 

@@ -101,12 +101,10 @@ def decode_two_way(
     bound: int = 0,
     must_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Decoded, int]:
-    """Return the orders found, each better than the one before it, the best first; and the partial orders kept per op.
-
-    The first beam goes forward without a limit, as the paper's. Each that follows keeps below the best peak so far; one
-    that finds nothing is followed by one from the other end, and when both ends found nothing, by beams of twice the
-    width, up to `WIDER` times the first.
-    """
+    """Return the orders found, the best first, each better than those behind; and the partial orders kept per op."""
+    # The first beam goes forward without a limit, as the paper's; the others keep below the best peak so far. One that
+    # finds nothing is followed by one from the other end, and then by beams twice as wide, up to `WIDER` times the
+    # first.
     found = beam(b, priorities, width, must_stop=must_stop)
     if not len(found.orders):
         return decode_greedy(b, priorities), width

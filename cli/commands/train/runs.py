@@ -21,10 +21,7 @@ _FEW = 10
 
 
 def folder_of(output: str | None, method: str, resume: bool, out: Output) -> str:
-    """Return the folder of a run: the one that is named, or one in `runs/`, which a note tells.
-
-    That is the first of `runs/METHOD`, `runs/METHOD-2` and so on that is not there; with `resume` the last that is.
-    """
+    """Return the folder named, or the first of `runs/METHOD-2` and so on not there; with `resume` the last there is."""
     if output is not None:
         return output
     number, there, folder = 1, None, Path("runs", method)

@@ -1,9 +1,6 @@
-"""Moves between sequences with repeated runs: insert a chain of runs, delete one, move one.
-
-A chain is what has to run again so that a tensor need not be kept over a step that takes too much: its op, the views
-that are read, and those inputs which are no longer there either. Insertions and deletions are edits that are begun
-already, and leave in `chain` the ops whose runs may have become needless.
-"""
+"""Moves between sequences with repeated runs: insert a chain of runs, delete one, move one."""
+# A chain is what has to run again so that a tensor need not be kept over a step: its op, views that are read, inputs no
+# longer there. Insertions and deletions are edits begun already; `chain` then has ops whose runs may be needless.
 
 from __future__ import annotations
 

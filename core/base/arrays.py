@@ -74,6 +74,13 @@ def sum_of_groups(values: IntArray, pointers: IndexArray) -> IntArray:
     return total
 
 
+def places_in(order: NDArray[Any]) -> FloatArray:
+    """Return the place of each op in an order, from 0 to 1."""
+    places = np.empty(len(order))
+    places[order] = np.linspace(0, 1, len(order))
+    return places
+
+
 def _rises(values: NDArray[Any]) -> bool:
     """Whether no value is below the one before."""
     return bool(np.all(values[1:] >= values[:-1]))

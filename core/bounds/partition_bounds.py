@@ -1,8 +1,4 @@
-"""The lower bound on a makespan from what any placement that is even enough must send (`docs/concepts/bounds.md`).
-
-Donath and Hoffman 1973 bound what a graph's parts of given sizes cut by eigenvalues; here the parts are devices, their
-sizes the time that they work, and what is cut are tensors.
-"""
+"""The bound on a makespan from what even placements must send (Donath and Hoffman 1973; `docs/concepts/bounds.md`)."""
 
 from __future__ import annotations
 

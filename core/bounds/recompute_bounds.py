@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ..base.arrays import FloatArray, IntArray
 from ..base.units import format_bytes
 from ..graph.graph import CostGraph
-from ..kernels.orders.max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, smallest_source_side
+from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_with, new_flow, smallest_source_side
 from ..kernels.reach import reachable
 from ..problem.problem import RUNTIME_TOLERANCE, Problem
 from .bounds import memory_bound, op_needs
@@ -76,13 +76,12 @@ class FirstRuns:
         forward[count : count + self.ops] = np.where(graph.runs_once, _ALWAYS, _TIME)
         of = np.zeros(2 * len(tails), np.int64)
         of[:count], of[count : count + self.ops] = np.arange(count), ops
-        self.network, order = _network(tails, heads, nodes, b.is_final)
+        self.network, order = network_with(tails, heads, np.zeros(len(tails), np.int64), nodes, b.is_final)
         kind = np.concatenate((forward, np.full(len(tails), _BACK)))[order]
         self.arcs_of_bytes, self.arcs_of_time = np.flatnonzero(kind == _BYTES), np.flatnonzero(kind == _TIME)
         self.buffer_of_arc, self.op_of_arc = of[order][self.arcs_of_bytes], of[order][self.arcs_of_time]
         self.capacity = np.where(kind == _ALWAYS, UNLIMITED, 0)
-        scratch = (np.empty(nodes, np.int32) for _ in range(4))
-        self.flow = Flow(self.capacity.copy(), np.full(nodes, FREE, np.int8), *scratch)
+        self.flow = new_flow(self.network)
         self.side = np.empty(nodes, bool)
         self.sizes = b.size.copy()
         self.too_large = self.arcs_of_bytes[:0]
@@ -201,25 +200,6 @@ def _dual(
         else:
             flat = found
     return best
-
-
-def _network(
-    tails: NDArray[Any], heads: NDArray[Any], nodes: int, is_final: NDArray[Any]
-) -> tuple[Network, NDArray[np.intp]]:
-    """Return a network without capacities, and the places of its arcs among those given and their reverses."""
-    arcs = len(tails)
-    both_tails, both_heads = np.concatenate((tails, heads)), np.concatenate((heads, tails))
-    order = np.argsort(both_tails, kind="stable")
-    place = np.empty(2 * arcs, np.int64)
-    place[order] = np.arange(2 * arcs)
-    network = Network(
-        np.searchsorted(both_tails[order], np.arange(nodes + 1)).astype(np.int32),
-        both_heads[order].astype(np.int32),
-        place[(order + arcs) % (2 * arcs)].astype(np.int32),
-        np.zeros(2 * arcs, np.int64),
-        is_final,
-    )
-    return network, order
 
 
 def recompute_bound(

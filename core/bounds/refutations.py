@@ -45,7 +45,7 @@ class Refutations:
                     return "possible" if _is_total(known) else "stopped"
                 cases += 1
                 first, second = pair
-                open_cases.append((_copy(known), (second, first)))
+                open_cases.append((Known(*map(np.copy, known)), (second, first)))
             relate(known, first, second)
 
     def bounds(self, low: int, high: int, stop: Callable[[], bool]) -> Iterator[int]:
@@ -68,7 +68,3 @@ def _is_total(known: Known) -> bool:
     """Whether every two ops are related."""
     ops = len(known.before)
     return int(np.unpackbits(known.before.view(np.uint8)).sum()) == ops * (ops - 1) // 2
-
-
-def _copy(known: Known) -> Known:
-    return Known(known.before.copy(), known.after.copy(), known.stale.copy())

@@ -180,21 +180,6 @@ def write_step(steps: Steps, at: int, item: int, target: int) -> int:
 
 
 @inlined
-def reset(g: GraphArrays, s: State, memory: bool) -> None:
-    """Start a schedule with the placement that `s` holds."""
-    for op in range(g.runtime.size):
-        s.pending[op] = g.input_ptr[op + 1] - g.input_ptr[op]
-    for device in range(s.clock.size):
-        s.clock[device] = 0.0
-        s.resident[device] = 0
-    if memory:
-        for op in range(g.runtime.size):
-            s.resident[s.placement[op]] += g.persistent[op]
-    for device in range(s.clock.size):
-        s.peak[device] = s.resident[device]
-
-
-@inlined
 def _release(g: GraphArrays, s: State, cell: int, device: int, devices: int) -> None:
     """One consumer of the tensor in `cell` has run; the last one frees its buffer."""
     buffer = s.buffer[cell]
@@ -222,11 +207,17 @@ def _add_replicas(g: GraphArrays, m: MachineArrays, placement: IndexArray, resid
 @inlined
 def start(g: GraphArrays, m: MachineArrays, s: State, memory: bool) -> None:
     """Start a schedule with the placement that `s` holds, on devices with blocking transfers."""
-    reset(g, s, memory)
-    if memory and m.first_resident < g.tensor_size.size:
+    for op in range(g.runtime.size):
+        s.pending[op] = g.input_ptr[op + 1] - g.input_ptr[op]
+    for device in range(s.clock.size):
+        s.clock[device] = 0.0
+        s.resident[device] = 0
+    if memory:
+        for op in range(g.runtime.size):
+            s.resident[s.placement[op]] += g.persistent[op]
         _add_replicas(g, m, s.placement, s.resident)
-        for device in range(s.clock.size):
-            s.peak[device] = s.resident[device]
+    for device in range(s.clock.size):
+        s.peak[device] = s.resident[device]
 
 
 @inlined
@@ -564,12 +555,6 @@ def account(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, cou
             s.resident[device] += s.up[step]
             s.peak[device] = max(s.peak[device], s.resident[device])
             s.memory[step] = s.resident[device]
-
-
-@kernel
-def account_steps(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps) -> None:
-    """Do what `account` does, called from outside."""
-    account(g, m, s, steps, steps.items.size)
 
 
 @kernel

@@ -15,7 +15,7 @@ from ..kernels.cost_model import (
     FINE,
     NO_LINK,
     TimedSteps,
-    account_steps,
+    account,
     device_arrays,
     find_receivers,
     new_scratch,
@@ -106,7 +106,7 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
         steps = TimedSteps(schedule.items.copy(), schedule.targets.copy(), start, end)  # as searches have them
         wrong, reason = time_steps(arrays, devices, scratch, steps)
         if reason == FINE:
-            account_steps(arrays, devices, scratch, steps)
+            account(arrays, devices, scratch, steps, len(schedule))
         peak, memory, clock = scratch.peak, scratch.memory[: len(schedule)], np.zeros(used)
         for ends in (schedule.sources, schedule.targets):
             np.maximum.at(clock, ends, end)

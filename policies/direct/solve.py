@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...core.base.errors import UsageError
 from ...core.base.names import did_you_mean
 from ...core.problem.problem import Problem
-from ...core.search import parameters as base
 from ...core.search.parameters import parameter
 from ...core.search.search import Cancelled, Search
-from ..networks.shipped import described, digests, network_of, weights_of
+from ..networks.shipped import WithWeights, described, network_of, weights_of
 from .decoding import decode
 from .features import rule_keys, seen
 
@@ -27,9 +26,10 @@ SECONDS_PER_OP = 4e-6  # what the network sees of an op takes so long to find, a
 
 
 @dataclass(frozen=True)
-class Parameters(base.Parameters):
+class Parameters(WithWeights):
     """Weights that cannot be read are refused before any run."""
 
+    method: ClassVar[str] = "direct"
     decode: str = parameter(
         "sample",
         "greedy: the most likely keys; sample: the best of these, one device and some drawn; rule: without the network",
@@ -46,10 +46,6 @@ class Parameters(base.Parameters):
         files = weights_of("direct", self.weights)
         if self.weights:
             _network(files[0])
-
-    def identity(self) -> dict[str, Any]:
-        """Return the parameters with the hash of the weights, since a file may change."""
-        return {**asdict(self), "weights": digests(weights_of("direct", self.weights))}
 
     def check(self, problem: Problem) -> None:
         """Raise UsageError if there are no weights for this task."""

@@ -49,10 +49,7 @@ class Setting:
 
 
 class Start(NamedTuple):
-    """Where the search with a policy's choices begins: after the one that its features come from.
-
-    Every search from the same start has the same random numbers, whatever was chosen.
-    """
+    """Where the search with a policy's choices begins, after that for features: always with the same random numbers."""
 
     problem: Problem  # the problem to solve
     bound: float  # a value that no schedule can beat, in bytes or microseconds

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, cast, get_args
 
 from ...core.base.errors import UsageError
 from ...core.problem.problem import Problem
-from ...core.search import parameters as base
 from ...core.search.parameters import parameter
 from ...core.search.search import Cancelled, Search
 from ...core.solvers.placements import brkga
 from ...core.solvers.placements.brkga import GeneDistribution, evolve
 from ...core.solvers.placements.random_keys import Chromosomes
-from ..networks.shipped import described, digests, network_of, weights_of
+from ..networks.shipped import WithWeights, described, network_of, weights_of
 from .actions import Taken
 
 if TYPE_CHECKING:  # torch is loaded once there is a network to run
@@ -26,7 +25,7 @@ MOST_EDGES = 1_000_000  # the messages of a round take about two kilobytes per e
 
 
 @dataclass(frozen=True)
-class Parameters(base.Parameters):
+class Parameters(WithWeights):
     """Weights that cannot be read are refused before any run; BRKGA has its defaults."""
 
     method: ClassVar[str] = "regal"
@@ -48,10 +47,6 @@ class Parameters(base.Parameters):
         files = weights_of(self.method, self.weights)
         if self.weights:
             _network(files[0])
-
-    def identity(self) -> dict[str, Any]:
-        """Return the parameters with the hash of the weights, since a file may change."""
-        return {**asdict(self), "weights": digests(weights_of(self.method, self.weights))}
 
     def check(self, problem: Problem) -> None:
         """Raise UsageError if there are no weights for this task on so many devices."""

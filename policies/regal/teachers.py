@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from ...core.base.arrays import FloatArray, IndexArray
+from ...core.base.arrays import FloatArray, IndexArray, places_in
 from ...core.bounds.bounds import earliest_finish
 from ...core.graph.graph import CostGraph
 from ...core.problem.problem import Problem
@@ -20,7 +20,6 @@ from ...core.solvers.placements.brkga import Parameters, evolve
 from ...core.solvers.placements.lazy_keys import bottom_levels
 from .actions import ActionParameters, Head, beta_parameters, crossover_bias, dequantise
 from .features import SearchedGraph
-from .ratios import places_in
 
 ROUNDS = (4, 16, 64)
 WINDOW = 161

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -15,13 +15,12 @@ from ...core.base.names import did_you_mean
 from ...core.graph.graph import CostGraph
 from ...core.problem.schedule import Schedule
 from ...core.report.graph_summary import levels
-from ...core.search import parameters as base
 from ...core.search.parameters import parameter
 from ...core.search.registry import INPUT_METHOD
 from ...core.search.search import Cancelled, Search
 from ...core.solvers.orders.baselines import reverse_postorder
 from ...core.solvers.placements.placed_orders import place
-from ..networks.shipped import digests, shipped, weights_file, weights_of
+from ..networks.shipped import WithWeights, shipped, weights_file
 
 if TYPE_CHECKING:  # torch is loaded once there is something to decode
     from .network import NetworkParameters, Policy
@@ -36,9 +35,10 @@ LARGEST_ANYHOW = 200_000
 
 
 @dataclass(frozen=True)
-class Parameters(base.Parameters):
+class Parameters(WithWeights):
     """Weights that cannot be read are refused before any run."""
 
+    method: ClassVar[str] = "topoformer"
     decode: str = parameter(
         "two-way",
         "greedy: the most urgent op; sample: the best of some draws; beam: beam search; "
@@ -71,10 +71,6 @@ class Parameters(base.Parameters):
                 )
         else:
             shipped("topoformer")
-
-    def identity(self) -> dict[str, Any]:
-        """Return the parameters with the hash of the weights, since a file may change."""
-        return {**asdict(self), "weights": digests(weights_of("topoformer", self.weights))}
 
 
 def shipped_weights(graph: CostGraph) -> Path:

@@ -38,20 +38,25 @@ def network_of(b: Buffers) -> Network:
     heads = np.concatenate((buffers, b.users, b.predecessors))
     # All bytes together: no cut of buffers alone is larger, and one byte more could overflow.
     unlimited = np.full(len(buffer_of_user) + len(waiter), b.size.sum(), np.int64)
+    network, _ = network_with(tails, heads, np.concatenate((b.size, unlimited)), ops + count, b.is_final)
+    return network
+
+
+def network_with(tails: Any, heads: Any, capacity: Any, nodes: int, is_final: BoolArray) -> tuple[Network, IntArray]:
+    """Return the network of arcs and their reverses, and the places of its arcs among those given and the reverses."""
     arcs = len(tails)
     both_tails, both_heads = np.concatenate((tails, heads)), np.concatenate((heads, tails))
-    capacity = np.concatenate((b.size, unlimited, np.zeros(arcs, np.int64)))
     order = stable_order(both_tails)
     place = np.empty(2 * arcs, np.int64)
     place[order] = np.arange(2 * arcs)
-    pointers = np.searchsorted(both_tails[order], np.arange(ops + count + 1))
-    return Network(
-        pointers.astype(np.int32),
-        both_heads[order],
+    network = Network(
+        np.searchsorted(both_tails[order], np.arange(nodes + 1)).astype(np.int32),
+        both_heads[order].astype(np.int32),
         place[(order + arcs) % (2 * arcs)].astype(np.int32),
-        capacity[order],
-        b.is_final,
+        np.concatenate((capacity, np.zeros(arcs, np.int64)))[order],
+        is_final,
     )
+    return network, order
 
 
 class Flow(NamedTuple):

@@ -96,7 +96,7 @@ def _run(b: Buffers, walk: Walk, rules: Rules, width: int, must_stop: Callable[[
     ops = len(rules.priorities)
     room = max(1, width * ops)
     successors = Successors(new_candidates(room, room), np.empty((2, room)), np.empty(room, np.int32))
-    levels = _first_level(walk, width), _first_level(walk, width)
+    levels = first_level(walk, width, width * ops), first_level(walk, width, width * ops)
     trail = Trail(np.zeros(width), np.empty((2, ops, width), np.int32))
     at_once = max(1, STATES_AT_ONCE // width)
     states = 1
@@ -112,26 +112,6 @@ def _run(b: Buffers, walk: Walk, rules: Rules, width: int, must_stop: Callable[[
     orders = np.empty((states, ops), np.int32)
     fill_orders(trail.back, orders)
     return BeamOrders(orders, trail.log_probability[:states], levels[0].peak[:states])
-
-
-def _first_level(walk: Walk, width: int) -> Level:
-    """Return a level with room for `width` states, its first the empty set."""
-    start, ops = first_level(walk), len(walk.step)
-
-    def with_room(values: Any, *shape: int) -> Any:
-        room = np.zeros(shape, values.dtype)
-        room[: len(values)] = values
-        return room
-
-    return Level(
-        executed=with_room(start.executed, width, start.executed.shape[1]),
-        hash=with_room(start.hash, width),
-        resident=with_room(start.resident, width),
-        peak=with_room(start.peak, width),
-        ready_ptr=with_room(start.ready_ptr, width + 1),
-        ready=with_room(start.ready, width * ops),
-        safe=with_room(start.safe, width),
-    )
 
 
 @kernel

@@ -55,18 +55,19 @@ class Level(NamedTuple):
     safe: IndexArray  # per state: an op that may as well join at once (see `_is_safe`), or -1
 
 
-def first_level(walk: Walk) -> Level:
-    """Return the level of the empty set."""
-    ops = len(walk.step)
-    ready = np.flatnonzero(np.diff(walk.waits_ptr) == 0).astype(np.int32)
+def first_level(walk: Walk, states: int = 1, most_ready: int = 0) -> Level:
+    """Return the level of the empty set, with room for more states and for what they can run."""
+    first = np.flatnonzero(np.diff(walk.waits_ptr) == 0)
+    ready = np.zeros(max(len(first), most_ready), np.int32)
+    ready[: len(first)] = first
     return Level(
-        executed=np.zeros((1, (ops + 63) // 64), np.uint64),
-        hash=np.zeros(1, np.uint64),
-        resident=np.full(1, walk.start, np.int64),
-        peak=np.zeros(1, np.int64),
-        ready_ptr=np.array([0, len(ready)], np.int64),
+        executed=np.zeros((states, (len(walk.step) + 63) // 64), np.uint64),
+        hash=np.zeros(states, np.uint64),
+        resident=np.full(states, walk.start, np.int64),
+        peak=np.zeros(states, np.int64),
+        ready_ptr=np.append(0, np.full(states, len(first), np.int64)),
         ready=ready,
-        safe=np.full(1, -1, np.int32),
+        safe=np.full(states, -1, np.int32),
     )
 
 

@@ -99,6 +99,13 @@ def write(text: str) -> None:
     sys.stdout.write(visible(text if text.endswith("\n") else text + "\n"))
 
 
+def write_json(document: Any, indent: int | None = None) -> None:
+    """Print a document to standard output."""
+    import json
+
+    write(json.dumps(document, indent=indent))
+
+
 def visible(text: str) -> str:
     r"""Return a text with each control and direction character written as Python would, such as `\x1b`."""
     return text.translate(_COMMANDS)

@@ -46,7 +46,6 @@ def import_model(
     quiet: QuietFlag = False,
 ) -> None:
     """Import a model as a graph: ONNX, TFLite, PyTorch, its traces, Inductor's buffers, DOT, networkx."""
-    from json import dumps
     from pathlib import Path
 
     from ...core.api.import_ import import_model as import_graph
@@ -54,7 +53,7 @@ def import_model(
     from ...core.programs.graphs.writing import check_target, write_graph_file
     from ...core.programs.importers import kind_of
     from ...core.report.graph_summary import totals_of
-    from ..console import Output, write
+    from ..console import Output, write_json
 
     output = output_of(output, Path(model.rpartition(":")[2].removesuffix(".gz")).stem, ".pb.gz")
     if json and output == "-":
@@ -68,7 +67,7 @@ def import_model(
     out.note(_described(imported, summary))
     write_graph_file(imported, output)
     if json:
-        write(dumps(summary))
+        write_json(summary)
     elif output != "-":
         out.note(f"wrote {output}")
 

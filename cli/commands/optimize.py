@@ -54,8 +54,6 @@ def optimize(
 
     Nothing is written unless every stage succeeds and the results are bitwise equal.
     """
-    from json import dumps
-
     from ...core.base.errors import UsageError
     from ...core.graph.builder import GraphBuilder
     from ...core.problem.problem import Problem
@@ -65,7 +63,7 @@ def optimize(
     from ...core.programs.size_range import range_in
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import check_supported, parse_method
-    from ..console import Output, complain, write
+    from ..console import Output, complain, write_json
     from ..progress import run_with_progress, stages
     from ..reports.optimize import document, print_report
     from ..reports.solve import draw_result
@@ -94,7 +92,7 @@ def optimize(
     with stages(out, model, pipeline.SEARCHING) as observer:
         optimized = pipeline.optimize(job, solve, observer)
     if json:
-        write(dumps(document(job, optimized)))
+        write_json(document(job, optimized))
     else:
         print_report(job, optimized)
     out.note(f"wrote {output}: its results are bitwise those of {model}")
@@ -113,18 +111,16 @@ with_options(optimize, {"training": options_of(OptimizeOptions)})
 
 def _optimize_range(out: Output, job: Job, solve: Callable[[Problem], Result], json: bool) -> None:
     """Write a model in one order for a range of sizes, and say how good it is at each."""
-    from json import dumps
-
     from ...core.programs.pipeline import SEARCHING
     from ...core.programs.size_range import optimize_range
-    from ..console import write
+    from ..console import write_json
     from ..progress import stages
     from ..reports.optimize import print_range, range_document
 
     with stages(out, job.model, SEARCHING) as observer:
         optimized = optimize_range(job, solve, observer)
     if json:
-        write(dumps(range_document(job, optimized)))
+        write_json(range_document(job, optimized))
     else:
         print_range(job, optimized)
     out.note(f"wrote {job.output}: its results are bitwise those of {job.model} at both ends of the range")

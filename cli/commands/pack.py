@@ -28,11 +28,9 @@ def pack(
     **given: Any,
 ) -> None:
     """Give buffers with lifetimes offsets in an arena that is as small as possible, and verify them."""
-    from json import dumps
-
     from ...core.api.pack import pack as pack_buffers
     from ...core.files.atomic import check_writable
-    from ..console import Output, show, write
+    from ..console import Output, show, write_json
 
     out = Output(quiet)
     if check:
@@ -44,7 +42,7 @@ def pack(
     if output is not None:
         packed.save(output)
     if json:
-        write(dumps(packed.document()))
+        write_json(packed.document())
     else:
         show(packed.table(), buffers)
     if not packed.packing.is_repeatable:
@@ -58,14 +56,12 @@ with_options(pack, {"buffers": options_of(PackOptions)})
 
 def _check(path: str, json: bool) -> None:
     """Verify the offsets of a file."""
-    from json import dumps
-
     from ...core.addresses.lifetimes import rounded_up
     from ...core.api.pack import verify_buffers
     from ...core.base.errors import FormatError
     from ...core.base.units import format_bytes
     from ...core.files.buffers_csv import read_buffers
-    from ..console import tell, write
+    from ..console import tell, write_json
 
     buffers = read_buffers(path)
     if buffers.offsets is None:
@@ -74,7 +70,7 @@ def _check(path: str, json: bool) -> None:
     arena = int(rounded_up(buffers.offsets + known.size, known.unit).max(initial=0))
     verify_buffers(path, buffers, buffers.offsets.tolist(), arena)
     if json:
-        write(dumps({"buffers": len(buffers.ids), "valid": True, "arena": arena, "bound": known.live}))
+        write_json({"buffers": len(buffers.ids), "valid": True, "arena": arena, "bound": known.live})
     else:
         tell(
             f"{path}: valid, {len(buffers.ids):,} buffers in {format_bytes(arena)} ({arena:,} bytes); "

@@ -42,15 +42,13 @@ def plot(
     quiet: QuietFlag = False,
 ) -> None:
     """Draw schedules: memory by tensor with its peak, several orders over each other, devices and transfers."""
-    from json import dumps
-
     from ...core.files.atomic import write_atomically
     from ...core.files.costgraph import graph_name
     from ...core.model.timeline import INPUT, beside_weights
     from ...core.programs.importers import read_any
     from ...core.report.plots.draw import check_target, draw
     from ...core.search.options import machine_of
-    from ..console import Output, tell, write
+    from ..console import Output, tell, write_json
 
     out = Output(quiet)
     target = output or f"{graph_name(graph) or INPUT}.png"
@@ -63,7 +61,7 @@ def plot(
         timelines = [beside_weights(timeline) for timeline in timelines]
     write_atomically(target, draw(timelines, target, kind))  # type: ignore[arg-type]
     if json:
-        write(dumps({"graph": read.name, "output": target, "schedules": [_summary(t) for t in timelines]}))
+        write_json({"graph": read.name, "output": target, "schedules": [_summary(t) for t in timelines]})
         return
     for timeline in timelines:
         tell(_line(timeline))

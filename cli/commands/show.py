@@ -50,19 +50,18 @@ def show(
 
 def _show_graph(graph: Any, json: bool) -> None:
     import dataclasses
-    from json import dumps
 
     from rich.table import Table
 
     from ...core.base.units import bytes_alike, times_alike
     from ...core.report.graph_summary import summarise
     from ...core.report.memory_by_role import resident_roles
-    from ..console import show, write
+    from ..console import show, write_json
 
     summary = summarise(graph)
     roles = resident_roles(graph) if graph.annotations.residents else {}
     if json:
-        write(dumps({**dataclasses.asdict(summary), **({"persistent_by_role": roles} if roles else {})}))
+        write_json({**dataclasses.asdict(summary), **({"persistent_by_role": roles} if roles else {})})
         return
     peaks = (summary.persistent_bytes, summary.input_peak, summary.memory_bound)
     memory = bytes_alike(peaks, also=(summary.tensor_bytes, *roles.values()))
@@ -147,7 +146,6 @@ def _histogram(values: list[Any]) -> Table:
 
 def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bool, force: bool) -> None:
     import dataclasses
-    from json import dumps
 
     from ...core.base.units import format_bytes
     from ...core.files.schedule_json import address_fields, read_schedule
@@ -156,7 +154,7 @@ def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bo
     from ...core.programs.importers import read_any
     from ...core.report.memory_by_role import memory_shares
     from ...core.report.peak_holders import alive_at_peak
-    from ..console import show, tell, write
+    from ..console import show, tell, write_json
     from ..reports.peak import module_table, peak_table, phase_table, role_table
 
     loaded = read_schedule(schedule_path, read_any(graph_path, out.note), force=force)
@@ -168,7 +166,7 @@ def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bo
     shares = memory_shares(loaded.problem, loaded.schedule) if known else None
     if json:
         arenas = address_fields(loaded.addresses)
-        write(dumps({**dataclasses.asdict(peak), **(dataclasses.asdict(shares) if shares else {}), **arenas}))
+        write_json({**dataclasses.asdict(peak), **(dataclasses.asdict(shares) if shares else {}), **arenas})
         return
     where = f"device {peak.device} at step {peak.step + 1:,} of {len(loaded.schedule):,}"
     source = f" ({peak.source})" if peak.source else ""

@@ -13,11 +13,10 @@ if TYPE_CHECKING:
 
 def report(trainable: Trainable, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None:
     """Print how the validations of a finished run went, and what to do with the weights; or one JSON document."""
-    from json import dumps
     from shlex import quote
 
     from ...policies.training.run_folder import WEIGHTS, curve_of
-    from ..console import show, write
+    from ..console import show, write, write_json
 
     curve, columns = curve_of(trainer.folder), trainable.columns
     weights = trainer.folder / WEIGHTS
@@ -28,7 +27,7 @@ def report(trainable: Trainable, trainer: PhasedTrainer[Any, Any], as_json: bool
         kept = {
             which: {name: line[name] for name in ("phase", "epoch", "step", *columns)} for which, line in lines.items()
         }
-        write(dumps({**facts, "validation": kept}, indent=1))
+        write_json({**facts, "validation": kept}, indent=1)
         return
     title = trainable.title(trainer.parameters)
     show(_table(lines, columns), f"{trainer.place.step:,} steps in {trainer.place.seconds:,.0f} s: {title}")

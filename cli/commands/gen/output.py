@@ -91,10 +91,8 @@ def finish_folder(
     ctx: typer.Context, out: Output, folder: Any, parameters: dict[str, Any], counts: dict[str, Any]
 ) -> None:
     """Write dataset.json and say what was written."""
-    from json import dumps
-
     from ....version import VERSION
-    from ...console import write
+    from ...console import write_json
 
     description = {
         "schedopt": VERSION,
@@ -108,7 +106,7 @@ def finish_folder(
     }
     written = folder.finish(description)
     if ctx.params["json"]:
-        write(dumps({"output": str(folder.path), **written}))
+        write_json({"output": str(folder.path), **written})
         return
     least, most = counts["ops"]["least"], counts["ops"]["most"]
     ops = f"{least:,}" if least == most else f"{least:,} to {most:,}"
@@ -126,11 +124,9 @@ def incomplete(path: str) -> str:
 
 def say_written(ctx: typer.Context, out: Output, path: str, graph: dict[str, Any]) -> None:
     """Say what was written to one file, as JSON or as a note."""
-    from json import dumps
-
-    from ...console import write
+    from ...console import write_json
 
     if ctx.params["json"]:
-        write(dumps({**graph, "output": path}))
+        write_json({**graph, "output": path})
     elif path != "-":
         out.note(f"wrote {path}: {graph['ops']} ops, {graph['tensors']} tensors")

@@ -57,14 +57,13 @@ def grid_search(
 ) -> None:
     """Search the grid of the method that the subcommand names, and write the winner."""
     from contextlib import nullcontext
-    from json import dumps
 
     from ....core.api.graphs import graphs_of
     from ....core.base.parallel import is_here
     from ....core.experiments.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
     from ....core.experiments.runs import ResumeFile, opened
     from ....core.files.yaml_files import write_yaml
-    from ...console import Output, write
+    from ...console import Output, write_json
     from ...progress import interruptible, progress_bar
 
     out = Output(quiet)
@@ -98,7 +97,7 @@ def grid_search(
         },
     }
     if json:
-        write(dumps({"method": grid.method, "task": task, **document[task]}, indent=1))
+        write_json({"method": grid.method, "task": task, **document[task]}, indent=1)
     else:
         _show(grid, ranking, confirmed)
     if output is not None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray, csr
+from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray, csr, sorted_csr
 from ...graph.graph import CostGraph
 
 
@@ -63,15 +63,10 @@ def run_graph(graph: CostGraph) -> RunGraph:
         *graph.predecessors,
         *graph.successors,
         *csr(waiting, waited, ops),
-        *_sorted_csr(waited, waiting, ops),
+        *sorted_csr(waited, waiting, ops),
         graph.runs_once,
         graph.runtime,
         graph.workspace,
         rank,
         int(graph.persistent.sum()),
     )
-
-
-def _sorted_csr(keys: Any, values: Any, count: int) -> tuple[IndexArray, IndexArray]:
-    order = np.lexsort((values, keys))
-    return csr(keys[order], values[order], count)

@@ -51,31 +51,13 @@ class Run(NamedTuple):
 
 
 class RetentionModel(Model):
-    """The variables and constraints of a problem, hinted with the best schedule known.
-
-    Parameters
-    ----------
-    search
-        The run, which has a schedule to hint.
-    copies
-        How often an op may run.
-    is_fixed
-        Whether the first runs keep the input order.
-
-    Attributes
-    ----------
-    model
-        OR-Tools' `CpModel`.
-    runs
-        Per op its runs, in their order.
-    least_outside
-        Microseconds that every schedule adds in which an op runs oftener than here and that could not do without.
-    """
+    """The variables and constraints of a problem, hinted with the best schedule known."""
 
     def __init__(self, search: Search, copies: int, is_fixed: bool) -> None:
         super().__init__(search)
         times, useful = self.problem.op_times, most_useful_runs(self.graph)
         self.copies = [min(copies, most) for most in useful]
+        # Microseconds that every schedule adds in which an op runs oftener than here and that could not do without.
         self.least_outside = copies * min(
             (float(times[op]) for op, most in enumerate(useful) if most > copies), default=math.inf
         )

@@ -15,12 +15,12 @@ from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
 from .. import portfolio as auto
-from .hint import improve
 from .objective import knows_memory, minimised_excess, minimised_makespan, minimised_peak
 from .recompute import RetentionModel
 from .variables import OutOfTimeError, Variables, is_over, is_too_large
 
 POLL_SECONDS = 0.02
+EDITS_AS_ONE = 20
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,9 @@ def solve(search: Search, parameters: Parameters) -> None:
     # next hint, or else the schedule of least excess. The solver's strategies take turns (`interleave_search`), so a
     # run that ends by itself does not depend on the number of workers.
     search.offer_order(search.problem.graph.input_order)
-    improve(search, parameters.hint, _hinting(search.problem, parameters))
+    with search.part(evaluations=parameters.hint * (EDITS_AS_ONE if search.problem.recompute else 1)):
+        if not search.exhausted():
+            search.run(_hinting(search.problem, parameters))
     if search.exhausted() or math.isinf(search.lower_bound):
         return
     try:

@@ -70,32 +70,24 @@ class Beam(NamedTuple):
     priced: int  # successor states looked at, to which the time is about proportional
 
 
-@dataclass(frozen=True)
-class BeamResult:
-    """What a beam found."""
-
-    order: IndexArray | None  # A complete order, or None if every state reached the cutoff
-    is_exact: bool  # whether no state was cut for want of room: then nothing below the cutoff was missed
-
-
 def solve(search: Search, parameters: Parameters) -> None:
     """Offer the best order in the beam; if none was cut it is optimal, and the lower bound says so."""
     cutoff = None if search.best is None else int(search.best_value)
     result = beam_search(search, parameters.beam_size, cutoff=cutoff)
-    if result.order is not None:
-        search.offer_order(result.order)
+    if result.chosen is not None:
+        search.offer_order(result.chosen)
     if result.is_exact:
         search.raise_lower_bound(search.best_value)
 
 
-def beam_search(search: Search, beam_size: int, cutoff: int | None = None) -> BeamResult:
-    """Run the beam over the levels of executed-op sets of the whole graph, from the first op on."""
+def beam_search(search: Search, beam_size: int, cutoff: int | None = None) -> Beam:
+    """Run the beam over the whole graph, from the first op on; the order is complete, and none if nothing is below."""
     graph = search.problem.graph
     limit = UNLIMITED if cutoff is None else cutoff - int(graph.persistent.sum())
     beam = run_beam(search, graph.buffers, beam_size, limit)
     if beam.chosen is None:
-        return BeamResult(None, beam.is_exact)
-    return BeamResult(_complete(graph, beam.chosen), beam.is_exact and beam.is_complete)
+        return beam
+    return beam._replace(chosen=_complete(graph, beam.chosen), is_exact=beam.is_exact and beam.is_complete)
 
 
 def run_beam(

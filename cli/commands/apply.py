@@ -6,6 +6,7 @@ from typing import Literal
 
 import typer
 
+from ..console import Output, write_json
 from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
 from ..program_options import (
     ModelArgument,
@@ -44,7 +45,6 @@ def apply(
     from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import apply as apply_schedule
     from ...core.programs.runtime import check_output
-    from ..console import Output, write_json
 
     out = Output(quiet)
     given = given_options(training, shape, device)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from ...core.base.errors import UsageError
+from ..console import Output, write_json
 from ..options import DEFAULT_OUTPUT, JsonFlag, QuietFlag, output_of
 
 
@@ -19,11 +21,9 @@ def convert(
     quiet: QuietFlag = False,
 ) -> None:
     """Convert a graph between CostGraphDef text and binary, plain and gzip, or write it as DOT or node-link JSON."""
-    from ...core.base.errors import UsageError
     from ...core.files.costgraph import graph_name
     from ...core.programs.graphs.writing import check_target, write_graph_file
     from ...core.programs.importers import read_any
-    from ..console import Output, write_json
 
     target = output_of(target, graph_name(source), ".pb.gz" if source.endswith(".pbtxt") else ".pbtxt")
     if json and target == "-":

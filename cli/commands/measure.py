@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from ..console import Output, complain, show, tell, write_json
 from ..options import ForceFlag, JsonFlag, QuietFlag
 from ..program_options import (
     ModelArgument,
@@ -37,7 +38,6 @@ def measure(
     from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import measure as measure_schedules
     from ...core.programs.runtime import runtime_kind
-    from ..console import Output, complain, show, tell, write_json
     from ..progress import stages
     from ..reports.measure import orders_document, table
 

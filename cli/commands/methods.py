@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from ...core.search.registry import method_names
+from ..console import show, tell, write_json
 from ..options import JsonFlag, QuietFlag
 
 
@@ -21,7 +22,6 @@ def methods(
     """List every method, what it does and where it is from; or the parameters of one, with their defaults."""
     from ...core.api.methods import methods
     from ...core.search.registry import EXAMPLE, method_of
-    from ..console import show, tell, write_json
 
     known = methods()
     if name is None:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from ...core.base.errors import UsageError
 from ...core.programs.options import OptimizeOptions
 from ...core.search.registry import DEFAULT_METHOD
+from ..console import Output, complain, write_json
 from ..made_options import options_of, with_options
 from ..options import JsonFlag, MethodOption, QuietFlag, remark_bare_bytes
 from ..program_options import (
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from ...core.problem.problem import Problem
     from ...core.programs.pipeline import Job
     from ...core.report.result import Result
-    from ..console import Output
 
 
 def optimize(
@@ -54,7 +55,6 @@ def optimize(
 
     Nothing is written unless every stage succeeds and the results are bitwise equal.
     """
-    from ...core.base.errors import UsageError
     from ...core.graph.builder import GraphBuilder
     from ...core.problem.problem import Problem
     from ...core.programs import pipeline
@@ -63,7 +63,6 @@ def optimize(
     from ...core.programs.size_range import range_in
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import check_supported, parse_method
-    from ..console import Output, complain, write_json
     from ..progress import run_with_progress, stages
     from ..reports.optimize import document, print_report
     from ..reports.solve import draw_result
@@ -113,7 +112,6 @@ def _optimize_range(out: Output, job: Job, solve: Callable[[Problem], Result], j
     """Write a model in one order for a range of sizes, and say how good it is at each."""
     from ...core.programs.pipeline import SEARCHING
     from ...core.programs.size_range import optimize_range
-    from ..console import write_json
     from ..progress import stages
     from ..reports.optimize import print_range, range_document
 

@@ -6,7 +6,10 @@ from typing import Any
 
 import typer
 
+from ...core.base.errors import FormatError
+from ...core.base.units import format_bytes
 from ...core.search.options import PackOptions
+from ..console import Output, show, tell, write_json
 from ..made_options import options_of, with_options
 from ..options import JsonFlag, QuietFlag
 
@@ -30,7 +33,6 @@ def pack(
     """Give buffers with lifetimes offsets in an arena that is as small as possible, and verify them."""
     from ...core.api.pack import pack as pack_buffers
     from ...core.files.atomic import check_writable
-    from ..console import Output, show, write_json
 
     out = Output(quiet)
     if check:
@@ -58,10 +60,7 @@ def _check(path: str, json: bool) -> None:
     """Verify the offsets of a file."""
     from ...core.addresses.lifetimes import rounded_up
     from ...core.api.pack import verify_buffers
-    from ...core.base.errors import FormatError
-    from ...core.base.units import format_bytes
     from ...core.files.buffers_csv import read_buffers
-    from ..console import tell, write_json
 
     buffers = read_buffers(path)
     if buffers.offsets is None:

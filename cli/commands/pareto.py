@@ -8,6 +8,7 @@ import typer
 
 from ...core.search.options import ParetoOptions
 from ..backends import ELSEWHERE, AddressOption, BackendOption, workers_of
+from ..console import Output, complain, show, write
 from ..made_options import options_of, with_options
 from ..options import GraphArgument, JsonFlag, QuietFlag
 
@@ -48,7 +49,6 @@ def pareto(
     from ...core.experiments.runs import opened
     from ...core.files.atomic import check_writable, make_folder
     from ...core.report.plots.draw import check_target
-    from ..console import Output, complain, show, write
     from ..progress import compiling, interruptible, progress_bar
 
     out = Output(quiet)

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ...core.base.errors import ScheduleError
+from ...core.base.units import format_bytes
 from ...core.search.registry import INPUT_METHOD as INPUT
+from ..console import Output, tell, write_json
 from ..options import MACHINE, OP_TIMES, SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag
 
 if TYPE_CHECKING:
@@ -48,7 +51,6 @@ def plot(
     from ...core.programs.importers import read_any
     from ...core.report.plots.draw import check_target, draw
     from ...core.search.options import machine_of
-    from ..console import Output, tell, write_json
 
     out = Output(quiet)
     target = output or f"{graph_name(graph) or INPUT}.png"
@@ -81,7 +83,6 @@ def _labels(paths: list[str]) -> dict[str, str]:
 
 
 def _read_timeline(path: str, label: str, graph: CostGraph, force: bool, machine: Machine | None) -> Timeline:
-    from ...core.base.errors import ScheduleError
     from ...core.files.schedule_json import read_schedule
     from ...core.model.timeline import INPUT, input_timeline, timeline_of
 
@@ -109,8 +110,6 @@ def _summary(timeline: Timeline) -> dict[str, object]:
 
 
 def _line(timeline: Timeline) -> str:
-    from ...core.base.units import format_bytes
-
     at = f"step {timeline.peak_step + 1:,} of {timeline.steps:,}, {timeline.step_label(timeline.peak_step)}"
     where = f" on device {timeline.fullest_device}" if timeline.problem.devices > 1 else ""
     return f"{timeline.label}: peak {format_bytes(timeline.simulation.peak)}{where} at {at}"

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ...core.base.errors import UsageError
+from ...core.base.units import bytes_alike, format_bytes, times_alike
+from ..console import Output, tell, write, write_json
 from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
 
 if TYPE_CHECKING:
@@ -31,9 +34,7 @@ def show(
     """Show a graph: ops, edges, bytes, depth, width, bounds; a folder: histograms; a schedule: its peak."""
     from pathlib import Path
 
-    from ...core.base.errors import UsageError
     from ...core.programs.importers import read_any
-    from ..console import Output
 
     out = Output(quiet)
     if graph != "-" and Path(graph).is_dir():
@@ -53,10 +54,9 @@ def _show_graph(graph: Any, json: bool) -> None:
 
     from rich.table import Table
 
-    from ...core.base.units import bytes_alike, times_alike
     from ...core.report.graph_summary import summarise
     from ...core.report.memory_by_role import resident_roles
-    from ..console import show, write_json
+    from ..console import show
 
     summary = summarise(graph)
     roles = resident_roles(graph) if graph.annotations.residents else {}
@@ -97,7 +97,7 @@ def _show_folder(folder: str, out: Any, json: bool, is_list: bool) -> None:
     from ...core.bounds.diameter import diameter
     from ...core.files.costgraph import find_graphs, read_graph
     from ...datasets.duplicates import topology_hash
-    from ..console import show, write
+    from ..console import show
     from ..progress import progress_bar
 
     rows = []
@@ -147,14 +147,13 @@ def _histogram(values: list[Any]) -> Table:
 def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bool, force: bool) -> None:
     import dataclasses
 
-    from ...core.base.units import format_bytes
     from ...core.files.schedule_json import address_fields, read_schedule
     from ...core.model.address_verifier import verify_addresses
     from ...core.model.verifier import verify
     from ...core.programs.importers import read_any
     from ...core.report.memory_by_role import memory_shares
     from ...core.report.peak_holders import alive_at_peak
-    from ..console import show, tell, write_json
+    from ..console import show
     from ..reports.peak import module_table, peak_table, phase_table, role_table
 
     loaded = read_schedule(schedule_path, read_any(graph_path, out.note), force=force)

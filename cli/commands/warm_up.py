@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..console import Output, tell, write_json
 from ..options import JsonFlag, QuietFlag
 
 
@@ -12,7 +13,6 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     from ...core.search.warm_up import all_runs
     from ...core.search.warm_up import warm_up as warm_up_method
     from ...core.solve.with_addresses import warm_up as warm_up_addresses
-    from ..console import Output, tell, write_json
     from ..progress import progress_bar
 
     kernels: list[str] = []

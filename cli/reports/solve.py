@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..console import Output
+
 if TYPE_CHECKING:
     from ...core.report.result import Result
-    from ..console import Output
 
 
 def remark(out: Output, result: Result) -> None:

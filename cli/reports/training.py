@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..console import show, write, write_json
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -16,7 +18,6 @@ def report(trainable: Trainable, trainer: PhasedTrainer[Any, Any], as_json: bool
     from shlex import quote
 
     from ...policies.training.run_folder import WEIGHTS, curve_of
-    from ..console import show, write, write_json
 
     curve, columns = curve_of(trainer.folder), trainable.columns
     weights = trainer.folder / WEIGHTS

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ....core.base.errors import UsageError
 from ...backends import workers_of
+from ...console import Output
 from ...made_options import Notation, Written, options_of, parameters_of, with_options
 from .options import DATA_SET_OPTIONS, OUTPUT_HELP, OutputOption
 
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
 
 
 def _read_numbers(text: str, what: str) -> list[tuple[float, ...]]:
-    from ....core.base.errors import UsageError
-
     try:
         return [tuple(float(number) for number in text.split(","))]
     except ValueError:
@@ -27,8 +27,6 @@ def _read_numbers(text: str, what: str) -> list[tuple[float, ...]]:
 
 
 def _read_range(text: str, what: str) -> tuple[float, float]:
-    from ....core.base.errors import UsageError
-
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(?:-(\d+\.?\d*|\.\d+))?", text)
     if not match:
         raise UsageError(f"{what} '{text}' is not understood; write a range like 50-200, or one number")
@@ -72,7 +70,6 @@ def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     from ....datasets.filters import KeepWithRoom
     from ....datasets.folder import DatasetFolder
     from ....datasets.recipe import Recipe, generate
-    from ...console import Output
     from ...progress import progress_bar
     from .output import finish_folder, incomplete, resolve_output, room_asked, say_written
 

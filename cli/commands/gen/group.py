@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from typer.main import get_command
 
+from ....core.base.errors import UsageError
 from ....core.search import entry_points
 from ...lazy_group import lazy_group
 
@@ -28,8 +29,6 @@ def _subcommands() -> typer.Typer:
 
 def _of_package(name: str) -> Any:
     """Return the subcommand of another package's generator; of a broken one, a subcommand that says why."""
-    from ....core.base.errors import UsageError
-
     try:
         return entry_points.load("generator", name, partial(_command, name))
     except UsageError as error:

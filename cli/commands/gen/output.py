@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ....core.base.errors import UsageError
+from ....core.base.names import one_of, unknown
+from ....version import VERSION
+from ...console import Output, write_json
 from ...options import command_line, output_of
 
 if TYPE_CHECKING:
     from ....core.problem.problem import Task
-    from ...console import Output
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,6 @@ class Target:
 
 def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Target:
     """Decide where `graphs` graphs go from the command's options, or say why they cannot."""
-    from ....core.base.errors import UsageError
-    from ....core.base.names import unknown
     from ....core.files.atomic import check_writable
     from ....core.files.costgraph import SUFFIXES
     from ....datasets.split import parse_ratio
@@ -74,9 +75,6 @@ def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Target:
 
 def room_asked(ctx: typer.Context) -> tuple[Task, int] | None:
     """Return the task and the number of devices that `--improvable` asks about."""
-    from ....core.base.errors import UsageError
-    from ....core.base.names import one_of
-
     task, devices = ctx.params["improvable"], ctx.params["devices"]
     if task is None:
         if devices is not None:
@@ -91,9 +89,6 @@ def finish_folder(
     ctx: typer.Context, out: Output, folder: Any, parameters: dict[str, Any], counts: dict[str, Any]
 ) -> None:
     """Write dataset.json and say what was written."""
-    from ....version import VERSION
-    from ...console import write_json
-
     description = {
         "schedopt": VERSION,
         "generator": ctx.info_name,
@@ -124,8 +119,6 @@ def incomplete(path: str) -> str:
 
 def say_written(ctx: typer.Context, out: Output, path: str, graph: dict[str, Any]) -> None:
     """Say what was written to one file, as JSON or as a note."""
-    from ...console import write_json
-
     if ctx.params["json"]:
         write_json({**graph, "output": path})
     elif path != "-":

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ....core.base.errors import UsageError
+from ....core.base.units import signed
 from ....core.search.options import GridOptions
+from ....version import VERSION
 from ...backends import ELSEWHERE, AddressOption, BackendOption, ClusterJobsOption, workers_of
+from ...console import Output, complain, show, write_json
 from ...made_options import options_of, with_options
 from ...options import GraphsArgument, JsonFlag, QuietFlag, command_line
 
@@ -22,7 +26,6 @@ if TYPE_CHECKING:
     from ....core.experiments.grid_search import Grid, Round
     from ....core.experiments.runs import ResumeFile
     from ....core.report.summaries import MethodSummary
-    from ...console import Output
     from ...progress import Bar
 
 HELP = (
@@ -63,7 +66,6 @@ def grid_search(
     from ....core.experiments.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
     from ....core.experiments.runs import ResumeFile, opened
     from ....core.files.yaml_files import write_yaml
-    from ...console import Output, write_json
     from ...progress import interruptible, progress_bar
 
     out = Output(quiet)
@@ -117,7 +119,6 @@ class _Runner:
 
     def __call__(self, experiment: Experiment) -> Comparison:
         """Do the runs of an experiment."""
-        from ...console import complain
         from ...progress import compiling
 
         file = self.file
@@ -142,7 +143,6 @@ def _read_output(output: str | None, method: str) -> dict[str, Any]:
     """Return what the output file holds already, or the start of a new one."""
     from pathlib import Path
 
-    from ....core.base.errors import UsageError
     from ....core.files.atomic import check_writable
     from ....core.search.tuned import read_document
 
@@ -158,8 +158,6 @@ def _read_output(output: str | None, method: str) -> dict[str, Any]:
 def _circumstances(ctx: typer.Context, settings: GridOptions, rounds: Sequence[Round]) -> dict[str, Any]:
     """Return what the search was, as plain values."""
     from datetime import datetime, timezone
-
-    from ....version import VERSION
 
     return {
         "command": command_line(ctx, _SILENT),
@@ -192,8 +190,6 @@ def _rounded(value: float | None) -> float | None:
 
 def _show(grid: Grid, ranking: list[MethodSummary], confirmed: MethodSummary | None) -> None:
     """Print the best settings, and what the first of them does on the held-out graphs."""
-    from ...console import show
-
     show(_table(grid, ranking), f"{grid.method}: improvement over its defaults, {ranking[0].graphs} graphs")
     if confirmed is not None:
         show(f"the first on {confirmed.graphs} held-out graphs: {_improvement(confirmed)}")
@@ -212,8 +208,6 @@ def _table(grid: Grid, ranking: list[MethodSummary]) -> Table:
 
 def _improvement(summary: MethodSummary) -> str:
     """Write the mean and its standard error."""
-    from ....core.base.units import signed
-
     mean, error = summary.improvement.mean, summary.improvement.standard_error
     if mean is None:
         return "none"

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from ....core.base.errors import UsageError
+from ...console import Output, complain
+
 if TYPE_CHECKING:
     from ....core.graph.graph import CostGraph
     from ....policies.training.phases import PhasedTrainer, Progress
     from ....policies.training.run_folder import RunKind
     from ....policies.training.trainable import Trainable, Work
-    from ...console import Output
 
 _FEW = 10
 
@@ -42,7 +44,6 @@ def chosen_settings(
     settings: list[str] | None,
 ) -> Any:
     """Return the settings of the file, or else of the run to go on with, or of the recipe; changed by options."""
-    from ....core.base.errors import UsageError
     from ....core.search.settings import from_plain, plain, read_config, with_settings
     from ....policies.training.run_folder import has_checkpoint, read_checkpoint
 
@@ -65,7 +66,6 @@ def split(
     """Return the graphs to train on and those to validate on."""
     import numpy as np
 
-    from ....core.base.errors import UsageError
     from ....core.files.costgraph import graph_hash
 
     if validation or not graphs:
@@ -87,8 +87,6 @@ def split(
 
 def check_alone(options: dict[str, Any]) -> None:
     """Refuse options that say what a recipe says."""
-    from ....core.base.errors import UsageError
-
     for name, value in options.items():
         if value is not None:
             raise UsageError(f"--{name} does not go with --recipe, which says that; change a copy of the recipe's file")
@@ -96,7 +94,6 @@ def check_alone(options: dict[str, Any]) -> None:
 
 def chained_works(recipe: str, trainable: Trainable, work: Work, out: Output) -> Iterator[Work]:
     """Yield the runs of a recipe, each once the one before it is finished; a finished one is not done again."""
-    from ....core.base.errors import UsageError
     from ....policies.training.chains import read_chain
     from ....policies.training.run_folder import WEIGHTS, has_checkpoint
 
@@ -139,8 +136,6 @@ def workers_words(backend: str, address: str | None, jobs: int | None) -> list[s
 
 def leave(output: str, again: str) -> NoReturn:
     """End an interrupted run, saying how to go on."""
-    from ...console import complain
-
     complain(f"interrupted: {how_to_go_on(output, again)}")
     raise typer.Exit(130)
 

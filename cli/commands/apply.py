@@ -6,6 +6,7 @@ from typing import Literal
 
 import typer
 
+from ...core.programs.options import ImportOptions
 from ..console import Output, write_json
 from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
 from ..program_options import (
@@ -42,7 +43,6 @@ def apply(
     """
     from ...core.programs.device_map import check_map_output, write_device_map
     from ...core.programs.importers import check_options, options_for
-    from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import apply as apply_schedule
     from ...core.programs.runtime import check_output
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import typer
 
 from ...core.base.errors import FormatError, ScheduleError
 from ...core.base.units import format_bytes, format_microseconds
+from ...core.search.options import machine_of
 from ..console import Output, tell, write_json
 from ..options import MACHINE, OP_TIMES, SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag
 
@@ -20,11 +23,8 @@ def check(
     quiet: QuietFlag = False,
 ) -> None:
     """Verify a schedule: exit 0 if it keeps every rule of the cost model and what it claims is so, else 1 and why."""
-    from contextlib import suppress
-
     from ...core.files.schedule_json import read_schedule
     from ...core.programs.importers import read_any
-    from ...core.search.options import machine_of
 
     out, on = Output(quiet), machine_of(machine, op_times)
     checked = read_any(graph, out.note)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -64,9 +66,6 @@ def compare(
 
     Percentages are taken per graph, of the mean over seeds, then averaged over graphs.
     """
-    from contextlib import nullcontext
-    from pathlib import Path
-
     from ...core.api.compare import experiment_of
     from ...core.base.parallel import is_here
     from ...core.experiments.comparison import SUFFIXES

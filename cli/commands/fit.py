@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import typer
@@ -63,8 +64,6 @@ with_options(fit, {"sram": options_of(FitOptions)})
 
 def _memory(memory: str | None, sram: str | None) -> str:
     """Return the memory that is asked about, in units that the library knows."""
-    import re
-
     if (memory is None) == (sram is None):
         raise UsageError("give the memory once, as --memory 8GiB or as --sram 256K")
     if memory is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
@@ -49,8 +50,6 @@ def import_model(
     quiet: QuietFlag = False,
 ) -> None:
     """Import a model as a graph: ONNX, TFLite, PyTorch, its traces, Inductor's buffers, DOT, networkx."""
-    from pathlib import Path
-
     from ...core.api.import_ import import_model as import_graph
     from ...core.programs.graphs.writing import check_target, write_graph_file
     from ...core.programs.importers import kind_of

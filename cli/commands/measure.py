@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from ...core.programs.options import ImportOptions
 from ..console import Output, complain, show, tell, write_json
 from ..options import ForceFlag, JsonFlag, QuietFlag
 from ..program_options import (
@@ -35,7 +36,6 @@ def measure(
     """
     from ...core.programs.importers import check_options, options_for
     from ...core.programs.measurement import limit_sentences, time_sentences
-    from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import measure as measure_schedules
     from ...core.programs.runtime import runtime_kind
     from ..progress import stages

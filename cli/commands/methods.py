@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ...core.search.registry import method_names
+from ...core.search.registry import EXAMPLE, method_names, method_of
 from ..console import show, tell, write_json
 from ..options import JsonFlag, QuietFlag
 
@@ -21,7 +21,6 @@ def methods(
 ) -> None:
     """List every method, what it does and where it is from; or the parameters of one, with their defaults."""
     from ...core.api.methods import methods
-    from ...core.search.registry import EXAMPLE, method_of
 
     known = methods()
     if name is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from ...core.base.errors import UsageError
-from ...core.programs.options import OptimizeOptions
+from ...core.programs.options import ImportOptions, OptimizeOptions
 from ...core.search.registry import DEFAULT_METHOD
 from ..console import Output, complain, write_json
 from ..made_options import options_of, with_options
@@ -59,7 +59,6 @@ def optimize(
     from ...core.problem.problem import Problem
     from ...core.programs import pipeline
     from ...core.programs.importers import check_options
-    from ...core.programs.options import ImportOptions
     from ...core.programs.size_range import range_in
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import check_supported, parse_method

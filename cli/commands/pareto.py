@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -92,8 +93,6 @@ with_options(pareto, {"graph": options_of(ParetoOptions)})
 
 def _written(front: ParetoFront, output: str | None, plot: str | None, schedules: str | None) -> list[str]:
     """Write what was asked for of a front with points; return what was written."""
-    from pathlib import Path
-
     from ...core.files.atomic import write_atomically
 
     written = []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from ...core.base.errors import ScheduleError
 from ...core.base.units import format_bytes
+from ...core.search.options import machine_of
 from ...core.search.registry import INPUT_METHOD as INPUT
 from ..console import Output, tell, write_json
 from ..options import MACHINE, OP_TIMES, SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag
@@ -50,7 +53,6 @@ def plot(
     from ...core.model.timeline import INPUT, beside_weights
     from ...core.programs.importers import read_any
     from ...core.report.plots.draw import check_target, draw
-    from ...core.search.options import machine_of
 
     out = Output(quiet)
     target = output or f"{graph_name(graph) or INPUT}.png"
@@ -72,9 +74,6 @@ def plot(
 
 def _labels(paths: list[str]) -> dict[str, str]:
     """Call each schedule by its file's name without ending, or by the whole path where files share one."""
-    from collections import Counter
-    from pathlib import Path
-
     from ...core.model.timeline import INPUT
 
     stems = {path: path if path == INPUT else Path(path).stem for path in paths}

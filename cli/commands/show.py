@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -32,8 +34,6 @@ def show(
     quiet: QuietFlag = False,
 ) -> None:
     """Show a graph: ops, edges, bytes, depth, width, bounds; a folder: histograms; a schedule: its peak."""
-    from pathlib import Path
-
     from ...core.programs.importers import read_any
 
     out = Output(quiet)
@@ -50,8 +50,6 @@ def show(
 
 
 def _show_graph(graph: Any, json: bool) -> None:
-    import dataclasses
-
     from rich.table import Table
 
     from ...core.report.graph_summary import summarise
@@ -89,7 +87,6 @@ def _show_graph(graph: Any, json: bool) -> None:
 def _show_folder(folder: str, out: Any, json: bool, is_list: bool) -> None:
     """Print the histograms of sizes and diameters (REGAL figures 5 and 6), or a row per graph."""
     from json import dumps
-    from pathlib import Path
 
     from rich.markup import escape
     from rich.table import Table
@@ -145,8 +142,6 @@ def _histogram(values: list[Any]) -> Table:
 
 
 def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bool, force: bool) -> None:
-    import dataclasses
-
     from ...core.files.schedule_json import address_fields, read_schedule
     from ...core.model.address_verifier import verify_addresses
     from ...core.model.verifier import verify

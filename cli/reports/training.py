@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from ..console import show, write, write_json
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 def report(trainable: Trainable, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None:
     """Print how the validations of a finished run went, and what to do with the weights; or one JSON document."""
-    from shlex import quote
-
     from ...policies.training.run_folder import WEIGHTS, curve_of
 
     curve, columns = curve_of(trainer.folder), trainable.columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import typer
@@ -26,8 +27,6 @@ def augment(
     A data set folder holds the originals too; copies are in the same set as their original. Of duplicates the
     first is kept. One copy of one graph may go to a file or to standard output.
     """
-    from itertools import chain
-
     from ....core.files.costgraph import find_graphs, graph_name, read_graph
     from ....datasets.augment import encode_copy
     from ....datasets.duplicates import parse_dedup

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -63,8 +64,6 @@ def family_command(
 
 def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     """Draw graphs of a family and write them where the options say."""
-    from dataclasses import asdict
-
     from ....datasets.duplicates import parse_dedup
     from ....datasets.fill import generated_names, write_generated
     from ....datasets.filters import KeepWithRoom

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -59,8 +62,6 @@ def grid_search(
     **given: Any,
 ) -> None:
     """Search the grid of the method that the subcommand names, and write the winner."""
-    from contextlib import nullcontext
-
     from ....core.api.graphs import graphs_of
     from ....core.base.parallel import is_here
     from ....core.experiments.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
@@ -141,8 +142,6 @@ class _Runner:
 
 def _read_output(output: str | None, method: str) -> dict[str, Any]:
     """Return what the output file holds already, or the start of a new one."""
-    from pathlib import Path
-
     from ....core.files.atomic import check_writable
     from ....core.search.tuned import read_document
 
@@ -157,8 +156,6 @@ def _read_output(output: str | None, method: str) -> dict[str, Any]:
 
 def _circumstances(ctx: typer.Context, settings: GridOptions, rounds: Sequence[Round]) -> dict[str, Any]:
     """Return what the search was, as plain values."""
-    from datetime import datetime, timezone
-
     return {
         "command": command_line(ctx, _SILENT),
         "schedopt": VERSION,

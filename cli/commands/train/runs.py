@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -119,8 +120,6 @@ def resume_command(
     method: str, output: str, graphs: list[str], validation: list[str], recipe: str | None = None
 ) -> str:
     """Return the command that goes on with a run, or with those of a recipe, on a worker here."""
-    import shlex
-
     others = [word for path in validation for word in ("--validation", path)]
     words = ["schedopt", "train", method, *graphs, *others, *(["--recipe", recipe] if recipe else [])]
     return shlex.join([*words, "--output", output, "--resume"])
@@ -128,8 +127,6 @@ def resume_command(
 
 def workers_words(backend: str, address: str | None, jobs: int | None) -> list[str]:
     """Return the options of a command that say where its workers are."""
-    import shlex
-
     words = ["--jobs", str(jobs)] if jobs is not None and jobs > 1 else []
     return words if address is None else [*words, "--backend", backend, "--address", shlex.quote(address)]
 

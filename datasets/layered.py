@@ -21,11 +21,7 @@ Edges = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class LayeredParameters(Parameters):
-    """The parameters of a layered graph; the defaults are the paper's.
-
-    The width factor W of a graph is drawn from U(width_low, width_high): near 0 gives a long chain, near 1
-    few wide layers (eq. 11). Costs are drawn from a mixture of Gaussians in units (eq. 16).
-    """
+    """The parameters of a layered graph, by default the paper's: width by eq. 11, costs in units by eq. 16."""
 
     nodes: int = parameter(500, "ops per graph, |V|", low=1)
     width_low: float = parameter(0.25, "lower end of the width factor W", low=0.001, high=1)

@@ -39,9 +39,7 @@ def parse_costs(name: str) -> Costs:
 class SyntheticParameters(Parameters):
     """The parameters of a synthetic graph; the defaults are the paper's.
 
-    Graph i comes from model i modulo their number, so that they are mixed evenly. The runtime of an op in
-    microseconds is the bytes it touches times 1 + r, r ~ N(0, noise_std): its inputs and outputs as A.1.4
-    says, or its outputs as in the authors' example file.
+    Models take turns. The runtime of an op in microseconds is the bytes it touches times 1 + r, r ~ N(0, noise_std).
     """
 
     nodes_low: int = parameter(50, "fewest ops, source and sink not counted", low=1)

@@ -50,7 +50,7 @@ def plot(
     """Draw schedules: memory by tensor with its peak, several orders over each other, devices and transfers."""
     from ...core.files.atomic import write_atomically
     from ...core.files.costgraph import graph_name
-    from ...core.model.timeline import INPUT, beside_weights
+    from ...core.model.timeline import beside_weights
     from ...core.programs.importers import read_any
     from ...core.report.plots.draw import check_target, draw
 
@@ -74,8 +74,6 @@ def plot(
 
 def _labels(paths: list[str]) -> dict[str, str]:
     """Call each schedule by its file's name without ending, or by the whole path where files share one."""
-    from ...core.model.timeline import INPUT
-
     stems = {path: path if path == INPUT else Path(path).stem for path in paths}
     shared = Counter(stems.values())
     return {path: stem if shared[stem] == 1 else path for path, stem in stems.items()}
@@ -83,7 +81,7 @@ def _labels(paths: list[str]) -> dict[str, str]:
 
 def _read_timeline(path: str, label: str, graph: CostGraph, force: bool, machine: Machine | None) -> Timeline:
     from ...core.files.schedule_json import read_schedule
-    from ...core.model.timeline import INPUT, input_timeline, timeline_of
+    from ...core.model.timeline import input_timeline, timeline_of
 
     if path == INPUT:
         return input_timeline(graph)

@@ -268,11 +268,7 @@ def recomputation_bound(graph: CostGraph) -> tuple[int, int]:
 
 
 class ArrivalCut:
-    """The least memory in which any order can arrive at an op: a minimum cut.
-
-    That is the least, over all sets of ops closed under predecessors that hold every ancestor of the op and
-    none of its descendants, of the bytes alive after the set.
-    """
+    """The least memory in which any order can arrive at an op: a minimum cut between its ancestors and descendants."""
 
     def __init__(self, buffers: Buffers) -> None:
         self.buffers = buffers

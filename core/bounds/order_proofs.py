@@ -23,10 +23,9 @@ OPS_COMPARED = 5  # ops of least room among which the pair to branch on is chose
 class Precedences:
     """Which op must come before which in every order whose peak stays at a target.
 
-    At its step an op finds resident at least the minimum cut between all that comes before it and all that
-    comes after (see `ArrivalCut`). If putting another op on the wrong side raises that cut above what the
-    target leaves, the other side is forced. Forced precedences enlarge what comes before and after, so cuts grow
-    and force more; when one exceeds the target on every side, no order has such a peak.
+    An op finds resident at least the minimum cut between all that comes before it and after it (see `ArrivalCut`). If
+    another op on one side raises that cut above what the target leaves, the other side is forced: then cuts grow and
+    force more. When one exceeds the target on every side, no order has such a peak.
     """
 
     def __init__(self, b: Buffers, order: IndexArray, memory: IntArray) -> None:

@@ -1,15 +1,11 @@
 """Lower bounds where ops may run again: on the time that a memory limit adds, and on the peak for so much added time.
 
-Look at the moment at which an op runs for the first time. Its ancestors have run, its descendants have not. Every op is
-then either *done for good* or *still to run*: for the first time, or again, which costs its runtime. What is done for
-good has run, and so has all it waits for; what waits by a control edge and has run lets nothing run again before it. A
-buffer whose maker is done for good and which an op that is still to run reads is in memory; so are the op's own inputs,
-outputs and workspace. The cheapest division into the two that keeps a limit is a minimum cut with a side condition; its
-Lagrangian relaxation, in which a byte costs a price, is a minimum cut, and the best price gives the bound. No order is
-assumed, and what has to run again so that something else can is paid for as well. Views count as their buffer.
-
-Bounds of several moments add up where each op's runtime is shared out between them: whatever runs again after some of
-these moments runs again once at least. What the flow of one moment leaves of the runtimes is what the next one has.
+When an op runs for the first time, its ancestors have run and its descendants have not. Every op is then *done for
+good*, with all it waits for, or *still to run*: for the first time, or again, which costs its runtime. What waits by a
+control edge and has run lets nothing run again before it. A buffer whose maker is done for good and that an op which is
+still to run reads is in memory; so is what the op itself needs. The cheapest such division that keeps a limit has as
+its Lagrangian relaxation, in which a byte costs a price, a minimum cut; the best price gives the bound. Bounds of
+several moments add up where each op's runtime is shared out: what the flow of one leaves is what the next one has.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Buffers on several devices, where a view may be sent alone: split into pieces that are somewhere while it is needed.
 
-On one device a view keeps the whole of what it is a view of. On several it may be sent by itself, which takes its own
-bytes on the target, and the rest may be freed. So a buffer is laid out: each view is put within what it is a view of,
-beside the other views of that as far as they fit, and over them beyond. Whatever holds a tensor (a copy of it, or of
-something that it is a view of) has at least as many bytes as the tensor has room, so all that is held of one buffer, on
-any devices, has at least the bytes of the union of what is needed. Any layout gives a valid bound.
+A buffer is laid out: each view is put within what it is a view of, beside the other views of that as far as they fit,
+and over them beyond. Whatever holds a tensor has at least as many bytes as it has room, so what is held of a buffer,
+on any devices, has at least the bytes of the union of what is needed. Any layout gives a valid bound.
 """
 
 from __future__ import annotations

@@ -53,10 +53,7 @@ Moment = tuple[float, int, bool]
 
 @dataclass(slots=True)
 class Holding:
-    """Bytes on a device from the start of the step that takes them to the end of the last that needs them, or of all.
-
-    `tensors` share the bytes: the first one with its views; none for the workspace of an op.
-    """
+    """Bytes on a device while steps need them, of `tensors` that share them: the first with its views, or none."""
 
     device: int
     size: int

@@ -100,11 +100,7 @@ def edge_softmax(scores: Tensor, targets: Tensor, nodes: int) -> Tensor:
 
 
 class GatConvolution(nn.Module):
-    """Graph attention layer (Velickovic et al., ICLR 2018), as `dgl.nn.GATConv` has it.
-
-    A node hears the mean of what its sources say, weighted by a softmax over leaky rectified sums of a score of the
-    source and one of the node. A node without sources hears the bias alone. Autocast does not lower its precision.
-    """
+    """Graph attention layer (Velickovic et al., ICLR 2018), as `dgl.nn.GATConv` has it, in full precision."""
 
     def __init__(self, inputs: int, outputs: int, heads: int) -> None:
         super().__init__()

@@ -16,10 +16,7 @@ SAMPLES_OF_ENTROPY = 16
 
 
 class RegalPolicy(ABC):
-    """A distribution over the actions of every op of a batch: p(a | G) of 4.1.
-
-    Actions are levels, int64, whose last axes are the nodes of the batch and the heads of its network's parameters.
-    """
+    """A distribution over the actions of all ops, p(a | G) of 4.1: levels, int64, shape `(..., nodes, heads)`."""
 
     def __init__(self, heads: Sequence[Head], batch: MultigraphBatch) -> None:
         self.heads, self.batch = heads, batch
@@ -120,11 +117,7 @@ class AutoregressivePolicy(RegalPolicy):
 
 
 class AutoregressiveDecoder(nn.Module):
-    """An LSTM over the embeddings in topological order, which hears what was chosen for the op before (A.8).
-
-    Its input is the op's embedding and, for each head, a learned vector of the level chosen for the op before, added
-    up; its output goes through MLP_a. An op's own choices are independent, given the ops before.
-    """
+    """An LSTM in topological order, of ops' embeddings and a vector per level chosen for the op before (A.8)."""
 
     def __init__(self, heads: Sequence[Head], width: int) -> None:
         super().__init__()

@@ -67,9 +67,8 @@ class RegalNetworkParameters(Parameters):
 class GnnEncoder(nn.Module):
     """Embeds each op by rounds of messages along the edges, in both directions (eq. 1).
 
-    All rounds share their parameters. `sum` adds the two sums of eq. 1; `mean` adds two means. `mlp` is eq. 1,
-    `residual` adds its outcome to the embedding, and `gru` is a gated recurrent unit with the messages as its input (Li
-    et al., ICLR 2016), in place of MLP_node.
+    All rounds share their parameters. `mlp` is eq. 1, `residual` adds its outcome to the embedding, and `gru` is a
+    gated recurrent unit with the messages as its input (Li et al., ICLR 2016), in place of MLP_node.
     """
 
     def __init__(self, parameters: RegalNetworkParameters) -> None:

@@ -21,11 +21,7 @@ _TEACHERS = f"one of {', '.join(TEACHERS)}"
 
 @dataclasses.dataclass(frozen=True)
 class Phase(Parameters):
-    """A part of the training; several are a curriculum. The defaults are the paper's (A.14).
-
-    A step's gradient is `reward` times that of the expected reward, by `estimator`, plus `imitation` times that of the
-    log-probability per choice of a teacher's actions.
-    """
+    """A part of the training, by default the paper's (A.14): the weighted sum of reward and imitation."""
 
     epochs: int = parameter(100, "each ends with a validation and a checkpoint; paper 100,000 steps in all", low=1)
     steps: int = parameter(1000, "of an epoch", low=1)

@@ -1,13 +1,9 @@
 """Recomputation as constraint programming: retention intervals (Bartan et al., MOCCASIN, ICML 2023), the order free.
 
-Each op has up to `copies` runs, the first of them always there; a run is one place of a sequence, and what it makes is
-kept from there to the last run that reads it: its retention interval. A reader reads the latest run before it. The
-paper keeps the order of first runs as it is given, which `fixed` does here, too. The variables are others than those of
-`variables`: an op has several steps on one device, of which each reader chooses one, not one step on one of several.
-
-No schedule has to run an op oftener than its readers run, and once more if it makes something final: a run that nothing
-reads can be left out. So few ops need more than `copies` runs, and a schedule in which one of those has them takes at
-least so many times its runtime: that is what makes a bound of this model one of every schedule.
+Each op has up to `copies` runs; what a run makes is kept from its place to the last run that reads it. Unlike in
+`variables` an op has several steps on one device, of which each reader chooses the latest before it. No schedule has to
+run an op oftener than its readers run, and once more if it makes something final. So few ops need more than `copies`
+runs, and where one has them its runtimes say what that adds: so a bound of this model becomes one of every schedule.
 """
 
 from __future__ import annotations

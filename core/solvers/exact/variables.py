@@ -1,9 +1,7 @@
 """The variables of the CP-SAT model: devices of ops, starts of steps, lives of buffers.
 
-Steps are ops, and optional transfers of a tensor to a device. Steps on one device, where a blocking transfer is on both
-of its own, do not overlap, nor do those on a contended link; that and the precedences are all that the cost model asks
-of time. With blocking transfers the memory of a device changes by the steps on it alone, so no total order of all steps
-is needed.
+Steps are ops, and optional transfers of a tensor to a device; those on one device, or on a contended link, do not
+overlap. With blocking transfers the memory of a device changes by its own steps alone: no total order is needed.
 """
 
 from __future__ import annotations

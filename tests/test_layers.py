@@ -134,7 +134,7 @@ def test_the_verifiers_share_nothing_with_what_they_check():
         seen.add(path := left.pop())
         left += [other for other in imported_files(path) if other not in seen and other != ROOT / "version.py"]
     found = {room_of(path) if room_of(path) != "model" else path.stem for path in seen}
-    assert found <= {"base", "graph", "problem", "verifier", "address_verifier", "arena_verifier"}
+    assert found <= {"base", "graph", "problem", "verifier", "address_verifier"}
 
 
 def test_rooms_keep_to_their_sizes():

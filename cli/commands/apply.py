@@ -26,8 +26,7 @@ def apply(
         ..., "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, .pt2, or a map's .json."
     ),
     format: Literal["program", "device-map"] = typer.Option(
-        "program",
-        help="program: the model; device-map: the device of each module of a PyTorch model, for accelerate.",
+        "program", help="program: the model; device-map: the device of each module of a PyTorch model, for accelerate."
     ),
     training: ScheduleTrainingOption = None,
     shape: ShapeOption = None,

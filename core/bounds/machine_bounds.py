@@ -80,11 +80,7 @@ class EdgeCosts:
 
 
 def optimistic_costs(
-    problem: Problem,
-    edges: EdgeCosts,
-    *,
-    mean: bool,
-    heed: Callable[[Iterable[int]], Iterator[int]] = iter,
+    problem: Problem, edges: EdgeCosts, *, mean: bool, heed: Callable[[Iterable[int]], Iterator[int]] = iter
 ) -> FloatArray:
     """Return the least time from the end of each op on each device to the end of all (PEFT eq. 5); `(ops, devices)`."""
     # Every later op is on its best device. A transfer takes what the mean link does, as in the paper, or its own with

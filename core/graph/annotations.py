@@ -54,12 +54,8 @@ class Annotations:
 
     def check(self, ops: int, where: str) -> None:
         """Check the remarks against the number of ops."""
-        for what, values in (
-            ("modules", self.modules),
-            ("lines", self.lines),
-            ("phases", self.phases),
-            ("devices", self.devices),
-        ):
+        for what in ("modules", "lines", "phases", "devices"):
+            values = getattr(self, what)
             if values and len(values) != ops:
                 raise GraphError(f"{where}: {len(values)} {what} are given for {ops} ops")
         if unknown := set(self.phases) - set(PHASES):

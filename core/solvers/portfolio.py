@@ -96,9 +96,7 @@ def _can_run(step: Step, problem: Problem, is_counted: bool) -> bool:
 
 
 def _heuristics(problem: Problem) -> tuple[str, ...]:
-    if problem.devices == 1:
-        return ORDERS
-    return (*ORDERS, *PLACEMENTS)
+    return ORDERS if problem.devices == 1 else (*ORDERS, *PLACEMENTS)
 
 
 def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:

@@ -284,13 +284,5 @@ class ConvNet:
                 op = self._add(f"{step.name}/grad_weights", reads, [step.weights], step.flops)
                 updates.append((step, (op, 0), readers))
         for step, gradient, readers in reversed(updates):
-            elements = step.weights / FLOAT_BYTES
-            self._add(
-                f"{step.name}/update",
-                [gradient],
-                [],
-                4 * elements,
-                step.weights,
-                control=readers,
-                touched=2 * step.weights,
-            )
+            name, flops = f"{step.name}/update", 4 * step.weights / FLOAT_BYTES
+            self._add(name, [gradient], [], flops, step.weights, control=readers, touched=2 * step.weights)

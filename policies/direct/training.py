@@ -115,10 +115,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         return loss
 
     def validate(
-        self,
-        network: DirectNetwork,
-        must_stop: Callable[[], bool] = lambda: False,
-        on_graph: OnGraph = ignored,
+        self, network: DirectNetwork, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
     ) -> dict[str, float] | None:
         """Return how much better than the rule the network's keys are, on average, in percent; None if stopped."""
         rng = np.random.default_rng([self.parameters.seed, _VALIDATION])

@@ -21,13 +21,7 @@ from .autoregressive import GLIMPSE_HEADS, AutoregressiveDecoder, DecodedBatch
 from .batch import EncodedGraph, GraphBatch, batch_of
 from .encoders import DENSE, RELATIONS, Heads, TopoformerEncoder
 from .features import NODE_FEATURES
-from .priorities import (
-    Decoded,
-    decode_greedy,
-    decode_samples,
-    normalised_priorities,
-    order_log_probability,
-)
+from .priorities import Decoded, decode_greedy, decode_samples, normalised_priorities, order_log_probability
 from .tightening import decode_two_way
 
 Encoder = Literal[

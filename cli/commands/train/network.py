@@ -67,13 +67,13 @@ def network_command(method: str) -> Callable[..., None]:
         from ....core.api.graphs import graphs_of
         from ....policies.training.run_folder import has_tensorboard
         from ....policies.training.trainable import Work
-        from ...reports.training import report
         from .runs import (
             chained_works,
             check_alone,
             chosen_settings,
             folder_of,
             how_to_go_on,
+            report,
             resume_command,
             split,
             workers_words,

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from ....core.base.errors import UsageError
-from ...console import Output, complain
+from ...console import Output, complain, show, write, write_json
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from ....core.graph.graph import CostGraph
     from ....policies.training.phases import PhasedTrainer, Progress
     from ....policies.training.run_folder import RunKind
@@ -179,3 +181,34 @@ def _left(seconds: float) -> list[str]:
         return []
     text = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
     return [f"about {text if seconds < 6000 else f'{seconds / 3600:.1f} h'} left"]
+
+
+def report(trainable: Trainable, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None:
+    """Print how the validations of a finished run went, and what to do with the weights; or one JSON document."""
+    from ....policies.training.run_folder import WEIGHTS, curve_of
+
+    curve, columns = curve_of(trainer.folder), trainable.columns
+    weights = trainer.folder / WEIGHTS
+    best = min(curve, key=trainer.score)
+    lines = {"first": curve[0], "best": best, "last": curve[-1]}
+    if as_json:
+        facts = {"weights": str(weights), "steps": trainer.place.step, "seconds": round(trainer.place.seconds, 1)}
+        kept = {
+            which: {name: line[name] for name in ("phase", "epoch", "step", *columns)} for which, line in lines.items()
+        }
+        write_json({**facts, "validation": kept}, indent=1)
+        return
+    title = trainable.title(trainer.parameters)
+    show(_table(lines, columns), f"{trainer.place.step:,} steps in {trainer.place.seconds:,.0f} s: {title}")
+    write("The best weights are kept. To use them:")
+    use = " ".join(filter(None, (f"--method {trainable.method}", trainable.use(trainer.network))))
+    write(f"schedopt solve GRAPH {use} --weights {shlex.quote(str(weights))}")
+
+
+def _table(lines: dict[str, dict[str, float]], columns: dict[str, str]) -> Table:
+    from rich.table import Table
+
+    table = Table("validation", "step", *columns.values())
+    for which, line in lines.items():
+        table.add_row(which, f"{line['step']:,}", *(f"{line[name]:.2f}" for name in columns))
+    return table

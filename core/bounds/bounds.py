@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import BoolArray, FloatArray, IntArray, csr, distinct_pairs, frozen, sum_of_groups
+from ..base.arrays import INT64_MAX, BoolArray, FloatArray, IntArray, csr, distinct_pairs, frozen, sum_of_groups
 from ..base.speed import seconds_for
 from ..graph.buffers import Buffers
 from ..graph.graph import CostGraph
@@ -32,7 +32,6 @@ MOST_PAIRS = 20_000_000  # of heads and tails: about a tenth of a second
 ENERGY_ROUNDS, ASKED_EVERY = 200, 64
 ROUNDING_PER_TERM = 2.5e-16  # what the rounding of a sum may have added per term, relative
 FLOW, BUILDING = 12.0, 24.0  # numbers sorted in the time of a flow, and of building the network, per arc
-LARGEST = 2**63 - 1
 ROUNDING = 1e-12
 # Microseconds of which 1e-12 is less than one, so that a bound rounded up is not rounded up once more
 LARGEST_WHOLE = 2.0**39
@@ -283,7 +282,7 @@ class ArrivalCut:
         label[reachable(b.successor_ptr, b.successors, op)] = SINK
         label[op] = SINK
         self.flow.residual[:] = self.network.capacity
-        return int(max_flow(self.network, self.flow, LARGEST))
+        return int(max_flow(self.network, self.flow, INT64_MAX))
 
 
 def min_cuts(

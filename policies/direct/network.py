@@ -94,9 +94,9 @@ class DirectPolicy:
             noise = torch.from_numpy(rng.standard_normal((count, len(mean)), dtype=np.float32)).to(mean.device)
             return mean + noise * log_spread.exp()
 
-        return self._split(
-            drawn(self.mean, self.log_spread), drawn(self.patience, self.log_spread_of_patience - self._fixed)
-        )
+        is_fixed = 1 - self.batch.transfers_take_time.to(self.mean.device)  # nothing depends on it: it has no spread
+        keys = drawn(self.mean, self.log_spread)
+        return self._split(keys, drawn(self.patience, self.log_spread_of_patience - 1e3 * is_fixed))
 
     def to_decode(self, count: int, rng: np.random.Generator) -> list[Any]:
         """Return so many keys of each graph, of which the best is wanted, shape `(count, ops + 1)` each."""
@@ -132,11 +132,6 @@ class DirectPolicy:
         per_op, per_graph = directions[:, : of_ops.shape[1]], directions[:, of_ops.shape[1] :]
         waits = self.patience + self.batch.transfers_take_time.to(self.mean.device) * (per_graph @ of_graphs.T)
         return self._split(self.mean + per_op @ of_ops.T, waits)
-
-    @property
-    def _fixed(self) -> Tensor:
-        """Take all spread from a patience that nothing depends on."""
-        return 1e3 * (1 - self.batch.transfers_take_time.to(self.mean.device))
 
     def _split(self, keys: Tensor, patience: Tensor) -> list[Any]:
         parts = torch.split(keys.detach().cpu(), self.batch.sizes, dim=1)  # type: ignore[no-untyped-call]

@@ -38,14 +38,12 @@ class Batch(NamedTuple):
     # nodes, rule: features, shape `(nodes, NODE_FEATURES + LINK_FEATURES)`, and keys of the rule, `(nodes,)`, float32
     nodes: Tensor
     rule: Tensor
-    # sources, targets, graph_of_node: ends of the edges, shape `(edges,)`, and the graph of each node, `(nodes,)`,
-    # int64
+    # sources, targets, graph_of_node: ends of the edges, shape `(edges,)`, graph of each node, `(nodes,)`, int64
     sources: Tensor
     targets: Tensor
     graph_of_node: Tensor
     sizes: list[int]  # ops of each graph
-    # patience, transfers_take_time: the rule's patience and whether the network may change it, shape `(graphs,)`,
-    # float32
+    # patience, transfers_take_time: the rule's, and whether the network may change it, shape `(graphs,)`, float32
     patience: Tensor
     transfers_take_time: Tensor
 
@@ -114,7 +112,7 @@ class DirectPolicy:
 
     def log_probability(self, keys: Sequence[Any]) -> Tensor:
         """Return the mean log-density of the ops' keys that were drawn plus that of the patience, up to a constant."""
-        # Shape `(graphs, samples)`. The patience's is not divided by the ops: a step moves the one as far as the
+        # Shape `(graphs, samples)`. That of the patience is not divided by the ops: a step moves one as far as the
         # others.
         device = self.mean.device
         drawn = torch.from_numpy(np.concatenate([of_graph[:, :-1] for of_graph in keys], axis=1)).to(device)

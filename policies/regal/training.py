@@ -46,8 +46,7 @@ KIND = RunKind("regal", TrainingParameters, Place)
 class Trainer(PhasedTrainer[Phase, list[Case]]):
     """A run of REGAL's training: BRKGA is run with drawn actions, for a reward of -o_a / o_s."""
 
-    # BRKGA runs in the workers, which in between prepare the graphs of the next steps; all samples of a graph have the
-    # same random numbers.
+    # BRKGA runs in the workers, with the same random numbers for all samples of a graph.
 
     kind: ClassVar[RunKind[TrainingParameters, Place]] = KIND
     same = ("task", "devices", "encoder")
@@ -216,9 +215,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         self, network: RegalNetwork, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
     ) -> dict[str, float] | None:
         """Return how much better than plain BRKGA the policy's actions are, in percent; None if stopped."""
-        # Of actions drawn, most likely and expected: the mean improvement, and the share of graphs on which they are as
-        # good. And the entropy of an op's choices, in nats; of its joint placement action (figure 4a), too, if there is
-        # one.
+        # Of actions drawn, most likely and expected: mean improvement, and share of graphs on which they are as good;
+        # and the entropy of an op's choices, in nats, and of its joint placement action (figure 4a), if there is one.
         p, cases = self.parameters, self._held_out
         kinds: dict[str, Kind | None] = {"entropy": None}
         if network.parameters_.actions.placement:

@@ -31,7 +31,7 @@ from .actions import Kind, Taken
 from .batch import multigraph_batch
 from .distributions import Choices
 from .network import BaselineNetwork, RegalNetwork, load_network
-from .rewards import Case, Cases, DrawnGraphs, GivenGraphs, Graphs, Setting, Start, found_value, make_case
+from .rewards import Case, Cases, Graphs, Setting, Start, drawn_graphs, found_value, given_graphs, make_case
 from .training_settings import Phase, TrainingParameters
 
 PLAIN, DRAWN = "plain.jsonl", "graphs"
@@ -111,10 +111,10 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         """Return the graphs to train on, or those of a high number to validate on."""
         p = self.parameters
         if given := self.validation if first else self.graphs:
-            return GivenGraphs(given)
+            return given_graphs(given)
         keep = (KeepImproving(p.improving),) if p.improving else ()
         count = p.validation_graphs if first else p.training_graphs
-        return DrawnGraphs(Recipe(p.synthetic, p.seed, keep), first, count, self.folder / DRAWN)
+        return drawn_graphs(Recipe(p.synthetic, p.seed, keep), first, count, self.folder / DRAWN)
 
     def _size_of_epoch(self, phase: Phase) -> float:
         """Return an epoch's evaluations; a phase that only imitates counts those of its features."""
@@ -124,7 +124,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     def _batches(self, phase: Phase) -> Generator[list[Case], None, None]:
         p, place = self.parameters, self.place
         ranges = chunks(phase.steps * phase.graphs, phase.graphs)
-        numbers = given_batches(range(len(self._training.graphs)), p.seed + place.phase, place.epoch, ranges)
+        numbers = given_batches(range(self._training.graphs.count), p.seed + place.phase, place.epoch, ranges)
         seeds = np.random.default_rng([p.seed, _SEEDS, place.phase, place.epoch]).integers(
             p.seeds, size=(phase.steps, phase.graphs)
         )
@@ -221,7 +221,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         kinds: dict[str, Kind | None] = {"entropy": None}
         if network.parameters_.actions.placement:
             kinds["placement_entropy"] = "placement"
-        visits = [(number, 0) for number in range(len(cases.graphs))]
+        visits = [(number, 0) for number in range(cases.graphs.count)]
         for visit in visits:
             cases.begin(visit, p.validation_evaluations)
         begun: list[tuple[Case, list[Callable[[], float]]]] = []

@@ -18,10 +18,10 @@ IMPROVED_SHARE, SEARCH_SHARE = 0.4, 0.4
 TIMES_LATE = 2.0  # as late as branch and bound ended before, the next one may be twice
 
 
-def pack_lifetimes(lifetimes: Lifetimes, time_limit: float = DEFAULT_SECONDS, seed: int = 0) -> Packer:
+def pack_lifetimes(lifetimes: Lifetimes, time_limit: float = DEFAULT_SECONDS, seed: int = 0) -> Packing:
     """Give every lifetime an offset, at a multiple of its alignment, so that none overlaps another of the same time."""
     deadline = time.monotonic() + time_limit
-    packer = Packer(lifetimes)
+    packer = Packing(lifetimes)
     packer.improve(IMPROVED_SHARE * time_limit, np.random.default_rng(seed))
     packer.search_targets(deadline - time.monotonic())
     return packer
@@ -32,7 +32,7 @@ def warm_up() -> None:
     PlacementOrders(Lifetimes.of([0], [1], [1]))
 
 
-class Packer:
+class Packing:
     """Offsets of lifetimes, by first fit at once, and better the longer they are improved."""
 
     def __init__(self, lifetimes: Lifetimes) -> None:

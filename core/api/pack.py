@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..addresses.lifetimes import Lifetimes
-from ..addresses.packing import Packer, pack_lifetimes, warm_up
+from ..addresses.packing import Packing, pack_lifetimes, warm_up
 from ..base.errors import ScheduleError, UsageError
 from ..base.tables import Printed
 from ..base.units import bytes_alike, whole_number
@@ -46,7 +46,7 @@ class PackedBuffers(Printed):
     """
 
     buffers: Buffers
-    packing: Packer
+    packing: Packing
     seconds: float
 
     @property

@@ -48,6 +48,7 @@ MethodOption = Annotated[
         autocompletion=method_names,
     ),
 ]
+RESUME = typer.Option(None, help="Keep finished runs in this .jsonl file, and skip those it has already.")
 MACHINE, OP_TIMES = option_of(ProblemOptions, "machine"), option_of(ProblemOptions, "op_times")
 SEED = option_of(Budget, "seed")
 

@@ -29,8 +29,7 @@ def run_with_progress(
     out: Output, problem: Problem, spec: MethodSpec, alignment: int | None = None, **budget: Any
 ) -> Result:
     """Compile the kernels, saying so if that takes long, then solve; with an alignment, find addresses, too."""
-    # The first Ctrl-C stops the search with its best schedule; a second one, or one while kernels are compiled, the
-    # program.
+    # The first Ctrl-C stops the search with its best schedule, another, or one while kernels are compiled, the program.
     from ..core.search.method_spec import check_supported
     from ..core.search.search import Watcher
     from ..core.search.warm_up import warm_up

@@ -13,7 +13,7 @@ from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, method_nam
 from ..backends import ELSEWHERE, AddressOption, BackendOption, ClusterJobsOption, workers_of
 from ..console import Output, complain, show, write
 from ..made_options import options_of, with_options
-from ..options import GraphsArgument, JsonFlag, QuietFlag, remark_bare_bytes
+from ..options import RESUME, GraphsArgument, JsonFlag, QuietFlag, remark_bare_bytes
 
 if TYPE_CHECKING:
     from ...core.experiments.comparison import Comparison
@@ -53,9 +53,7 @@ def compare(
     plot: str | None = typer.Option(
         None, help="Draw performance profiles, improvements, and quality against time to a .png, .svg or .pdf."
     ),
-    resume: str | None = typer.Option(
-        None, help="Keep finished runs in this .jsonl file, and skip those it has already."
-    ),
+    resume: str | None = RESUME,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,

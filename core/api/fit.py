@@ -27,6 +27,8 @@ from ..graph.graph import CostGraph
 from ..model.simulator import input_peak
 from ..problem.problem import Problem
 from ..programs.importers import kind_by_name
+from ..programs.options import ImportOptions, Size
+from ..programs.runtime import load_runtime, runtime_kind
 from ..report.result import Result
 from ..search.options import FitOptions
 from ..search.registry import INPUT_METHOD
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.export import ExportedProgram
 
-    from ..programs.options import Size
     from ..programs.tflite.runtime import TfliteRuntime
 
 Progress = Callable[[str], None]
@@ -148,8 +149,6 @@ class _Question:
         if self.asked.confirm:
             if not isinstance(self.model, (str, os.PathLike)) or self.is_graph:
                 raise UsageError("a run in a new process needs a model in a file or as module:function")
-            from ..programs.runtime import runtime_kind
-
             runtime_kind(os.fspath(self.model))
         if batch is not None and (self.is_graph or not isinstance(self.model, (str, os.PathLike))):
             raise UsageError("the largest batch is found for an .onnx or .pt2 file, or module:function")
@@ -171,9 +170,6 @@ class _Question:
         """The program, if its runtime keeps all that it has in one arena, which then is what must fit."""
         if not isinstance(self.model, (str, os.PathLike)) or kind_by_name(os.fspath(self.model)) != "tflite":
             return None
-        from ..programs.options import ImportOptions
-        from ..programs.runtime import load_runtime
-
         return cast("TfliteRuntime", load_runtime(os.fspath(self.model), ImportOptions(**self.options), self.note))
 
     def fit(self) -> Fit:
@@ -311,9 +307,6 @@ class _Question:
 
     def _measured(self, result: Result, sizes: Mapping[str, int]) -> list[int]:
         """Run the model in program order and in another one, each in a new process; return both peaks in bytes."""
-        from ..programs.options import ImportOptions
-        from ..programs.runtime import load_runtime
-
         model = os.fspath(self.model)
         options = ImportOptions(**{**self.options, "shapes": {**self.options["shapes"], **sizes}})
         self.progress("running it to measure its peak")

@@ -50,8 +50,7 @@ def option(
     **more: str,
 ) -> Any:
     """Declare an option: its default, a line of help, its inclusive range, and what reads a text or a number."""
-    # More is of its flag: `short` (one letter), `panel` of the help, `metavar`, `shown` (a default in words); or
-    # `json`, its name there, empty to leave it out.
+    # More: `short` (one letter), `panel`, `metavar`, `shown` (a default in words), or `json`, its name there, or empty.
     return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "read": read, **more})
 
 

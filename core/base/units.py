@@ -152,8 +152,7 @@ def format_runs(value: float) -> str:
 
 def bytes_alike(*compared: Iterable[float], also: Iterable[float] = ()) -> Written:
     """Return how to write some bytes in one unit: that of the largest, or the next where small ones need it."""
-    # Smaller values are written as `<0.1 MiB`. Those `compared` that differ are written differently, in a smaller unit
-    # if need be; what is written `also` is not compared.
+    # Smaller ones are `<0.1 MiB`. Those `compared` that differ read differently, in a smaller unit if need be.
     groups = [list(group) for group in compared]
     chosen, size, least, most = _unit([*chain(*groups), *also], _BINARY, 1.0)
     if chosen != "B" and most < 1024 and any(size / 1024 <= value < _LEAST_COMPARED * size for value in chain(*groups)):

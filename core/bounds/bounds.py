@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import BoolArray, FloatArray, IntArray, csr, distinct_pairs, frozen, sum_of_groups
+from ..base.arrays import INT64_MAX, BoolArray, FloatArray, IntArray, csr, distinct_pairs, frozen, sum_of_groups
 from ..base.speed import seconds_for
 from ..graph.buffers import Buffers
 from ..graph.graph import CostGraph
@@ -25,14 +25,12 @@ from .split_buffers import split_buffers
 # Arcs of all flows together: on one device; on several, where the bound is worth less
 MIN_CUT_WORK, MIN_CUT_WORK_SHARED = 100_000_000, 10_000_000
 LEAST_FLOWS = 10  # for fewer the network is not built, which takes as long as some of them, and no notice of Ctrl-C
-# Ops, and ops times pairs of them that read each other, for heads that know transfers: time goes with these, half a
-# second for so much
+# Ops, and ops times pairs that read each other, for heads that know transfers: half a second for so much
 LARGEST_WITH_HEADS, MOST_WORK = 2_000, 200_000_000
 MOST_PAIRS = 20_000_000  # of heads and tails: about a tenth of a second
 ENERGY_ROUNDS, ASKED_EVERY = 200, 64
 ROUNDING_PER_TERM = 2.5e-16  # what the rounding of a sum may have added per term, relative
 FLOW, BUILDING = 12.0, 24.0  # numbers sorted in the time of a flow, and of building the network, per arc
-LARGEST = 2**63 - 1
 ROUNDING = 1e-12
 # Microseconds of which 1e-12 is less than one, so that a bound rounded up is not rounded up once more
 LARGEST_WHOLE = 2.0**39
@@ -67,8 +65,7 @@ def least_times(problem: Problem) -> tuple[int, FloatArray, FloatArray]:
 def runtime_bound(problem: Problem, stop: Callable[[], bool] = lambda: False) -> float:
     """Return what no makespan is below, microseconds."""
     # The largest of the longest path, of the work shared as best it can be, and of the work between a head and a tail.
-    # Where devices differ, heads and tails also know the best device of each op and its transfers, unless `stop` says
-    # so.
+    # Where devices differ, these also know each op's best device and its transfers, unless `stop` says so.
     if problem.devices == 1 and problem.hardware.is_equal:
         return math.fsum((problem.op_times / problem.hardware.devices[0].speed).tolist())
     if problem.hardware.is_equal:
@@ -117,8 +114,7 @@ def communication_bound(problem: Problem) -> float:
 
 def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
     """Return the earliest start of each op, and what follows it at least, microseconds; shape `(ops,)` each."""
-    # Where a transfer takes longer than to run more ops on one device, these run in turn (Papadimitriou and Yannakakis
-    # 1990). On large graphs transfers are left out.
+    # Ops run in turn where a transfer takes longer (Papadimitriou and Yannakakis 1990); on large graphs it takes none.
     graph, (_, runtime, sending) = model_of(problem.graph), least_times(problem)
     if graph.num_ops > LARGEST_WITH_HEADS or graph.num_ops * len(graph.edges[0]) > MOST_WORK:
         head = path_ends(graph.input_order, *graph.predecessors, runtime) - runtime
@@ -215,9 +211,8 @@ def smallest_along_chain(graph: CostGraph) -> IntArray:
 
 def op_needs(graph: CostGraph, devices: int) -> IntArray:
     """Bytes that each op needs on its device while it runs, shape `(ops,)`, persistent bytes left out."""
-    # Its own outputs, its workspace, and its inputs, each buffer once. On several devices a view may have been sent
-    # alone, so a group of inputs that share a buffer counts the largest, over its members, of the least size along its
-    # alias chain.
+    # Its own outputs, its workspace, and its inputs, each buffer once. Several devices may hold a view alone: of inputs
+    # that share a buffer the largest counts, over its members, of the least size along its alias chain.
     least = smallest_along_chain(graph) if devices > 1 else graph.tensor_size[graph.root]
     pointers, tensors = graph.inputs
     size, made = least[tensors], graph.alias_of < 0
@@ -289,7 +284,7 @@ class ArrivalCut:
         label[reachable(b.successor_ptr, b.successors, op)] = SINK
         label[op] = SINK
         self.flow.residual[:] = self.network.capacity
-        return int(max_flow(self.network, self.flow, LARGEST))
+        return int(max_flow(self.network, self.flow, INT64_MAX))
 
 
 def min_cuts(

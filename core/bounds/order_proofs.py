@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..base.arrays import IndexArray, IntArray, csr
+from ..base.arrays import INT64_MAX, IndexArray, IntArray, csr
 from ..graph.buffers import Buffers
 from ..kernels.orders.max_flow import network_of
 from ..kernels.orders.order_proofs import Known, arrive, largest_rise, new_trials, reduce, tighten
@@ -15,7 +15,6 @@ from ..kernels.orders.partial_order import close
 from .partial_order import dense
 
 Verdict = Literal["impossible", "closed", "stopped"]
-LARGEST = 2**63 - 1
 ARCS_PER_CALL = 1_000_000
 OPS_COMPARED = 5  # ops of least room among which the pair to branch on is chosen
 
@@ -70,10 +69,10 @@ class Precedences:
                 pending[:] = stale
             if stop():
                 return "stopped"
-            op = int(np.argmax(np.where(pending, self._likely, -LARGEST)))
+            op = int(np.argmax(np.where(pending, self._likely, -INT64_MAX)))
             if not self._is_measured[op]:
                 self._is_measured[op] = True
-                least = arrive(self.network, self._trials.flow, given, op, LARGEST)
+                least = arrive(self.network, self._trials.flow, given, op, INT64_MAX)
                 self._likely[op] = self.need[op] + least
                 self.flows += 1
                 continue
@@ -97,7 +96,7 @@ class Precedences:
         for op in range(len(room)):
             if stop():
                 return None
-            room[op] = target - self.need[op] - arrive(self.network, self._trials.flow, known, op, LARGEST)
+            room[op] = target - self.need[op] - arrive(self.network, self._trials.flow, known, op, INT64_MAX)
             self.flows += 1
         best, pair, compared = -1.0, None, 0
         for op in np.argsort(room, kind="stable").tolist():

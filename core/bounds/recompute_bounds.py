@@ -37,8 +37,7 @@ class Division(NamedTuple):
     """Ops divided into those done for good and those still to run."""
 
     least: float  # A bound on the weighted sum of both over all divisions, rounded down
-    # bytes, time: of one division that comes as near to it as whole numbers can: bytes in memory beside what the op
-    # needs itself, and microseconds of what runs again
+    # bytes, time: of a division that comes as near as whole numbers can: beside what the op needs; of what runs again
     bytes: float
     time: float
 

@@ -21,8 +21,7 @@ MOST_VIEWS = 32  # views of a buffer that are pieces of their own; the others ha
 
 def split_buffers(graph: CostGraph) -> Buffers:
     """Return the buffers, split where views are smaller than what they are views of."""
-    # A piece is alive as long as any tensor that has room in it is needed: what any order needs of the pieces on one
-    # device is what several devices need together at least.
+    # A piece is alive as long as any tensor that has room in it is needed.
     start, room = _layout(graph)
     root, data = graph.root, ~graph.is_control
     if (room == graph.tensor_size[root])[data].all():

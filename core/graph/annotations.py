@@ -29,13 +29,12 @@ class Resident:
 class Annotations:
     """Remarks on the ops of a graph, on which no cost and no order on one device depends."""
 
-    # per op the path of the module that calls it, such as `encoder.layer.0.attention`, or an empty text; no entries if
-    # no op has one
+    # per op the path of its module, such as `encoder.layer.0.attention`, or an empty text; no entries if none has one
     modules: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()  # per op the line of the user's code that calls it, such as `model.py:31`, likewise
     phases: tuple[str, ...] = ()  # per op one of `PHASES`, likewise
-    # the tensors behind the persistent bytes. On several devices they have a home, and who reads them elsewhere is sent
-    # them: costs depend on them there.
+    # the tensors behind the persistent bytes; on several devices they have a home, and are sent to who reads them
+    # elsewhere
     residents: tuple[Resident, ...] = ()
     # how the graph was imported: `model`, and the options that are not the default, by their names in Python
     imported: Mapping[str, Any] = field(default_factory=dict)

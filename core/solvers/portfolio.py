@@ -109,8 +109,7 @@ def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:
 
 def solve(search: Search, parameters: Parameters) -> None:
     """Search with one worker, or with several at once if time alone is limited."""
-    # Every second of several runs another method as it is without `auto`, the first with the seed of the run; the
-    # others do what one worker does, from seeds of their own.
+    # Every second runs another method as it is without `auto`, the first of them with the seed of the run.
     if search.jobs == 1 or search.is_counted or not search.is_timed:
         _search_alone(search)
         return

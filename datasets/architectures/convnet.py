@@ -17,9 +17,8 @@ BYTES_PER_MICROSECOND = 5e4
 
 Norm = Literal["here", "later", "none"]
 # How the gradients of an op's inputs are found, from that of its output. `gradient`: from that alone; `passed on`: it
-# is theirs, too; `inputs`: from the inputs and further outputs, and with them the gradient of the parameters; `output`,
-# `extra`: from the output, or the further ones; `weights apart`: from the gradient alone, and by another op that of the
-# parameters, from the inputs.
+# is theirs; `inputs`: from inputs and further outputs, and with them the gradient of the parameters; `output`, `extra`:
+# from the output, or further ones; `weights apart`: another op finds the gradient of the parameters, from the inputs.
 Backward = Literal["gradient", "passed on", "inputs", "output", "extra", "weights apart"]
 
 

@@ -23,9 +23,8 @@ ONE_DEVICE = -1.0  # A patience below 0, as this one, keeps all ops on one devic
 def decode(search: Search, keys: Any) -> None:
     """Offer the schedules of some rows of keys, the first row first, as far as the budget goes."""
     # Makespan: the lazy decoder; of the rows that stay on one device only the first is tried. If none keeps the memory
-    # limit, ops are placed along the rows' orders by beams. Peak: each row's order is placed by beams. Where devices
-    # differ or residents have a home, ops follow the row's order, and the first row's also on each sort of device
-    # alone.
+    # limit, and for the peak, each row's order is placed by beams. Where devices differ or residents have a home, ops
+    # follow the row's order, and the first row's also on each sort of device alone.
     rows = keys[: int(max(1.0, min(len(keys), search.evaluations_left)))]
     graph = search.problem.graph
     if search.problem.task == "runtime":

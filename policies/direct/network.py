@@ -38,14 +38,12 @@ class Batch(NamedTuple):
     # nodes, rule: features, shape `(nodes, NODE_FEATURES + LINK_FEATURES)`, and keys of the rule, `(nodes,)`, float32
     nodes: Tensor
     rule: Tensor
-    # sources, targets, graph_of_node: ends of the edges, shape `(edges,)`, and the graph of each node, `(nodes,)`,
-    # int64
+    # sources, targets, graph_of_node: ends of the edges, shape `(edges,)`, graph of each node, `(nodes,)`, int64
     sources: Tensor
     targets: Tensor
     graph_of_node: Tensor
     sizes: list[int]  # ops of each graph
-    # patience, transfers_take_time: the rule's patience and whether the network may change it, shape `(graphs,)`,
-    # float32
+    # patience, transfers_take_time: the rule's, and whether the network may change it, shape `(graphs,)`, float32
     patience: Tensor
     transfers_take_time: Tensor
 
@@ -94,9 +92,9 @@ class DirectPolicy:
             noise = torch.from_numpy(rng.standard_normal((count, len(mean)), dtype=np.float32)).to(mean.device)
             return mean + noise * log_spread.exp()
 
-        return self._split(
-            drawn(self.mean, self.log_spread), drawn(self.patience, self.log_spread_of_patience - self._fixed)
-        )
+        is_fixed = 1 - self.batch.transfers_take_time.to(self.mean.device)  # nothing depends on it: it has no spread
+        keys = drawn(self.mean, self.log_spread)
+        return self._split(keys, drawn(self.patience, self.log_spread_of_patience - 1e3 * is_fixed))
 
     def to_decode(self, count: int, rng: np.random.Generator) -> list[Any]:
         """Return so many keys of each graph, of which the best is wanted, shape `(count, ops + 1)` each."""
@@ -114,7 +112,7 @@ class DirectPolicy:
 
     def log_probability(self, keys: Sequence[Any]) -> Tensor:
         """Return the mean log-density of the ops' keys that were drawn plus that of the patience, up to a constant."""
-        # Shape `(graphs, samples)`. The patience's is not divided by the ops: a step moves the one as far as the
+        # Shape `(graphs, samples)`. That of the patience is not divided by the ops: a step moves one as far as the
         # others.
         device = self.mean.device
         drawn = torch.from_numpy(np.concatenate([of_graph[:, :-1] for of_graph in keys], axis=1)).to(device)
@@ -132,11 +130,6 @@ class DirectPolicy:
         per_op, per_graph = directions[:, : of_ops.shape[1]], directions[:, of_ops.shape[1] :]
         waits = self.patience + self.batch.transfers_take_time.to(self.mean.device) * (per_graph @ of_graphs.T)
         return self._split(self.mean + per_op @ of_ops.T, waits)
-
-    @property
-    def _fixed(self) -> Tensor:
-        """Take all spread from a patience that nothing depends on."""
-        return 1e3 * (1 - self.batch.transfers_take_time.to(self.mean.device))
 
     def _split(self, keys: Tensor, patience: Tensor) -> list[Any]:
         parts = torch.split(keys.detach().cpu(), self.batch.sizes, dim=1)  # type: ignore[no-untyped-call]

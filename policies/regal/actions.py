@@ -23,8 +23,7 @@ class Head(NamedTuple):
     """One categorical choice per op."""
 
     kind: Kind  # part of the chromosome that the choice is for
-    # number of the op's gene there: device j for an affinity, `devices` for the scheduling priority, and 0 for
-    # transfers
+    # the op's gene there: device j for an affinity, `devices` for the scheduling priority, and 0 for transfers
     entry: int
     # what is chosen: the `mean` or the `variance` of the gene's beta distribution, or the `bias` of its crossover
     what: Literal["mean", "variance", "bias"]
@@ -90,8 +89,7 @@ def dequantise(
     actions: NDArray[Any], graph: CostGraph, devices: int, parameters: ActionParameters, bias: float = 0.7
 ) -> GeneDistribution:
     """Turn the choices for every op into the distribution of every gene (A.6)."""
-    # Genes as in `core.solvers.placements.random_keys`. A level for the transfers of an op counts for all its output
-    # tensors, control included, to every device.
+    # Genes as in `random_keys`. A level for transfers counts for all output tensors, control included, to every device.
     ops = graph.num_ops
     genes = ops * (devices + 1) + graph.num_tensors * devices
     alpha, beta, biases = np.ones(genes), np.ones(genes), np.full(genes, float(bias))

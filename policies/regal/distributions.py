@@ -47,8 +47,7 @@ class RegalPolicy(ABC):
 
     def expected(self) -> Tensor:
         """Return the mean level of each choice, given those before it, rounded; shape `(nodes, heads)`."""
-        # Where the policy is unsure this is between what it wavers between. Of two levels as near the even one is
-        # taken.
+        # Where the policy is unsure this is in the middle. Of two levels as near the even one is taken.
         return self._surely(_expected)
 
     def _surely(self, pick: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:

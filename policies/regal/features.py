@@ -37,8 +37,7 @@ class SearchedGraph:
     problem: Problem  # the graph, the task and the devices
     nodes: Features  # features of the ops, shape `(ops, node_features(task, devices))`; see `searched_graph`
     edges: Features  # features of the edges, shape `(edges, EDGE_FEATURES)`
-    # ops that each edge leads from and to, shape `(edges,)`: one edge per triple of an op, a tensor it produces, and an
-    # op that reads it
+    # ops that each edge leads from and to, shape `(edges,)`: an edge per op, tensor that it makes, and op that reads it
     producers: IndexArray
     consumers: IndexArray
     best: Schedule  # the best schedule that the search found
@@ -53,8 +52,8 @@ class SearchedGraph:
 
 def searched_graph(search: Search, evaluations: int = EVALUATIONS, until: float = math.inf) -> SearchedGraph:
     """Run plain BRKGA for a few evaluations and return the features of the graph (A.2)."""
-    # Of an op: its costs, see `_costs`, and over the schedules of the last population its share on each device and its
-    # mean place in the order, from 0 to 1.
+    # Of an op: its costs, see `_costs`, its share of the last population on each device, and its mean place, from 0 to
+    # 1.
     before = search.evaluations
     with search.part(evaluations=evaluations, until=until):
         (evolved,) = evolve(search, brkga.Parameters(), GeneDistribution())

@@ -119,8 +119,8 @@ class GnnEncoder(nn.Module):
 class _Messages:
     """One direction's part of eq. 1: what each node hears, from both ends of its edges and the edges."""
 
-    # The first layer of the MLP is applied to each node and edge, not to each triple, and the last to what is heard:
-    # the same, up to rounding, for less work.
+    # The MLP's first layer is applied to nodes and edges, not to triples, the last to what is heard: the same for less
+    # work.
 
     def __init__(
         self,

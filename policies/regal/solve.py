@@ -99,8 +99,7 @@ def solve(search: Search, parameters: Parameters) -> None:
 
 def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
     """Spend some evaluations on the features, and return what the policy chooses; None if the search must stop."""
-    # The features take at most half of the evaluations, and end with the generation in which half of the time has
-    # passed.
+    # The features take at most half of the evaluations, and the generations in which half of the time passes.
     import torch
 
     from ..networks.interrupts import heeding

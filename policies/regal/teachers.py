@@ -104,8 +104,8 @@ def planned(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np
 
 def apart(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
     """Return, for the peak, choices that keep large outputs on the first device, and their waiters on the second."""
-    # Large is at least half of the largest; the order is loosely that of `ordered`. Where a short search does better
-    # with the choices of `uniform`, it is those.
+    # Large is at least half of the largest. Where a short search does better with the choices of `uniform`, it is
+    # those.
     graph, devices = searched.problem.graph, searched.problem.devices
     written = searched.nodes[:, 1]
     placement = np.where(written >= written.max() / 2, 0, 1)

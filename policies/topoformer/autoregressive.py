@@ -33,8 +33,8 @@ class _Context(NamedTuple):
     values: Tensor
     choices: Tensor  # what the glimpse is compared with, shape `(graphs, ops, width)`
     of_graph: Tensor  # shape `(graphs, 1, width)`: what the graph adds to the query
-    # shape `(graphs, ops + 1, width)`: what each op adds if it is the last or the first one scheduled; the row beyond
-    # the ops stands for none
+    # shape `(graphs, ops + 1, width)`: what each op adds if it is the last or first scheduled; the last row stands for
+    # none
     of_last: Tensor
     of_first: Tensor
 
@@ -85,8 +85,7 @@ class AutoregressiveDecoder(nn.Module):
     @torch.no_grad()
     def beam(self, embeddings: Tensor, batch: GraphBatch, buffers: Sequence[Buffers], width: int) -> DecodedBatch:
         """Extend partial orders by one op at a time and keep the `width` most probable (section 4.2, item 3)."""
-        # Of equal executed sets only that of least peak is kept, though the probabilities of what follows differ with
-        # the order.
+        # Of equal executed sets only that of least peak is kept, though what follows has other probabilities.
         context = self._context(embeddings, batch)
         graphs, ops = batch.is_op.shape
         device = batch.is_op.device

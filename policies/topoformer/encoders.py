@@ -54,15 +54,12 @@ class Heads:
 
 
 class Relations(NamedTuple):
-    """Who listens to whom along the seven relations of section 4.1; each pair of distinct ops of a graph is in one.
+    """Who listens to whom along the seven relations of section 4.1, as in `Heads`; each pair of ops is in one."""
 
-    Edges have the shape `(2, edges)`: speakers and listeners, as rows of the flattened `(graphs * ops)`. The others
-    are truth values `[graph, listener, speaker]`, shape `(graphs, ops, ops)`. The order is that of `Heads`.
-    """
-
+    # edges: speakers and listeners, as rows of the flattened `(graphs * ops)`, shape `(2, edges)`
     reduction: Tensor
     other_edges: Tensor
-    closure: Tensor
+    closure: Tensor  # truth values `[graph, listener, speaker]`, shape `(graphs, ops, ops)`
     reduction_back: Tensor
     other_edges_back: Tensor
     closure_back: Tensor

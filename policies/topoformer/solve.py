@@ -89,9 +89,8 @@ def _costs_depend_on_depth_alone(graph: CostGraph) -> bool:
 def solve(search: Search, parameters: Parameters) -> None:
     """Offer the best of the decoded orders; on several devices, place them all."""
     # Greedy decoding counts one evaluation, sampling one per order, a beam one per partial order that it keeps; so does
-    # an order in a pass that tightens it. A beam that is tightened keeps below the tightened greedy order. On several
-    # devices at most half of the budget goes into the orders. The number of torch's threads can change the last bits of
-    # the priorities, and so in rare cases an order.
+    # an order in a pass that tightens it. On several devices at most half of the budget goes into the orders. The
+    # number of torch's threads can change the last bits of the priorities, and so in rare cases an order.
     if search.exhausted():
         return
     orders = _orders_by_network(search, parameters)

@@ -102,9 +102,8 @@ def decode_two_way(
     must_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Decoded, int]:
     """Return the orders found, the best first, each better than those behind; and the partial orders kept per op."""
-    # The first beam goes forward without a limit, as the paper's; the others keep below the best peak so far. One that
-    # finds nothing is followed by one from the other end, and then by beams twice as wide, up to `WIDER` times the
-    # first.
+    # The first beam goes forward without a limit, as the paper's; the others keep below the best peak so far: from the
+    # other end where one finds nothing, and then twice as wide, up to `WIDER` times the first.
     found = beam(b, priorities, width, must_stop=must_stop)
     if not len(found.orders):
         return decode_greedy(b, priorities), width

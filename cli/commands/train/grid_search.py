@@ -17,7 +17,7 @@ from ....version import VERSION
 from ...backends import ELSEWHERE, AddressOption, BackendOption, ClusterJobsOption, workers_of
 from ...console import Output, complain, show, write_json
 from ...made_options import options_of, with_options
-from ...options import GraphsArgument, JsonFlag, QuietFlag, command_line
+from ...options import RESUME, GraphsArgument, JsonFlag, QuietFlag, command_line
 
 if TYPE_CHECKING:
     from threading import Event
@@ -54,9 +54,7 @@ def grid_search(
     output: str | None = typer.Option(
         None, "--output", "-o", help="Write the winner to this .yaml; other tasks in it stay."
     ),
-    resume: str | None = typer.Option(
-        None, help="Keep finished runs in this .jsonl file, and skip those it has already."
-    ),
+    resume: str | None = RESUME,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,

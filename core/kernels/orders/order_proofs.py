@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.arrays import BoolArray, IndexArray, IntArray
+from ...base.arrays import INT64_MAX, BoolArray, IndexArray, IntArray
 from ...graph.buffers import Buffers
 from ..jit import inlined, kernel
 from .max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, new_flow, smallest_source_side
 from .partial_order import has
 
-LARGEST = 2**63 - 1
 # How many ops one op's sets may be made of, per arc of the network: about as long as so many flows take
 MOVES_PER_ARC = 16
 
@@ -178,7 +177,7 @@ def _note_single_moves(b: Buffers, trials: Trials, known: Known, op: int, limit:
                     resident += _move(b, trials, third, joins)
                     trials.moved[count] = third
                     count += 1
-                along = (along >> 1) & LARGEST
+                along = (along >> 1) & INT64_MAX
                 third += 1
         moves += count
         for at in range(count):
@@ -245,7 +244,7 @@ def tighten(
 def largest_rise(network: Network, trials: Trials, known: Known, op: int, start: int, most: int) -> Any:
     """Return which other op raises an op's minimum cut most by being on the side on which it is not."""
     ops = known.before.shape[0]
-    arrive(network, trials.flow, known, op, LARGEST)
+    arrive(network, trials.flow, known, op, INT64_MAX)
     smallest_source_side(network, trials.flow, trials.side)
     rise, chosen, is_before, flows = -1, -1, False, 1
     for other in range(start, ops):
@@ -258,7 +257,7 @@ def largest_rise(network: Network, trials: Trials, known: Known, op: int, start:
         if joins or trials.side[other]:
             _label_trial(trials, known, other, joins)
             flows += 1
-            raised = max_flow(network, trials.trial, LARGEST)
+            raised = max_flow(network, trials.trial, INT64_MAX)
         if raised > rise:
             rise, chosen, is_before = raised, other, joins
     return rise, chosen, is_before, flows, ops

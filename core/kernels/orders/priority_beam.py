@@ -81,7 +81,7 @@ def beam(
     # Of equal executed sets only the one of least peak is kept, of equal peaks the more probable: whatever follows ends
     # no higher. Scored by its own probability, it can be cut later where what it replaced would not be.
     ops = len(b.own)
-    priorities = checked_priorities(priorities)
+    priorities = checked_priorities(priorities, ops)
     zobrist = np.random.default_rng(0).integers(0, 2**64, ops, dtype=np.uint64)
     rules = Rules(-priorities if is_backward else priorities, zobrist, collapse, limit)
     found = _run(b, backward_walk(b) if is_backward else forward_walk(b), rules, width, must_stop)

@@ -16,7 +16,8 @@ from .order_memory import order_memory
 def greedy(b: Buffers, priorities: Any) -> IndexArray:
     """Return the orders that always take the ready op of highest priority, ties by index."""
     ops = len(b.own)
-    rows = checked_priorities(np.atleast_2d(priorities))
+    rows = np.atleast_2d(priorities)
+    rows = checked_priorities(rows, len(rows), ops)
     urgency = np.ascontiguousarray(np.argsort(-rows, axis=1, kind="stable")[:, ::-1].astype(np.int32))
     orders = np.empty(rows.shape, np.int32)
     rank, waiting, heap = (np.empty(ops, np.int32) for _ in range(3))
@@ -29,7 +30,7 @@ def sample(b: Buffers, priorities: Any, count: int, rng: np.random.Generator) ->
     # Exact however far apart the priorities are: the ready ops are the leaves of a tree whose nodes hold the sum of
     # e^priority below them, relative to the largest there; no sum is reduced by subtraction, and none underflows.
     ops = len(b.own)
-    priorities = checked_priorities(priorities)
+    priorities = checked_priorities(priorities, ops)
     leaves = 1 << max(ops - 1, 0).bit_length()
     largest, total = np.full(2 * leaves, -np.inf), np.zeros(2 * leaves)
     orders = np.empty((count, ops), np.int32)
@@ -53,9 +54,11 @@ def ready_steps(predecessors: tuple[IndexArray, IndexArray], orders: Any) -> Ind
     return steps
 
 
-def checked_priorities(priorities: Any) -> FloatArray:
+def checked_priorities(priorities: Any, *shape: int) -> FloatArray:
     """Return priorities as float64."""
     checked = np.ascontiguousarray(priorities, np.float64)
+    if checked.shape != shape:
+        raise ValueError(f"priorities must have the shape {shape}, not {checked.shape}")
     if not np.isfinite(checked).all():
         raise ValueError("a priority is not finite")
     return checked

@@ -30,8 +30,7 @@ class Units(NamedTuple):
     every bound valid; where sizes have a common divisor, and times one that is not too fine, nothing is.
     """
 
-    # bytes, microseconds: of one unit; a unit of time is infinite where only the order counts, so that every step lasts
-    # 1
+    # bytes, microseconds: of one unit; that of time is infinite where only the order counts: every step lasts 1
     bytes: int
     microseconds: float
     steps: int  # more than any schedule has without duration; 1 where only the order counts

@@ -108,7 +108,8 @@ def run_beam(
             chosen = back.order(int(np.argmin(level.peak))) if back.ops else np.empty(0, np.int32)
             return Beam(chosen, False, is_exact, priced)
         salt = search.rng.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-        size = _states(beam_size, len(level.ready) // len(level.hash))
+        ready = len(level.ready) // len(level.hash)
+        size = beam_size if ready <= WIDE else max(1, min(beam_size, MOST_READY // ready))
         candidates = new_candidates(size, len(level.ready))
         count, truncated = expand(level, b, walk, candidates, zobrist, size, limit, salt)
         search.spend(cost)
@@ -121,11 +122,6 @@ def run_beam(
         if back.entries > 64 * beam_size + 10_000_000:
             back.prune()
     return Beam(back.order(0), True, is_exact, priced)
-
-
-def _states(beam_size: int, ready: int) -> int:
-    """Return how many states a level may keep whose states have so many ready ops."""
-    return beam_size if ready <= WIDE else max(1, min(beam_size, MOST_READY // ready))
 
 
 def _complete(graph: CostGraph, chosen: NDArray[np.int32]) -> IndexArray:

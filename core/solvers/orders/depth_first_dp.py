@@ -25,11 +25,10 @@ class Parameters(base.Parameters):
 
 def solve(search: Search, parameters: Parameters) -> None:
     """Offer each better order as it is found; when the search ends, the last is optimal, and the bound says so."""
-    # The next op is picked at random: the ready ops from a random one on, a random stride apart, which needs no list
-    # per step. A branch is cut if its peak reaches the best known or its set was closed before. Beyond the paper, a set
-    # is closed once all that follows it was searched in vain while the peak on the way to it was below the best: then
-    # what follows reaches the best by itself, and no other way to the set can help. Each set followed counts 1 / ops
-    # evaluations.
+    # The next op is picked at random: the ready ops from a random one on, a random stride apart, which needs no list. A
+    # branch is cut if its peak reaches the best known or its set was closed before. Beyond the paper, a set is closed
+    # once all that follows it was searched in vain while the peak on the way to it was below the best: what follows
+    # reaches the best by itself. Each set followed counts 1 / ops evaluations.
     graph = search.problem.graph
     persistent = int(graph.persistent.sum())
     zobrist = search.rng.integers(1, 2**64, graph.num_ops, dtype=np.uint64)

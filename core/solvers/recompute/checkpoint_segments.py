@@ -131,8 +131,7 @@ class _Segments:
 
 def forward_ops(search: Search) -> BoolArray:
     """Return which ops are of the forward pass, shape `(ops,)`."""
-    # By the annotations; else up to the step of the input order after which most is kept for later, in training the
-    # loss.
+    # By the annotations; else up to the step of the input order after which most is kept, in training the loss.
     graph = search.problem.graph
     phases = graph.annotations.phases
     if "forward" in phases and "backward" in phases:

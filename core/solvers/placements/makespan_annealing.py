@@ -32,7 +32,7 @@ from ..annealing import Annealing, reweighed
 from .balanced_cuts import BalancedCuts
 from .clusters import groups_in_time
 from .gp_dfs import merge
-from .lazy_keys import LONGEST_UNSEEN, has_time_to_decode, seconds_to_decode
+from .lazy_keys import MOST_UNSEEN, decoding_work, has_time_to_decode
 from .random_keys import as_schedule
 
 PRICED_AGAIN = 4
@@ -78,7 +78,7 @@ class MakespanAnnealing:
         self.keys, self.keys_before = np.empty(0, np.float32), np.empty(self.ops + 1, np.float32)
         self.steps = new_steps(self.arrays, devices)
         self.annealing = Annealing(search)
-        self.seconds_to_decode = seconds_to_decode(self.problem)
+        self.decoding_work = decoding_work(self.problem)
         self.start_from_best()
 
     def start_from_best(self) -> None:
@@ -100,7 +100,7 @@ class MakespanAnnealing:
         prices = new_prices(1)
         best: tuple[int, float] | None = None
         for row in keys:
-            if search.exhausted() or not has_time_to_decode(search, self.seconds_to_decode):
+            if search.exhausted() or not has_time_to_decode(search, self.decoding_work):
                 break
             price_keys(self.arrays, self.state, self.lazy, row[None], self.aim, self.machine, prices)
             search.spend(1)
@@ -147,9 +147,9 @@ class MakespanAnnealing:
     def over_keys(self, share: float, hot: float, cold: float) -> None:
         """Anneal the best keys until a share of the budget that is left is spent."""
         aim, energy = objective_of(self.problem, scale=self._scale()), math.inf
-        most = max(1, int(LONGEST_UNSEEN / max(self.seconds_to_decode, 1e-9)))
+        most = max(1, int(MOST_UNSEEN / max(self.decoding_work, 1.0)))
         for temperature in self.annealing.temperatures(hot, cold, share=share):
-            if not has_time_to_decode(self.search, self.seconds_to_decode):
+            if not has_time_to_decode(self.search, self.decoding_work):
                 return
             walk = self._walk(temperature, min(most, self.annealing.moves(self.ops)), 5)
             scratch = self.arrays, self.state, self.lazy, self.keys, self.keys_before

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
+from ...base.speed import seconds_for
 from ...bounds.bounds import MIN_CUT_WORK_SHARED, lower_bound, min_cuts
 from ...bounds.order_proofs import Precedences
 from ...bounds.refutations import Refutations
@@ -48,7 +49,7 @@ from ..annealing import Annealing
 from ..orders import order_search
 from ..orders.baselines import kahn_order
 from ..orders.order_search import LARGEST_RELATED, seconds_to_relate
-from .lazy_keys import LazyChromosomes, seconds_to_spread, start_keys
+from .lazy_keys import LazyChromosomes, spreading_work, start_keys
 from .random_keys import as_schedule
 
 SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_SPREADS, SHARE_OF_CUTS, SHARE_OF_OTHERS = 0.2, 0.15, 0.1, 0.05, 0.1
@@ -225,7 +226,7 @@ class LeastPeak:
         search, until = self.search, self.progress() + SHARE_OF_SPREADS
         if self.problem.task != "memory" or not self.is_free:
             return
-        seconds = seconds_to_spread(self.problem) / SHARE_OF_SPREADS
+        seconds = seconds_for(spreading_work(self.problem) / SHARE_OF_SPREADS)
         with LazyChromosomes(search) as chromosomes:
             for keys in start_keys(self.problem):
                 if self.must_stop() or self.progress() >= until or not search.has_time_for(seconds):

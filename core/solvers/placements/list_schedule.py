@@ -31,5 +31,4 @@ def list_schedule(problem: Problem, stop: Callable[[], bool] = lambda: False) ->
     plans = Plans(problem)
     place = np.argsort(problem.graph.input_order)
     order = np.lexsort((place, -bottom_levels(problem.graph, mean_times(problem))))
-    placement = plans.place_along(order, is_quick=True, stop=stop)
-    return None if placement is None else plans.schedule(plans.plan(order), placement)
+    return None if plans.place_along(order, is_quick=True, stop=stop) is None else plans.listed_schedule()

@@ -99,9 +99,7 @@ class Plans:
 
     def _schedule(self, count: int) -> Schedule:
         items, targets = self.steps[1].items[:count].copy(), self.steps[1].targets[:count].copy()
-        sources, sent = targets.copy(), items < 0
-        sources[sent] = self.scratch.placement[self.arrays.producer[~items[sent]]]
-        return Schedule.from_steps(items, sources, targets)
+        return as_schedule(self.arrays.producer, self.scratch.placement, items, targets)
 
     def place_along(
         self,
@@ -172,6 +170,13 @@ class Plans:
             f"{machine.place('links')}{self.graph.name}: no plan was found on the links that the machine has; "
             f"there is no link from '{one}' to '{two}', for example: add it, or a default_link"
         )
+
+
+def as_schedule(producer: IndexArray, placement: Any, items: Any, targets: Any) -> Schedule:
+    """Build a schedule from recorded steps."""
+    sources, sent = targets.copy(), items < 0
+    sources[sent] = placement[producer[~items[sent]]]
+    return Schedule.from_steps(items, sources, targets)
 
 
 def may_exceed(problem: Problem) -> bool:

@@ -73,12 +73,8 @@ class Parameters(base.Parameters):
 class GeneDistribution:
     """What each gene of a mutant is drawn from, and how it is inherited: the part REGAL predicts.
 
-    Parameters
-    ----------
-    alpha, beta
-        Of the gene's beta distribution; for all genes, or shape `(genes,)`.
-    bias
-        Probability that a child takes the gene from its elite parent; for all genes, or shape `(genes,)`.
+    Of the gene's beta distribution `alpha` and `beta`, and the probability that a child takes it from its elite parent
+    (`bias`); each for all genes, or of shape `(genes,)`.
     """
 
     alpha: float | FloatArray = 1.0

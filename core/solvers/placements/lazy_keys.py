@@ -23,9 +23,9 @@ from ...kernels.placements.random_keys import Prices, new_prices
 from ...kernels.placements.sequences import run_sequence
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
-from ...search.plans import Plans, objective_of
+from ...search.plans import Plans, as_schedule, objective_of
 from ...search.search import Search
-from .random_keys import Chromosomes, Population, as_schedule
+from .random_keys import Chromosomes, Population
 
 MOST_DECODED = 6_250_000
 """Work of decoding keys of a makespan, which nothing stops; `list_schedule` is for larger graphs."""

@@ -17,7 +17,7 @@ from ...base.arrays import BoolArray, FloatArray, IndexArray
 from ...kernels.cost_model import MachineArrays, Steps, machine_arrays, new_state, new_steps, no_steps
 from ...kernels.graph_arrays import GraphArrays
 from ...kernels.metropolis import Walk
-from ...kernels.placements.balanced_cuts import Cuts, weigh_moves
+from ...kernels.placements.balanced_cuts import new_cuts, weigh_moves
 from ...kernels.placements.group_moves import no_groups, places_of
 from ...kernels.placements.incremental_makespan import new_course
 from ...kernels.placements.lazy_decoder import new_lazy
@@ -26,14 +26,13 @@ from ...kernels.placements.makespans import anneal_sequence
 from ...kernels.placements.random_keys import new_prices
 from ...kernels.placements.sequences import Objective, run_sequence
 from ...problem.schedule import Schedule
-from ...search.plans import EXCESS_WEIGHT, objective_of
+from ...search.plans import EXCESS_WEIGHT, as_schedule, objective_of
 from ...search.search import Cancelled, Search
 from ..annealing import Annealing, reweighed
 from .balanced_cuts import BalancedCuts
 from .clusters import groups_in_time
 from .gp_dfs import merge
 from .lazy_keys import MOST_UNSEEN, decoding_work, has_time_to_decode
-from .random_keys import as_schedule
 
 PRICED_AGAIN = 4
 """Of so many ops about one is priced again after a move, where the makespan alone counts."""
@@ -321,8 +320,7 @@ class MoveDraws:
     def __init__(self, arrays: GraphArrays, machine: MachineArrays, allowed: BoolArray, placement: IndexArray) -> None:
         self.arrays, self.machine, self.allowed, self.placement = arrays, machine, allowed, placement
         ops, devices = machine.times.shape
-        readers = np.zeros((len(arrays.tensor_size), devices), np.int32)
-        self.cuts = Cuts(placement, readers, np.empty((0, devices)), np.empty(0, np.int32))
+        self.cuts = new_cuts(arrays, machine, placement, np.zeros(ops, np.int32))
         longest = machine.latency.max() + arrays.tensor_size.max(initial=0) * machine.per_byte.max()
         self.mean = max(float(arrays.runtime.mean()), SHORTEST * float(longest), 1e-300)
         self.weights, self.sums = np.empty((ops, devices)), np.empty(0)

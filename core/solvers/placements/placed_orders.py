@@ -29,7 +29,7 @@ def place(search: Search, orders: IndexArray) -> None:
     for row, order in enumerate(orders):
         if peaks.must_stop():
             return
-        peaks.search_placements(order, (1.0 - peaks.progress()) / (len(orders) - row))
+        peaks.search_placements(order, (1.0 - peaks.annealing.progress()) / (len(orders) - row))
 
 
 def _run_lazily(search: Search, orders: IndexArray) -> None:

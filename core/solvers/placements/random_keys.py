@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.arrays import FloatArray, IndexArray
+from ...base.arrays import FloatArray
 from ...base.speed import seconds_for
 from ...kernels.cost_model import machine_arrays, new_steps
 from ...kernels.placements.random_keys import Prices, decode, new_prices, new_queue, price
 from ...problem.schedule import Schedule
+from ...search.plans import as_schedule
 from ...search.search import Search
 
 Population = NDArray[np.float32]
@@ -39,14 +40,6 @@ def has_time_for_one(search: Search) -> bool:
     if genes > _MOST_GENES:
         return False
     return search.has_time_for(seconds_for(_GENE * genes + _READ * (graph.num_ops + len(graph.inputs[1]))))
-
-
-def as_schedule(producer: IndexArray, placement: Any, items: Any, targets: Any) -> Schedule:
-    """Build a schedule from recorded steps."""
-    sources = targets.copy()
-    sent = items < 0
-    sources[sent] = placement[producer[~items[sent]]]
-    return Schedule.from_steps(items, sources, targets)
 
 
 class Chromosomes:

@@ -52,14 +52,14 @@ def _sent_less(g: GraphArrays, m: MachineArrays, c: Cuts, op: int, here: int, th
     for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
         tensor = g.inputs[at]
         home = c.placement[g.producer[tensor]]
-        if m.everywhere[tensor]:
+        if tensor >= m.first_resident and m.everywhere[tensor]:
             continue
         if here != home and c.readers[tensor, here] == 1:
             less += sending(g, m, tensor, home, here)
         if there != home and c.readers[tensor, there] == 0:
             less -= sending(g, m, tensor, home, there)
     for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-        if m.everywhere[tensor]:
+        if tensor >= m.first_resident and m.everywhere[tensor]:
             continue
         if c.readers[tensor, there] > 0:
             less += sending(g, m, tensor, here, there)

@@ -77,9 +77,8 @@ def new_lazy(g: GraphArrays, m: MachineArrays, places: Places) -> Lazy:
 def _is_far(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, tensor: int, device: int) -> Any:
     """Whether a tensor would have to be sent to a device; a resident whose home is open would not."""
     source = s.placement[g.producer[tensor]]
-    return (
-        source != device and source != NOWHERE and not m.everywhere[tensor] and not has_bit(z.due.sent[tensor], device)
-    )
+    is_made = tensor < m.first_resident or not m.everywhere[tensor]
+    return source != device and source != NOWHERE and is_made and not has_bit(z.due.sent[tensor], device)
 
 
 @inlined

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -64,9 +63,7 @@ class Chromosomes:
     def __enter__(self) -> Chromosomes:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._pool:
             self._pool.shutdown()
 

@@ -90,11 +90,10 @@ class _Walk:
         """Draw an order and a placement, each op where it and all that is with it may be."""
         graph, rng = self.problem.graph, self.search.rng
         if self.problem.is_symmetric:
-            order, placement = random_order(graph, rng), rng.integers(0, self.devices, self.ops)
+            self._set(random_order(graph, rng), rng.integers(0, self.devices, self.ops))
         else:
             placement = self.rules.drawn(rng)
-            order = random_order(graph, rng)
-        self._set(order, placement)
+            self._set(random_order(graph, rng), placement)
 
     def start_from(self, schedule: Schedule) -> None:
         """Take over the order and the placement of a schedule."""

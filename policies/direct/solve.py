@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...core.base.errors import UsageError
 from ...core.base.names import did_you_mean
+from ...core.base.speed import seconds_for
 from ...core.problem.problem import Problem
 from ...core.search.parameters import parameter
 from ...core.search.search import Cancelled, Search
@@ -20,9 +21,9 @@ if TYPE_CHECKING:  # torch is loaded once there is something to decode
     from .network import DirectNetwork, DirectPolicy
 
 DECODERS = ("greedy", "sample", "rule")
-# Messages of a round take about two kilobytes and five microseconds per edge, which nothing interrupts
+# A round of messages takes about two kilobytes per edge, and nothing interrupts it
 MOST_EDGES = 200_000
-SECONDS_PER_OP = 4e-6  # what the network sees of an op takes so long to find, at least
+OP = 50.0  # numbers sorted in the time of finding the features of an op, at least
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def _keys(search: Search, parameters: Parameters) -> Any:
         search.note(f"{graph.name}: {why}; the keys are those of the rule that it corrects")
         return None
     network = _network(parameters.file(search.problem))
-    if search.has_time_for(SECONDS_PER_OP * graph.num_ops):
+    if search.has_time_for(seconds_for(OP * graph.num_ops)):
         with suppress(Cancelled), torch.inference_mode(), using_threads(1), heeding(search, network):
             return _rows(network(batch_of([seen(search.problem, search.exhausted)])), search, parameters)
     why = "there was no time for direct's network"

@@ -12,6 +12,7 @@ import numpy as np
 from ...core.base.arrays import IndexArray
 from ...core.base.errors import UsageError
 from ...core.base.names import did_you_mean
+from ...core.base.speed import seconds_for
 from ...core.graph.graph import CostGraph
 from ...core.problem.schedule import Schedule
 from ...core.report.graph_summary import levels
@@ -27,8 +28,7 @@ if TYPE_CHECKING:  # torch is loaded once there is something to decode
 
 DECODERS = ("greedy", "sample", "beam", "two-way")
 MOST_OPS = 20_000  # relations between all pairs of ops take their square in bytes, several times: about 3 GiB here
-# Per pair of ops and entry of a query: twice what one core takes, since others may be slower
-SECONDS_PER_PAIR = 2.5e-10
+PAIR = 0.003  # numbers sorted in the time of one entry of a query of a pair of ops, on one core
 NEXT_BEST = ("lpmf", "dfs-postorder")
 # Ops up to which the last of these is made even when told to stop, in a few tenths of a second
 LARGEST_ANYHOW = 200_000
@@ -118,7 +118,7 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
 
     network = load_network(weights_file(parameters.weights) if parameters.weights else shipped_weights(graph))
     try:
-        if search.has_time_for(_seconds(network.parameters_, graph.num_ops)):
+        if search.has_time_for(seconds_for(_work(network.parameters_, graph.num_ops))):
             with torch.inference_mode(), heeding(search, network):
                 policy = network([encode(graph, network.parameters_.eigenvectors, partial(stop_if_due, search))])
                 return _decode(search, parameters, policy)
@@ -128,14 +128,14 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
     return None
 
 
-def _seconds(p: NetworkParameters, ops: int) -> float:
-    """Return about how long a network takes: nearly all of it goes into attention between all pairs of ops."""
+def _work(p: NetworkParameters, ops: int) -> float:
+    """Return about how much work a network is: nearly all of it goes into attention between all pairs of ops."""
     from .encoders import DENSE
 
     heads = p.heads if p.encoder.endswith("transformer") else 0
     if p.encoder.startswith("topoformer"):
         heads = sum(count for count, is_dense in zip(p.topological_heads().counts, DENSE, strict=True) if is_dense)
-    return SECONDS_PER_PAIR * p.layers * heads * p.head_width * ops**2
+    return PAIR * p.layers * heads * p.head_width * ops**2
 
 
 def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArray:

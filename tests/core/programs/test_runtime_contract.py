@@ -15,7 +15,7 @@ from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs import pipeline
 from schedopt.core.programs import runtime as runtimes
 from schedopt.core.programs.importers import IMPORTERS, read_model
-from schedopt.core.programs.measurement import PROGRAM_ORDER
+from schedopt.core.programs.measurement import PROGRAM_ORDER, time_sentences
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import Observer, apply, measure
 from schedopt.core.programs.runtime import Runtime, check_output, load_runtime, runtime_kind
@@ -174,14 +174,10 @@ def test_results_that_differ_are_never_written(program, output, monkeypatch):
     assert not output.exists()
 
 
-def test_ops_run_again_where_the_file_can_say_so(program, output):
+def test_ops_run_again(program, output):
     runtime, graph = program
     op = next(op for op in reversed(range(1, graph.num_ops)) if not graph.runs_once[op])
     order = [*range(op), op, *range(op, graph.num_ops)]
-    if not runtime_kind(runtime.model).repeats_ops:
-        with pytest.raises(UsageError, match=r"an ONNX model runs each node once; op .* runs again"):
-            runtime.write(graph, order, str(output), ignore)
-        return
     runtime.write(graph, order, str(output), ignore)
     again = load_runtime(str(output), ImportOptions(), ignore).graph("roofline", ignore)
     assert again.num_ops == graph.num_ops + 1
@@ -228,8 +224,19 @@ def test_ctrl_c_keeps_the_orders_that_ran(program, monkeypatch):
         return {**OF_A_FRAMEWORK, **TIMES, "peak": 1, "digests": []}
 
     monkeypatch.setattr(runtimes, "ask", answered)
-    rows = runtime.measure(graph, {"order": graph.input_order.tolist()}, 2, ignore)
+    rows = runtime.measure(graph, {"order": random_order(graph, 1)}, 2, ignore)
     assert [row.order for row in rows] == [PROGRAM_ORDER]
+
+
+def test_an_order_that_is_program_order_is_not_run_against_itself(program, monkeypatch):
+    runtime, graph = program
+    asked = []
+    answer = {**OF_A_FRAMEWORK, **TIMES, "peak": 1, "digests": []}
+    monkeypatch.setattr(runtimes, "ask", lambda module, question, about: asked.append(about) or answer)
+    monkeypatch.setattr(runtime, "predicted", lambda graph, order: (1, 1.0))
+    first, row = runtime.measure(graph, {"found": graph.input_order.tolist()}, 5, ignore)
+    assert asked == [f"{runtime.model}, {PROGRAM_ORDER}"] * 5
+    assert time_sentences(row, first) == ["found is program order, and has not run apart."]
 
 
 @pytest.mark.slow

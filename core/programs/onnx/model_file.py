@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePath
 
 import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import FunctionProto, GraphProto, ModelProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from ...base.errors import FormatError, ProgramError
 from .nodes import OFFICIAL_DOMAINS, default_order, functions_of, is_known, node_tensors, subgraphs
@@ -49,9 +49,7 @@ def skeleton_of(path: str, model: ModelProto) -> ModelProto:
     skeleton.functions.extend(model.functions)
     graph = skeleton.graph
     graph.name = model.graph.name or "graph"
-    graph.node.extend(model.graph.node)
-    for nodes in (graph, *skeleton.functions):
-        _sort(nodes, functions_of(model))
+    graph.node.extend(model.graph.node[index] for index in default_order(model.graph, functions_of(model)))
     _set_unknown_apart(skeleton)
     given = onnx.helper.make_tensor_type_proto(TensorProto.FLOAT, [])
     graph.output.extend(ValueInfoProto(name=value.name, type=given) for value in model.graph.output)
@@ -72,16 +70,6 @@ def skeleton_of(path: str, model: ModelProto) -> ModelProto:
     for value in graph.output:
         value.ClearField("type")
     return skeleton
-
-
-def _sort(graph: GraphProto | FunctionProto, functions: Collection[tuple[str, str]]) -> None:
-    """Put the nodes of a graph, and of those inside of it, into an order in which they can run."""
-    nodes = [graph.node[index] for index in default_order(graph, functions)]
-    graph.ClearField("node")
-    graph.node.extend(nodes)
-    for node in graph.node:
-        for inner in subgraphs(node):
-            _sort(inner, functions)
 
 
 def all_tensors(model: ModelProto) -> Iterator[TensorProto]:

@@ -30,7 +30,7 @@ def node_names(graph: GraphProto) -> list[str]:
     return names
 
 
-def default_order(graph: GraphProto | FunctionProto, functions: Collection[tuple[str, str]]) -> list[int]:
+def default_order(graph: GraphProto, functions: Collection[tuple[str, str]]) -> list[int]:
     """Return the nodes of a graph in the order in which ONNX Runtime runs them by default: depth first from the ends.
 
     It begins with the last node whose results no other reads; before a node runs what that reads, the last first. Calls

@@ -122,11 +122,10 @@ def test_what_is_written_runs_in_that_order_with_the_same_results(program, outpu
     notes = []
     runtime.write(graph, order, str(output), notes.append)
     again = load_runtime(str(output), ImportOptions(), ignore)
-    assert (
-        kinds(again.graph("roofline", ignore).op_names)
-        == kinds(graph.op_names[op] for op in order)
-        != kinds(graph.op_names)
-    )
+    written = again.graph("roofline", ignore).op_names
+    if output.suffix == ".onnx":  # whose program order is not that of the file
+        written = [node.name for node in again.program.model.graph.node]
+    assert kinds(written) == kinds(graph.op_names[op] for op in order) != kinds(graph.op_names)
     assert list(again.results(None).values()) == list(runtime.results(None).values())
     assert [path.name for path in output.parent.iterdir()] == [output.name]
     assert all(note.startswith(str(output)) for note in notes)

@@ -54,7 +54,8 @@ def graph_of(
     - The ops of `IN_PLACE` write over their input where nobody needs it any more. That is a view too where it happens
       in every order, since the op is the buffer's only reader. Where it depends on the order the output counts in full,
       so that the prediction is on the safe side.
-    - Random ops keep their order. They, ops that write over their input and opaque ops may not run twice.
+    - Random ops keep their order. They, ops that write over their input, opaque ops and those of several results, of
+      which one may be read no more, may not run twice.
     """
     seen = (program.observed or {}).get("workspaces", {})
     costs = measured or {
@@ -89,7 +90,7 @@ def graph_of(
             runtime=costs[name][0],
             workspace=costs[name][1],
             persistent=persistent[op],
-            runs_once=is_random or name in program.opaque or bool(source and not is_view(node)),
+            runs_once=is_random or name in program.opaque or len(sizes) > 1 or bool(source and not is_view(node)),
         )
         producers.update((value, (op, port)) for port, value in enumerate(node.output) if value)
         last_random = [op] if is_random else last_random

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,18 @@ _CAST = "InsertedPrecisionFreeCast_"
 Values = Mapping[str, NDArray[Any]]
 
 
-def session_options(profiles: str | None = None, *, keeps_memory: bool = False) -> onnxruntime.SessionOptions:
+def session_options(
+    profiles: str | None = None, *, keeps_memory: bool = False, keeps_order: bool = True
+) -> onnxruntime.SessionOptions:
     """Return settings under which the file's order is the order of execution, and a dead tensor is freed at once.
 
-    Priority order without priorities is the file's, but a Shape or Size runs as soon as it can. With `keeps_memory`
-    memory is ONNX Runtime's own instead. A profile is written into the folder `profiles`.
+    Priority order without priorities is the file's, but a Shape or Size runs as soon as it can. Without `keeps_order`
+    it is ONNX Runtime's default order, with `keeps_memory` its own memory. A profile is written into the folder
+    `profiles`.
     """
     options = onnxruntime.SessionOptions()
-    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+    orders = onnxruntime.ExecutionOrder
+    options.execution_order = orders.PRIORITY_BASED if keeps_order else orders.DEFAULT
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
@@ -216,14 +221,17 @@ def run_order(
 ) -> dict[str, Any]:
     """Run the program in a file on random inputs: with a profile, to warm up, for time, and for memory.
 
-    `order` has indices of nodes, or is that of the program. `peak` is the most beside constants and inputs in
+    `order` has indices of nodes; None leaves it to ONNX Runtime. `peak` is the most beside constants and inputs in
     `PEAK_REPEATS` runs; `not_run` are nodes without a kernel, for which others ran.
     """
     program = read_program(path, shapes, observed)
     inputs = random_inputs(program)
     with tempfile.TemporaryDirectory() as profiles:
         session = ordered_session(
-            program, order or range(len(program.nodes)), constant_tensors(program), lambda: session_options(profiles)
+            program,
+            program.in_file if order is None else order,
+            constant_tensors(program),
+            partial(session_options, profiles, keeps_order=order is not None),
         )
         expected = digests(session.run(None, inputs))
         ran = {name for name, _ in kernel_times(session)}

@@ -36,15 +36,14 @@ class Importer:
     entry: str  # its `read` as `module:function`, or its `Runtime` as `module:class`
     options: frozenset[str]  # fields of `ImportOptions` that it uses
     suffix: str = ""  # of a file that a runtime writes; empty where such models cannot be run
-    repeats_ops: bool = False  # an op may stand in that file several times
 
 
 IMPORTERS = {
     "pytorch": Importer(
-        "a PyTorch model", "pytorch.runtime:TorchRuntime", _ROOFLINE | {"training", "shapes", "device"}, ".pt2", True
+        "a PyTorch model", "pytorch.runtime:TorchRuntime", _ROOFLINE | {"training", "shapes", "device"}, ".pt2"
     ),
     "onnx": Importer("an ONNX model", "onnx.runtime:OnnxRuntime", _ROOFLINE | {"shapes"}, ".onnx"),
-    "tflite": Importer("a TFLite model", "tflite.runtime:TfliteRuntime", _ROOFLINE, ".tflite", True),
+    "tflite": Importer("a TFLite model", "tflite.runtime:TfliteRuntime", _ROOFLINE, ".tflite"),
     "execution-trace": Importer("an execution trace of PyTorch", "traces.importer:read", _ROOFLINE - {"costs"}),
     "inductor": Importer("a buffer graph of Inductor", "graphs.inductor:read", frozenset({"graph"})),
     "dot": Importer("a DOT graph", "graphs.dot:read", _EDGES),

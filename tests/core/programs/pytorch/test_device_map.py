@@ -77,3 +77,15 @@ def test_states_that_a_map_puts_elsewhere_are_counted(name, tmp_path):
     write_device_map(name, str(tmp_path / "plan.json"), str(tmp_path / "map.json"), options, notes.append)
     assert json.loads((tmp_path / "map.json").read_text()) == {"": 0}
     assert "map.json: 4 states of the optimizer have their home on another device" in "".join(notes)
+
+
+def test_a_module_whose_weights_have_their_home_on_the_host_is_there(name, tmp_path):
+    graph = load_runtime(name, ImportOptions(), lambda text: None).graph("roofline", lambda text: None)
+    pins = {"0.*": "host", "2.*": "gpu", "addmm*": "gpu", "relu": "gpu"}
+    devices = Device("gpu", "gpu"), Device("host", "cpu")
+    machine = Machine(devices, np.full((2, 2), 1e9), np.zeros((2, 2)), pins=tuple(pins.items()))
+    solve(Problem(graph, "runtime", machine=machine), evaluations=300).save(tmp_path / "plan.json")
+    notes = []
+    write_device_map(name, str(tmp_path / "plan.json"), str(tmp_path / "map.json"), ImportOptions(), notes.append)
+    assert json.loads((tmp_path / "map.json").read_text()) == {"0": "cpu", "2": 0}
+    assert not any("forward pass" in note for note in notes)

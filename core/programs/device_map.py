@@ -89,11 +89,12 @@ class _Modules:
             self.homes = {r.name: self.placement[op] for r, op in homes if r.name in self.held and op >= 0}
         owners = {name.rpartition(".")[0] or name for name in self.held}
         self.units = {owner for owner in owners if owners.isdisjoint(_above(owner))}  # outermost ones
-        self.units |= _borrowers(self.graph, self.units, set(self.forward))
+        forward = set(self.forward)
+        self.units |= _borrowers(self.graph, self.units, forward)
         # by path: another that is on the same device, as what has the same weights is
         self.joined = dict.fromkeys(self.units.intersection(self.held), INPUTS)
         for name, resident in self.held.items():
-            for op in set(self.forward).intersection(resident.readers):
+            for op in forward.intersection(resident.readers):
                 if (unit := _within(notes.modules[op], self.units)) is not None:
                     self._same(unit, self._unit(name))
 
@@ -106,13 +107,13 @@ class _Modules:
                 times[self._first(unit)][self.placement[op]] += self.weights[op]
         for name, home in self.homes.items():
             sizes[self._first(self._unit(name))][home] += self.held[name].size
-        chosen, latest = dict[str, Place](), self.placement[self.forward[0]]
-        for unit in sorted(self.units):
-            first = self._first(unit)
-            latest = _most(times[first], latest)
+        groups, latest = dict[str, Place](), self.placement[self.forward[0]]
+        for first in dict.fromkeys(map(self._first, sorted(self.units))):
+            latest = _most(times[first], latest)  # what never runs stays with what is named before it
             if sizes[first] and "cpu" in (home := _most(sizes[first], latest), latest):
                 latest = home
-            chosen[unit] = latest
+            groups[first] = latest
+        chosen = {unit: groups[self._first(unit)] for unit in sorted(self.units)}
         main = _main(chosen)
         beside = {unit for unit, device in chosen.items() if self._first(unit) == INPUTS and device != "cpu"}
         return chosen | dict.fromkeys(beside.union(self.units.intersection(self.held)), main)
@@ -120,7 +121,7 @@ class _Modules:
     def conflicts(self, devices: Mapping[str, Place]) -> list[tuple[str, set[str]]]:
         """Return each module whose own code reads from several devices, with the modules that this comes from."""
         found = list[tuple[str, set[str]]]()
-        runs_on = {INPUTS: _main(devices), **{path: _at(device, devices) for path, device in devices.items()}}
+        runs_on = _runs_on(devices)
         given = defaultdict[int, set[str]](set)
         for resident in self.notes.residents:
             if resident.name in self.held or resident.role == "input":
@@ -157,9 +158,8 @@ class _Modules:
 
     def moved_share(self, devices: Mapping[str, Place]) -> float:
         """Return the share of the forward pass' time that is on another device than in the schedule."""
-        units = {op: _within(self.notes.modules[op], devices) for op in self.forward}
-        runs_on = {op: devices[unit] for op, unit in units.items() if unit is not None}
-        moved = [op for op, device in runs_on.items() if _at(device, devices) != self.placement[op]]
+        runs_on, units = _runs_on(devices), {op: _within(self.notes.modules[op], devices) for op in self.forward}
+        moved = [op for op, unit in units.items() if unit is not None and runs_on[unit] != self.placement[op]]
         return float(self.weights[moved].sum()) / max(float(self.weights[self.forward].sum()), 1e-300)
 
     def _unit(self, name: str) -> str:
@@ -189,9 +189,10 @@ def _most(votes: Mapping[Place, float], otherwise: Place) -> Place:
     return max(sorted(votes, key=str), key=votes.__getitem__, default=otherwise)
 
 
-def _at(device: Place, devices: Mapping[str, Place]) -> Place:
-    """Return where accelerate runs what is on a device of a map."""
-    return _main(devices) if device == "cpu" else device
+def _runs_on(devices: Mapping[str, Place]) -> dict[str, Place]:
+    """Return where accelerate runs the modules of a map."""
+    main = _main(devices)
+    return {INPUTS: main, **{path: main if device == "cpu" else device for path, device in devices.items()}}
 
 
 def accelerate_names(machine: Machine | None) -> dict[int, Place]:

@@ -93,6 +93,11 @@ def test_code_of_a_module_reads_from_one_device():
     assert device_map(graph, schedule).devices == {"tok": 0, "pos": 0, "block": 1, "head": 1}
 
 
+def test_weights_that_only_the_code_around_them_reads_are_on_one_device():
+    graph = graph_of(["a", "", "c", ""], {"a.weight": 0, "b.weight": 1, "c.weight": 2, "d.weight": 1})
+    assert device_map(graph, placed([0, 1, 1, 1])).devices == {"a": 0, "b": 0, "c": 1, "d": 0}
+
+
 def test_weights_that_a_map_has_no_room_for_are_refused():
     residents = [Resident(name, "parameter", 8, op) for op, name in enumerate(("left.weight", "right.weight"))]
     asked = "map.json", residents, (12, None), {0: 0, 1: "cpu"}

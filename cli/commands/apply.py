@@ -23,10 +23,12 @@ def apply(
     model: ModelArgument,
     schedule: str = typer.Argument(..., metavar="SCHEDULE", help=f"Of the imported model: {SCHEDULE_HELP}"),
     output: str = typer.Option(
-        ..., "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, .pt2, or a map's .json."
+        ..., "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, .pt2, .json (a map), or .h."
     ),
-    format: Literal["program", "device-map"] = typer.Option(
-        "program", help="program: the model; device-map: the device of each module of a PyTorch model, for accelerate."
+    format: Literal["program", "device-map", "c-header"] = typer.Option(
+        "program",
+        help="program: the model; device-map: the device of each module of a PyTorch model, for accelerate; "
+        "c-header: the arena of a TFLite model, and the offsets of its tensors.",
     ),
     training: ScheduleTrainingOption = None,
     shape: ShapeOption = None,
@@ -47,11 +49,11 @@ def apply(
 
     out = Output(quiet)
     given = given_options(training, shape, device)
-    is_map = format == "device-map"
+    is_map, is_header = format == "device-map", format == "c-header"
     if is_map:
         check_map_output(model, output)
     else:
-        check_output(model, output, overwrite=overwrite)
+        check_output(model, output, overwrite=overwrite, is_header=is_header)
     check_options(model, ImportOptions(**given))
     options = options_for([schedule], given, out.note)
     if is_map:
@@ -61,7 +63,7 @@ def apply(
         else:
             out.note(f"wrote {output}: {len(found.devices)} modules on {len(set(found.devices.values()))} devices")
         return
-    apply_schedule(model, schedule, output, options, out.note, force=force, overwrite=overwrite)
+    apply_schedule(model, schedule, output, options, out.note, force=force, overwrite=overwrite, is_header=is_header)
     if json:
         write_json({"model": model, "schedule": schedule, "output": output, "equal": True})
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
@@ -24,8 +24,9 @@ def pack(
         False, "--check", help="Only verify the offsets that the file has: exit 0 if they hold, else 1."
     ),
     output: str | None = typer.Option(
-        None, "--output", "-o", help="Write the buffers with their offsets as CSV to this file."
+        None, "--output", "-o", help="Write the buffers with their offsets to this file."
     ),
+    format: Literal["csv", "c-header"] = typer.Option("csv", help="Of this file: CSV, or macros for a C program."),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,
@@ -42,7 +43,7 @@ def pack(
         check_writable(output)
     packed = pack_buffers(buffers, **given)
     if output is not None:
-        packed.save(output)
+        packed.save(output, format)
     if json:
         write_json(packed.document())
     else:

@@ -119,9 +119,10 @@ def apply(
     *,
     force: bool = False,
     overwrite: bool = False,
+    is_header: bool = False,
 ) -> None:
-    """Write a model in the order of a schedule, after a run that gave bitwise equal results."""
-    check_output(model, output, overwrite=overwrite)
+    """Write a model in the order of a schedule, or its arena, after a run that gave bitwise equal results."""
+    check_output(model, output, overwrite=overwrite, is_header=is_header)
     runtime = load_runtime(model, options, note)
     graph = runtime.graph("roofline", _nothing)
     runtime.write(graph, read_order(schedule, graph, force=force), output, note)

@@ -213,11 +213,14 @@ def load_runtime(model: str, options: ImportOptions, note: Note) -> Runtime[Any]
     return cast("Runtime[Any]", load(kind.entry)(model, options, note))
 
 
-def check_output(model: str, output: str, *, overwrite: bool = False) -> None:
-    """Raise an error before the work if a model could not be written here, or is here itself."""
+def check_output(model: str, output: str, *, overwrite: bool = False, is_header: bool = False) -> None:
+    """Raise an error before the work if a model, or its arena, could not be written here, or is here itself."""
     kind = runtime_kind(model)
-    if not output.endswith(kind.suffix):
-        raise UsageError(f"{output}: {kind.what} is written to a file whose name must end in {kind.suffix}")
+    if is_header and kind.suffix != ".tflite":
+        raise UsageError(f"{model}: a C header is of the arena of a TFLite model; leave out --format c-header")
+    what, suffix = ("a C header", ".h") if is_header else (kind.what, kind.suffix)
+    if not output.endswith(suffix):
+        raise UsageError(f"{output}: {what} is written to a file whose name must end in {suffix}")
     one, other = Path(output), Path(model)
     is_same = one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
     if is_same and not overwrite:

@@ -22,7 +22,7 @@ from schedopt.core.programs.runtime import Runtime, check_output, load_runtime, 
 from schedopt.core.solve.solve import solve
 
 TIMES = {"microseconds": 5.0, "runs": [4.0, 5.0, 6.0], "page_faults": 0.0, "kept_microseconds": 5.0}
-OF_A_FRAMEWORK = {"head": 1000, "tail": 10, "not_run": []}
+OF_A_FRAMEWORK = {"head": 1000, "tail": 10, "arena": 1010, "not_run": []}
 
 
 def ignore(text):
@@ -53,9 +53,10 @@ def runs_here(request, monkeypatch):
     """Run TFLite models in this process, but for what is slow: a process for each run takes most of the time."""
     if request.node.get_closest_marker("slow") is None and find_spec("tflite_micro"):
         from schedopt.core.programs.tflite.costs import run_each
-        from schedopt.core.programs.tflite.interpreter import run_file
+        from schedopt.core.programs.tflite.interpreter import least_arena, run_file
+        from schedopt.core.programs.tflite.runtime import LEAST, TfliteRuntime
 
-        asked = {"tflite.interpreter:run_file": run_file, "tflite.costs:run_each": run_each}
+        asked = {TfliteRuntime.runs: run_file, LEAST: least_arena, "tflite.costs:run_each": run_each}
         for module in ("runtime", "costs"):
             name = f"schedopt.core.programs.tflite.{module}.ask"
             monkeypatch.setattr(name, lambda function, question, about=None, seconds=None: asked[function](**question))

@@ -110,8 +110,8 @@ class Experiment:
             }
             if problem.recompute:
                 facts["recompute"] = problem.runtime_limit
-            if problem.machine is not None or problem.replicate:
-                machine = None if problem.machine is None else problem.machine.document()
+            if not problem.machine.is_anonymous or problem.replicate:
+                machine = None if problem.machine.is_anonymous else problem.machine.document()
                 facts["machine"] = [machine, problem.replicate]
             for seed in range(settings.seed, settings.seed + settings.seeds):
                 text = json.dumps({**facts, "seed": seed}, sort_keys=True, default=str)

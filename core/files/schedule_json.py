@@ -59,7 +59,7 @@ def read_problem(
     bandwidth = field_of(document, "bandwidth", (int, float, type(None)), path, None)
     latency = field_of(document, "latency_us", (int, float), path, 0.0)
     if machine is not None:
-        devices, bandwidth, latency = len(machine.devices), None, 0.0
+        devices, bandwidth, latency = len(machine.devices), None, None
     try:
         return Problem(
             graph,
@@ -113,7 +113,7 @@ def steps_document(problem: Problem, schedule: Schedule, simulation: Simulation)
             size = int(graph.tensor_size[~item])
             step = {"tensor": graph.tensor_name(~item), "from": source, "to": target, "bytes": size}
         steps.append({**step, "start_us": starts[number], "end_us": ends[number]})
-    if problem.hardware.is_beside:  # steps overlap: none is the last to need a tensor by its place alone
+    if problem.machine.is_beside:  # steps overlap: none is the last to need a tensor by its place alone
         return steps
     for step, tensors in zip(steps, freed_after(problem, schedule), strict=True):
         if tensors:

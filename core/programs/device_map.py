@@ -71,13 +71,11 @@ def device_map(graph: CostGraph, schedule: Schedule) -> DeviceMap:
     return DeviceMap(dict(_merged(chosen)), moved / max(float(weights[forward].sum()), 1e-300))
 
 
-def accelerate_names(machine: Machine | None) -> dict[int | str, int | str]:
+def accelerate_names(machine: Machine) -> dict[int | str, int | str]:
     """Return what accelerate calls the devices of a machine file: `cpu`, or their number among those that are none.
 
     Devices of kind `cpu` and `host` are the former. Equal devices are accelerators, and keep their numbers.
     """
-    if machine is None:
-        return {}
     accelerators = [at for at, device in enumerate(machine.devices) if device.kind not in PROCESSORS]
     return {at: accelerators.index(at) if at in accelerators else "cpu" for at in range(len(machine.devices))}
 

@@ -195,9 +195,9 @@ class Result(Printed):
             "status": self.status,
             "devices": problem.devices,
             "memory_limit": problem.memory_limit,
-            "bandwidth": None if problem.machine else problem.bandwidth,
-            "latency_us": 0.0 if problem.machine else problem.latency,
-            **({"machine": problem.machine.document()} if problem.machine else {}),
+            "bandwidth": problem.bandwidth if problem.machine.is_anonymous else None,
+            "latency_us": problem.latency if problem.machine.is_anonymous else 0.0,
+            **({} if problem.machine.is_anonymous else {"machine": problem.machine.document()}),
             **({"replicate": True} if problem.replicate else {}),
             **({"recompute": True, "runtime_limit_us": problem.runtime_limit} if problem.recompute else {}),
             "seed": self.seed,
@@ -270,7 +270,7 @@ def _table(result: Result) -> Table:
     table.add_column("")
     table.add_column("peak memory" if problem.task == "memory" else "makespan", justify="right")
     table.add_column("against input", justify="right")
-    where = "device 0" if problem.hardware.is_equal else "the best device"
+    where = "device 0" if problem.machine.is_equal else "the best device"
     table.add_row(f"input order, {where}", value(before), "")
     table.add_row(_name(result), f"[bold]{value(result.value)}[/]", f"[bold]{format_change(result.value, before)}[/]")
     table.add_row("lower bound", value(result.lower_bound), format_change(result.lower_bound, before))
@@ -280,7 +280,7 @@ def _table(result: Result) -> Table:
         table.add_row("makespan", time(result.runtime), "")
     else:
         table.add_row("peak memory", memory(result.peak_memory), "")
-    if problem.machine is not None and problem.is_limited:
+    if not problem.machine.is_anonymous and problem.is_limited:
         excess = problem.fitness(result.simulation.peak_per_device.tolist(), 0.0)[0]
         table.add_row("memory of the devices", "", "kept" if not excess else f"exceeded by {memory(excess)}")
     elif problem.memory_limit is not None:
@@ -375,7 +375,7 @@ def _add_devices(table: Table, result: Result, memory: Written, time: Written) -
         ops = schedule.items[is_op & (schedule.targets == device)]
         busy = time(float(times[ops, device].sum()))
         name = result.problem.device_names[device]
-        limit = None if result.problem.machine is None else result.problem.memory_limits[device]
+        limit = None if result.problem.machine.is_anonymous else result.problem.memory_limits[device]
         room = "" if limit is None else f" of {format_bytes(limit)}"
         table.add_row(f"{name}: {len(ops):,} op{'s' * (len(ops) != 1)}", f"{memory(peak)}{room}", f"busy {busy}")
     moved = schedule.items[schedule.items < 0]

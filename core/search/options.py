@@ -211,8 +211,8 @@ class ProblemOptions(Options):
         devices = self.for_methods(()).devices
         assert devices is not None
         machine = self._pinned(graph) if self.pins else self.machine
-        transfers = self.bandwidth, self.latency
-        problem = Problem(graph, self.task, devices, limit, *transfers, self.recompute, None, machine, self.replicate)
+        link = self.bandwidth, self.latency or None
+        problem = Problem(graph, self.task, devices, limit, *link, self.recompute, None, machine, self.replicate)
         if self.max_overhead is None:
             return problem
         return replace(problem, runtime_limit=(1 + self.max_overhead) * float(problem.op_times.sum()))

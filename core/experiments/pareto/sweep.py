@@ -123,6 +123,6 @@ class Sweep:
             "transfers": [problem.bandwidth, problem.latency],
             "budget": [settings.evaluations, settings.time_limit, settings.seed],
         }
-        if problem.machine is not None or problem.replicate:
-            facts["machine"] = [problem.machine and problem.machine.document(), problem.replicate]
+        if not problem.machine.is_anonymous or problem.replicate:
+            facts["machine"] = [None if problem.machine.is_anonymous else problem.machine.document(), problem.replicate]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

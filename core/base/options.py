@@ -18,6 +18,7 @@ from .units import whole_number
 
 Reader = Callable[[Any, str], Any]
 """Makes an option's value from a text or a number, and what an error calls the option."""
+_UNITS = {"latency": "us", "runtime_limit": "us", "time_limit": "s"}
 _in_shell: ContextVar[bool] = ContextVar("in_shell", default=False)
 
 
@@ -55,7 +56,7 @@ def option(
     """Declare an option: its default, a line of help, its inclusive range, and what reads a text or a number.
 
     More is of its flag: `short` (one letter), `panel` of the help, `metavar`, `shown` (a default in words); or `json`,
-    its name there, empty to leave it out.
+    its name there if not the usual one, empty to leave it out.
     """
     return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "read": read, **more})
 
@@ -99,9 +100,17 @@ class Options:
 
     def document(self) -> dict[str, Any]:
         """Return the options by their names in JSON."""
-        named = {field.metadata.get("json", field.name): getattr(self, field.name) for field in options_in(type(self))}
+        named = {
+            field.metadata.get("json", json_name(field.name)): getattr(self, field.name)
+            for field in options_in(type(self))
+        }
         named.pop("", None)
         return {name: dataclasses.asdict(v) if dataclasses.is_dataclass(v) else v for name, v in named.items()}  # type: ignore[arg-type]
+
+
+def json_name(name: str) -> str:
+    """Return the name of an option in JSON, which says the unit of a time."""
+    return f"{name}_{_UNITS[name]}" if name in _UNITS else name
 
 
 def options_in(kind: type[Any]) -> list[dataclasses.Field[Any]]:

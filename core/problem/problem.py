@@ -6,15 +6,16 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property
 from numbers import Integral, Real
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_type_hints
 
 import numpy as np
 
 from ..base.arrays import INT64_MAX, FloatArray, frozen
 from ..base.errors import UsageError
 from ..base.names import unknown
+from ..base.options import json_name
 from ..base.units import format_bytes, format_microseconds, format_runs
 from ..graph.graph import CostGraph
 from .machine import MAX_DEVICES, Machine
@@ -160,14 +161,27 @@ class Problem:
         ):
             raise UsageError(f"the limit of the runtime must be at least the {self.format_time(total)} of all ops")
 
+    def _given(self) -> dict[str, Any]:
+        """Return the parameters but for the graph; a machine has its devices and links, or they have none."""
+        given = {name: getattr(self, name) for name in parameter_types()}
+        hidden = {"machine": None} if self.machine.is_anonymous else {"bandwidth": None, "latency": 0.0}
+        return {**given, **hidden}
+
     def __repr__(self) -> str:
-        machine = ("devices", "bandwidth", "latency") if self.machine.is_anonymous else ("machine",)
-        values = {
-            name: getattr(self, name)
-            for name in ("task", *machine, "memory_limit", "recompute", "runtime_limit", "replicate")
-        }
-        given = [f", {name}={v!r}" for name, v in values.items() if v is not None and v != _DEFAULTS.get(name)]
+        given = [f", {name}={v!r}" for name, v in self._given().items() if v not in (None, _DEFAULTS.get(name))]
         return f"Problem({self.graph!r}{''.join(given)})"
+
+    def document(self) -> dict[str, Any]:
+        """Return all but the graph as plain values, by the names of a schedule file."""
+        given = self._given()
+        if given["machine"] is not None:
+            given["machine"] = self.machine.document()
+        always = ("memory_limit", "bandwidth")
+        return {
+            json_name(name): value
+            for name, value in given.items()
+            if name in always or (value is not None and value is not False)
+        }
 
     @property
     def devices(self) -> int:
@@ -296,6 +310,13 @@ class Problem:
         if self.counts_runs:
             return format_runs(value)
         return format_microseconds(value)
+
+
+@cache
+def parameter_types() -> dict[str, Any]:
+    """Return the type of each parameter of a problem but for its graph."""
+    types = get_type_hints(Problem.__init__)
+    return {name: kind for name, kind in types.items() if name not in ("graph", "return")}
 
 
 def _with_links(machine: Any, devices: Any, bandwidth: Any, latency: Any) -> Machine:

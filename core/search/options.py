@@ -119,9 +119,7 @@ class ProblemOptions(Options):
     bandwidth: float | None = option(
         None, "Bytes per second between devices, e.g. 10GB/s", read=parse_bandwidth, panel=_DEVICES, shown="infinite"
     )
-    latency: float = option(
-        0.0, "Time that each transfer adds, e.g. 5us", read=parse_microseconds, panel=_DEVICES, json="latency_us"
-    )
+    latency: float = option(0.0, "Time that each transfer adds, e.g. 5us", read=parse_microseconds, panel=_DEVICES)
     machine: Any = option(
         None,
         "Machine file: devices that differ, their memory and links",
@@ -253,7 +251,6 @@ class Budget(Options):
         read=parse_seconds,
         short="t",
         shown=f"{_default_time_limits()}, else none",
-        json="time_limit_s",
     )
     seed: int = option(0, "Seed of every random choice", low=0)
     jobs: int = option(

@@ -29,9 +29,9 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 1000, "graph": 850, "problem": 1150, "kernels": 7750, "model": 1300, "bounds": 1550, "addresses": 500},
-    **{"files": 2050, "search": 1950, "solvers": 5850, "report": 2600, "solve": 400, "experiments": 2200},
-    **{"programs": 11850, "api": 1700, "__init__.py": 1, "cli": 4100, "datasets": 1550, "policies": 6650},
+    **{"base": 1010, "graph": 850, "problem": 1150, "kernels": 7750, "model": 1300, "bounds": 1550, "addresses": 500},
+    **{"files": 2050, "search": 1950, "solvers": 5850, "report": 2560, "solve": 400, "experiments": 2200},
+    **{"programs": 11850, "api": 1650, "__init__.py": 1, "cli": 4100, "datasets": 1550, "policies": 6650},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {

@@ -28,8 +28,6 @@ def pack(
     **given: Any,
 ) -> None:
     """Give buffers with lifetimes offsets in an arena that is as small as possible, and verify them."""
-    from json import dumps
-
     from ...core.api.pack import pack as pack_buffers
     from ...core.files.atomic import check_writable
     from ..console import Output, show, write
@@ -44,7 +42,7 @@ def pack(
     if output is not None:
         packed.save(output)
     if json:
-        write(dumps(packed.document()))
+        write(packed.json())
     else:
         show(packed.table(), buffers)
     if not packed.packing.is_repeatable:

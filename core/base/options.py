@@ -100,10 +100,7 @@ class Options:
 
     def document(self) -> dict[str, Any]:
         """Return the options by their names in JSON."""
-        named = {
-            field.metadata.get("json", json_name(field.name)): getattr(self, field.name)
-            for field in options_in(type(self))
-        }
+        named = {f.metadata.get("json", json_name(f.name)): getattr(self, f.name) for f in options_in(type(self))}
         named.pop("", None)
         return {name: dataclasses.asdict(v) if dataclasses.is_dataclass(v) else v for name, v in named.items()}  # type: ignore[arg-type]
 

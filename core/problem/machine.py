@@ -191,10 +191,10 @@ class Machine:
         linked = self.has_link & ~np.eye(len(self.devices), dtype=bool)
         if not linked.any():
             return 0.0, 0.0
-        latency, per_byte = self.latencies[linked], self.microseconds_per_byte[linked]
-        if self.is_equal:  # a mean of equal numbers may differ from them in its last bit
-            return float(latency[0]), float(per_byte[0])
-        return float(latency.mean()), float(per_byte.mean())
+        costs = self.latencies[linked], self.microseconds_per_byte[linked]
+        # a mean of equal numbers may differ from them in its last bit
+        latency, per_byte = (float(each[0] if self.is_equal else each.mean()) for each in costs)
+        return latency, per_byte
 
     @property
     def common_link(self) -> tuple[float | None, float]:

@@ -24,8 +24,7 @@ from .rules import PlacementRules, placement_rules
 
 Task = Literal["memory", "runtime"]
 RUNTIME_TOLERANCE = 1e-12  # sums of runtimes in another order differ in their last bits
-_DEFAULTS = {"task": "memory", "devices": 1, "latency": 0.0, "recompute": False, "replicate": False}
-"""What `repr` leaves out, as it does None."""
+_UNSAID = {"task": "memory", "devices": 1, "latency": 0.0, "recompute": False, "replicate": False}  # by `repr`
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -163,24 +162,21 @@ class Problem:
 
     def _given(self) -> dict[str, Any]:
         """Return the parameters but for the graph; a machine has its devices and links, or they have none."""
-        given = {name: getattr(self, name) for name in parameter_types()}
         hidden = {"machine": None} if self.machine.is_anonymous else {"bandwidth": None, "latency": 0.0}
-        return {**given, **hidden}
+        return {name: getattr(self, name) for name in parameter_types()} | hidden
 
     def __repr__(self) -> str:
-        given = [f", {name}={v!r}" for name, v in self._given().items() if v not in (None, _DEFAULTS.get(name))]
+        given = [f", {name}={v!r}" for name, v in self._given().items() if v not in (None, _UNSAID.get(name))]
         return f"Problem({self.graph!r}{''.join(given)})"
 
     def document(self) -> dict[str, Any]:
         """Return all but the graph as plain values, by the names of a schedule file."""
         given = self._given()
-        if given["machine"] is not None:
-            given["machine"] = self.machine.document()
-        always = ("memory_limit", "bandwidth")
+        given["machine"] = given["machine"] and self.machine.document()
         return {
             json_name(name): value
             for name, value in given.items()
-            if name in always or (value is not None and value is not False)
+            if name in ("memory_limit", "bandwidth") or (value is not None and value is not False)
         }
 
     @property
@@ -198,25 +194,15 @@ class Problem:
         """Microseconds that every transfer adds; 0 for one device, and for links that differ."""
         return self.machine.common_link[1]
 
-    @property
-    def has_homes(self) -> bool:
-        """Whether residents have a home of their own."""
-        return isinstance(self.graph, GraphWithHomes)
-
     @cached_property
     def is_symmetric(self) -> bool:
         """Whether devices can be exchanged: they are equal, and no resident has a home on one."""
-        return self.machine.is_equal and not self.has_homes
+        return self.machine.is_equal and not isinstance(self.graph, GraphWithHomes)
 
     @cached_property
     def rules(self) -> PlacementRules:
         """What each op takes where, and where it may run."""
         return placement_rules(self.graph, self.machine)
-
-    @cached_property
-    def device_names(self) -> tuple[str, ...]:
-        """The names of the devices: `device 0` and so on without a machine."""
-        return tuple(device.name for device in self.machine.devices)
 
     @cached_property
     def memory_limits(self) -> tuple[int | None, ...]:
@@ -315,8 +301,8 @@ class Problem:
 @cache
 def parameter_types() -> dict[str, Any]:
     """Return the type of each parameter of a problem but for its graph."""
-    types = get_type_hints(Problem.__init__)
-    return {name: kind for name, kind in types.items() if name not in ("graph", "return")}
+    types = get_type_hints(Problem.__init__).items()
+    return {name: kind for name, kind in types if name not in ("graph", "return")}
 
 
 def _with_links(machine: Any, devices: Any, bandwidth: Any, latency: Any) -> Machine:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from abc import abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..base.tables import Printed, number_table, titled
+from ..base.tables import PrintedTable, number_table
 from ..base.units import Written, bytes_alike, times_alike
 from ..graph.graph import CostGraph
 from ..problem.problem import Problem
@@ -21,7 +19,6 @@ from .memory_by_role import UNNAMED, memory_shares
 from .peak_holders import Holder, Peak, alive_at_peak
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
 
 DEFAULT_TOP = 20
@@ -30,32 +27,8 @@ _BytesRow: TypeAlias = "tuple[str, int | None, int | None]"
 """A name, and bytes before and after."""
 
 
-class _Difference(Printed):
-    """What both kinds of difference can do."""
-
-    @abstractmethod
-    def title(self) -> str:
-        """Return the lines above the table."""
-
-    @abstractmethod
-    def table(self, top: int = DEFAULT_TOP) -> Table:
-        """Return the table of `schedopt diff`, for Rich to print, with the `top` largest tensors."""
-
-    @abstractmethod
-    def document(self) -> dict[str, Any]:
-        """Return everything as plain Python values, bytes as whole numbers."""
-
-    def json(self) -> str:
-        """Return everything as JSON."""
-        return json.dumps(self.document())
-
-    def report(self) -> Iterator[RenderableType]:
-        """Return what `schedopt diff` prints, for Rich to print."""
-        return titled(self.title(), self.table())
-
-
 @dataclass(frozen=True, repr=False)
-class ScheduleDifference(_Difference):
+class ScheduleDifference(PrintedTable):
     """Which tensors make the difference between the peaks of two schedules of a graph."""
 
     graph: str  # the graph's name
@@ -149,7 +122,7 @@ class Change:
 
 
 @dataclass(frozen=True, repr=False)
-class GraphDifference(_Difference):
+class GraphDifference(PrintedTable):
     """What two graphs differ in: their totals, ops added and removed, and tensors of other sizes.
 
     Ops are the same if they have the same name; where both graphs know the modules of their ops, if they are of one

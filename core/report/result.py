@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...version import VERSION
-from ..base.tables import Printed, titled
+from ..base.tables import PrintedTable
 from ..base.units import Written, bytes_alike, format_bytes, format_change, times_alike
 from ..bounds.bounds import memory_bound
 from ..files.costgraph import structure_hash
@@ -27,12 +26,11 @@ from .reference import reference_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from rich.console import RenderableType
     from rich.table import Table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result(Printed):
+class Result(PrintedTable):
     """A verified schedule and how good it is; printed, it is the table of `schedopt solve`.
 
     Parameters
@@ -150,10 +148,6 @@ class Result(Printed):
         """Return the line above the table: what graph it is."""
         graph = model_of(self.problem.graph)
         return f"{graph.name}: {graph.num_ops:,} ops, {graph.num_data_tensors:,} tensors"
-
-    def report(self) -> Iterator[RenderableType]:
-        """Return the title and the table of `schedopt solve`, for Rich to print."""
-        return titled(self.title(), self.table())
 
     def explain(self) -> str:
         """Return what the memory is about, a sentence a line, as `schedopt solve` prints it below its table.
@@ -367,7 +361,7 @@ def _add_devices(table: Table, result: Result, memory: Written, time: Written) -
     for device, peak in enumerate(result.simulation.peak_per_device.tolist()):
         ops = schedule.items[is_op & (schedule.targets == device)]
         busy = time(float(times[ops, device].sum()))
-        name = result.problem.device_names[device]
+        name = result.problem.machine.devices[device].name
         limit = None if result.problem.machine.is_anonymous else result.problem.memory_limits[device]
         room = "" if limit is None else f" of {format_bytes(limit)}"
         table.add_row(f"{name}: {len(ops):,} op{'s' * (len(ops) != 1)}", f"{memory(peak)}{room}", f"busy {busy}")

@@ -192,10 +192,10 @@ class ProblemOptions(Options):
     def document(self) -> dict[str, Any]:
         """Return the options by their names in JSON."""
         document = {**super().document(), "pins_from_graph": self.pins is not None}
-        if "memory_limit" in document and (share := self.memory_limit_share) is not None:
-            document["memory_limit"] = None
-            return {**document, "memory_limit_share": share}
-        return {**document, "memory_limit_share": None} if "memory_limit" in document else document
+        if "memory_limit" in document:
+            share = document["memory_limit_share"] = self.memory_limit_share
+            document["memory_limit"] = None if share is not None else self.memory_limit
+        return document
 
     def problem(self, graph: CostGraph) -> Problem:
         """Return the problem that a graph poses."""

@@ -114,7 +114,7 @@ def _draw_devices(axes: Axes, timeline: Timeline, clock: Clock, end: float) -> N
         axes.broken_barh(bars, below if is_beside else in_row, facecolors=_TRANSFER, linewidth=0)
     _draw_transfers(axes, timeline, clock)
     peaks = [format_bytes(int(peak)) for peak in simulation.peak_per_device]
-    names = timeline.problem.device_names
+    names = [device.name for device in timeline.problem.machine.devices]
     axes.set_yticks(range(count), [f"{plain(name, 20)}, {peak}" for name, peak in zip(names, peaks, strict=True)])
     axes.set_ylim(count - 0.5, -0.5)
     transfers = int((schedule.items < 0).sum())

@@ -16,6 +16,7 @@ Written = Callable[[float], str]
 LARGEST_PERCENT = 1_000_000
 DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT = 64, 2**31
 """Of addresses, bytes."""
+MAX_DEVICES = 64
 _PREFIXES = ("", *"kMGTPE")
 _BYTES = {"": 1, "B": 1}
 for _power, _prefix in enumerate(_PREFIXES[1:], start=1):

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..base.arrays import INT64_MAX, BoolArray, FloatArray, frozen
 from ..base.errors import UsageError
+from ..base.units import MAX_DEVICES
 
 Transfers = Literal["blocking", "beside"]
-MAX_DEVICES = 64
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from ..base.arrays import INT64_MAX, FloatArray, frozen
 from ..base.errors import UsageError
 from ..base.names import unknown
 from ..base.options import json_name
-from ..base.units import format_bytes, format_microseconds, format_runs
+from ..base.units import MAX_DEVICES, format_bytes, format_microseconds, format_runs
 from ..graph.graph import CostGraph
-from .machine import MAX_DEVICES, Machine
+from .machine import Machine
 from .residents import GraphWithHomes, model_of, with_homes
 from .rules import PlacementRules, placement_rules
 

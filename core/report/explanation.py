@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,63 +18,42 @@ WIDTH = 80
 _LITTLE = 0.95
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """An order's peak on one device, explained."""
+def explain(problem: Problem, schedule: Schedule, input_peak: int, lower_bound: int) -> tuple[str, str, str]:
+    """Return what is proven of an order on one device, what holds its peak, and what recomputation could give.
 
-    # bytes that the order, and program order, need
-    peak: int
-    input_peak: int
-    lower_bound: int  # bytes that no order of the same ops is below
-    held: tuple[tuple[str, int], ...]  # what is alive at the peak, largest first: words for it, and bytes
-    # bytes that no schedule is below even if ops may run again, and the op that needs them alone; the op is empty if it
-    # is what stays to the end
-    recomputation_bound: int
-    needed_by: str
-
-    def sentences(self) -> tuple[str, str, str]:
-        """Return what is proven of the order, what holds its peak, and what recomputation could give."""
-        return self._order(), self._holders(), self._recomputation()
-
-    def _order(self) -> str:
-        peak, before, bound = written_apart(self.peak, self.input_peak, self.lower_bound)
-        if self.peak > self.lower_bound:
-            if self.peak == self.input_peak:
-                return f"No order better than program order was found; none is below {bound} (proven)."
-            return f"Peak {peak}, program order {before}; no order is below {bound} (proven)."
-        if self.peak == self.input_peak:
-            return f"Program order is already optimal: no order needs less than {peak}."
-        return f"No order needs less than {peak} (proven); program order needs {before}."
-
-    def _holders(self) -> str:
-        share = 100 / max(1, self.peak)
-        pieces = [f"{words} {format_bytes(size)} ({share * size:.0f}%)" for words, size in self.held]
-        return _listed("Peak: ", pieces) if pieces else "Nothing is held."
-
-    def _recomputation(self) -> str:
-        if self.recomputation_bound >= self.peak:
-            reason = f"{self.needed_by} alone needs" if self.needed_by else "what stays to the end is"
-            return f"Recomputation cannot help: {reason} as much."
-        if self.recomputation_bound > _LITTLE * self.peak:
-            return f"Recomputation could save at most {format_bytes(self.peak - self.recomputation_bound)}."
-        reason = f"op {self.needed_by}" if self.needed_by else "what stays to the end"
-        least = format_bytes(self.recomputation_bound)
-        return f"Even with recomputation nothing goes below {least} ({reason})."
-
-
-def explain(problem: Problem, schedule: Schedule, input_peak: int, lower_bound: int) -> Explanation:
-    """Explain the peak of a schedule on one device."""
-    graph = problem.graph
+    `input_peak` are the bytes that program order needs; no order of the same ops is below `lower_bound`.
+    """
     peak = alive_at_peak(problem, schedule)
+    holders, could_save = _holders(problem.graph, peak), _recomputation(problem.graph, peak.memory)
+    return _proven(peak.memory, input_peak, lower_bound), holders, could_save
+
+
+def _proven(peak: int, input_peak: int, lower_bound: int) -> str:
+    most, before, bound = written_apart(peak, input_peak, lower_bound)
+    if peak > lower_bound:
+        if peak == input_peak:
+            return f"No order better than program order was found; none is below {bound} (proven)."
+        return f"Peak {most}, program order {before}; no order is below {bound} (proven)."
+    if peak == input_peak:
+        return f"Program order is already optimal: no order needs less than {most}."
+    return f"No order needs less than {most} (proven); program order needs {before}."
+
+
+def _holders(graph: CostGraph, peak: Peak) -> str:
+    share = 100 / max(1, peak.memory)
+    pieces = [f"{words} {format_bytes(size)} ({share * size:.0f}%)" for words, size in held_at(graph, peak)]
+    return _listed("Peak: ", pieces) if pieces else "Nothing is held."
+
+
+def _recomputation(graph: CostGraph, peak: int) -> str:
     least, op = recomputation_bound(graph)
-    return Explanation(
-        peak=peak.memory,
-        input_peak=input_peak,
-        lower_bound=lower_bound,
-        held=tuple(sorted(_held(graph, peak), key=lambda held: -held[1])),
-        recomputation_bound=least,
-        needed_by=graph.op_names[op] if op >= 0 else "",
-    )
+    name = graph.op_names[op] if op >= 0 else ""  # none if it is what stays to the end
+    if least >= peak:
+        return f"Recomputation cannot help: {f'{name} alone needs' if name else 'what stays to the end is'} as much."
+    if least > _LITTLE * peak:
+        return f"Recomputation could save at most {format_bytes(peak - least)}."
+    reason = f"op {name}" if name else "what stays to the end"
+    return f"Even with recomputation nothing goes below {format_bytes(least)} ({reason})."
 
 
 def runs_again(problem: Problem, schedule: Schedule) -> str:
@@ -110,8 +88,8 @@ def short_name(tensor: str, names: Collection[str]) -> str:
     return op if port == "0" and f"{op}:1" not in names else tensor
 
 
-def _held(graph: CostGraph, peak: Peak) -> list[tuple[str, int]]:
-    """Return everything alive at a peak: resident bytes by role, tensors with where they are made, the workspace."""
+def held_at(graph: CostGraph, peak: Peak) -> list[tuple[str, int]]:
+    """Return what is alive at a peak, largest first: resident bytes by role, tensors and their source, workspace."""
     resident = resident_roles(graph)
     if list(resident) == [UNNAMED]:
         resident = {"persistent bytes": resident[UNNAMED]}
@@ -123,4 +101,4 @@ def _held(graph: CostGraph, peak: Peak) -> list[tuple[str, int]]:
             held.append((f"{name} [{holder.source}]" if holder.source else name, holder.size))
     if peak.workspace:
         held.append((f"workspace of {peak.runs}", peak.workspace))
-    return held
+    return sorted(held, key=lambda held: -held[1])

@@ -168,7 +168,7 @@ class Result(PrintedTable):
         if not self.is_feasible and limit is not None:  # what is proven of orders that keep it; all others are above it
             bound = max(memory_bound(self.problem), min(bound, limit + 1))
         found = explain(self.problem, self.schedule, int(self.input_value), min(int(bound), self.peak_memory))
-        return "\n".join(found.sentences()[1 if self.is_proven_infeasible else 0 :])  # the last note says more
+        return "\n".join(found[1 if self.is_proven_infeasible else 0 :])  # the last note says more
 
     def document(self) -> dict[str, Any]:
         """Return the schedule file as plain Python values; `docs/concepts/formats.md` says what they mean."""

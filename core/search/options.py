@@ -17,6 +17,7 @@ from ..base.options import Options, changed, fixed, option, option_named, spelle
 from ..base.units import (
     DEFAULT_ALIGNMENT,
     LARGEST_ALIGNMENT,
+    MAX_DEVICES,
     parse_bandwidth,
     parse_bytes,
     parse_count,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound="ProblemOptions")
 Task = Literal["memory", "runtime"]
-MOST_DEVICES = 64
 _DEVICES, _RECOMPUTATION = "Devices and their links", "Recomputation"
 """Panels of the help, after the options that all need."""
 
@@ -91,7 +91,7 @@ class ProblemOptions(Options):
         None,
         "Devices",
         low=1,
-        high=MOST_DEVICES,
+        high=MAX_DEVICES,
         short="d",
         shown="1 for memory; 2 for "
         + listed(["runtime", *methods_where(lambda method: method.default_devices == 2)], "and"),
@@ -308,7 +308,7 @@ class FitOptions(Budget):
 
     evaluations: None = fixed(None)
     time_limit: float | None = SEARCH_TIME
-    devices: int = option(1, "The most devices to try", low=1, high=MOST_DEVICES, short="d")
+    devices: int = option(1, "The most devices to try", low=1, high=MAX_DEVICES, short="d")
     batch: str | None = option(
         None, "Find the largest that fits: a symbolic dimension, or a keyword argument of the function", metavar="NAME"
     )
@@ -343,7 +343,7 @@ class CompareOptions(Budget, ProblemOptions):
 class GridOptions(CompareOptions):
     """The problem and the budget of each run of a grid search."""
 
-    devices: int = option(2, "Devices", low=1, high=MOST_DEVICES, short="d")
+    devices: int = option(2, "Devices", low=1, high=MAX_DEVICES, short="d")
     memory_limit: Any = fixed(None)
     recompute: bool = fixed(False)
     max_overhead: Any = fixed(None)
@@ -365,9 +365,7 @@ class ParetoOptions(Budget, ProblemOptions):
     memory_limit: Any = fixed(None)
     recompute: bool = fixed(False)
     max_overhead: Any = fixed(None)
-    devices: int = option(
-        1, "1, where ops may run again, or more, where none does", low=1, high=MOST_DEVICES, short="d"
-    )
+    devices: int = option(1, "1, where ops may run again, or more, where none does", low=1, high=MAX_DEVICES, short="d")
     evaluations: int | None = changed(Budget, "evaluations", shown="no limit")
     time_limit: float | None = SEARCH_TIME
     points: int = option(10, "Points to look for, the ends included", low=2, short="n", json="limits")

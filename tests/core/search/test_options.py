@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 import schedopt
 from schedopt.core.base.options import options_in, spelled_for_shells
-from schedopt.core.problem.machine import MAX_DEVICES, Device, Machine
+from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem, parameter_types
 from schedopt.core.programs.options import OptimizeOptions
 from schedopt.core.search.options import (
-    MOST_DEVICES,
     Budget,
     CompareOptions,
     FitOptions,
@@ -56,10 +55,6 @@ def test_reading_options_again_changes_nothing(kind):
     given |= {"devices": 2} if "devices" in inspect.signature(kind).parameters else {}
     options = kind(**given)
     assert dataclasses.replace(options) == options
-
-
-def test_as_many_devices_as_a_machine_has():
-    assert MOST_DEVICES == MAX_DEVICES
 
 
 @pytest.mark.parametrize(

@@ -29,14 +29,14 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 1000, "graph": 850, "problem": 1150, "kernels": 7750, "model": 1300, "bounds": 1550, "addresses": 500},
-    **{"files": 2050, "search": 1950, "solvers": 5850, "report": 2560, "solve": 400, "experiments": 2200},
-    **{"programs": 11850, "api": 1650, "__init__.py": 1, "cli": 4100, "datasets": 1550, "policies": 6650},
+    **{"base": 1000, "graph": 910, "problem": 1150, "kernels": 7750, "model": 1300, "bounds": 1550, "addresses": 500},
+    **{"files": 2070, "search": 1950, "solvers": 5850, "report": 2680, "solve": 400, "experiments": 2200},
+    **{"programs": 11850, "api": 1700, "__init__.py": 1, "cli": 4100, "datasets": 1550, "policies": 6650},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {
     **{"core/kernels/placements": 19, "core/solvers/placements": 20, "core/programs/pytorch": 29},
-    **{"cli/commands": 16, "policies/topoformer": 14},
+    **{"cli/commands": 16},
 }
 """Files of the folders with more than 14: a command each, and what is still to be made simpler."""
 ENGLISH = {"annealing", "auto", "gas", "input", "random"}

@@ -72,10 +72,7 @@ def runtime_bound(problem: Problem, stop: Callable[[], bool] = lambda: False) ->
     if problem.devices == 1 and problem.machine.is_equal:
         return math.fsum((problem.op_times / problem.machine.devices[0].speed).tolist())
     if problem.machine.is_equal:
-        graph, (_, runtime, _) = model_of(problem.graph), least_times(problem)
-        path = float(path_ends(graph.input_order, *graph.predecessors, runtime).max())
-        total = math.fsum(runtime.tolist())
-        return whole_units(problem, max(path, total / problem.devices, communication_bound(problem)))
+        return whole_units(problem, max(*path_and_work(problem), communication_bound(problem)))
     times = possible_times(problem)[: first_home(problem.graph)]
     energy, (head, tail) = _energies(times), heads_and_tails(problem)
     path = 0.0
@@ -89,6 +86,15 @@ def runtime_bound(problem: Problem, stop: Callable[[], bool] = lambda: False) ->
     except TimeoutError:
         pass
     return max(path, math.fsum(energy.tolist()) * (1 - 1e-12), energy_bound(head, tail, times.min(axis=1), energy))
+
+
+def path_and_work(problem: Problem) -> tuple[float, float]:
+    """Return the longest path, each op on its best device, and all work, shared among the devices; microseconds."""
+    graph, (_, runtime, _) = model_of(problem.graph), least_times(problem)
+    path = float(path_ends(graph.input_order, *graph.predecessors, runtime).max())
+    if problem.machine.is_equal:
+        return path, math.fsum(runtime.tolist()) / problem.devices
+    return path, math.fsum(_energies(possible_times(problem)[: graph.num_ops]).tolist())
 
 
 def _until(stop: Callable[[], bool]) -> Callable[[Iterable[int]], Iterator[int]]:

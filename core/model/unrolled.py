@@ -50,7 +50,7 @@ def unrolled(graph: CostGraph, order: Sequence[int]) -> CostGraph:
             control=[int(latest[producer[t]]) for t in tensors if is_control[t]],
             outputs=[sizes[t] for t in made],
             aliases=[data.index(aliases[t]) if aliases[t] >= 0 else -1 for t in made],
-            is_final=[finals[t] and last[op] == step for t in made],
+            final=[finals[t] and last[op] == step for t in made],
             runtime=float(graph.runtime[op]),
             workspace=int(graph.workspace[op]),
             persistent=int(graph.persistent[op]) if times[op] == 1 else 0,

@@ -1,15 +1,21 @@
-"""Explanation of a peak on one device: its parts, the least of any order, and the least with recomputation."""
+"""Explanations: of a peak on one device, who holds it; of a makespan, its critical chain; and what bounds either."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.units import format_bytes, written_apart
-from ..bounds.bounds import recomputation_bound
+from ..base.units import Written, format_bytes, times_alike, written_apart
+from ..bounds.bounds import is_met, path_and_work, recomputation_bound
 from ..graph.graph import CostGraph
+from ..model.simulator import Simulation
 from ..problem.problem import Problem
+from ..problem.residents import first_home
 from ..problem.schedule import Schedule
 from .memory_by_role import UNNAMED, resident_roles
 from .peak_holders import Peak, alive_at_peak
@@ -18,42 +24,146 @@ WIDTH = 80
 _LITTLE = 0.95
 
 
-def explain(problem: Problem, schedule: Schedule, input_peak: int, lower_bound: int) -> tuple[str, str, str]:
-    """Return what is proven of an order on one device, what holds its peak, and what recomputation could give.
+@dataclass(frozen=True)
+class Explanation:
+    """An order's peak on one device, explained."""
 
-    `input_peak` are the bytes that program order needs; no order of the same ops is below `lower_bound`.
-    """
+    # bytes that the order, and program order, need
+    peak: int
+    input_peak: int
+    lower_bound: int  # bytes that no order of the same ops is below
+    held: tuple[tuple[str, int], ...]  # what is alive at the peak, largest first: words for it, and bytes
+    # bytes that no schedule is below even if ops may run again, and the op that needs them alone; the op is empty if it
+    # is what stays to the end
+    recomputation_bound: int
+    needed_by: str
+
+    def sentences(self) -> tuple[str, str, str]:
+        """Return what is proven of the order, what holds its peak, and what recomputation could give."""
+        return self._order(), self._holders(), self._recomputation()
+
+    def _order(self) -> str:
+        peak, before, bound = written_apart(self.peak, self.input_peak, self.lower_bound)
+        if self.peak > self.lower_bound:
+            if self.peak == self.input_peak:
+                return f"No order better than program order was found; none is below {bound} (proven)."
+            return f"Peak {peak}, program order {before}; no order is below {bound} (proven)."
+        if self.peak == self.input_peak:
+            return f"Program order is already optimal: no order needs less than {peak}."
+        return f"No order needs less than {peak} (proven); program order needs {before}."
+
+    def _holders(self) -> str:
+        return _shares("Peak: ", self.held, self.peak, format_bytes) if self.held else "Nothing is held."
+
+    def _recomputation(self) -> str:
+        if self.recomputation_bound >= self.peak:
+            reason = f"{self.needed_by} alone needs" if self.needed_by else "what stays to the end is"
+            return f"Recomputation cannot help: {reason} as much."
+        if self.recomputation_bound > _LITTLE * self.peak:
+            return f"Recomputation could save at most {format_bytes(self.peak - self.recomputation_bound)}."
+        reason = f"op {self.needed_by}" if self.needed_by else "what stays to the end"
+        least = format_bytes(self.recomputation_bound)
+        return f"Even with recomputation nothing goes below {least} ({reason})."
+
+
+def explain(problem: Problem, schedule: Schedule, input_peak: int, lower_bound: int) -> Explanation:
+    """Explain the peak of a schedule on one device."""
+    graph = problem.graph
     peak = alive_at_peak(problem, schedule)
-    holders, could_save = _holders(problem.graph, peak), _recomputation(problem.graph, peak.memory)
-    return _proven(peak.memory, input_peak, lower_bound), holders, could_save
-
-
-def _proven(peak: int, input_peak: int, lower_bound: int) -> str:
-    most, before, bound = written_apart(peak, input_peak, lower_bound)
-    if peak > lower_bound:
-        if peak == input_peak:
-            return f"No order better than program order was found; none is below {bound} (proven)."
-        return f"Peak {most}, program order {before}; no order is below {bound} (proven)."
-    if peak == input_peak:
-        return f"Program order is already optimal: no order needs less than {most}."
-    return f"No order needs less than {most} (proven); program order needs {before}."
-
-
-def _holders(graph: CostGraph, peak: Peak) -> str:
-    share = 100 / max(1, peak.memory)
-    pieces = [f"{words} {format_bytes(size)} ({share * size:.0f}%)" for words, size in held_at(graph, peak)]
-    return _listed("Peak: ", pieces) if pieces else "Nothing is held."
-
-
-def _recomputation(graph: CostGraph, peak: int) -> str:
     least, op = recomputation_bound(graph)
-    name = graph.op_names[op] if op >= 0 else ""  # none if it is what stays to the end
-    if least >= peak:
-        return f"Recomputation cannot help: {f'{name} alone needs' if name else 'what stays to the end is'} as much."
-    if least > _LITTLE * peak:
-        return f"Recomputation could save at most {format_bytes(peak - least)}."
-    reason = f"op {name}" if name else "what stays to the end"
-    return f"Even with recomputation nothing goes below {format_bytes(least)} ({reason})."
+    return Explanation(
+        peak=peak.memory,
+        input_peak=input_peak,
+        lower_bound=lower_bound,
+        held=tuple(sorted(_held(graph, peak), key=lambda held: -held[1])),
+        recomputation_bound=least,
+        needed_by=graph.op_names[op] if op >= 0 else "",
+    )
+
+
+INPUT, DEVICE, LINK, TURN = "for their inputs", "for a busy device", "for a busy link", "for a transfer's turn"
+"""What a step waits for: what it reads, its device, its link, or the op listed before a transfer beside work."""
+
+
+class Link(NamedTuple):
+    """A step of a critical chain, which starts when the one before it ends."""
+
+    step: int
+    where: str  # `on` and the device's name, or `transfers`
+    name: str  # the op and where it comes from, or the tensor
+    time: float  # microseconds
+    waits_for: str  # one of the four above
+
+
+def explain_makespan(
+    problem: Problem, schedule: Schedule, costs: Simulation, input_runtime: float, lower_bound: float
+) -> tuple[str, ...]:
+    """Return what is proven of a makespan, and what its critical chain runs, waits for, and is longest in.
+
+    Every op of the schedule runs once, and some take time. `input_runtime` is that of program order, microseconds.
+    """
+    chain, (path, work) = critical_chain(problem, schedule, costs), path_and_work(problem)
+    values = (costs.runtime, input_runtime, lower_bound)
+    time = times_alike(values, (path, work))
+    value, before, bound = map(time, values)
+    proven = f"Makespan {value}, program order {before}; no schedule is below {bound} (proven)."
+    if is_met(costs.runtime, lower_bound):
+        proven = f"No schedule takes less than {value} (proven); program order takes {before}."
+    runs, waits = Counter[str](), Counter[str]()
+    for link in chain:
+        runs.update({link.where: link.time})  # type: ignore[dict-item]
+    for link, after in pairwise(chain):
+        waits.update({after.waits_for: link.time})  # type: ignore[dict-item]
+    runs_text, waits_text = (
+        [f"{100 * part / costs.runtime:.0f}% {words}" for words, part in parts.most_common() if part]
+        for parts in (runs, waits)
+    )
+    devices = f"{problem.devices} device{'s' * (problem.devices > 1)}"
+    return (
+        proven,
+        f"The longest path takes {time(path)}, all work on {devices} {time(work)}.",
+        _listed("Critical chain: ", runs_text),
+        _listed("Its steps wait: ", waits_text) if waits_text else "It is a single step.",
+        _shares("Longest on it: ", [(link.name, link.time) for link in chain if link.time], costs.runtime, time),
+    )
+
+
+def critical_chain(problem: Problem, schedule: Schedule, costs: Simulation) -> tuple[Link, ...]:
+    """Return the steps that make the makespan: from the one that ends last back through what each waits for.
+
+    The first begins at the start, and their times add up to the makespan.
+    """
+    graph, machine, own = problem.graph, problem.machine, first_home(problem.graph)
+    pointers, tensors = (array.tolist() for array in graph.inputs)
+    starts, ends = costs.step_start.tolist(), [*costs.step_end.tolist(), 0.0]  # the last is that of no step, -1
+    there: dict[tuple[int, int], int] = {}  # by tensor and device the step that makes or brings it
+    busy: dict[Any, int] = {}  # by device, or by both ends of a link, the last step so far
+    waits: list[tuple[int, str]] = []
+    columns = (column.tolist() for column in (schedule.items, schedule.sources, schedule.targets))
+    for step, (item, source, target) in enumerate(zip(*columns, strict=True)):
+        made: Iterable[int] = graph.outputs(item) if item >= 0 else [~item]
+        reads = tensors[pointers[item] : pointers[item + 1]] if item >= 0 else made
+        taken: list[Any] = [] if item >= own else [target] if item >= 0 else [source, target]
+        found = [(there.get((tensor, source), -1), INPUT) for tensor in reads]
+        if item < 0 and machine.is_beside:
+            taken = [(source, target)]
+            found.append((busy.get(target, -1), TURN))
+            found += [(busy.get((source, target), -1), LINK)] * machine.contention
+        else:
+            found += [(busy.get(device, -1), DEVICE) for device in taken]
+        waits.append(max(found, key=lambda one: ends[one[0]], default=(-1, INPUT)))
+        there.update(((tensor, target), step) for tensor in made)
+        busy.update(dict.fromkeys(taken, step))
+    chain, step = [], int(costs.step_end.argmax())
+    while step >= 0 and ends[step] > 0:
+        before, why = waits[step]
+        item, where = int(schedule.items[step]), problem.machine.devices[schedule.targets[step]].name
+        source = graph.annotations.source_of(item) if item >= 0 else ""
+        name = graph.op_names[item] if item >= 0 else graph.tensor_name(~item)
+        name = f"{name} [{source}]" if source else name if item >= 0 else f"{name} to {where}"
+        chain.append(Link(step, f"on {where}" if item >= 0 else "transfers", name, ends[step] - starts[step], why))
+        step = before
+    return tuple(reversed(chain))
 
 
 def runs_again(problem: Problem, schedule: Schedule) -> str:
@@ -82,14 +192,20 @@ def _listed(text: str, pieces: Sequence[str]) -> str:
     return f"{text}."
 
 
+def _shares(text: str, parts: Iterable[tuple[str, float]], whole: float, written: Written) -> str:
+    """Return a sentence that lists the parts of a whole, largest first, with their shares."""
+    largest = sorted(parts, key=lambda part: -part[1])
+    return _listed(text, [f"{words} {written(size)} ({100 * size / whole:.0f}%)" for words, size in largest])
+
+
 def short_name(tensor: str, names: Collection[str]) -> str:
     """Return the name of a tensor among all names, or that of its op where this has no other output."""
     op, _, port = tensor.rpartition(":")
     return op if port == "0" and f"{op}:1" not in names else tensor
 
 
-def held_at(graph: CostGraph, peak: Peak) -> list[tuple[str, int]]:
-    """Return what is alive at a peak, largest first: resident bytes by role, tensors and their source, workspace."""
+def _held(graph: CostGraph, peak: Peak) -> list[tuple[str, int]]:
+    """Return everything alive at a peak: resident bytes by role, tensors with where they are made, the workspace."""
     resident = resident_roles(graph)
     if list(resident) == [UNNAMED]:
         resident = {"persistent bytes": resident[UNNAMED]}
@@ -101,4 +217,4 @@ def held_at(graph: CostGraph, peak: Peak) -> list[tuple[str, int]]:
             held.append((f"{name} [{holder.source}]" if holder.source else name, holder.size))
     if peak.workspace:
         held.append((f"workspace of {peak.runs}", peak.workspace))
-    return sorted(held, key=lambda held: -held[1])
+    return held

@@ -112,7 +112,7 @@ class ConvNet:
             inputs=reads,
             control=control,
             outputs=outputs,
-            is_final=final,
+            final=final,
             runtime=runtime,
             persistent=weights if self._resident else 0,
         )

@@ -80,14 +80,14 @@ def graph_of(
             control=last_random if is_random else (),
             outputs=sizes,
             aliases=aliases,
-            is_final=[
+            final=[
                 value in program.outputs or (bool(value) and not uses[value] and alias < 0)
                 for value, alias in zip(node.output, aliases, strict=True)
             ],
             runtime=costs[name][0],
             workspace=costs[name][1],
             persistent=persistent[op],
-            runs_once=is_random or name in program.opaque or bool(source and not is_view(node)),
+            once=is_random or name in program.opaque or bool(source and not is_view(node)),
         )
         producers.update((value, (op, port)) for port, value in enumerate(node.output) if value)
         last_random = [op] if is_random else last_random

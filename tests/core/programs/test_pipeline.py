@@ -29,7 +29,7 @@ class FakeRuntime:
         start = builder.add_op("start", outputs=[8])
         wide = [builder.add_op(f"wide{i}", inputs=[(start, 0)], outputs=[64]) for i in range(BRANCHES)]
         narrow = [builder.add_op(f"narrow{i}", inputs=[(op, 0)], outputs=[1]) for i, op in enumerate(wide)]
-        builder.add_op("join", inputs=[(op, 0) for op in narrow], outputs=[4], is_final=True)
+        builder.add_op("join", inputs=[(op, 0) for op in narrow], outputs=[4], final=True)
         return builder.build()
 
     def measure(self, graph, orders, repeats, note, on_run):

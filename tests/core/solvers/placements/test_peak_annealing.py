@@ -88,8 +88,8 @@ def test_other_orders_are_followed_where_devices_save_little(least, monkeypatch)
 def a_large_tensor_after_small_ones(small):
     """A graph whose last op makes a quarter of all bytes, which all stay; the half is what two devices need."""
     builder = GraphBuilder("large last")
-    ops = [builder.add_op(f"small{at}", outputs=[30], is_final=True) for at in range(small)]
-    builder.add_op("large", control=ops, outputs=[10 * small], is_final=True)
+    ops = [builder.add_op(f"small{at}", outputs=[30], final=True) for at in range(small)]
+    builder.add_op("large", control=ops, outputs=[10 * small], final=True)
     return builder.build()
 
 

@@ -32,7 +32,7 @@ def two_chains(length=6):
     builder = GraphBuilder("chains")
     for op in range(2 * length):
         inputs = [(op - 1, 0)] if op % length else []
-        builder.add_op(f"op{op}", inputs=inputs, outputs=[8], is_final=True, runtime=3.0)
+        builder.add_op(f"op{op}", inputs=inputs, outputs=[8], final=True, runtime=3.0)
     return builder.build()
 
 

@@ -74,10 +74,8 @@ def _types_in_json(kind: Any) -> Any:
     """Return the types of a problem's parameter in JSON."""
     if get_origin(kind) is Literal:
         return str
-    if kind is bool:
-        return bool
     in_json = {float: (int, float), Machine: (dict,)}
-    return tuple(kind for part in get_args(kind) for kind in in_json.get(part, (part,)))
+    return bool if kind is bool else tuple(each for part in get_args(kind) for each in in_json.get(part, (part,)))
 
 
 FORMAT = 2

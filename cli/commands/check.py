@@ -32,7 +32,7 @@ def check(
     if on is not None:
         with suppress(FormatError):  # what cannot be read on its own machine does not count
             own = read_schedule(schedule, checked, force=force).problem.machine
-            if own is not None and (own.pins, own.together) != (on.pins, on.together):
+            if not own.is_anonymous and (own.pins, own.together) != (on.pins, on.together):
                 out.note(
                     f"{schedule}: was made with other pins or groups than those of {machine}, which alone count here"
                 )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.errors import UsageError
-from ..base.tables import Printed
+from ..base.tables import PrintedTable
 from ..search.registry import method_names, method_of, parameter_fields
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
 
 
@@ -40,7 +38,7 @@ class MethodInfo(NamedTuple):
         return table
 
 
-class MethodList(Printed, tuple[MethodInfo, ...]):
+class MethodList(PrintedTable, tuple[MethodInfo, ...]):
     """All methods; printed, the table of `schedopt methods`."""
 
     def table(self) -> Table:
@@ -58,10 +56,6 @@ class MethodList(Printed, tuple[MethodInfo, ...]):
             {**method._asdict(), "parameters": {name: field._asdict() for name, field in method.parameters.items()}}
             for method in self
         ]
-
-    def report(self) -> Iterable[RenderableType]:
-        """Return what `schedopt methods` prints, for Rich to print."""
-        return [self.table()]
 
 
 def methods() -> MethodList:

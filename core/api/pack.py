@@ -14,19 +14,18 @@ import numpy as np
 from ..addresses.lifetimes import Lifetimes
 from ..addresses.packing import Packing, pack_lifetimes, warm_up
 from ..base.errors import ScheduleError, UsageError
-from ..base.tables import Printed
+from ..base.tables import PrintedTable
 from ..base.units import bytes_alike, whole_number
 from ..files.buffers_csv import COLUMNS, NEEDED, Buffers, buffers_text, read_buffers
 from ..model.address_verifier import Piece, check_arena, most_alive
 from ..search.options import PackOptions
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PackedBuffers(Printed):
+class PackedBuffers(PrintedTable):
     """Offsets of buffers, verified; printed, it is the table of `schedopt pack`.
 
     Parameters
@@ -121,10 +120,6 @@ class PackedBuffers(Printed):
         table.add_row("status", self.status + above)
         table.add_row("time", f"{self.seconds:.2f} s")
         return table
-
-    def report(self) -> Iterable[RenderableType]:
-        """Return what `schedopt pack` prints, for Rich to print."""
-        return [self.table()]
 
 
 def pack(

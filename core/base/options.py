@@ -15,6 +15,7 @@ from .units import whole_number
 
 # Makes an option's value from a text or a number, and what an error calls the option
 Reader = Callable[[Any, str], Any]
+_UNITS = {"latency": "us", "runtime_limit": "us", "time_limit": "s"}
 _in_shell: ContextVar[bool] = ContextVar("in_shell", default=False)
 
 
@@ -50,7 +51,8 @@ def option(
     **more: str,
 ) -> Any:
     """Declare an option: its default, a line of help, its inclusive range, and what reads a text or a number."""
-    # More: `short` (one letter), `panel`, `metavar`, `shown` (a default in words), or `json`, its name there, or empty.
+    # More is of its flag: `short` (one letter), `panel` of the help, `metavar`, `shown` (a default in words); or
+    # `json`, its name there if not the usual one, empty to leave it out.
     return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "read": read, **more})
 
 
@@ -93,9 +95,14 @@ class Options:
 
     def document(self) -> dict[str, Any]:
         """Return the options by their names in JSON."""
-        named = {field.metadata.get("json", field.name): getattr(self, field.name) for field in options_in(type(self))}
+        named = {f.metadata.get("json", json_name(f.name)): getattr(self, f.name) for f in options_in(type(self))}
         named.pop("", None)
         return {name: dataclasses.asdict(v) if dataclasses.is_dataclass(v) else v for name, v in named.items()}  # type: ignore[arg-type]
+
+
+def json_name(name: str) -> str:
+    """Return the name of an option in JSON, which says the unit of a time."""
+    return f"{name}_{_UNITS[name]}" if name in _UNITS else name
 
 
 def options_in(kind: type[Any]) -> list[dataclasses.Field[Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,30 @@ class Printed(ABC):
 
     def _repr_html_(self) -> str:
         return html_of(*self.report())
+
+
+class PrintedTable(Printed):
+    """Something that is printed as a table, below a title if it has one."""
+
+    def title(self) -> str:
+        """Return the lines above the table; none by default."""
+        return ""
+
+    @abstractmethod
+    def table(self) -> Table:
+        """Return the table that the command line prints, for Rich to print."""
+
+    @abstractmethod
+    def document(self) -> Any:
+        """Return everything as plain Python values."""
+
+    def json(self) -> str:
+        """Return everything as JSON."""
+        return json.dumps(self.document())
+
+    def report(self) -> Iterable[RenderableType]:
+        """Return the title and the table, for Rich to print."""
+        return titled(self.title(), self.table())
 
 
 class FirstThatFits:
@@ -68,7 +93,8 @@ def titled(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
     """Yield a title, and what stands below it; texts are plain."""
     from rich.text import Text
 
-    yield Text(title, style="bold")
+    if title:
+        yield Text(title, style="bold")
     yield from (Text(part) if isinstance(part, str) else part for part in parts)
 
 

@@ -14,6 +14,7 @@ from .errors import UsageError
 Written = Callable[[float], str]  # how numbers are written
 LARGEST_PERCENT = 1_000_000
 DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT = 64, 2**31  # of addresses, bytes
+MAX_DEVICES = 64
 _PREFIXES = ("", *"kMGTPE")
 _BYTES = {"": 1, "B": 1}
 for _power, _prefix in enumerate(_PREFIXES[1:], start=1):

@@ -48,7 +48,7 @@ def critical_path(graph: CostGraph) -> float:
 
 def least_times(problem: Problem) -> tuple[int, FloatArray, FloatArray]:
     """Return how many devices run ops, and what each op and each transfer takes at least, microseconds."""
-    graph, machine = model_of(problem.graph), problem.hardware
+    graph, machine = model_of(problem.graph), problem.machine
     runs_ops: BoolArray = np.ones(problem.devices, bool)
     runtime: FloatArray = graph.runtime / machine.devices[0].speed
     if not machine.is_equal:
@@ -66,9 +66,9 @@ def runtime_bound(problem: Problem, stop: Callable[[], bool] = lambda: False) ->
     """Return what no makespan is below, microseconds."""
     # The largest of the longest path, of the work shared as best it can be, and of the work between a head and a tail.
     # Where devices differ, these also know each op's best device and its transfers, unless `stop` says so.
-    if problem.devices == 1 and problem.hardware.is_equal:
-        return math.fsum((problem.op_times / problem.hardware.devices[0].speed).tolist())
-    if problem.hardware.is_equal:
+    if problem.devices == 1 and problem.machine.is_equal:
+        return math.fsum((problem.op_times / problem.machine.devices[0].speed).tolist())
+    if problem.machine.is_equal:
         return whole_units(problem, max(*path_and_work(problem), communication_bound(problem)))
     times = possible_times(problem)[: first_home(problem.graph)]
     energy, (head, tail) = _energies(times), heads_and_tails(problem)
@@ -89,7 +89,7 @@ def path_and_work(problem: Problem) -> tuple[float, float]:
     """Return the longest path, each op on its best device, and all work, shared among the devices; microseconds."""
     graph, (_, runtime, _) = model_of(problem.graph), least_times(problem)
     path = float(path_ends(graph.input_order, *graph.predecessors, runtime).max())
-    if problem.hardware.is_equal:
+    if problem.machine.is_equal:
         return path, math.fsum(runtime.tolist()) / problem.devices
     return path, math.fsum(_energies(possible_times(problem)[: graph.num_ops]).tolist())
 
@@ -119,7 +119,7 @@ def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
     if graph.num_ops > LARGEST_WITH_HEADS or graph.num_ops * len(graph.edges[0]) > MOST_WORK:
         head = path_ends(graph.input_order, *graph.predecessors, runtime) - runtime
         return head, path_ends(graph.input_order[::-1], *graph.successors, runtime) - runtime
-    is_apart = problem.hardware.is_beside and not problem.hardware.contention  # what an edge sends is sent at once
+    is_apart = problem.machine.is_beside and not problem.machine.contention  # what an edge sends is sent at once
     edges = _edge_costs(graph, sending, np.maximum if is_apart else np.add)
     return _heads(graph, runtime, edges, is_reversed=False), _heads(graph, runtime, edges, is_reversed=True)
 
@@ -184,13 +184,13 @@ def _energies(times: FloatArray) -> FloatArray:
 def whole_units(problem: Problem, bound: float) -> float:
     """Return a bound on a makespan, microseconds, rounded up to the next one that a schedule can have."""
     # On equal devices what takes time takes whole multiples of a unit where times are whole microseconds.
-    unit = _unit_of_times(problem) if problem.hardware.is_equal else 0.0
+    unit = _unit_of_times(problem) if problem.machine.is_equal else 0.0
     return math.ceil(bound / unit * (1 - ROUNDING)) * unit if unit else bound
 
 
 def _unit_of_times(problem: Problem) -> float:
     """Return the largest common divisor of what ops and transfers take, microseconds; 0 if these are not whole."""
-    graph, machine = problem.graph, problem.hardware
+    graph, machine = problem.graph, problem.machine
     sending = machine.latencies[0, -1] + graph.tensor_size * machine.microseconds_per_byte[0, -1]
     times = np.concatenate((graph.runtime / machine.devices[0].speed, sending))
     if times.sum() > LARGEST_WHOLE or (times != np.rint(times)).any():

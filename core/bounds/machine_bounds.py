@@ -34,7 +34,7 @@ class EdgeCosts:
     """What edges between ops cost in transfers."""
 
     def __init__(self, problem: Problem) -> None:
-        graph, machine = problem.graph, problem.hardware
+        graph, machine = problem.graph, problem.machine
         pointers, readers = graph.consumers
         makers = np.repeat(graph.tensor_producer, np.diff(pointers))
         size = np.repeat(graph.tensor_size, np.diff(pointers)).astype(np.float64)

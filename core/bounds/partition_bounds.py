@@ -37,7 +37,7 @@ def partition_bound(
 ) -> float:
     """Return what no schedule on devices with blocking transfers is faster than, microseconds."""
     devices, runtime, sending = least_times(problem)
-    if problem.hardware.is_beside:
+    if problem.machine.is_beside:
         return known
     ops = len(runtime)
     pairs = float(((np.diff(model_of(problem.graph).consumers[0]) + 1.0) ** 2).sum())

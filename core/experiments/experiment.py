@@ -104,15 +104,9 @@ class Experiment:
                 "graph": digest,
                 "method": spec.name,
                 "parameters": spec.parameters.identity(),
-                "problem": [settings.task, settings.devices, problem.memory_limit],
-                "transfers": [settings.bandwidth, settings.latency],
+                "problem": problem.document(),
                 "budget": [spec.evaluations, spec.time_limit],
             }
-            if problem.recompute:
-                facts["recompute"] = problem.runtime_limit
-            if problem.machine is not None or problem.replicate:
-                machine = None if problem.machine is None else problem.machine.document()
-                facts["machine"] = [machine, problem.replicate]
             for seed in range(settings.seed, settings.seed + settings.seeds):
                 text = json.dumps({**facts, "seed": seed}, sort_keys=True, default=str)
                 yield Run(problem, spec, seed, digest, hashlib.sha256(text.encode()).hexdigest())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.errors import ProgramError, UsageError
-from ..base.tables import Printed, number_table, titled
+from ..base.tables import PrintedTable, number_table, titled
 from ..base.units import Written, bytes_alike, format_bytes
 from ..report.result import Result
 
@@ -71,7 +70,7 @@ class LargestBatch:
 
 
 @dataclass(frozen=True, repr=False)
-class Fit(Printed):
+class Fit(PrintedTable):
     """Whether a model fits into the memory of a device, and how; printed, it is what `schedopt fit` prints."""
 
     name: str  # what the model is called
@@ -156,10 +155,6 @@ class Fit(Printed):
         head = {"model": self.name, "memory": self.memory, "fits": self.fits}
         head |= {"predicted": True} if self.is_predicted else {}
         return {**head, "batch": self.batch, "batches": batches} if self.batch is not None else {**head, "ways": ways}
-
-    def json(self) -> str:
-        """Return everything as JSON."""
-        return json.dumps(self.document())
 
 
 def _way_table(fit: Fit) -> Table:

@@ -31,11 +31,16 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
 
 def write_as(path: str | os.PathLike[str], suffixes: Mapping[str, str], text_of: Callable[[str], str]) -> None:
     """Write the text that the ending of a name asks for."""
+    write_atomically(path, text_of(check_suffix(path, suffixes)))
+
+
+def check_suffix(path: str | os.PathLike[str], suffixes: Mapping[str, str]) -> str:
+    """Return the ending of a name; UsageError if it is none of these."""
     suffix = path_of(path).suffix
     if suffix not in suffixes:
         known = ", ".join(f"{suffix} ({what})" for suffix, what in suffixes.items())
         raise UsageError(f"{os.fspath(path)}: the name must end in one of {known}")
-    write_atomically(path, text_of(suffix))
+    return suffix
 
 
 def make_folder(folder: str | os.PathLike[str]) -> Path:

@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from ..base.errors import FormatError, UsageError
-from ..base.units import parse_bandwidth, parse_bytes, parse_microseconds
-from ..problem.machine import MAX_DEVICES, Device, Machine, OpTimes
+from ..base.units import MAX_DEVICES, parse_bandwidth, parse_bytes, parse_microseconds
+from ..problem.machine import Device, Machine, OpTimes
 from .reading import read_bytes
 from .yaml_files import not_yaml, parse_yaml
 

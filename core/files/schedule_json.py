@@ -10,10 +10,11 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from ..base.arrays import INT64_MAX, frozen
 from ..base.errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError, UsageError
+from ..base.options import json_name
 from ..base.units import LARGEST_ALIGNMENT
 from ..graph.graph import CostGraph
 from ..model.address_verifier import verify_addresses
@@ -22,7 +23,7 @@ from ..model.simulator import Simulation
 from ..model.verifier import StepClaim, Totals, verify
 from ..problem.addresses import Addresses, Arena
 from ..problem.machine import Machine
-from ..problem.problem import Problem
+from ..problem.problem import Problem, parameter_types
 from ..problem.residents import first_home, model_of
 from ..problem.schedule import Schedule
 from .costgraph import structure_hash
@@ -55,27 +56,26 @@ def read_problem(
     least = 1 + max((name for name in named if type(name) is int), default=0)
     if machine is None and document.get("machine") is not None:
         machine = machine_of(document["machine"], lambda place: f"{path}: the field 'machine'")
-    devices = field_of(document, "devices", int, path, max(1, least))
-    bandwidth = field_of(document, "bandwidth", (int, float, type(None)), path, None)
-    latency = field_of(document, "latency_us", (int, float), path, 0.0)
+    given = {
+        name: field_of(document, json_name(name), _types_in_json(kind), path)
+        for name, kind in parameter_types().items()
+        if document.get(json_name(name)) is not None
+    }
     if machine is not None:
-        devices, bandwidth, latency = len(machine.devices), None, 0.0
+        given |= {"devices": None, "bandwidth": None, "latency": None, "machine": machine}
     try:
-        return Problem(
-            graph,
-            field_of(document, "task", str, path, "memory"),
-            devices,
-            field_of(document, "memory_limit", (int, type(None)), path, None),
-            bandwidth,
-            latency,
-            field_of(document, "recompute", bool, path, False),
-            field_of(document, "runtime_limit_us", (int, float, type(None)), path, None),
-            machine,
-            field_of(document, "replicate", bool, path, False),
-        )
+        return Problem(graph, **{"devices": max(1, least), **given})
     except UsageError as error:
         said = str(error)
         raise FormatError(said if said.startswith(f"{path}:") else f"{path}: {said}") from error
+
+
+def _types_in_json(kind: Any) -> Any:
+    """Return the types of a problem's parameter in JSON."""
+    if get_origin(kind) is Literal:
+        return str
+    in_json = {float: (int, float), Machine: (dict,)}
+    return bool if kind is bool else tuple(each for part in get_args(kind) for each in in_json.get(part, (part,)))
 
 
 FORMAT = 2
@@ -113,7 +113,7 @@ def steps_document(problem: Problem, schedule: Schedule, simulation: Simulation)
             size = int(graph.tensor_size[~item])
             step = {"tensor": graph.tensor_name(~item), "from": source, "to": target, "bytes": size}
         steps.append({**step, "start_us": starts[number], "end_us": ends[number]})
-    if problem.hardware.is_beside:  # steps overlap: none is the last to need a tensor by its place alone
+    if problem.machine.is_beside:  # steps overlap: none is the last to need a tensor by its place alone
         return steps
     for step, tensors in zip(steps, freed_after(problem, schedule), strict=True):
         if tensors:

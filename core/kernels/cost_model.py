@@ -90,7 +90,7 @@ def machine_arrays(problem: Problem) -> tuple[GraphArrays, MachineArrays]:
 
 def device_arrays(problem: Problem, used: int) -> MachineArrays:
     """Collect the arrays of a machine, of which the first devices are used."""
-    graph, machine = problem.graph, problem.hardware
+    graph, machine = problem.graph, problem.machine
     if machine.is_equal:
         times = np.repeat(graph.runtime / machine.devices[0].speed, used).reshape(-1, used)
     else:

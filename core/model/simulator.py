@@ -103,7 +103,7 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
         wrong, reason = step_through(arrays, devices, state, steps, memory)
         peak, clock = state.peak, state.clock
     if reason == NO_LINK:
-        names = [problem.device_names[ends[wrong]] for ends in (schedule.sources, schedule.targets)]
+        names = [problem.machine.devices[ends[wrong]].name for ends in (schedule.sources, schedule.targets)]
         raise ScheduleError(f"{graph.name}: step {wrong} sends from '{names[0]}' to '{names[1]}', which have no link")
     if reason != FINE:
         raise ScheduleError(f"{graph.name}: step {wrong} runs before its inputs are on its device")
@@ -120,7 +120,7 @@ def _check_places(problem: Problem, placement: IndexArray) -> None:
     rules = problem.rules
     wrong = np.flatnonzero(~rules.allowed[np.arange(len(placement)), placement] | (placement != placement[rules.group]))
     if len(wrong):
-        label, name = problem.graph.op_label(int(wrong[0])), problem.device_names[placement[wrong[0]]]
+        label, name = problem.graph.op_label(int(wrong[0])), problem.machine.devices[placement[wrong[0]]].name
         raise ScheduleError(f"{problem.graph.name}: op {label} may not be on '{name}', or not apart from others")
 
 

@@ -81,7 +81,7 @@ class Timeline:
 
     def alive(self, step: int, device: int) -> list[Holding]:
         """Return what a device holds while a step runs, largest first; beside transfers, when it starts."""
-        if self.problem.hardware.is_beside:
+        if self.problem.machine.is_beside:
             now = self.step_start[step]
             held = [
                 h
@@ -113,7 +113,7 @@ class Timeline:
 
     def memory_over_time(self, device: int) -> tuple[FloatArray, IntArray]:
         """Return when a device's memory changes, by `times`, and the bytes from then on."""
-        if self.problem.hardware.is_beside and self.simulation.runtime > 0:
+        if self.problem.machine.is_beside and self.simulation.runtime > 0:
             return self._memory_beside(device)
         own = np.flatnonzero(self.involves(device))
         starts, ends = self.times
@@ -172,7 +172,7 @@ def timeline_of(label: str, problem: Problem, schedule: Schedule, addresses: Add
 def beside_weights(timeline: Timeline) -> Timeline:
     """Return the timeline of the same steps without persistent bytes, and without the limits that count them."""
     problem = timeline.problem
-    if problem.machine is not None or problem.replicate:
+    if not problem.machine.is_anonymous or problem.replicate:
         raise UsageError("weights have a home on a machine and are part of what moves; they cannot be left out there")
     graph = replace(problem.graph, persistent=np.zeros_like(problem.graph.persistent))
     label = f"{timeline.label}, without weights"

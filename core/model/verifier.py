@@ -76,7 +76,7 @@ class Replay:
     """A schedule, step by step."""
 
     def __init__(self, problem: Problem, schedule: Schedule) -> None:
-        self.problem, self.graph, self.machine = problem, problem.graph, problem.hardware
+        self.problem, self.graph, self.machine = problem, problem.graph, problem.machine
         graph = self.graph
         columns = (schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist())
         self.steps: list[tuple[int, int, int]] = list(zip(*columns, strict=True))
@@ -425,7 +425,7 @@ def _check_limits(problem: Problem, totals: Totals, runs: int) -> None:
         raise ScheduleError(
             f"{name}: the schedule takes {totals.peak} bytes on a device, over the limit of {problem.memory_limit}"
         )
-    for device, peak in zip(problem.hardware.devices, totals.peak_per_device, strict=True):
+    for device, peak in zip(problem.machine.devices, totals.peak_per_device, strict=True):
         if device.memory is not None and peak > device.memory:
             raise ScheduleError(
                 f"{name}: the schedule takes {peak} bytes on '{device.name}', which has {device.memory}"

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..base.arrays import INT64_MAX, BoolArray, FloatArray, frozen
 from ..base.errors import UsageError
+from ..base.units import MAX_DEVICES
 
 Transfers = Literal["blocking", "beside"]
-MAX_DEVICES = 64
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,16 @@ class Machine:
         linked = self.has_link & ~np.eye(len(self.devices), dtype=bool)
         if not linked.any():
             return 0.0, 0.0
-        return float(self.latencies[linked].mean()), float(self.microseconds_per_byte[linked].mean())
+        costs = self.latencies[linked], self.microseconds_per_byte[linked]
+        # a mean of equal numbers may differ from them in its last bit
+        latency, per_byte = (float(each[0] if self.is_equal else each.mean()) for each in costs)
+        return latency, per_byte
+
+    @property
+    def common_link(self) -> tuple[float | None, float]:
+        """The bandwidth (None for infinite) and latency of all links of equal devices; of others `(None, 0.0)`."""
+        bandwidth, latency = self.bandwidth[0][-1], self.latency[0][-1]
+        return (bandwidth if bandwidth < math.inf else None, latency) if self.is_equal else (None, 0.0)
 
     @property
     def is_beside(self) -> bool:
@@ -207,6 +216,12 @@ class Machine:
         is_linked = bool(self.has_link.all()) and all((costs == costs[:1]).all() for costs in links)
         is_bound = self.pins or self.together or self.op_times
         return is_alike and is_linked and one.speed > 0 and not self.is_beside and not is_bound
+
+    @cached_property
+    def is_anonymous(self) -> bool:
+        """Whether `Machine.equal` makes it: a number of devices, a bandwidth and a latency say all of it."""
+        bandwidth, latency = self.bandwidth[0][-1], self.latency[0][-1]
+        return bandwidth > 0 and self == Machine.equal(len(self.devices), bandwidth, latency)
 
     def document(self) -> dict[str, Any]:
         """Return the machine as plain values, as its YAML file has them."""

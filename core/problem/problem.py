@@ -6,35 +6,32 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property
 from numbers import Integral, Real
-from types import NoneType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_type_hints
 
 import numpy as np
 
 from ..base.arrays import INT64_MAX, FloatArray, frozen
 from ..base.errors import UsageError
 from ..base.names import unknown
-from ..base.units import format_bytes, format_microseconds, format_runs
+from ..base.options import json_name
+from ..base.units import MAX_DEVICES, format_bytes, format_microseconds, format_runs
 from ..graph.graph import CostGraph
-from .machine import MAX_DEVICES, Machine
+from .machine import Machine
 from .residents import GraphWithHomes, model_of, with_homes
 from .rules import PlacementRules, placement_rules
 
 Task = Literal["memory", "runtime"]
 RUNTIME_TOLERANCE = 1e-12  # sums of runtimes in another order differ in their last bits
-_KINDS: dict[str, tuple[Any, str]] = {
-    "devices": (Integral, "a whole number"),
-    "memory_limit": ((Integral, NoneType), "a whole number of bytes or None"),
-    "bandwidth": ((Real, NoneType), "a number of bytes per second or None"),
-    "latency": (Real, "a number of microseconds"),
-}
+_UNSAID = {"task": "memory", "devices": 1, "latency": 0.0, "recompute": False, "replicate": False}  # by `repr`
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Problem:
-    """A graph to be scheduled on identical devices, or on those of a machine.
+    """A graph to be scheduled on the devices of a machine: `devices` equal ones, or those of a `Machine`.
+
+    `devices`, `bandwidth` and `latency` are those of the problem's `machine`; `dataclasses.replace` takes them, too.
 
     Parameters
     ----------
@@ -44,20 +41,21 @@ class Problem:
     task
         `memory`: the peak of the fullest device, in bytes; `runtime`: the makespan, in microseconds.
     devices
-        1 to 64; with a machine, as many as it has.
+        1 to 64, 1 by default; with a machine, as many as it has.
     memory_limit
         Bytes per device, or None; on a machine the smaller of this and the memory of each device counts.
     bandwidth
         Bytes per second between two devices, or None for infinite.
     latency
-        Microseconds that every transfer adds, control transfers included.
+        Microseconds that every transfer adds, control transfers included; 0 by default.
     recompute
         Whether a schedule may run an op several times, on one device.
     runtime_limit
         Microseconds that a schedule may take, or None; with `recompute` alone, for nothing else adds time. Runs, where
         no op of the graph has a runtime.
     machine
-        Different devices and their links, with the bandwidths and latencies in place of those above; None by default.
+        Devices and their links; by default `Machine.equal(devices, bandwidth, latency)`. Beside a machine of different
+        devices those three are left out; beside one that `Machine.equal` made, those that are given replace its own.
     replicate
         Whether residents that no op writes are on every device that reads them from the start, instead of being sent
         there; False by default.
@@ -76,89 +74,73 @@ class Problem:
     """
 
     graph: CostGraph
-    task: Task = "memory"
-    devices: int = 1
-    memory_limit: int | None = None
-    bandwidth: float | None = None
-    latency: float = 0.0
-    recompute: bool = False
-    runtime_limit: float | None = None
-    machine: Machine | None = None
-    replicate: bool = False
+    task: Task
+    memory_limit: int | None
+    recompute: bool
+    runtime_limit: float | None
+    machine: Machine
+    replicate: bool
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.graph, CostGraph):
-            raise UsageError(f"the graph of a Problem is a CostGraph, not {type(self.graph).__name__}")
-        self._check_machine()
-        for name, (kind, what) in _KINDS.items():
-            value = getattr(self, name)
-            if not isinstance(value, kind) or isinstance(value, bool):
-                raise UsageError(f"the {name} of a Problem is {what}, not {value!r}; solve reads texts with units")
-            if value is not None and type(value) not in (int, float):  # of NumPy, or a fraction, which JSON cannot hold
-                object.__setattr__(self, name, int(value) if isinstance(value, Integral) else float(value))
-        if self.task not in get_args(Task):
-            raise unknown("task", self.task, get_args(Task))
-        if not 1 <= self.devices <= MAX_DEVICES:
-            raise UsageError(f"devices must be from 1 to {MAX_DEVICES}, not {self.devices}")
-        if self.memory_limit is not None and not 0 < self.memory_limit <= INT64_MAX:
-            raise UsageError(f"the memory limit must be from 1 to 2^63 - 1 bytes, not {self.memory_limit}")
-        if self.bandwidth is not None and not 0 < self.bandwidth <= sys.float_info.max:
-            raise UsageError(f"the bandwidth must be positive, not {self.bandwidth} bytes per second")
-        if not 0 <= self.latency <= sys.float_info.max:
-            raise UsageError(f"the latency must not be negative, not {self.latency} us")
+    def __init__(
+        self,
+        graph: CostGraph,
+        task: Task = "memory",
+        devices: int | None = None,
+        memory_limit: int | None = None,
+        bandwidth: float | None = None,
+        latency: float | None = None,
+        recompute: bool = False,
+        runtime_limit: float | None = None,
+        machine: Machine | None = None,
+        replicate: bool = False,
+    ) -> None:
+        if not isinstance(graph, CostGraph):
+            raise UsageError(f"the graph of a Problem is a CostGraph, not {type(graph).__name__}")
+        for name, value in (("replicate", replicate), ("recompute", recompute)):
+            if not isinstance(value, bool):
+                raise UsageError(f"the {name} of a Problem is true or false, not {value!r}")
+        if task not in get_args(Task):
+            raise unknown("task", task, get_args(Task))
+        memory_limit = _number("memory_limit", memory_limit, Integral, "a whole number of bytes or None")
+        if memory_limit is not None and not 0 < memory_limit <= INT64_MAX:
+            raise UsageError(f"the memory limit must be from 1 to 2^63 - 1 bytes, not {memory_limit}")
+        machine = _with_links(Machine.equal(1) if machine is None else machine, devices, bandwidth, latency)
+        values = (graph, task, memory_limit, recompute, runtime_limit, machine, replicate)
+        for field, given in zip(fields(self), values, strict=True):
+            object.__setattr__(self, field.name, given)
         self._check_recompute()
-        is_several = self.devices > 1
-        graph = with_homes(self.graph, holds_all=not self.hardware.is_equal) if is_several else model_of(self.graph)
+        graph = with_homes(graph, holds_all=not machine.is_equal) if self.devices > 1 else model_of(graph)
         object.__setattr__(self, "graph", graph)
         self._check_transfers()
         total = sum(int(a.sum()) for a in (graph.tensor_size, graph.workspace, graph.persistent))
         if total * self.devices > INT64_MAX:
             raise UsageError(f"{graph.name}: all bytes times {self.devices} devices exceed 2^63 - 1")
-        if not self.hardware.is_equal:
+        if not machine.is_equal:
             _ = self.rules  # what cannot be placed is refused at once
-
-    def _check_machine(self) -> None:
-        if not isinstance(self.replicate, bool):
-            raise UsageError(f"the replicate of a Problem is true or false, not {self.replicate!r}")
-        if self.machine is None:
-            return
-        if not isinstance(self.machine, Machine):
-            raise UsageError(f"the machine of a Problem is a Machine, not {type(self.machine).__name__}")
-        count = len(self.machine.devices)
-        if self.devices not in (1, count):
-            raise UsageError(f"the machine has {count} devices, not {self.devices}; leave devices out beside a machine")
-        own = (self.machine.bandwidth[0][-1], self.machine.latency[0][-1]) if self.machine.is_equal else (math.inf, 0.0)
-        own_links = None if math.isinf(own[0]) else own[0], own[1]
-        if (self.bandwidth, self.latency) not in ((None, 0.0), own_links):
-            raise UsageError("a machine says its own bandwidths and latencies; leave bandwidth and latency out")
-        if self.recompute:
-            raise UsageError("recomputation is decided for one device without a machine")
-        for name, value in zip(("devices", "bandwidth", "latency"), (count, *own_links), strict=True):
-            object.__setattr__(self, name, value)
 
     def _check_transfers(self) -> None:
         """Refuse times that no clock adds up: each tensor may go to each device."""
-        graph, machine = self.graph, self.hardware
-        bandwidth = np.array(machine.bandwidth)
-        latency = float(np.array(machine.latency)[bandwidth > 0].max())
-        sending = 1e6 / float(bandwidth[bandwidth > 0].min()) * float(graph.tensor_size.sum())
-        if not self.devices * (latency * graph.num_tensors + sending) <= INT64_MAX:
-            if self.machine is not None:
-                raise UsageError(
-                    f"{machine.place('links')}{graph.name}: over the slowest link all transfers could take more than "
-                    "2^63 - 1 us; give less latency or more bandwidth"
-                )
-            rate = "an infinite bandwidth"
-            if self.bandwidth is not None:
-                rate = f"a bandwidth of {self.bandwidth} bytes per second"
+        graph, machine = self.graph, self.machine
+        bandwidths = np.array(machine.bandwidth)
+        bandwidth = float(bandwidths[bandwidths > 0].min())
+        latency = float(np.array(machine.latency)[bandwidths > 0].max())
+        sending = 1e6 / bandwidth * float(graph.tensor_size.sum())
+        if self.devices * (latency * graph.num_tensors + sending) <= INT64_MAX:
+            return
+        if not machine.is_anonymous:
             raise UsageError(
-                f"{graph.name}: with a latency of {self.latency:.4g} us and {rate} "
-                "all transfers could take more than 2^63 - 1 us; give less of the one or more of the other"
+                f"{machine.place('links')}{graph.name}: over the slowest link all transfers could take more than "
+                "2^63 - 1 us; give less latency or more bandwidth"
             )
+        rate = "an infinite bandwidth" if math.isinf(bandwidth) else f"a bandwidth of {bandwidth} bytes per second"
+        raise UsageError(
+            f"{graph.name}: with a latency of {latency:.4g} us and {rate} "
+            "all transfers could take more than 2^63 - 1 us; give less of the one or more of the other"
+        )
 
     def _check_recompute(self) -> None:
-        if not isinstance(self.recompute, bool):
-            raise UsageError(f"the recompute of a Problem is true or false, not {self.recompute!r}")
+        if self.recompute and not self.machine.is_anonymous:
+            raise UsageError("recomputation is decided for one device without a machine")
         if self.recompute and self.devices > 1:
             raise UsageError(f"recomputation is decided for one device, not for {self.devices}")
         weights = int(self.graph.persistent.sum())
@@ -178,42 +160,56 @@ class Problem:
         ):
             raise UsageError(f"the limit of the runtime must be at least the {self.format_time(total)} of all ops")
 
+    def _given(self) -> dict[str, Any]:
+        """Return the parameters but for the graph; a machine has its devices and links, or they have none."""
+        hidden = {"machine": None} if self.machine.is_anonymous else {"bandwidth": None, "latency": 0.0}
+        return {name: getattr(self, name) for name in parameter_types()} | hidden
+
     def __repr__(self) -> str:
-        settings = [field for field in fields(self) if field.name != "graph"]
-        given = [f", {f.name}={value!r}" for f in settings if (value := getattr(self, f.name)) != f.default]
+        given = [f", {name}={v!r}" for name, v in self._given().items() if v not in (None, _UNSAID.get(name))]
         return f"Problem({self.graph!r}{''.join(given)})"
 
+    def document(self) -> dict[str, Any]:
+        """Return all but the graph as plain values, by the names of a schedule file."""
+        given = self._given()
+        given["machine"] = given["machine"] and self.machine.document()
+        return {
+            json_name(name): value
+            for name, value in given.items()
+            if name in ("memory_limit", "bandwidth") or (value is not None and value is not False)
+        }
+
     @property
-    def has_homes(self) -> bool:
-        """Whether residents have a home of their own."""
-        return isinstance(self.graph, GraphWithHomes)
+    def devices(self) -> int:
+        """How many devices the machine has."""
+        return len(self.machine.devices)
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes per second between two devices; None for infinite, for one device, and for links that differ."""
+        return self.machine.common_link[0]
+
+    @property
+    def latency(self) -> float:
+        """Microseconds that every transfer adds; 0 for one device, and for links that differ."""
+        return self.machine.common_link[1]
 
     @cached_property
     def is_symmetric(self) -> bool:
         """Whether devices can be exchanged: they are equal, and no resident has a home on one."""
-        return self.hardware.is_equal and not self.has_homes
-
-    @cached_property
-    def hardware(self) -> Machine:
-        """The machine, or as many equal devices as there are."""
-        return self.machine or Machine.equal(self.devices, self.bandwidth, float(self.latency))
+        return self.machine.is_equal and not isinstance(self.graph, GraphWithHomes)
 
     @cached_property
     def rules(self) -> PlacementRules:
         """What each op takes where, and where it may run."""
-        return placement_rules(self.graph, self.hardware)
-
-    @cached_property
-    def device_names(self) -> tuple[str, ...]:
-        """The names of the devices: `device 0` and so on without a machine."""
-        return tuple(device.name for device in self.hardware.devices)
+        return placement_rules(self.graph, self.machine)
 
     @cached_property
     def memory_limits(self) -> tuple[int | None, ...]:
         """Bytes that each device may hold, None for no limit."""
         return tuple(
             min((limit for limit in (self.memory_limit, device.memory) if limit is not None), default=None)
-            for device in self.hardware.devices
+            for device in self.machine.devices
         )
 
     @cached_property
@@ -222,14 +218,9 @@ class Problem:
         return any(limit is not None for limit in self.memory_limits)
 
     @property
-    def microseconds_per_byte(self) -> float:
-        """What a transferred byte costs: 0 for infinite bandwidth."""
-        return 1e6 / self.bandwidth if self.bandwidth else 0.0
-
-    @property
     def transfers_take_time(self) -> bool:
         """Whether some transfer between devices takes time."""
-        return bool(self.hardware.latencies.any() or self.hardware.microseconds_per_byte.any())
+        return bool(self.machine.latencies.any() or self.machine.microseconds_per_byte.any())
 
     @property
     def transfers_cost(self) -> bool:
@@ -305,3 +296,43 @@ class Problem:
         if self.counts_runs:
             return format_runs(value)
         return format_microseconds(value)
+
+
+@cache
+def parameter_types() -> dict[str, Any]:
+    """Return the type of each parameter of a problem but for its graph."""
+    types = get_type_hints(Problem.__init__).items()
+    return {name: kind for name, kind in types if name not in ("graph", "return")}
+
+
+def _with_links(machine: Any, devices: Any, bandwidth: Any, latency: Any) -> Machine:
+    """Return a machine; what is given of equal devices replaces its own."""
+    if not isinstance(machine, Machine):
+        raise UsageError(f"the machine of a Problem is a Machine, not {type(machine).__name__}")
+    devices = _number("devices", devices, Integral, "a whole number")
+    bandwidth = _number("bandwidth", bandwidth, Real, "a number of bytes per second or None")
+    latency = _number("latency", latency, Real, "a number of microseconds")
+    if devices is not None and not 1 <= devices <= MAX_DEVICES:
+        raise UsageError(f"devices must be from 1 to {MAX_DEVICES}, not {devices}")
+    if bandwidth is not None and not 0 < bandwidth <= sys.float_info.max:
+        raise UsageError(f"the bandwidth must be positive, not {bandwidth} bytes per second")
+    if latency is not None and not 0 <= latency <= sys.float_info.max:
+        raise UsageError(f"the latency must not be negative, not {latency} us")
+    count, link = len(machine.devices), machine.common_link
+    asked = link[0] if bandwidth is None else bandwidth, link[1] if latency is None else latency
+    if machine.is_anonymous:
+        return Machine.equal(devices or count, *asked)
+    if devices not in (None, count):
+        raise UsageError(f"the machine has {count} devices, not {devices}; leave devices out beside a machine")
+    if asked != link:
+        raise UsageError("a machine says its own bandwidths and latencies; leave bandwidth and latency out")
+    return machine
+
+
+def _number(name: str, value: Any, kind: type[Any], wanted: str) -> Any:
+    """Return a number of Python for one of NumPy or a fraction, which JSON cannot hold; None for None."""
+    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        raise UsageError(f"the {name} of a Problem is {wanted}, not {value!r}; solve reads texts with units")
+    if value is None or type(value) in (int, float):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)

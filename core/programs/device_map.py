@@ -46,7 +46,7 @@ class DeviceMap:
     moved_share: float
 
 
-def device_map(graph: CostGraph, schedule: Schedule, machine: Machine | None = None) -> DeviceMap:
+def device_map(graph: CostGraph, schedule: Schedule, machine: Machine) -> DeviceMap:
     """Return the device of each module with parameters or buffers.
 
     It is where most of its forward pass runs, which the backward pass follows; but `cpu` if that is the home of most of
@@ -79,7 +79,7 @@ class _Modules:
                 "model"
             )
         placed = zip(schedule.items.tolist(), schedule.targets.tolist(), strict=True)  # with transfers and homes
-        self.placement = {item: names.get(device, device) for item, device in placed}
+        self.placement = {item: names[device] for item, device in placed}
         phases = notes.phases or ("forward",) * self.graph.num_ops
         self.forward = [op for op in self.graph.input_order.tolist() if phases[op] in ("", "forward")]
         self.weights = self.graph.runtime if self.graph.runtime.any() else np.ones(self.graph.num_ops)
@@ -195,13 +195,11 @@ def _runs_on(devices: Mapping[str, Place]) -> dict[str, Place]:
     return {INPUTS: main, **{path: main if device == "cpu" else device for path, device in devices.items()}}
 
 
-def accelerate_names(machine: Machine | None) -> dict[int, Place]:
+def accelerate_names(machine: Machine) -> dict[int, Place]:
     """Return what accelerate calls the devices of a machine file: `cpu`, or their number among those that are none.
 
     Devices of kind `cpu` and `host` are the former. Equal devices are accelerators, and keep their numbers.
     """
-    if machine is None:
-        return {}
     accelerators = [at for at, device in enumerate(machine.devices) if device.kind not in PROCESSORS]
     return {at: accelerators.index(at) if at in accelerators else "cpu" for at in range(len(machine.devices))}
 
@@ -246,7 +244,7 @@ def _states_apart(loaded: LoadedSchedule, names: Mapping[int, Place], devices: M
     for resident, op in zip(graph.annotations.residents, holders(graph), strict=True):
         unit = _within(resident.name, devices)
         if resident.role == "state" and op >= 0 and unit is not None:
-            apart += devices[unit] != names.get(placement[op], placement[op])
+            apart += devices[unit] != names[placement[op]]
     return apart
 
 
@@ -260,7 +258,7 @@ def check_weights(
     """Raise `UsageError` if the weights on a device of a map exceed its memory."""
     memory, sizes = Counter[Place](), Counter[Place]()
     for number, limit in enumerate(limits):
-        memory[names.get(number, number)] += INT64_MAX if limit is None else limit
+        memory[names[number]] += INT64_MAX if limit is None else limit
     for resident in residents:
         if resident.role in ("parameter", "buffer"):
             sizes[devices[str(_within(resident.name, devices))]] += resident.size

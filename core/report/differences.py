@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..base.tables import Printed, number_table, titled
+from ..base.tables import PrintedTable, number_table
 from ..base.units import Written, bytes_alike, times_alike
 from ..graph.graph import CostGraph
 from ..problem.problem import Problem
@@ -21,41 +19,18 @@ from .memory_by_role import UNNAMED, memory_shares
 from .peak_holders import Holder, Peak
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
 
 DEFAULT_TOP = 20
 _NUMBER = re.compile(r"_\d+$")
 _BytesRow: TypeAlias = "tuple[str, int | None, int | None]"
 """A name, and bytes before and after."""
-
-
-class _Difference(Printed):
-    """What both kinds of difference can do."""
-
-    @abstractmethod
-    def title(self) -> str:
-        """Return the lines above the table."""
-
-    @abstractmethod
-    def table(self, top: int = DEFAULT_TOP) -> Table:
-        """Return the table of `schedopt diff`, for Rich to print, with the `top` largest tensors."""
-
-    @abstractmethod
-    def document(self) -> dict[str, Any]:
-        """Return everything as plain Python values, bytes as whole numbers."""
-
-    def json(self) -> str:
-        """Return everything as JSON."""
-        return json.dumps(self.document())
-
-    def report(self) -> Iterator[RenderableType]:
-        """Return what `schedopt diff` prints, for Rich to print."""
-        return titled(self.title(), self.table())
+_Sized: TypeAlias = tuple[str, str, int]
+"""A name, where it is made, and bytes."""
 
 
 @dataclass(frozen=True, repr=False)
-class ScheduleDifference(_Difference):
+class ScheduleDifference(PrintedTable):
     """Which tensors make the difference between the peaks of two schedules of a graph."""
 
     graph: str  # the graph's name
@@ -149,7 +124,7 @@ class Change:
 
 
 @dataclass(frozen=True, repr=False)
-class GraphDifference(_Difference):
+class GraphDifference(PrintedTable):
     """What two graphs differ in: their totals, ops added and removed, and tensors of other sizes.
 
     Ops are the same if they have the same name; where both graphs know the modules of their ops, if they are of one
@@ -231,8 +206,12 @@ def graph_difference(names: tuple[str, str], first: CostGraph, second: CostGraph
     """Compare two graphs, and the peaks of their program orders on one device."""
     totals, roles, phases = zip(*(_measured(graph) for graph in (first, second)), strict=True)
     by_module = bool(first.annotations.modules and second.annotations.modules)
+    are_named = bool(first.annotations.residents and second.annotations.residents)
     before, after = (_ops(graph, by_module) for graph in (first, second))
-    changes = [*_tensor_changes(first, second, before, after), *_resident_changes(first, second, before, after)]
+    changes = [
+        *_changes(_tensors(first, before), _tensors(second, after)),
+        *_changes(_residents(first, before, are_named), _residents(second, after, are_named)),
+    ]
     return GraphDifference(
         names=names,
         totals=totals,
@@ -266,52 +245,34 @@ def _ops(graph: CostGraph, by_module: bool) -> dict[Hashable, int]:
     return found
 
 
-def _tensor_changes(
-    first: CostGraph, second: CostGraph, before: dict[Hashable, int], after: dict[Hashable, int]
-) -> list[Change]:
-    """Return the tensors that take other bytes; views take none."""
+def _tensors(graph: CostGraph, ops: dict[Hashable, int]) -> dict[Hashable, _Sized]:
+    """Return each tensor by its op and port; views take no bytes."""
+    is_made = (graph.alias_of < 0) & ~graph.is_control & (graph.tensor_size > 0)
+    return {
+        (key, port): (graph.tensor_name(tensor), graph.annotations.source_of(op), int(graph.tensor_size[tensor]))
+        for key, op in ops.items()
+        for port, tensor in enumerate(graph.outputs(op))
+        if is_made[tensor]
+    }
 
-    def sizes(graph: CostGraph, ops: dict[Hashable, int]) -> dict[tuple[Hashable, int], tuple[int, int]]:
-        made = (graph.alias_of < 0) & ~graph.is_control
-        return {
-            (key, port): (tensor, int(graph.tensor_size[tensor]))
-            for key, op in ops.items()
-            for port, tensor in enumerate(graph.outputs(op))
-            if made[tensor] and graph.tensor_size[tensor]
-        }
 
-    old, new = sizes(first, before), sizes(second, after)
-    changes = []
+def _residents(graph: CostGraph, ops: dict[Hashable, int], are_named: bool) -> dict[Hashable, _Sized]:
+    """Return what is resident by its name; by op, where some graph does not name it."""
+    if are_named:
+        sizes = {f"{held.role} {held.name}": held.size for held in graph.annotations.residents if held.op >= 0}
+    else:
+        held = (op for op in ops.values() if graph.persistent[op])
+        sizes = {f"persistent bytes of {graph.op_names[op]}": int(graph.persistent[op]) for op in held}
+    return {name: (name, "", size) for name, size in sizes.items()}
+
+
+def _changes(old: dict[Hashable, _Sized], new: dict[Hashable, _Sized]) -> Iterator[Change]:
+    """Yield what takes other bytes."""
     for key in dict.fromkeys((*old, *new)):
-        tensor, size = old.get(key, (-1, None))
-        later, now = new.get(key, (-1, None))
-        if size != now:
-            graph, named = (second, later) if later >= 0 else (first, tensor)
-            source = graph.annotations.source_of(int(graph.tensor_producer[named]))
-            changes.append(Change(graph.tensor_name(named), source, size, now))
-    return changes
-
-
-def _resident_changes(
-    first: CostGraph, second: CostGraph, before: dict[Hashable, int], after: dict[Hashable, int]
-) -> list[Change]:
-    """Return what is resident and takes other bytes, by its name; by op, where a graph does not name it."""
-
-    def sizes(graph: CostGraph, ops: dict[Hashable, int]) -> dict[str, int]:
-        if first.annotations.residents and second.annotations.residents:
-            return {f"{held.role} {held.name}": held.size for held in graph.annotations.residents if held.op >= 0}
-        return {
-            f"persistent bytes of {graph.op_names[op]}": int(graph.persistent[op])
-            for op in ops.values()
-            if graph.persistent[op]
-        }
-
-    old, new = sizes(first, before), sizes(second, after)
-    return [
-        Change(name, "", old.get(name), new.get(name))
-        for name in dict.fromkeys((*old, *new))
-        if old.get(name) != new.get(name)
-    ]
+        name, source, _ = new.get(key) or old[key]
+        before, after = (sized[key][2] if key in sized else None for sized in (old, new))
+        if before != after:
+            yield Change(name, source, before, after)
 
 
 def _sided(text: str, side: int) -> tuple[str, str]:

@@ -133,7 +133,7 @@ def critical_chain(problem: Problem, schedule: Schedule, costs: Simulation) -> t
 
     The first begins at the start, and their times add up to the makespan.
     """
-    graph, machine, own = problem.graph, problem.hardware, first_home(problem.graph)
+    graph, machine, own = problem.graph, problem.machine, first_home(problem.graph)
     pointers, tensors = (array.tolist() for array in graph.inputs)
     starts, ends = costs.step_start.tolist(), [*costs.step_end.tolist(), 0.0]  # the last is that of no step, -1
     there: dict[tuple[int, int], int] = {}  # by tensor and device the step that makes or brings it
@@ -157,7 +157,7 @@ def critical_chain(problem: Problem, schedule: Schedule, costs: Simulation) -> t
     chain, step = [], int(costs.step_end.argmax())
     while step >= 0 and ends[step] > 0:
         before, why = waits[step]
-        item, where = int(schedule.items[step]), problem.device_names[schedule.targets[step]]
+        item, where = int(schedule.items[step]), problem.machine.devices[schedule.targets[step]].name
         source = graph.annotations.source_of(item) if item >= 0 else ""
         name = graph.op_names[item] if item >= 0 else graph.tensor_name(~item)
         name = f"{name} [{source}]" if source else name if item >= 0 else f"{name} to {where}"

@@ -23,7 +23,7 @@ def feasible_reference_value(problem: Problem) -> float:
 
 def _costs(problem: Problem) -> list[Simulation]:
     order = problem.graph.input_order
-    schedules = [Schedule.single_device(order)] if problem.hardware.is_equal else Plans(problem).schedules_along(order)
+    schedules = [Schedule.single_device(order)] if problem.machine.is_equal else Plans(problem).schedules_along(order)
     return [simulate(problem, schedule) for schedule in schedules]
 
 

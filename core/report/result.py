@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...version import VERSION
-from ..base.tables import Printed, titled
+from ..base.tables import PrintedTable
 from ..base.units import Written, bytes_alike, format_bytes, format_change, times_alike
 from ..bounds.bounds import memory_bound
 from ..files.costgraph import structure_hash
@@ -27,12 +26,11 @@ from .reference import reference_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from rich.console import RenderableType
     from rich.table import Table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result(Printed):
+class Result(PrintedTable):
     """A verified schedule and how good it is; printed, it is the table of `schedopt solve`.
 
     Parameters
@@ -151,10 +149,6 @@ class Result(Printed):
         graph = model_of(self.problem.graph)
         return f"{graph.name}: {graph.num_ops:,} ops, {graph.num_data_tensors:,} tensors"
 
-    def report(self) -> Iterator[RenderableType]:
-        """Return the title and the table of `schedopt solve`, for Rich to print."""
-        return titled(self.title(), self.table())
-
     def explain(self) -> str:
         """Return what holds the peak, or makes the makespan, a sentence a line, as below the table of `schedopt solve`.
 
@@ -193,16 +187,9 @@ class Result(Printed):
             "graph": graph.name,
             **({"imported": dict(graph.annotations.imported)} if graph.annotations.imported else {}),
             "graph_sha256": structure_hash(model_of(graph)),
-            "task": problem.task,
             "method": self.method,
             "status": self.status,
-            "devices": problem.devices,
-            "memory_limit": problem.memory_limit,
-            "bandwidth": None if problem.machine else problem.bandwidth,
-            "latency_us": 0.0 if problem.machine else problem.latency,
-            **({"machine": problem.machine.document()} if problem.machine else {}),
-            **({"replicate": True} if problem.replicate else {}),
-            **({"recompute": True, "runtime_limit_us": problem.runtime_limit} if problem.recompute else {}),
+            **problem.document(),
             "seed": self.seed,
             "repeatable": self.is_repeatable,
             "peak_memory": max(peaks),
@@ -273,7 +260,7 @@ def _table(result: Result) -> Table:
     table.add_column("")
     table.add_column("peak memory" if problem.task == "memory" else "makespan", justify="right")
     table.add_column("against input", justify="right")
-    where = "device 0" if problem.hardware.is_equal else "the best device"
+    where = "device 0" if problem.machine.is_equal else "the best device"
     table.add_row(f"input order, {where}", value(before), "")
     table.add_row(_name(result), f"[bold]{value(result.value)}[/]", f"[bold]{format_change(result.value, before)}[/]")
     table.add_row("lower bound", value(result.lower_bound), format_change(result.lower_bound, before))
@@ -283,7 +270,7 @@ def _table(result: Result) -> Table:
         table.add_row("makespan", time(result.runtime), "")
     else:
         table.add_row("peak memory", memory(result.peak_memory), "")
-    if problem.machine is not None and problem.is_limited:
+    if not problem.machine.is_anonymous and problem.is_limited:
         excess = problem.fitness(result.simulation.peak_per_device.tolist(), 0.0)[0]
         table.add_row("memory of the devices", "", "kept" if not excess else f"exceeded by {memory(excess)}")
     elif problem.memory_limit is not None:
@@ -377,8 +364,8 @@ def _add_devices(table: Table, result: Result, memory: Written, time: Written) -
     for device, peak in enumerate(result.simulation.peak_per_device.tolist()):
         ops = schedule.items[is_op & (schedule.targets == device)]
         busy = time(float(times[ops, device].sum()))
-        name = result.problem.device_names[device]
-        limit = None if result.problem.machine is None else result.problem.memory_limits[device]
+        name = result.problem.machine.devices[device].name
+        limit = None if result.problem.machine.is_anonymous else result.problem.memory_limits[device]
         room = "" if limit is None else f" of {format_bytes(limit)}"
         table.add_row(f"{name}: {len(ops):,} op{'s' * (len(ops) != 1)}", f"{memory(peak)}{room}", f"busy {busy}")
     moved = schedule.items[schedule.items < 0]

@@ -91,7 +91,7 @@ def check_supported(
             refuse(f"runs every op once; with {again}", lambda m: True)
         refuse(f"decides what runs again; give {again}, or use another")
     if method.memory_on_one_device_only and (problem.task != "memory" or not is_single):
-        on = spelled("devices", problem.devices) if problem.machine is None else "on a machine"
+        on = spelled("devices", problem.devices) if problem.machine.is_anonymous else "on a machine"
         refuse(
             f"minimises peak memory on one device; for {spelled('task', problem.task)} {on}",
             lambda m: not m.memory_on_one_device_only and not (is_single and m.several_devices_only),

@@ -17,6 +17,7 @@ from ..base.options import Options, changed, fixed, option, option_named, spelle
 from ..base.units import (
     DEFAULT_ALIGNMENT,
     LARGEST_ALIGNMENT,
+    MAX_DEVICES,
     parse_bandwidth,
     parse_bytes,
     parse_count,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound="ProblemOptions")
 Task = Literal["memory", "runtime"]
-MOST_DEVICES = 64
 _DEVICES, _RECOMPUTATION = "Devices and their links", "Recomputation"
 """Panels of the help, after the options that all need."""
 
@@ -91,7 +91,7 @@ class ProblemOptions(Options):
         None,
         "Devices",
         low=1,
-        high=MOST_DEVICES,
+        high=MAX_DEVICES,
         short="d",
         shown="1 for memory; 2 for "
         + listed(["runtime", *methods_where(lambda method: method.default_devices == 2)], "and"),
@@ -119,9 +119,7 @@ class ProblemOptions(Options):
     bandwidth: float | None = option(
         None, "Bytes per second between devices, e.g. 10GB/s", read=parse_bandwidth, panel=_DEVICES, shown="infinite"
     )
-    latency: float = option(
-        0.0, "Time that each transfer adds, e.g. 5us", read=parse_microseconds, panel=_DEVICES, json="latency_us"
-    )
+    latency: float = option(0.0, "Time that each transfer adds, e.g. 5us", read=parse_microseconds, panel=_DEVICES)
     machine: Any = option(
         None,
         "Machine file: devices that differ, their memory and links",
@@ -194,10 +192,10 @@ class ProblemOptions(Options):
     def document(self) -> dict[str, Any]:
         """Return the options by their names in JSON."""
         document = {**super().document(), "pins_from_graph": self.pins is not None}
-        if "memory_limit" in document and (share := self.memory_limit_share) is not None:
-            document["memory_limit"] = None
-            return {**document, "memory_limit_share": share}
-        return {**document, "memory_limit_share": None} if "memory_limit" in document else document
+        if "memory_limit" in document:
+            share = document["memory_limit_share"] = self.memory_limit_share
+            document["memory_limit"] = None if share is not None else self.memory_limit
+        return document
 
     def problem(self, graph: CostGraph) -> Problem:
         """Return the problem that a graph poses."""
@@ -211,8 +209,8 @@ class ProblemOptions(Options):
         devices = self.for_methods(()).devices
         assert devices is not None
         machine = self._pinned(graph) if self.pins else self.machine
-        transfers = self.bandwidth, self.latency
-        problem = Problem(graph, self.task, devices, limit, *transfers, self.recompute, None, machine, self.replicate)
+        link = self.bandwidth, self.latency or None
+        problem = Problem(graph, self.task, devices, limit, *link, self.recompute, None, machine, self.replicate)
         if self.max_overhead is None:
             return problem
         return replace(problem, runtime_limit=(1 + self.max_overhead) * float(problem.op_times.sum()))
@@ -253,7 +251,6 @@ class Budget(Options):
         read=parse_seconds,
         short="t",
         shown=f"{_default_time_limits()}, else none",
-        json="time_limit_s",
     )
     seed: int = option(0, "Seed of every random choice", low=0)
     jobs: int = option(
@@ -311,7 +308,7 @@ class FitOptions(Budget):
 
     evaluations: None = fixed(None)
     time_limit: float | None = SEARCH_TIME
-    devices: int = option(1, "The most devices to try", low=1, high=MOST_DEVICES, short="d")
+    devices: int = option(1, "The most devices to try", low=1, high=MAX_DEVICES, short="d")
     batch: str | None = option(
         None, "Find the largest that fits: a symbolic dimension, or a keyword argument of the function", metavar="NAME"
     )
@@ -346,7 +343,7 @@ class CompareOptions(Budget, ProblemOptions):
 class GridOptions(CompareOptions):
     """The problem and the budget of each run of a grid search."""
 
-    devices: int = option(2, "Devices", low=1, high=MOST_DEVICES, short="d")
+    devices: int = option(2, "Devices", low=1, high=MAX_DEVICES, short="d")
     memory_limit: Any = fixed(None)
     recompute: bool = fixed(False)
     max_overhead: Any = fixed(None)
@@ -368,9 +365,7 @@ class ParetoOptions(Budget, ProblemOptions):
     memory_limit: Any = fixed(None)
     recompute: bool = fixed(False)
     max_overhead: Any = fixed(None)
-    devices: int = option(
-        1, "1, where ops may run again, or more, where none does", low=1, high=MOST_DEVICES, short="d"
-    )
+    devices: int = option(1, "1, where ops may run again, or more, where none does", low=1, high=MAX_DEVICES, short="d")
     evaluations: int | None = changed(Budget, "evaluations", shown="no limit")
     time_limit: float | None = SEARCH_TIME
     points: int = option(10, "Points to look for, the ends included", low=2, short="n", json="limits")

@@ -143,7 +143,7 @@ class Plans:
             wanted = chosen.get(int(rules.group[op]), int(settled[reader]))
             size = int(self.graph.persistent[op])
             if int(rules.group[op]) not in chosen and (not rules.allowed[op, wanted] or room[wanted] < size):
-                linked = rules.allowed[op] & (self.problem.hardware.has_link[:, settled[reader]])
+                linked = rules.allowed[op] & (self.problem.machine.has_link[:, settled[reader]])
                 wanted = int(np.where(linked if linked.any() else rules.allowed[op], room, -(2**63)).argmax())
             settled[op] = chosen.setdefault(int(rules.group[op]), wanted)
             room[wanted] -= size
@@ -152,7 +152,7 @@ class Plans:
     def placements_of_one_device(self) -> list[IndexArray]:
         """Return one placement per sort of device that computes all; pinned residents are elsewhere."""
         allowed, found = self.problem.rules.allowed, []
-        for device in distinct_devices(self.problem.hardware):
+        for device in distinct_devices(self.problem.machine):
             if allowed[: self.own, device].all():
                 elsewhere = np.where(allowed[:, device], device, allowed.argmax(axis=1))
                 found.append(elsewhere.astype(np.int32))
@@ -160,7 +160,7 @@ class Plans:
 
     def schedules_along(self, order: Any) -> list[Schedule]:
         """Return what follows an order: on each sort of device alone, or else each op where it ends first."""
-        plan, machine = self.plan(order), self.problem.hardware
+        plan, machine = self.plan(order), self.problem.machine
         for place in (self.placements_of_one_device, lambda: [self.place_along(order)]):
             schedules = [self.schedule(plan, placement) for placement in place() if placement is not None]
             if found := [schedule for schedule in schedules if schedule is not None]:

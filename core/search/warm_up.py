@@ -26,9 +26,8 @@ def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None, 
     """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled."""
     loose = LOOSE_LIMIT if problem.is_limited else None
     changes: dict[str, Any] = {"graph": _tiny_graph(), "memory_limit": loose, "runtime_limit": None}
-    if not problem.hardware.is_equal:
-        equal = replace(Machine.equal(problem.devices), transfers=problem.hardware.transfers)
-        changes |= {"machine": equal, "bandwidth": None, "latency": 0.0}
+    if not problem.machine.is_equal:
+        changes["machine"] = replace(Machine.equal(problem.devices), transfers=problem.machine.transfers)
     tiny = replace(problem, **changes)
     for part in parts_of(spec.name, problem, is_counted=bool(spec.evaluations or evaluations), jobs=jobs):
         prepare = getattr(module_of(part), "warm_up", None)
@@ -49,7 +48,7 @@ def all_runs() -> list[tuple[MethodSpec, Problem]]:
     problems = [
         Problem(tiny),
         Problem(tiny, "runtime", memory_limit=LOOSE_LIMIT, recompute=True),
-        Problem(tiny, "runtime", 2, machine=replace(Machine.equal(2), transfers="beside")),
+        Problem(tiny, "runtime", machine=replace(Machine.equal(2), transfers="beside")),
         *(Problem(tiny, task, 2, LOOSE_LIMIT, latency=1.0) for task in get_args(Task)),
     ]
     return [(spec, problem) for problem in problems for spec in map(parse_method, METHODS) if _can_solve(spec, problem)]

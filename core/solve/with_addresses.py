@@ -42,7 +42,7 @@ def solve_with_addresses(problem: Problem, spec: MethodSpec, alignment: int | No
     if alignment is None:
         return solve(problem, spec, **budget)
     if not problem.is_symmetric:
-        what = "weights that several devices read" if problem.hardware.is_equal else "a machine"
+        what = "weights that several devices read" if problem.machine.is_equal else "a machine"
         raise UsageError(f"{problem.graph.name}: addresses are found for equal devices, not for {what}")
     warm_up()
     seconds = spec.time_limit or budget.pop("time_limit", None)

@@ -45,7 +45,7 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
     made = np.bincount(graph.tensor_producer, graph.tensor_size, ops)
     own = (graph.workspace + graph.persistent).astype(np.float64)
     paid = problem.task == "runtime" and problem.transfers_take_time
-    latency, per_byte = _mean_link(problem)
+    latency, per_byte = problem.machine.mean_link
     sent = (made * per_byte + latency * (made > 0)) if paid else np.zeros(ops)
     links = _links(problem, read, mean) if paid else np.zeros((LINK_FEATURES, ops))
     least_first, depth = places_in(_least_peak_first(problem, stop)), np.array(levels(graph), np.float64)
@@ -90,18 +90,11 @@ def rule_keys(problem: Problem, least_first: FloatArray | None = None, ahead: Fl
 def _links(problem: Problem, read: Any, mean: float) -> FloatArray:
     """Return what links cost against a mean runtime, as logarithms, shape `(LINK_FEATURES, ops)`; see `seen`."""
     graph, ops = problem.graph, problem.graph.num_ops
-    latency, per_byte = _mean_link(problem)
+    latency, per_byte = problem.machine.mean_link
     fetched = read * per_byte + latency * np.diff(graph.inputs[0])
     size = float(graph.tensor_size.sum()) / max(1, graph.num_tensors)
     sending = size * per_byte + latency
     return np.log1p(np.stack([fetched, np.full(ops, sending), np.full(ops, latency)]) / mean)
-
-
-def _mean_link(problem: Problem) -> tuple[float, float]:
-    """Return what a transfer takes, and each byte of it, in microseconds: on a machine over the mean of all links."""
-    if problem.hardware.is_equal:
-        return problem.latency, problem.microseconds_per_byte
-    return problem.hardware.mean_link
 
 
 def _least_peak_first(problem: Problem, stop: Callable[[], bool] = lambda: False) -> IndexArray:

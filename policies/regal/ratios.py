@@ -87,7 +87,7 @@ def _runtime_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], l
     runtime = mean_times(problem)
     mean, total = float(runtime.mean()) or 1.0, float(runtime.sum()) or 1.0
     share = total / problem.devices
-    latency, per_byte = problem.hardware.mean_link
+    latency, per_byte = problem.machine.mean_link
     sending = np.asarray(graph.tensor_size * per_byte + latency, np.float64)  # microseconds, 0 without links
     tensors = np.repeat(np.arange(graph.num_tensors), np.diff(graph.consumers[0]))
     sent = np.bincount(graph.tensor_producer, sending, ops)

@@ -128,7 +128,7 @@ def least_fitness(problem):
         if not ready:
             yield steps
         for step in [step for step in ready if not isinstance(step, tuple) and step >= own][:1] or ready:
-            if not isinstance(step, tuple) or problem.hardware.has_link[placement[step[0][0]], step[1]]:
+            if not isinstance(step, tuple) or problem.machine.has_link[placement[step[0][0]], step[1]]:
                 yield from orders(placement, [*steps, step])
 
     for devices in product(*(np.flatnonzero(rules.allowed[op]).tolist() for op in firsts)):
@@ -143,7 +143,7 @@ def least_fitness(problem):
 
 def _try_orders(problem, plain, placement, best):
     """Try all orders for one placement; a branch ends where it is no better than the best known."""
-    machine, times = problem.hardware, problem.rules.times
+    machine, times = problem.machine, problem.rules.times
     own = len(plain.ops) - len(getattr(problem.graph, "held", ()))
 
     def go(done, clock, link, there):

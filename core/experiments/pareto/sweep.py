@@ -119,10 +119,7 @@ class Sweep:
         facts: dict[str, Any] = {
             "schedopt": VERSION,
             "graph": self._digest,
-            "problem": [problem.task, problem.devices, problem.memory_limit, problem.recompute],
-            "transfers": [problem.bandwidth, problem.latency],
+            "problem": problem.document(),
             "budget": [settings.evaluations, settings.time_limit, settings.seed],
         }
-        if problem.machine is not None or problem.replicate:
-            facts["machine"] = [problem.machine and problem.machine.document(), problem.replicate]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from ...base.errors import UsageError
 from ...base.names import unknown
 from ...base.options import spelled
-from ...files.atomic import check_writable
+from ...files.atomic import check_suffix, check_writable
 from ...model.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ ENDINGS = {
 
 def check_target(path: str, endings: dict[str, str] = ENDINGS) -> None:
     """Check the name of a file to draw to, before anything is computed."""
-    if Path(path).suffix not in endings:
-        known = ", ".join(f"{ending} ({what})" for ending, what in endings.items())
-        raise UsageError(f"{path}: the name must end in one of {known}")
+    check_suffix(path, endings)
     check_writable(path)
 
 

@@ -99,7 +99,7 @@ def _shared(values: Sequence[float]) -> list[float]:
 
 def _draw_devices(axes: Axes, timeline: Timeline, clock: Clock, end: float) -> None:
     schedule, simulation = timeline.schedule, timeline.simulation
-    count, is_beside = timeline.problem.devices, timeline.problem.hardware.is_beside
+    count, is_beside = timeline.problem.devices, timeline.problem.machine.is_beside
     takes_time = simulation.step_end > timeline.step_start
     for device in range(count):
         in_row, below = (device - _HALF, 2 * _HALF), (device + _HALF, 0.1)
@@ -114,7 +114,7 @@ def _draw_devices(axes: Axes, timeline: Timeline, clock: Clock, end: float) -> N
         axes.broken_barh(bars, below if is_beside else in_row, facecolors=_TRANSFER, linewidth=0)
     _draw_transfers(axes, timeline, clock)
     peaks = [format_bytes(int(peak)) for peak in simulation.peak_per_device]
-    names = timeline.problem.device_names
+    names = [device.name for device in timeline.problem.machine.devices]
     axes.set_yticks(range(count), [f"{plain(name, 20)}, {peak}" for name, peak in zip(names, peaks, strict=True)])
     axes.set_ylim(count - 0.5, -0.5)
     transfers = int((schedule.items < 0).sum())

@@ -17,7 +17,7 @@ Minimised = tuple[Variables, Callable[[float], float]]
 
 def knows_memory(problem: Problem) -> bool:
     """Whether the memory of the devices follows from the order of the steps on each: no transfer runs beside ops."""
-    return problem.devices == 1 or not problem.hardware.is_beside
+    return problem.devices == 1 or not problem.machine.is_beside
 
 
 def minimised_peak(search: Search) -> Minimised:

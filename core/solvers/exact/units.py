@@ -59,7 +59,7 @@ def units_of(search: Search, *, counts_time: bool) -> Units:
 
 def _units_of_time(search: Search, copies: IntArray, most: int) -> tuple[float, int, float]:
     """Return a unit, the `steps` and the `longest` time of `Units`, for at most so many steps."""
-    problem, graph, machine = search.problem, search.problem.graph, search.problem.hardware
+    problem, graph, machine = search.problem, search.problem.graph, search.problem.machine
     times = possible_times(problem)[: first_home(graph)]
     is_link = machine.has_link & ~np.eye(problem.devices, dtype=bool)
     links = np.unique(np.stack((machine.latencies, machine.microseconds_per_byte), -1)[is_link], axis=0)

@@ -134,7 +134,7 @@ class Variables(Model):
 
     def __init__(self, search: Search, *, counts_time: bool) -> None:
         super().__init__(search)
-        self.machine, self.own = self.problem.hardware, first_home(self.graph)
+        self.machine, self.own = self.problem.machine, first_home(self.graph)
         self.is_everywhere = replicated(self.problem)
         # Else OR-Tools 9.15 fails on residents without room.
         self.symmetry_level = 2 if self.problem.is_symmetric else 0

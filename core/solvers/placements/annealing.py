@@ -78,14 +78,14 @@ def solve(search: Search, parameters: Parameters) -> None:
         _in_steps(search, parameters)
         return
     plans = PlanAnnealing(search, parameters.hot if problem.task == "runtime" else parameters.memory_hot)
-    if is_small or not problem.hardware.has_link.all() or (problem.hardware.is_beside and problem.task == "runtime"):
+    if is_small or not problem.machine.has_link.all() or (problem.machine.is_beside and problem.task == "runtime"):
         plans.offer_starts()
     else:
         if search.best is None:
             search.offer_order(problem.graph.input_order)
         with search.part(SHARE_OF_STARTS):
             plans.offer_starts()
-        if problem.hardware.is_beside:
+        if problem.machine.is_beside:
             _offer_blocking(search, parameters)
         else:
             with search.part(SHARE_IN_STEPS if problem.task == "runtime" else 1.0):
@@ -107,7 +107,7 @@ def _offer_blocking(search: Search, p: Parameters) -> None:
 
 def _blocking(problem: Problem) -> Problem:
     """Return a problem on the same machine, whose transfers block."""
-    return replace(problem, machine=replace(problem.hardware, transfers="blocking"))
+    return replace(problem, machine=replace(problem.machine, transfers="blocking"))
 
 
 def _in_steps(search: Search, p: Parameters) -> None:
@@ -135,9 +135,9 @@ def _is_limited(problem: Problem) -> bool:
 
 def warm_up(tiny: Problem) -> Problem:
     """Compile what the search on one device needs, too; more is done under a limit that cannot be kept."""
-    machine = tiny.hardware
+    machine = tiny.machine
     is_beside = machine.is_beside and tiny.task == "runtime"
-    if is_beside or not machine.has_link.all() or (tiny.machine is not None and tiny.devices == 1):
+    if is_beside or not machine.has_link.all():
         return tiny
     order_search.warm_up(tiny)
     if machine.is_equal:
@@ -168,7 +168,7 @@ def _minimise_peak_in_cycles(search: Search, hot: float, cold: float) -> None:
 def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
     if search.problem.devices > 1 and search.problem.graph.num_ops > LARGEST_IMPATIENT:
         # there may be no time to decode any keys
-        schedule = list_schedule(search.problem, search.exhausted) if search.problem.hardware.is_equal else None
+        schedule = list_schedule(search.problem, search.exhausted) if search.problem.machine.is_equal else None
         if schedule is not None:
             search.spend(1)
             search.offer(schedule)
@@ -221,7 +221,5 @@ def _without_limit(search: Search, p: Parameters, for_peak: tuple[float, float])
 
 def _unlimited(problem: Problem) -> Problem:
     """Return a problem without its memory limits."""
-    machine = problem.machine
-    if machine is not None:
-        machine = replace(machine, devices=tuple(replace(device, memory=None) for device in machine.devices))
-    return replace(problem, memory_limit=None, machine=machine)
+    devices = tuple(replace(device, memory=None) for device in problem.machine.devices)
+    return replace(problem, memory_limit=None, machine=replace(problem.machine, devices=devices))

@@ -79,9 +79,7 @@ def moving_groups(groups: Clusters) -> Groups:
 def _exchanges(problem: Problem) -> tuple[IntArray, IntArray, FloatArray]:
     """Return what each maker and reader of a tensor exchange by it."""
     graph = problem.graph
-    latency, per_byte = (
-        (problem.latency, problem.microseconds_per_byte) if problem.machine is None else problem.machine.mean_link
-    )
+    latency, per_byte = problem.machine.mean_link
     cost = latency + graph.tensor_size * per_byte
     if not cost.any():
         cost = graph.tensor_size.astype(np.float64)

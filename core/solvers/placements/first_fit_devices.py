@@ -55,7 +55,7 @@ class _Filling:
         self.resident[device] += float(self.graph.persistent[op])
 
     def _place(self, op: int) -> None:
-        graph, machine = self.graph, self.problem.hardware
+        graph, machine = self.graph, self.problem.machine
         pointers, tensors = graph.inputs
         read = tensors[pointers[op] : pointers[op + 1]].tolist()
         made = sum(int(graph.tensor_size[t]) for t in graph.outputs(op))

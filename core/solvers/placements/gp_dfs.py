@@ -194,7 +194,7 @@ def merge(problem: Problem, placement: IndexArray, orders: list[list[int]], heed
     device = placement.tolist()
     size = graph.tensor_size.tolist()
     producer = graph.tensor_producer.tolist()
-    times, machine = problem.rules.times.tolist(), problem.hardware
+    times, machine = problem.rules.times.tolist(), problem.machine
     latency, per_byte = (
         np.where(machine.has_link, a, 0).tolist() for a in (machine.latencies, machine.microseconds_per_byte)
     )

@@ -73,7 +73,7 @@ class _Walk:
 
     def __init__(self, search: Search) -> None:
         self.search, self.problem = search, search.problem
-        graph, machine = self.problem.graph, self.problem.hardware
+        graph, machine = self.problem.graph, self.problem.machine
         self.ops, self.devices, self.rules = graph.num_ops, self.problem.devices, self.problem.rules
         self.predecessors, self.successors = graph.predecessors, graph.successors
         self.aim = objective_of(self.problem)._replace(together=False)

@@ -40,6 +40,7 @@ from ...kernels.placements.placement_beam import extend_beam, new_choices, new_s
 from ...kernels.placements.placing import Limits
 from ...kernels.placements.routes import new_route
 from ...model.simulator import Simulation
+from ...problem.machine import Machine
 from ...problem.problem import Problem
 from ...problem.residents import model_of
 from ...problem.schedule import Schedule
@@ -338,7 +339,7 @@ class LeastPeak:
 
 def warm_up(tiny: Problem) -> None:
     """Compile what runs once a better placement or sequence is found: on a tiny graph on two devices, if at all."""
-    several = replace(tiny, task="memory", devices=2) if tiny.machine is None else replace(tiny, task="memory")
+    several = replace(tiny, task="memory", machine=Machine.equal(2, tiny.bandwidth, tiny.latency))
     search = Search(several, max_evaluations=20, lower_bound=-1.0)
     search.offer_order(tiny.graph.input_order)
     peaks = LeastPeak(search)

@@ -45,7 +45,7 @@ class Parameters(base.Parameters):
 
     def check(self, problem: Problem) -> None:
         """Raise UsageError if transfers run beside ops, or a link is missing."""
-        machine = problem.hardware
+        machine = problem.machine
         if machine.is_beside or not machine.has_link.all():
             raise UsageError(
                 "method 'step-search' knows blocking transfers between any two devices; for this machine use annealing"

@@ -50,7 +50,7 @@ def converted(document: dict[str, Any], name: str) -> tuple[schedopt.CostGraph, 
 
 def rows_of(result: schedopt.Result) -> list[tuple[str, str, float, float]]:
     """Return task, device, start and end of each step, as the checker takes them."""
-    names = result.problem.device_names
+    names = [device.name for device in result.problem.machine.devices]
     steps = result.document()["steps"]
     return [
         (step["op"], names[step["device"]], step["start_us"] / SCALE, step["end_us"] / SCALE)

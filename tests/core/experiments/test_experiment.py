@@ -132,16 +132,16 @@ def test_resume_takes_finished_runs_and_tries_failed_ones_again(graphs, fragile,
 
 @pytest.mark.parametrize(
     "change",
-    [{"seed": 1}, {"evaluations": 7}, {"memory_limit": "90%"}, {"devices": 2}, {"bandwidth": 1.0}, {"latency": 1.0}],
+    [{"seed": 1}, {"evaluations": 7}, {"memory_limit": "90%"}, {"devices": 3}, {"bandwidth": 1.0}, {"latency": 1.0}],
 )
 def test_resume_only_takes_runs_of_the_same_problem_budget_and_seed(graphs, tmp_path, change):
-    path = tmp_path / "runs.jsonl"
-    execute(graphs[:1], ["input"], path)
-    assert execute(graphs[:1], ["input"], path, CompareOptions(**change))[1] == 0
-    assert execute(graphs[1:], ["input"], path)[1] == 0
-    assert execute(graphs[:1], ["dfs"], path)[1] == 0
+    path, two = tmp_path / "runs.jsonl", CompareOptions(devices=2)
+    execute(graphs[:1], ["input"], path, two)
+    assert execute(graphs[:1], ["input"], path, replace(two, **change))[1] == 0
+    assert execute(graphs[1:], ["input"], path, two)[1] == 0
+    assert execute(graphs[:1], ["dfs"], path, two)[1] == 0
     renamed = replace(graphs[0], name="renamed")
-    done, taken = execute([renamed], ["input"], path)
+    done, taken = execute([renamed], ["input"], path, two)
     assert (taken, done.cells[0].graph) == (1, "renamed")
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import schedopt
 from schedopt.core.base.options import options_in, spelled_for_shells
-from schedopt.core.problem.machine import MAX_DEVICES
+from schedopt.core.problem.machine import Device, Machine
+from schedopt.core.problem.problem import Problem, parameter_types
 from schedopt.core.programs.options import OptimizeOptions
 from schedopt.core.search.options import (
-    MOST_DEVICES,
     Budget,
     CompareOptions,
     FitOptions,
@@ -57,10 +57,6 @@ def test_reading_options_again_changes_nothing(kind):
     assert dataclasses.replace(options) == options
 
 
-def test_as_many_devices_as_a_machine_has():
-    assert MOST_DEVICES == MAX_DEVICES
-
-
 @pytest.mark.parametrize(
     ("given", "python", "shell"),
     [
@@ -80,6 +76,17 @@ def test_errors_name_an_option_as_the_caller_writes_it(given, python, shell):
     with spelled_for_shells(), pytest.raises(schedopt.UsageError) as error:
         SolveOptions(**given)
     assert shell in str(error.value)
+
+
+def test_schedule_files_say_every_option_of_a_problem():
+    elsewhere = {"max_overhead": "runtime_limit", "op_times": "machine", "pins": "machine"}
+    assert {elsewhere.get(field.name, field.name) for field in options_in(ProblemOptions)} == set(parameter_types())
+    loop = schedopt.GraphBuilder("net")
+    loop.add_op("a", outputs=[10], runtime=5.0)
+    machine = Machine((Device("a"), Device("b", speed=2.0)))
+    found = Problem(loop.build(), "runtime", memory_limit=20, machine=machine, replicate=True).document()
+    known = json.loads(Path(schedopt.__file__).with_name("core").joinpath("files/schedule.schema.json").read_text())
+    assert {*found, "recompute", "runtime_limit_us"} <= set(known["properties"])
 
 
 ADDED = """

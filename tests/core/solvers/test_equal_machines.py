@@ -13,18 +13,6 @@ METHODS = ["auto", "annealing", "step-search", "brkga", "local-search", "heft", 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("task", ["memory", "runtime"])
-def test_a_machine_of_equal_devices_is_what_devices_mean(method, task):
-    graph, _ = naive.random_graph(np.random.default_rng(3), 14)
-    for limit in (None, input_peak(graph)):
-        one = Problem(graph, task, 2, limit, 1e6, 2.0)
-        other = Problem(graph, task, memory_limit=limit, machine=Machine.equal(2, 1e6, 2.0))
-        found, same = (solve(problem, method, evaluations=150, seed=1) for problem in (one, other))
-        assert found.schedule.items.tolist() == same.schedule.items.tolist()
-        assert (found.value, found.lower_bound, found.status) == (same.value, same.lower_bound, same.status)
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("task", ["memory", "runtime"])
 def test_memories_of_devices_are_limits(method, task):
     graph, _ = naive.random_graph(np.random.default_rng(3), 14)
     limit = input_peak(graph) - 1

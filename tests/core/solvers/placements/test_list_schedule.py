@@ -69,7 +69,7 @@ def test_list_schedule_is_that_of_the_plain_twin(devices, monkeypatch):
         )
         place = np.argsort(graph.input_order).tolist()
         order = sorted(range(graph.num_ops), key=lambda op: (-level[op], place[op]))
-        sending = (problem.latency + graph.tensor_size * problem.microseconds_per_byte).tolist()
+        sending = (problem.latency + graph.tensor_size * problem.machine.mean_link[1]).tolist()
         reads, producer = _lists(*graph.inputs), graph.tensor_producer.tolist()
         wanted = naive.list_steps(order, runtime, reads, producer, graph.tensor_size.tolist(), sending, devices)
         found = list_schedule(problem)

@@ -43,7 +43,7 @@ def test_ops_and_devices_are_drawn_by_weight(devices):
     _move_draws(problem, placement).rewrite(draws)
     usual = np.full((8, devices), 1 / 16 / (devices - 1))
     usual[np.arange(8), placement] = 1 / 16
-    sending = (0.5 + graph.tensor_size * problem.microseconds_per_byte).tolist()
+    sending = (0.5 + graph.tensor_size * problem.machine.mean_link[1]).tolist()
     weights = np.array(move_weights(plain, placement.tolist(), sending, devices, float(graph.runtime.mean())))
     expected = SHARE_AS_EVER * usual + (1 - SHARE_AS_EVER) * usual * weights / (usual * weights).sum()
     found = _drawn(draws, placement, devices)

@@ -64,8 +64,8 @@ def apply(
         else:
             out.note(f"wrote {output}: {len(found.devices)} modules on {len(set(found.devices.values()))} devices")
         return
-    apply_schedule(model, schedule, output, options, out.note, force=force, overwrite=overwrite)
+    source = apply_schedule(model, schedule, output, options, out.note, force=force, overwrite=overwrite)
     if json:
-        write(dumps({"model": model, "schedule": schedule, "output": output, "equal": True}))
+        write(dumps({"model": model, "schedule": schedule, "output": output, "equal": source == model}))
     else:
-        out.note(f"wrote {output}: its results are bitwise those of {model}")
+        out.note(f"wrote {output}: its results are bitwise those of {source}")

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from schedopt import ProgramError, UsageError, import_model, optimize
+from schedopt.core.programs.pytorch.apply import other_result, results_of
+from schedopt.core.programs.pytorch.program import program_of
 from torch import nn
 
 
@@ -237,6 +239,16 @@ def test_where_tracing_takes_another_branch_results_are_the_models(what):
             ):
                 better(x)
         assert all(torch.equal(better(x), model(x)) for _ in range(2))
+
+
+@pytest.mark.parametrize(("what", "other"), [("exporting", "result 0"), ("gradients", "result 0"), (None, None)])
+def test_a_program_is_compared_with_a_call_of_the_model(what, other):
+    torch.manual_seed(0)
+    model = Branches(what).eval() if what else Modes().train()
+    program = program_of(model, torch.randn(4, 8))
+    before = copy.deepcopy(model.state_dict())
+    assert other_result(program, results_of(program, program.module, program.arguments)) == other
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
 class Chance(nn.Module):

@@ -27,8 +27,6 @@ from .importer import graph_of
 from .node_order import OrderedGraph
 from .program import TorchProgram
 
-PLAN_LIMIT = 8
-"""Plans kept for one model: as `torch._dynamo.config.recompile_limit`."""
 log = logging.getLogger("schedopt.optimize")
 
 
@@ -39,7 +37,7 @@ class PlanSettings:
     options: OptimizeOptions = OptimizeOptions()
     method: str = "auto"
     dynamic: bool | None = None  # False: refuse all but the first kind of call
-    plan_limit: int = PLAN_LIMIT  # plans kept
+    plan_limit: int = 8  # plans kept, as `torch._dynamo.config.recompile_limit`
     # compare results, bit for bit: a step's with program order, a model's with those of the model itself
     verify: bool = True
     # called with a line per plan: peak memory before and after, and its bound

@@ -154,9 +154,7 @@ def test_what_optimize_cannot_take_is_refused(model, kwargs, message):
 
 
 def test_an_optimizer_is_no_training_of_an_import():
-    with pytest.raises(
-        UsageError, match="not a SGD; with an optimizer of your own give a function that does"
-    ):
+    with pytest.raises(UsageError, match="not a SGD; with an optimizer of your own give a function that does"):
         schedopt.import_model(nn.Linear(4, 4), torch.ones(2, 4), training=torch.optim.SGD([torch.ones(1)]))
 
 

@@ -1,7 +1,4 @@
-"""Entry of the `schedopt` script and of `python -m schedopt`: what has to hold before, around and after a command.
-
-It imports nothing heavy, so that Ctrl-C is answered from the start on.
-"""
+"""Entry of the `schedopt` script: what holds around a command; it imports nothing heavy, so that Ctrl-C is answered."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ import os
 import signal
 import sys
 
+# Exit codes: a bug in schedopt; standard output cannot be written; Ctrl-C
 UNFORESEEN, UNWRITTEN, INTERRUPTED = 70, 74, 130
-"""Exit codes: a bug in schedopt; standard output cannot be written; Ctrl-C."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -80,10 +77,26 @@ def _bug(error: Exception) -> str:
             "w", prefix="schedopt-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
         ) as file:
             file.write(about)
-        where = f"report it with {file.name}, which has the traceback"
+        where = f"{file.name}, which has the traceback"
     except OSError:
-        where = f"report it with this traceback, for which there is no room in a file:\n{text}"
-    return f"error: {what}; this is a bug in schedopt, please {where}"
+        where = f"this traceback, for which there is no room in a file:\n{text}"
+    owner = _owner(error)
+    whose = f"{owner}, please look at" if owner else "schedopt, please report it with"
+    return f"error: {what}; this is a bug in {whose} {where}"
+
+
+def _owner(error: Exception) -> str:
+    """Return the methods and generators of another package whose code was running; empty if there was none."""
+    from importlib.metadata import entry_points
+    from traceback import walk_tb
+
+    running = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in walk_tb(error.__traceback__)}
+    for kind in ("method", "generator"):
+        own = [entry for entry in entry_points(group=f"schedopt.{kind}s") if entry.module.partition(".")[0] in running]
+        if own:
+            names = " or ".join(f"'{entry.name}'" for entry in own)
+            return f"{kind} {names} of package {own[0].dist.name if own[0].dist else own[0].value}"
+    return ""
 
 
 def _leave(said: str, code: int) -> None:

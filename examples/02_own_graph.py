@@ -18,7 +18,7 @@ narrow = [
     builder.add_op(f"narrow{branch}", inputs=[(producer, 0)], outputs=[NARROW], runtime=1.0)
     for branch, producer in enumerate(wide)
 ]
-builder.add_op("sum", inputs=[(producer, 0) for producer in narrow], outputs=[NARROW], is_final=True)
+builder.add_op("sum", inputs=[(producer, 0) for producer in narrow], outputs=[NARROW], final=True)
 graph = builder.build()
 print(schedopt.solve(graph))
 

@@ -29,14 +29,14 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 1000, "graph": 850, "problem": 1150, "kernels": 7750, "model": 1300, "bounds": 1550, "addresses": 500},
-    **{"files": 2050, "search": 1950, "solvers": 5850, "report": 2600, "solve": 400, "experiments": 2200},
-    **{"programs": 11850, "api": 1700, "__init__.py": 1, "cli": 4100, "datasets": 1550, "policies": 6650},
+    **{"base": 1000, "graph": 910, "problem": 1150, "kernels": 7450, "model": 1200, "bounds": 1400, "addresses": 450},
+    **{"files": 2070, "search": 1950, "solvers": 5650, "report": 2680, "solve": 400, "experiments": 2200},
+    **{"programs": 11850, "api": 1700, "__init__.py": 1, "cli": 3900, "datasets": 1500, "policies": 6050},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {
     **{"core/kernels/placements": 19, "core/solvers/placements": 20, "core/programs/pytorch": 27},
-    **{"cli/commands": 16, "policies/topoformer": 15},
+    "cli/commands": 16,
 }
 """Files of the folders with more than 14: a command each, and what is still to be made simpler."""
 ENGLISH = {"annealing", "auto", "gas", "input", "random"}
@@ -134,7 +134,7 @@ def test_the_verifiers_share_nothing_with_what_they_check():
         seen.add(path := left.pop())
         left += [other for other in imported_files(path) if other not in seen and other != ROOT / "version.py"]
     found = {room_of(path) if room_of(path) != "model" else path.stem for path in seen}
-    assert found <= {"base", "graph", "problem", "verifier", "address_verifier", "arena_verifier"}
+    assert found <= {"base", "graph", "problem", "verifier", "address_verifier"}
 
 
 def test_rooms_keep_to_their_sizes():

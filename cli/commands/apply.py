@@ -6,6 +6,8 @@ from typing import Literal
 
 import typer
 
+from ...core.programs.options import ImportOptions
+from ..console import Output, write_json
 from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
 from ..program_options import (
     ModelArgument,
@@ -21,11 +23,12 @@ def apply(
     model: ModelArgument,
     schedule: str = typer.Argument(..., metavar="SCHEDULE", help=f"Of the imported model: {SCHEDULE_HELP}"),
     output: str = typer.Option(
-        ..., "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, .pt2, or a map's .json."
+        ..., "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, .pt2, .json (a map), or .h."
     ),
-    format: Literal["program", "device-map"] = typer.Option(
+    format: Literal["program", "device-map", "c-header"] = typer.Option(
         "program",
-        help="program: the model; device-map: the device of each module of a PyTorch model, for accelerate.",
+        help="program: the model; device-map: the device of each module of a PyTorch model, for accelerate; "
+        "c-header: the arena of a TFLite model, and the offsets of its tensors.",
     ),
     training: ScheduleTrainingOption = None,
     shape: ShapeOption = None,
@@ -39,33 +42,31 @@ def apply(
 
     A schedule on several devices gives a PyTorch model's device map.
     """
-    from json import dumps
-
     from ...core.programs.device_map import check_map_output, write_device_map
     from ...core.programs.importers import check_options, options_for
-    from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import apply as apply_schedule
     from ...core.programs.runtime import check_output
-    from ..console import Output, write
 
     out = Output(quiet)
     given = given_options(training, shape, device)
-    is_map = format == "device-map"
+    is_map, is_header = format == "device-map", format == "c-header"
     if is_map:
         check_map_output(model, output)
     else:
-        check_output(model, output, overwrite=overwrite)
+        check_output(model, output, overwrite=overwrite, is_header=is_header)
     check_options(model, ImportOptions(**given))
     options = options_for([schedule], given, out.note)
     if is_map:
         found = write_device_map(model, schedule, output, options, out.note, force=force)
         if json:
-            write(dumps({"model": model, "schedule": schedule, "output": output, "device_map": found.devices}))
+            write_json({"model": model, "schedule": schedule, "output": output, "device_map": found.devices})
         else:
             out.note(f"wrote {output}: {len(found.devices)} modules on {len(set(found.devices.values()))} devices")
         return
-    source = apply_schedule(model, schedule, output, options, out.note, force=force, overwrite=overwrite)
+    source = apply_schedule(
+        model, schedule, output, options, out.note, force=force, overwrite=overwrite, is_header=is_header
+    )
     if json:
-        write(dumps({"model": model, "schedule": schedule, "output": output, "equal": source == model}))
+        write_json({"model": model, "schedule": schedule, "output": output, "equal": source == model})
     else:
         out.note(f"wrote {output}: its results are bitwise those of {source}")

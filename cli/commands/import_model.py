@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from ...core.base.errors import UsageError
+from ...core.base.units import format_bytes
+from ..console import Output, write_json
 from ..options import DEFAULT_OUTPUT, JsonFlag, QuietFlag, output_of
 from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
 
@@ -20,7 +24,7 @@ def import_model(
         help="An .onnx or .tflite file; a PyTorch program: .pt2 (which can run code when it is loaded: take only "
         "files that you trust), or module:function that returns (model, example inputs); "
         "PyTorch's execution trace; Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT or "
-        "networkx node-link JSON graph.",
+        "networkx node-link JSON graph, a CSV of edges, a WfCommons workflow.",
     ),
     output: str | None = typer.Option(
         None,
@@ -39,22 +43,20 @@ def import_model(
     memory_bandwidth: str | None = typer.Option(None, help="Of the roofline, e.g. 50GB/s. (default: 100GB/s)"),
     device: ProgramDeviceOption = None,
     default_size: str | None = typer.Option(
-        None, help="Bytes of a node without a size, e.g. 4KiB. (DOT, node-link JSON)"
+        None, help="Bytes of a node or file without a size, e.g. 4KiB. (DOT, node-link JSON, CSV, WfCommons)"
+    ),
+    reverse: bool = typer.Option(
+        False, "--reverse", help="Edges lead from a user to what it depends on. (DOT, node-link JSON, CSV)"
     ),
     graph: str | None = typer.Option(None, help="Which graph, where MODEL holds several. (Inductor)"),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
     """Import a model as a graph: ONNX, TFLite, PyTorch, its traces, Inductor's buffers, DOT, networkx."""
-    from json import dumps
-    from pathlib import Path
-
     from ...core.api.import_ import import_model as import_graph
-    from ...core.base.errors import UsageError
     from ...core.programs.graphs.writing import check_target, write_graph_file
     from ...core.programs.importers import kind_of
     from ...core.report.graph_summary import totals_of
-    from ..console import Output, write
 
     output = output_of(output, Path(model.rpartition(":")[2].removesuffix(".gz")).stem, ".pb.gz")
     if json and output == "-":
@@ -63,20 +65,19 @@ def import_model(
     out = Output(quiet)
     rates = {"flops": flops, "memory_bandwidth": memory_bandwidth}
     given = {name: rate for name, rate in rates.items() if rate is not None} | given_options(training, shape, device)
-    imported = import_graph(model, costs=costs, default_size=default_size, graph=graph, note=out.note, **given)
+    given |= {"default_size": default_size, "reverse": reverse, "graph": graph}
+    imported = import_graph(model, costs=costs, note=out.note, **given)
     summary = {"graph": imported.name, "kind": kind_of(model), **totals_of(imported), "output": output}
     out.note(_described(imported, summary))
     write_graph_file(imported, output)
     if json:
-        write(dumps(summary))
+        write_json(summary)
     elif output != "-":
         out.note(f"wrote {output}")
 
 
 def _described(graph: CostGraph, summary: dict[str, Any]) -> str:
     """Say what was imported."""
-    from ...core.base.units import format_bytes
-
     persistent = summary["persistent_bytes"]
     return (
         f"{graph.name}: {summary['ops']:,} ops, {summary['tensors']:,} tensors of "

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
+from ...core.base.errors import FormatError
+from ...core.base.units import format_bytes
 from ...core.search.options import PackOptions
+from ..console import Output, show, tell, write_json
 from ..made_options import options_of, with_options
 from ..options import JsonFlag, QuietFlag
 
@@ -21,18 +24,16 @@ def pack(
         False, "--check", help="Only verify the offsets that the file has: exit 0 if they hold, else 1."
     ),
     output: str | None = typer.Option(
-        None, "--output", "-o", help="Write the buffers with their offsets as CSV to this file."
+        None, "--output", "-o", help="Write the buffers with their offsets to this file."
     ),
+    format: Literal["csv", "c-header"] = typer.Option("csv", help="Of this file: CSV, or macros for a C program."),
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     **given: Any,
 ) -> None:
     """Give buffers with lifetimes offsets in an arena that is as small as possible, and verify them."""
-    from json import dumps
-
     from ...core.api.pack import pack as pack_buffers
     from ...core.files.atomic import check_writable
-    from ..console import Output, show, write
 
     out = Output(quiet)
     if check:
@@ -42,9 +43,9 @@ def pack(
         check_writable(output)
     packed = pack_buffers(buffers, **given)
     if output is not None:
-        packed.save(output)
+        packed.save(output, format)
     if json:
-        write(dumps(packed.document()))
+        write_json(packed.document())
     else:
         show(packed.table(), buffers)
     if not packed.packing.is_repeatable:
@@ -58,14 +59,9 @@ with_options(pack, {"buffers": options_of(PackOptions)})
 
 def _check(path: str, json: bool) -> None:
     """Verify the offsets of a file."""
-    from json import dumps
-
     from ...core.addresses.lifetimes import rounded_up
     from ...core.api.pack import verify_buffers
-    from ...core.base.errors import FormatError
-    from ...core.base.units import format_bytes
     from ...core.files.buffers_csv import read_buffers
-    from ..console import tell, write
 
     buffers = read_buffers(path)
     if buffers.offsets is None:
@@ -74,7 +70,7 @@ def _check(path: str, json: bool) -> None:
     arena = int(rounded_up(buffers.offsets + known.size, known.unit).max(initial=0))
     verify_buffers(path, buffers, buffers.offsets.tolist(), arena)
     if json:
-        write(dumps({"buffers": len(buffers.ids), "valid": True, "arena": arena, "bound": known.live}))
+        write_json({"buffers": len(buffers.ids), "valid": True, "arena": arena, "bound": known.live})
     else:
         tell(
             f"{path}: valid, {len(buffers.ids):,} buffers in {format_bytes(arena)} ({arena:,} bytes); "

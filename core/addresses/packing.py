@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import INT64_MAX, IndexArray, IntArray, frozen
+from ..base.arrays import INT64_MAX, IndexArray, IntArray
 from ..kernels.first_fit import first_fit, new_placing
 from .lifetimes import Lifetimes, rounded_up
 
@@ -19,14 +18,35 @@ IMPROVED_SHARE, SEARCH_SHARE = 0.4, 0.4
 TIMES_LATE = 2.0  # as late as branch and bound ended before, the next one may be twice
 
 
-@dataclass(frozen=True, eq=False)
-class Packing:
-    """Offsets of lifetimes, and the bytes that they take."""
+def pack_lifetimes(lifetimes: Lifetimes, time_limit: float = DEFAULT_SECONDS, seed: int = 0) -> Packing:
+    """Give every lifetime an offset, at a multiple of its alignment, so that none overlaps another of the same time."""
+    deadline = time.monotonic() + time_limit
+    packer = Packing(lifetimes)
+    packer.improve(IMPROVED_SHARE * time_limit, np.random.default_rng(seed))
+    packer.search_targets(deadline - time.monotonic())
+    return packer
 
-    lifetimes: Lifetimes
-    offsets: IntArray  # shape `(pieces,)`: bytes from the start of the arena
-    arena: int  # bytes that hold all of them, a multiple of the lifetimes' unit
-    is_repeatable: bool = True  # the same call gives the same offsets: not if time ended the search
+
+def warm_up() -> None:
+    """Compile the kernels."""
+    PlacementOrders(Lifetimes.of([0], [1], [1]))
+
+
+class Packing:
+    """Offsets of lifetimes, by first fit at once, and better the longer they are improved."""
+
+    def __init__(self, lifetimes: Lifetimes) -> None:
+        self.lifetimes = lifetimes
+        self.orders = PlacementOrders(lifetimes)
+        self.unit = math.lcm(*map(int, np.unique(lifetimes.alignment)))
+        self.offsets, self.highest = self.orders.offsets, self.orders.highest  # shape `(pieces,)`: bytes
+        self.is_repeatable = True  # the same call gives the same offsets: not if time ended the search
+        self._late, self._is_finished = 0.0, False
+
+    @property
+    def arena(self) -> int:
+        """Bytes that the best offsets take, a multiple of the unit."""
+        return int(rounded_up(np.array([self.highest]), self.lifetimes.unit)[0]) if len(self.lifetimes) else 0
 
     @property
     def bound(self) -> int:
@@ -36,43 +56,7 @@ class Packing:
     @property
     def is_optimal(self) -> bool:
         """Whether the arena equals its bound."""
-        return self.arena == self.bound
-
-
-def pack_lifetimes(lifetimes: Lifetimes, time_limit: float = DEFAULT_SECONDS, seed: int = 0) -> Packing:
-    """Give every lifetime an offset, at a multiple of its alignment, so that none overlaps another of the same time."""
-    deadline = time.monotonic() + time_limit
-    packer = Packer(lifetimes)
-    packer.improve(IMPROVED_SHARE * time_limit, np.random.default_rng(seed))
-    packer.search_targets(deadline - time.monotonic())
-    return packer.packing()
-
-
-def warm_up() -> None:
-    """Compile the kernels."""
-    PlacementOrders(Lifetimes.of([0], [1], [1]))
-
-
-class Packer:
-    """A packing in the making: what first fit gives at once, and better the longer it is improved."""
-
-    def __init__(self, lifetimes: Lifetimes) -> None:
-        self.lifetimes = lifetimes
-        self.orders = PlacementOrders(lifetimes)
-        self.unit = math.lcm(*map(int, np.unique(lifetimes.alignment)))
-        self.offsets, self.highest = self.orders.offsets, self.orders.highest
-        self.is_repeatable = True
-        self._late, self._is_finished = 0.0, False
-
-    @property
-    def arena(self) -> int:
-        """Bytes that the best offsets take, a multiple of the unit."""
-        return int(rounded_up(np.array([self.highest]), self.lifetimes.unit)[0]) if len(self.lifetimes) else 0
-
-    @property
-    def is_optimal(self) -> bool:
-        """Whether the arena equals its bound."""
-        return self.arena <= self.lifetimes.live
+        return self.arena <= self.bound
 
     @property
     def is_done(self) -> bool:
@@ -96,10 +80,6 @@ class Packer:
             self.is_repeatable = False
             self._search(time_limit, LADDER_THREADS)
 
-    def packing(self) -> Packing:
-        """Return the best so far."""
-        return Packing(self.lifetimes, frozen(self.offsets, np.int64), self.arena, self.is_repeatable)
-
     def _search(self, time_limit: float, threads: int) -> None:
         """Branch and bound, if there are not too many pieces."""
         time_limit -= TIMES_LATE * self._late
@@ -117,8 +97,8 @@ class Packer:
             self.offsets, self.highest = offsets.copy(), highest
 
 
+# With so many threads, on however few processors, it searches below several targets at once, down to the bound
 LADDER_THREADS = 12
-"""With so many threads, on however few processors, it searches below several targets at once, down to the bound."""
 FEW_PIECES = 500
 OVERRUN = 0.85  # of the time given, for it ends late
 
@@ -151,8 +131,7 @@ def cliques(lower: IntArray, upper: IntArray) -> tuple[IntArray, IntArray]:
     return np.searchsorted(complete, lower, side="right"), np.searchsorted(complete, upper, side="right")
 
 
-SQUEAKY_SHARE = 0.5
-"""Of the time, for jumps out of where single moves cannot lead."""
+SQUEAKY_SHARE = 0.5  # of the time, for jumps out of where single moves cannot lead
 
 
 class PlacementOrders:

@@ -18,7 +18,7 @@ from ..problem.addresses import Addresses, Arena
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from .lifetimes import Lifetimes
-from .packing import DEFAULT_SECONDS, IMPROVED_SHARE, Packer
+from .packing import DEFAULT_SECONDS, IMPROVED_SHARE, Packing
 
 WORKSPACE = -1
 
@@ -42,7 +42,7 @@ class Placer:
         self.problem, self.schedule, self.alignment = problem, schedule, alignment
         self.pieces = pieces_of(problem, schedule)
         columns = (np.array(own, np.int64).reshape(-1, len(Piece._fields)).T for own in self.pieces)
-        self.packers = [Packer(Lifetimes.of(lower, upper, size, alignment)) for lower, upper, size, _ in columns]
+        self.packers = [Packing(Lifetimes.of(lower, upper, size, alignment)) for lower, upper, size, _ in columns]
 
     @property
     def arena(self) -> int:
@@ -64,7 +64,7 @@ class Placer:
         for packer, seconds in self._shares(time_limit):
             packer.search_targets(seconds)
 
-    def _shares(self, time_limit: float) -> Iterator[tuple[Packer, float]]:
+    def _shares(self, time_limit: float) -> Iterator[tuple[Packing, float]]:
         """Yield those that do not meet their bound, and an equal share of the time left."""
         deadline = time.monotonic() + time_limit
         left = [packer for packer in self.packers if not packer.is_done]

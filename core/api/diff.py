@@ -13,7 +13,8 @@ from ..graph.graph import CostGraph
 from ..model.timeline import INPUT
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from ..report.differences import GraphDifference, ScheduleDifference, graph_difference, schedule_difference
+from ..report.differences import GraphDifference, ScheduleDifference, graph_difference
+from ..report.peak_holders import alive_at_peak
 from .graphs import GraphLike, Note, ScheduleLike, graph_of, loaded_schedule
 
 
@@ -66,14 +67,14 @@ def diff(
     """
     if graph is not None:
         read = graph_of(graph, note)
-        return schedule_difference(_names(a, b), _schedule_of(a, read, force), _schedule_of(b, read, force))
+        first, second = (alive_at_peak(*_schedule_of(given, read, force)) for given in (a, b))
+        return ScheduleDifference(read.name, _names(a, b), (first, second))
     graphs = []
     for given in (a, b):
         if isinstance(given, (str, os.PathLike)) and _is_schedule(Path(given)):
             raise UsageError(f"{os.fspath(given)} is a schedule; name the graph that both are of: {spelled('graph')}")
         graphs.append(graph_of(given, note))  # type: ignore[arg-type]
-    first, second = graphs
-    return graph_difference(_names(a, b, first.name, second.name), first, second)
+    return graph_difference(_names(a, b, *(graph.name for graph in graphs)), *graphs)
 
 
 def _schedule_of(given: GraphLike | ScheduleLike, graph: CostGraph, force: bool) -> tuple[Problem, Schedule]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -27,6 +27,8 @@ from ..graph.graph import CostGraph
 from ..model.simulator import input_peak
 from ..problem.problem import Problem
 from ..programs.importers import kind_by_name
+from ..programs.options import ImportOptions, Size
+from ..programs.runtime import load_runtime, runtime_kind
 from ..report.result import Result
 from ..search.options import FitOptions
 from ..search.registry import INPUT_METHOD
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.export import ExportedProgram
 
-    from ..programs.options import Size
     from ..programs.tflite.runtime import TfliteRuntime
 
 Progress = Callable[[str], None]
@@ -67,7 +68,8 @@ def fit(
 ) -> Fit:
     """Say whether a model fits into a memory, as it is or otherwise, or the largest batch that does.
 
-    Of a TFLite model, what must fit is the whole arena, as TensorFlow Lite for Microcontrollers reports it here.
+    Of a TFLite model, what must fit is the least arena in which TensorFlow Lite for Microcontrollers starts and runs it
+    here; if it does not, its tensors alone, by a prediction that is marked as such.
 
     Parameters
     ----------
@@ -148,8 +150,6 @@ class _Question:
         if self.asked.confirm:
             if not isinstance(self.model, (str, os.PathLike)) or self.is_graph:
                 raise UsageError("a run in a new process needs a model in a file or as module:function")
-            from ..programs.runtime import runtime_kind
-
             runtime_kind(os.fspath(self.model))
         if batch is not None and (self.is_graph or not isinstance(self.model, (str, os.PathLike))):
             raise UsageError("the largest batch is found for an .onnx or .pt2 file, or module:function")
@@ -171,19 +171,14 @@ class _Question:
         """The program, if its runtime keeps all that it has in one arena, which then is what must fit."""
         if not isinstance(self.model, (str, os.PathLike)) or kind_by_name(os.fspath(self.model)) != "tflite":
             return None
-        from ..programs.options import ImportOptions
-        from ..programs.runtime import load_runtime
-
         return cast("TfliteRuntime", load_runtime(os.fspath(self.model), ImportOptions(**self.options), self.note))
 
     def fit(self) -> Fit:
         """Try every way."""
         graph = self._graph()
-        now = input_peak(graph)
-        first = FitOption(AS_IT_IS, self.memory, now, now)
-        if self.arenas is not None:
-            now = self.arenas.arena(graph)
-            first = FitOption(AS_IT_IS, self.memory, now, now - self.arenas.tail + int(graph.persistent.sum()))
+        bound = self._predicted(graph)
+        least = None if self.arenas is None else self.arenas.arena(graph)
+        first = FitOption(AS_IT_IS, self.memory, bound if least is None else least, bound)
         order = self._solved(IN_ANOTHER_ORDER, graph, 1)
         first, order = self._confirmed(first, order)
         ways = [first, order]
@@ -193,7 +188,8 @@ class _Question:
             if any(way.verdict == "yes" for way in ways):
                 break
             ways.append(self._solved(f"on {devices} devices", graph, devices))
-        return Fit(graph.name, self.memory, tuple(ways), persistent=int(graph.persistent.sum()))
+        persistent, is_predicted = int(graph.persistent.sum()), self.arenas is not None and least is None
+        return Fit(graph.name, self.memory, tuple(ways), persistent=persistent, is_predicted=is_predicted)
 
     def fit_of_batches(self, batch: str) -> Fit:
         """Find the largest batch of each way, the later ones from the earlier on."""
@@ -229,7 +225,7 @@ class _Question:
             return self.model
         if self.arenas is not None:
             graph = self.arenas.graph("roofline", self.note)
-            self.note(_TAIL.format(self.model, self.arenas.tail))
+            self.note((_PREDICTED if self.arenas.arena(graph) is None else _LEAST).format(self.model))
             return graph
         if self.is_graph:
             return read_graph(os.fspath(self.model), self.note)
@@ -246,10 +242,18 @@ class _Question:
         return FitOption(name, self.memory, self._needed(result), int(result.lower_bound), result=result)
 
     def _needed(self, result: Result) -> int:
-        """Return what a schedule needs: its peak, or the arena that its order takes."""
+        """Return what a schedule needs: its peak, or the least arena in which its order runs, or is said to."""
         if self.arenas is None or result.problem.devices > 1:
             return result.peak_memory
-        return self.arenas.arena(result.problem.graph, result.schedule.op_order().tolist())
+        graph, order = result.problem.graph, result.schedule.op_order().tolist()
+        least = self.arenas.arena(graph, order)
+        return self._predicted(graph, order) if least is None else least
+
+    def _predicted(self, graph: CostGraph, order: Sequence[int] | None = None) -> int:
+        """Return the peak of an order by the model, or of program order; of an arena without what only a run shows."""
+        if self.arenas is None:
+            return input_peak(graph)
+        return self.arenas.predicted(graph, order)[0] + int(graph.persistent.sum())
 
     def _recomputed(self, graph: CostGraph) -> FitOption:
         """Look for a schedule in which ops run again, unless none can fit; run it, if that is asked for."""
@@ -311,9 +315,6 @@ class _Question:
 
     def _measured(self, result: Result, sizes: Mapping[str, int]) -> list[int]:
         """Run the model in program order and in another one, each in a new process; return both peaks in bytes."""
-        from ..programs.options import ImportOptions
-        from ..programs.runtime import load_runtime
-
         model = os.fspath(self.model)
         options = ImportOptions(**{**self.options, "shapes": {**self.options["shapes"], **sizes}})
         self.progress("running it to measure its peak")
@@ -326,12 +327,16 @@ class _Question:
         if not all(row.is_equal for row in rows):
             raise ProgramError(f"{model}: its results differ from run to run, or in the order that was found")
         if self.arenas is not None:
-            return [self.arenas.arena(graph), self.arenas.arena(graph, order)]
+            return [arena for arena in (self.arenas.arena(graph), self.arenas.arena(graph, order)) if arena is not None]
         return [row.measured_peak for row in rows]
 
 
-_TAIL = (
-    "{0}: what it needs is the whole arena; its tail, which the runtime keeps for itself, has {1:,} bytes here, where "
-    "pointers have 64 bits, and less on a microcontroller; 'at least' is the arena without it"
+_LEAST = (
+    "{0}: what it needs is the least arena in which it starts and runs here, where pointers have 64 bits; the bound "
+    "leaves out what the runtime has for itself, which is less on a microcontroller"
+)
+_PREDICTED = (
+    "{0}: does not run here, so that what it needs is predicted: its tensors, where the runtime's planner puts them, "
+    "without what the runtime has for itself"
 )
 _DEFAULTS: dict[str, Any] = {"training": "none", "shapes": {}, "device": "cpu"}

@@ -33,6 +33,7 @@ def import_model(
     memory_bandwidth: float | str = DEFAULT_MEMORY_BANDWIDTH,
     device: str = "cpu",
     default_size: int | str | None = None,
+    reverse: bool = False,
     graph: str | None = None,
     note: Note = lambda text: None,
 ) -> CostGraph:
@@ -43,8 +44,8 @@ def import_model(
     model
         A PyTorch module, an exported program, or a function that does a training step, with example `inputs`; or a
         text: the path of an `.onnx`, `.tflite` or `.pt2` file, of an execution trace of PyTorch, Inductor's buffer
-        graph, a DOT or a networkx node-link JSON file; or `module:function`, which returns a PyTorch model or step and
-        its example inputs.
+        graph, a DOT, networkx node-link JSON or WfCommons JSON file, a CSV file of edges; or `module:function`, which
+        returns a PyTorch model or step and its example inputs.
     inputs
         What a PyTorch module is called with: a tuple of arguments, a dict of keywords, or one tensor.
     training
@@ -61,7 +62,10 @@ def import_model(
     device
         Where a PyTorch model is run: `cpu` (default) or `cuda`. A module is not moved.
     default_size
-        Bytes of a node without a size, as `"4KiB"`; by default such a node is an error. (DOT, node-link JSON)
+        Bytes of a node without a size, as `"4KiB"`; by default such a node is an error. (DOT, node-link JSON,
+        CSV; files of a WfCommons workflow)
+    reverse
+        Whether edges lead from a user to what it depends on. (DOT, node-link JSON, CSV)
     graph
         Which graph, where a file holds several. (Inductor)
     note
@@ -92,6 +96,7 @@ def import_model(
         memory_bandwidth=parse_bandwidth(memory_bandwidth, spelled("memory_bandwidth")),
         device=device,
         default_size=None if default_size is None else parse_bytes(default_size, spelled("default_size")),
+        reverse=reverse,
         graph=graph,
     )
     if isinstance(model, (str, os.PathLike)):
@@ -112,8 +117,8 @@ def _import_module(model: Any, inputs: Any, options: ImportOptions, note: Note) 
 
     if not isinstance(model, (nn.Module, ExportedProgram)) and (not callable(model) or isinstance(model, type)):
         raise UsageError(f"a model is a path, module:function, or a PyTorch module, not {type(model).__name__}")
-    if options.default_size is not None or options.graph is not None:
-        raise UsageError("default_size and graph are for graph files, not for a PyTorch module")
+    if options.default_size is not None or options.graph is not None or options.reverse:
+        raise UsageError("default_size, reverse and graph are for graph files, not for a PyTorch module")
     if inputs is None and not isinstance(model, ExportedProgram):
         raise UsageError("a PyTorch module is imported with example inputs: import_model(model, inputs)")
     if inputs is None:

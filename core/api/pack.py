@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..base.errors import ScheduleError, UsageError
 from ..base.tables import Printed
 from ..base.units import bytes_alike, whole_number
 from ..files.buffers_csv import COLUMNS, NEEDED, Buffers, buffers_text, read_buffers
-from ..model.arena_verifier import Piece, check_arena, most_alive
+from ..model.address_verifier import Piece, check_arena, most_alive
 from ..search.options import PackOptions
 
 if TYPE_CHECKING:
@@ -69,8 +70,15 @@ class PackedBuffers(Printed):
         """`optimal` if the arena equals its bound, else `feasible`."""
         return "optimal" if self.packing.is_optimal else "feasible"
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], format: str = "csv") -> None:
         """Write the buffers with their offsets as a CSV file.
+
+        Parameters
+        ----------
+        path
+            The file to write.
+        format
+            `"csv"`, the default, or `"c-header"`: macros with the bytes of the arena and the offset of each buffer.
 
         Raises
         ------
@@ -78,8 +86,13 @@ class PackedBuffers(Printed):
             If the file cannot be written.
         """
         from ..files.atomic import write_atomically
+        from ..files.c_header import header_text
 
-        write_atomically(path, buffers_text(self.buffers, self.packing.offsets))
+        if format == "c-header":
+            text = header_text(Path(path).stem, {"arena": self.arena}, self.offsets.items())
+        else:
+            text = buffers_text(self.buffers, self.packing.offsets)
+        write_atomically(path, text)
 
     def document(self) -> dict[str, Any]:
         """Return what `schedopt pack --json` prints, as plain Python values."""

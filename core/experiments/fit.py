@@ -40,7 +40,7 @@ class FitOption:
             return "no"
         if self.peak is not None and self.peak <= self.memory:
             return "yes"
-        return "no" if self.is_proven_not else "not found"
+        return "no" if self.is_proven_not or self.name == AS_IT_IS else "not found"
 
     @property
     def is_proven_not(self) -> bool:
@@ -83,6 +83,7 @@ class Fit(Printed):
     batches: tuple[LargestBatch, ...] = ()  # the largest batch of each way, if that was asked for
     # bytes of weights, inputs and all else that stays throughout; 0 if the largest batch was asked for
     persistent: int = 0
+    is_predicted: bool = False  # a program that should run, to tell what it needs, and does not run here
 
     @property
     def fits(self) -> bool:
@@ -101,7 +102,8 @@ class Fit(Printed):
         for way in self.ways:
             if way.verdict == "yes" and way.peak is not None:
                 added = f", {way.added}" if way.added else ""
-                return f"It fits {way.name}: {format_bytes(way.peak)} of {format_bytes(self.memory)}{added}."
+                predicted = " (predicted)" if self.is_predicted else ""
+                return f"It fits {way.name}: {format_bytes(way.peak)} of {format_bytes(self.memory)}{added}{predicted}."
         said = {way.name: way for way in self.ways}
         if self.persistent > self.memory:
             return f"Not on one device: weights and all else that stays take {format_bytes(self.persistent)}."
@@ -152,6 +154,7 @@ class Fit(Printed):
             for row in self.batches
         ]
         head = {"model": self.name, "memory": self.memory, "fits": self.fits}
+        head |= {"predicted": True} if self.is_predicted else {}
         return {**head, "batch": self.batch, "batches": batches} if self.batch is not None else {**head, "ways": ways}
 
     def json(self) -> str:
@@ -165,7 +168,8 @@ def _way_table(fit: Fit) -> Table:
     table = Table("")
     is_measured = any(way.measured is not None for way in fit.ways)
     is_added = any(way.added for way in fit.ways)
-    for column in ("fits", "needs", "at least", *(("added",) if is_added else ()), *(("measured",) * is_measured)):
+    needs = "predicted" if fit.is_predicted else "needs"
+    for column in ("fits", needs, "bound", *(("added",) if is_added else ()), *(("measured",) * is_measured)):
         table.add_column(column, justify="left" if column == "fits" else "right", no_wrap=True)
     sizes = [size for way in fit.ways for size in (way.peak, way.lower_bound, way.measured) if size is not None]
     memory = bytes_alike(sizes)

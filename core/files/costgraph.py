@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, compress, count, filterfalse
 from operator import attrgetter
@@ -131,7 +132,7 @@ def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]
             control=node.control,
             outputs=[size for size, _ in node.outputs],
             aliases=[alias for _, alias in node.outputs] if uses_aliases else None,
-            is_final=[node.is_final or port in marked for port in range(len(node.outputs))],
+            final=[node.is_final or port in marked for port in range(len(node.outputs))],
             runtime=node.runtime,
             workspace=node.workspace,
             persistent=node.persistent,
@@ -178,6 +179,8 @@ def _parse_text(text: str, where: str) -> Any:
     try:
         return text_format.Parse(text, CostGraphDef())
     except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        if found := _of_tensorflow(lambda empty: text_format.Parse(text, empty, allow_unknown_field=True), where):
+            return found
         said = str(error).replace('"schedopt.', '"').splitlines()[0]
         said = re.sub(r"\d{50,}", lambda number: f"a number of {len(number[0]):,} digits", said)
         said = re.sub(r"^(\d+):(\d+) : (?:'.*': )?", r"line \1, column \2: ", said)  # without the line that it quotes
@@ -189,15 +192,44 @@ def _parse_binary(data: bytes, where: str) -> Any:
 
     from .cost_graph_pb2 import CostGraphDef
 
+    reason = ": it has fields that the format does not know"
     try:
         message = CostGraphDef.FromString(data)
+        if _is_known(message):
+            return message
     except DecodeError as error:
-        raise FormatError(f"{where}: not a CostGraphDef, or truncated ({error})") from error
+        reason = f", or truncated ({error})"
+    if found := _of_tensorflow(lambda empty: type(empty).FromString(data), where):
+        return found
+    raise FormatError(f"{where}: not a CostGraphDef{reason}")
+
+
+def _is_known(message: Any) -> bool:
+    """Drop the fields of a message that the format does not know; return whether it has none."""
     size = message.ByteSize()
     message.DiscardUnknownFields()
-    if message.ByteSize() < size:
-        raise FormatError(f"{where}: not a CostGraphDef: it has fields that the format does not know")
-    return message
+    return bool(message.ByteSize() == size)
+
+
+def _of_tensorflow(parse: Callable[[Any], Any], where: str) -> Any:
+    """Return the CostGraphDef in a RunMetadata of TensorFlow, None if it is none; refuse a GraphDef by its name."""
+    from google.protobuf.message import DecodeError
+    from google.protobuf.text_format import ParseError
+
+    from .cost_graph_pb2 import GraphDef, RunMetadata
+
+    nodes: Any = ()
+    with suppress(DecodeError, ParseError, UnicodeDecodeError, RecursionError):
+        nodes = parse(GraphDef()).node
+    if nodes and all(node.name and node.op for node in nodes):
+        raise FormatError(
+            f"{where}: a GraphDef of TensorFlow, which says neither sizes nor times; give the RunMetadata of a run "
+            "with graph_options.build_cost_model=1"
+        )
+    with suppress(DecodeError, ParseError, UnicodeDecodeError, RecursionError):
+        found = parse(RunMetadata()).cost_graph
+        return found if found.node and _is_known(found) else None
+    return None
 
 
 def _read_message(message: Any, dropped: set[str]) -> tuple[list[Node], list[str]]:

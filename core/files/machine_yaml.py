@@ -67,7 +67,7 @@ def read_machine(path: str | Path, op_times: str | Path | None = None) -> Machin
         return f"{path}, line {lines.get(place, 1)}"
 
     times = None if op_times is None else read_op_times(op_times)
-    return machine_of(document, where, times, needs_memory=True)
+    return machine_of(document, where, times, is_own=True)
 
 
 def _lines(root: Any) -> dict[Place, int]:
@@ -90,10 +90,10 @@ def _lines(root: Any) -> dict[Place, int]:
 
 
 def machine_of(
-    document: Any, where: Callable[[Place], str], op_times: OpTimes | None = None, *, needs_memory: bool = False
+    document: Any, where: Callable[[Place], str], op_times: OpTimes | None = None, *, is_own: bool = False
 ) -> Machine:
     """Return the machine of plain values."""
-    reader = _Reader(document, where, needs_memory)
+    reader = _Reader(document, where, is_own)
     try:
         return reader.machine(op_times)
     except UsageError as error:
@@ -103,9 +103,8 @@ def machine_of(
 class _Reader:
     """Reads a document value by value; `place` is what it reads."""
 
-    def __init__(self, document: Any, where: Callable[[Place], str], needs_memory: bool) -> None:
-        self.document, self.where = document, where
-        self.is_own, self.needed = needs_memory, ("name", "memory") if needs_memory else ("name",)
+    def __init__(self, document: Any, where: Callable[[Place], str], is_own: bool) -> None:
+        self.document, self.where, self.is_own = document, where, is_own
         self.place: Place = ()
 
     def fail(self, place: Place, text: str) -> FormatError:
@@ -179,9 +178,8 @@ class _Reader:
         for number, values in enumerate(listed):
             place: Place = ("devices", number)
             given = self._mapping(values, place, ("name", "kind", "memory", "speed"), "a device")
-            for needed in self.needed:
-                if needed not in given:
-                    raise self.fail(place, f"the device {given.get('name', number)!r} has no {needed}")
+            if "name" not in given:
+                raise self.fail(place, f"the device {number} has no name")
             memory = given.get("memory")
             self.place = (*place, "memory")
             if isinstance(memory, float) and not memory.is_integer():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import islice
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -22,14 +24,10 @@ if TYPE_CHECKING:
 class OpCosts(TypedDict, total=False):
     """What an op costs beside its outputs; what is not given is 0."""
 
-    runtime: float
-    """Microseconds."""
-    workspace: int
-    """Bytes while it runs."""
-    persistent: int
-    """Bytes resident throughout, such as weights."""
-    runs_once: bool
-    """Whether it may not run again, as it writes in place or draws random numbers."""
+    runtime: float  # microseconds
+    workspace: int  # bytes while it runs
+    persistent: int  # bytes resident throughout, such as weights
+    once: bool  # whether it may not run again, as it writes in place or draws random numbers
 
 
 class GraphBuilder:
@@ -59,7 +57,7 @@ class GraphBuilder:
         self._runtime: list[float] = []
         self._workspace: list[int] = []
         self._persistent: list[int] = []
-        self._runs_once: list[bool] = []
+        self._once: list[bool] = []
         self._output_counts: list[int] = []
         self._sizes: list[int] = []
         self._aliases: list[int] = []
@@ -69,6 +67,7 @@ class GraphBuilder:
         self._input_ports: list[int] = []
         self._control_counts: list[int] = []
         self._control_ids: list[int] = []
+        self._writes: dict[int, frozenset[int]] = {}  # by place: which of its inputs an op writes
 
     def __repr__(self) -> str:
         return f"GraphBuilder({self.name!r}: {len(self._names)} ops)"
@@ -82,7 +81,8 @@ class GraphBuilder:
         control: Sequence[int] = (),
         outputs: Sequence[int] = (),
         aliases: Sequence[int] | None = None,
-        is_final: bool | Sequence[bool] = False,
+        final: bool | Sequence[bool] = False,
+        writes: Sequence[int] = (),
         **costs: Unpack[OpCosts],
     ) -> int:
         """Add an op and return its id.
@@ -101,31 +101,40 @@ class GraphBuilder:
             Bytes per output port.
         aliases
             Per output port the index into `inputs` of the tensor it is a view of, or -1 (default).
-        is_final
+        final
             Whether its outputs are kept to the end: for all, or per port.
+        writes
+            Indices into `inputs` of the tensors whose memory it writes in place. It waits for the ops added before it
+            that read this memory; neither they, nor it, nor what made the memory may be computed again. Ops added after
+            it read its output that is a view of what it wrote, if they read that.
         **costs
             `runtime`, `workspace` and `persistent`: microseconds, temporary bytes, bytes resident throughout; each is
-            0 by default. `runs_once`: whether the op may not be computed again, false by default.
+            0 by default. `once`: whether the op may not be computed again, false by default.
 
         Raises
         ------
         UsageError
-            If outputs are no list, an input is no pair, or aliases or `is_final` are not as many as outputs.
+            If outputs are no list, an input is no pair, aliases or `final` are not as many as outputs, or `writes`
+            names no input.
         """
         self._check_ports(name, inputs, outputs)
-        for what, values in (("aliases", aliases), ("is_final", is_final)):
+        for what, values in (("aliases", aliases), ("final", final)):
             if values is not None and not isinstance(values, bool) and len(values) != len(outputs):
                 raise UsageError(
                     f"{self.where}: op '{name}' has {len(outputs)} outputs, but {len(values)} values of {what}"
                 )
+        if wrong := [at for at in writes if at not in range(len(inputs))]:
+            raise UsageError(f"{self.where}: op '{name}' writes its input {wrong[0]}, but it has {len(inputs)} inputs")
         op_id = len(self._names) if op_id is None else op_id
+        if writes:
+            self._writes[len(self._names)] = frozenset(writes)
         self._add_costs(**costs)
         self._names.append(name)
         self._ids.append(op_id)
         self._output_counts.append(len(outputs))
         self._sizes.extend(outputs)
         self._aliases.extend([-1] * len(outputs) if aliases is None else aliases)
-        self._final.extend([is_final] * len(outputs) if isinstance(is_final, bool) else is_final)
+        self._final.extend([final] * len(outputs) if isinstance(final, bool) else final)
         self._input_counts.append(len(inputs))
         for producer, port in inputs:
             self._input_ids.append(producer)
@@ -143,13 +152,11 @@ class GraphBuilder:
             if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(part, Integral) for part in pair):
                 raise UsageError(f"{self.where}: an input of op '{name}' is a pair (op id, port), not {pair!r}")
 
-    def _add_costs(
-        self, runtime: float = 0.0, workspace: int = 0, persistent: int = 0, runs_once: bool = False
-    ) -> None:
+    def _add_costs(self, runtime: float = 0.0, workspace: int = 0, persistent: int = 0, once: bool = False) -> None:
         self._runtime.append(runtime)
         self._workspace.append(workspace)
         self._persistent.append(persistent)
-        self._runs_once.append(runs_once)
+        self._once.append(once)
 
     def build(self, annotations: Annotations = NO_ANNOTATIONS) -> CostGraph:
         """Check every rule and return the graph.
@@ -177,6 +184,11 @@ class GraphBuilder:
         readers, producers, ports = self._data_reads(ids, names)
         waiters = np.repeat(np.arange(count), self._control_counts)
         waited = self._resolve(ids, self._control_ids, waiters, names, "waits for")
+        once = np.array(self._once, bool)
+        if self._writes:
+            pairs, spoilt = self._hazards(names, producers, ports)
+            once[spoilt] = True
+            waited, waiters = (np.concatenate((a, b)) for a, b in zip((waited, waiters), pairs, strict=True))
 
         # Each op's tensors: its ports, then its control tensor if some op waits for it.
         has_control = np.zeros(count, np.int64)
@@ -206,7 +218,7 @@ class GraphBuilder:
             read_ptr=read_ptr,
             read_tensor=read_tensor,
             input_order=frozen(self._topological_order(names, sources, read_ops), np.int32),
-            runs_once=frozen(self._runs_once, np.bool_),
+            runs_once=frozen(once, np.bool_),
             annotations=annotations,
         )
 
@@ -225,6 +237,42 @@ class GraphBuilder:
                 f"'{names[producers[at]]}', which has {have} output{'s' * (have != 1)}"
             )
         return readers, producers, ports
+
+    def _hazards(self, names: list[str], producers: IntArray, ports: IntArray) -> tuple[IntArray, list[int]]:
+        """Return who is waited for by whom as it writes in place, shape `(2, pairs)`, and who may not run again."""
+        inputs = iter(zip(producers.tolist(), ports.tolist(), strict=True))
+        reads = [list(islice(inputs, many)) for many in self._input_counts]
+        aliases = iter(self._aliases)
+        viewed = {
+            (op, port): reads[op][alias]
+            for op, many in enumerate(self._output_counts)
+            for port, alias in enumerate(islice(aliases, many))
+            if 0 <= alias < len(reads[op])
+        }
+        readers: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        writer: dict[tuple[int, int], int] = {}
+        pairs: dict[tuple[int, int], None] = {}
+        once: set[int] = set()
+        for op, tensors in enumerate(reads):
+            own = {maker for maker, _ in tensors}
+            for at, tensor in enumerate(tensors):
+                path = [tensor]
+                while path[-1] in viewed and len(path) <= len(viewed):
+                    path.append(viewed[path[-1]])
+                root, makers = path[-1], {maker for maker, _ in path}
+                if root in writer and writer[root] not in (op, *makers):
+                    raise GraphError(
+                        f"{self.where}: op '{names[op]}' reads port {tensor[1]} of op '{names[tensor[0]]}', which op "
+                        f"'{names[writer[root]]}' added before it wrote in place; let it read that op's output"
+                    )
+                if at in self._writes.get(op, ()):
+                    before = readers.pop(root, [])
+                    pairs.update(((reader, op), None) for reader in before if reader not in (op, *own))
+                    once |= {op, root[0], *before}
+                    writer[root] = op
+                else:
+                    readers[root].append(op)
+        return np.array(list(pairs), np.int64).reshape(-1, 2).T, sorted(once)
 
     def _checked_ids(self) -> IntArray:
         if min(self._ids) < 0 or max(self._ids) > INT32_MAX:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,35 @@ _COMPARED_ARRAYS = (
     "read_tensor",
     "runs_once",
 )
+
+
+class Op(NamedTuple):
+    """An op of a graph, as `CostGraph.ops` lists them."""
+
+    name: str
+    id: int  # in the file
+    # microseconds; bytes while it runs, and throughout
+    runtime: float
+    workspace: int
+    persistent: int
+    once: bool  # whether it may not run again
+    # names of tensors: what it reads, repeats included, in the order of its arguments, then control; what it makes
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class Tensor(NamedTuple):
+    """A tensor of a graph, as `CostGraph.tensors` lists them."""
+
+    name: str  # `op:port`, or `op:control`
+    size: int  # bytes
+    # whether it is kept to the end; whether it is no data, but an order
+    final: bool
+    control: bool
+    view_of: str  # the tensor whose memory it shares; empty if it has its own
+    # the op that makes it, and those that read it
+    producer: str
+    consumers: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,6 +94,8 @@ class CostGraph:
     >>> graph = builder.build()
     >>> graph.op_names, graph.tensor_size.tolist(), graph.tensor_name(1)
     (('source', 'sink'), [1024, 16, 2048], 'source:1')
+    >>> [(op.name, op.inputs) for op in graph.ops], graph.tensors[1].consumers
+    ([('source', ()), ('sink', ('source:1',))], ('sink',))
     """
 
     name: str
@@ -100,6 +131,28 @@ class CostGraph:
         """Take up a copy."""
         vars(self).update(state)
         self.__post_init__()
+
+    @cached_property
+    def ops(self) -> tuple[Op, ...]:
+        """Every op with what it costs, reads and makes, in the order of the file."""
+        names = self.tensor_names
+        columns = (self.op_ids, self.runtime, self.workspace, self.persistent, self.runs_once)
+        reads = (tuple(names[t] for t in read.tolist()) for read in np.split(self.read_tensor, self.read_ptr[1:-1]))
+        made = (tuple(names[t] for t in self.outputs(op)) for op in range(self.num_ops))
+        rows = zip(self.op_names, *(column.tolist() for column in columns), reads, made, strict=True)
+        return tuple(map(Op._make, rows))
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Every tensor with its bytes, its maker and its readers: by op, then by port."""
+        names, ops = self.tensor_names, self.op_names
+        columns = (self.tensor_size, self.is_final, self.is_control)
+        pointers, consumers = self.consumers
+        readers = (tuple(ops[op] for op in read.tolist()) for read in np.split(consumers, pointers[1:-1]))
+        views = (names[tensor] if tensor >= 0 else "" for tensor in self.alias_of.tolist())
+        makers = (ops[op] for op in self.tensor_producer.tolist())
+        rows = zip(names, *(column.tolist() for column in columns), views, makers, readers, strict=True)
+        return tuple(map(Tensor._make, rows))
 
     @property
     def num_ops(self) -> int:

@@ -1,8 +1,4 @@
-"""Schedules that run ops several times, as graphs in which every run is an op of its own.
-
-Every run makes all outputs anew; a reader reads the latest run before it. So an order with repeated ops is the order
-of a larger graph, and what holds for graphs holds for it: prices, lifetimes, drawings.
-"""
+"""Schedules that run ops several times, as graphs whose ops are the runs: a reader reads the latest run before it."""
 
 from __future__ import annotations
 
@@ -54,7 +50,7 @@ def unrolled(graph: CostGraph, order: Sequence[int]) -> CostGraph:
             control=[int(latest[producer[t]]) for t in tensors if is_control[t]],
             outputs=[sizes[t] for t in made],
             aliases=[data.index(aliases[t]) if aliases[t] >= 0 else -1 for t in made],
-            is_final=[finals[t] and last[op] == step for t in made],
+            final=[finals[t] and last[op] == step for t in made],
             runtime=float(graph.runtime[op]),
             workspace=int(graph.workspace[op]),
             persistent=int(graph.persistent[op]) if times[op] == 1 else 0,

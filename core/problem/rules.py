@@ -31,6 +31,19 @@ class PlacementRules:
             members.setdefault(first, []).append(op)
         return {first: ops for first, ops in members.items() if len(ops) > 1}
 
+    def kept(self, placement: IndexArray) -> IndexArray:
+        """Return a placement that keeps the rules: each group is where its first op is, or where it may be."""
+        placement = placement[self.group]
+        is_there = self.allowed[np.arange(len(placement)), placement]
+        kept: IndexArray = np.where(is_there, placement, self.allowed.argmax(axis=1)).astype(np.int32)
+        return kept
+
+    def drawn(self, rng: np.random.Generator) -> IndexArray:
+        """Return a random placement that keeps the rules."""
+        best = np.where(self.allowed, rng.random(self.allowed.shape), -1.0).argmax(axis=1)
+        drawn: IndexArray = best[self.group].astype(np.int32)
+        return drawn
+
 
 def placement_rules(graph: CostGraph, machine: Machine) -> PlacementRules:
     """Return what may run where."""

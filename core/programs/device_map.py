@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 
+from ..base.arrays import INT64_MAX
 from ..base.errors import UsageError
+from ..base.units import format_bytes
 from ..files.atomic import check_writable, write_atomically
+from ..files.schedule_json import LoadedSchedule
+from ..graph.annotations import Resident
 from ..graph.graph import CostGraph
 from ..model.unrolled import repeated_ops
 from ..model.verifier import verify
 from ..problem.machine import Machine
-from ..problem.residents import holders
+from ..problem.residents import GraphWithHomes, holders, model_of
 from ..problem.schedule import Schedule
 from .importers import kind_by_name
 from .options import ImportOptions
 from .runtime import Note, load_runtime, read_program_schedule
 
 PROCESSORS = ("cpu", "host")
-"""Kinds of device that accelerate calls `cpu`."""
+"""Kinds of device that accelerate calls `cpu`: it keeps weights there, and sends them to where the others run."""
+
+INPUTS = ""
+"""Stands among modules for what the model is given, and for its own parameters: accelerate has both on one device."""
+
+Place = int | str
+"""A device as accelerate calls it: the number of an accelerator, or `cpu`."""
 
 
 @dataclass(frozen=True)
@@ -31,47 +41,161 @@ class DeviceMap:
     """Modules on devices."""
 
     # by path of a module (or of a parameter of the model itself; empty for all), where none above it is on one device
-    devices: dict[str, int | str]
+    devices: dict[str, Place]
     # share of the forward pass' time (of its ops, where none takes any) on another device than in the schedule
     moved_share: float
 
 
-def device_map(graph: CostGraph, schedule: Schedule) -> DeviceMap:
-    """Return the device of each module with parameters or buffers: where most of its forward pass runs.
+def device_map(graph: CostGraph, schedule: Schedule, machine: Machine | None = None) -> DeviceMap:
+    """Return the device of each module with parameters or buffers.
 
-    A module is on one device as a whole with the modules in it if it has parameters of its own, as what runs it moves
-    all of its inputs there. The backward pass follows the forward pass.
+    It is where most of its forward pass runs, which the backward pass follows; but `cpu` if that is the home of most of
+    its bytes, and no `cpu` if their home is an accelerator, where accelerate then runs it. What has the same parameters
+    is on the same device.
+
+    accelerate moves all inputs of a module that is named here to its device. So a module is on one device with all that
+    is in it if it has parameters of its own, or if code of its own reads what comes from outside beside what is on
+    another device; if it only reads what modules in it give, these are on one device.
     """
-    notes = graph.annotations
-    held = [resident.name for resident in notes.residents if resident.role in ("parameter", "buffer")]
-    if not notes.modules or not held:
-        raise UsageError(
-            f"{graph.name}: its ops name no modules with parameters, which a device map is of; import a PyTorch model"
-        )
-    placement = dict(zip(schedule.items.tolist(), schedule.targets.tolist(), strict=True))  # transfers and homes, too
-    weights = graph.runtime if graph.runtime.any() else np.ones(graph.num_ops)
-    phases = notes.phases or ("forward",) * graph.num_ops
-    forward = [op for op in range(graph.num_ops) if phases[op] in ("", "forward")]
-    owners = {name.rpartition(".")[0] or name for name in held}
-    units = {owner for owner in owners if owners.isdisjoint(_above(owner))}  # outermost ones
-    units |= _borrowers(graph, units, set(forward))
-    unit_of = {op: unit for op in forward if (unit := _within(notes.modules[op], units)) is not None}
-    times: dict[str, dict[int, float]] = {unit: defaultdict(float) for unit in units}
-    for op, unit in unit_of.items():
-        times[unit][placement[op]] += float(weights[op])
-    for resident in notes.residents:
-        if resident.name in units and resident.name in held:  # of the model itself: where it is read
-            for op in set(resident.readers).intersection(forward):
-                times[resident.name][placement[op]] += float(weights[op])
-    chosen: dict[str, int] = {}
-    for unit in sorted(units):
-        before = next(reversed(chosen.values()), 0)  # what never runs stays with what is named before it
-        chosen[unit] = max(sorted(times[unit]), key=times[unit].__getitem__) if times[unit] else before
-    moved = sum(float(weights[op]) for op, unit in unit_of.items() if chosen[unit] != placement[op])
-    return DeviceMap(dict(_merged(chosen)), moved / max(float(weights[forward].sum()), 1e-300))
+    modules = _Modules(graph, schedule, accelerate_names(machine))
+    while modules.join():
+        pass
+    devices = _merged(modules.devices)
+    if modules.conflicts(devices):
+        devices = modules.devices
+    return DeviceMap(devices, modules.moved_share(devices))
 
 
-def accelerate_names(machine: Machine | None) -> dict[int | str, int | str]:
+class _Modules:
+    """The modules of a model that are on one device as a whole, and which of these are on the same one."""
+
+    def __init__(self, graph: CostGraph, schedule: Schedule, names: Mapping[int, Place]) -> None:
+        self.graph = model_of(graph)
+        self.notes = notes = self.graph.annotations
+        self.held = {r.name: r for r in notes.residents if r.role in ("parameter", "buffer")}
+        if not notes.modules or not self.held:
+            raise UsageError(
+                f"{graph.name}: its ops name no modules with parameters, which a device map is of; import a PyTorch "
+                "model"
+            )
+        placed = zip(schedule.items.tolist(), schedule.targets.tolist(), strict=True)  # with transfers and homes
+        self.placement = {item: names.get(device, device) for item, device in placed}
+        phases = notes.phases or ("forward",) * self.graph.num_ops
+        self.forward = [op for op in self.graph.input_order.tolist() if phases[op] in ("", "forward")]
+        self.weights = self.graph.runtime if self.graph.runtime.any() else np.ones(self.graph.num_ops)
+        self.homes = {}
+        if isinstance(graph, GraphWithHomes):
+            homes = zip(notes.residents, holders(graph), strict=True)
+            self.homes = {r.name: self.placement[op] for r, op in homes if r.name in self.held and op >= 0}
+        owners = {name.rpartition(".")[0] or name for name in self.held}
+        self.units = {owner for owner in owners if owners.isdisjoint(_above(owner))}  # outermost ones
+        forward = set(self.forward)
+        self.units |= _borrowers(self.graph, self.units, forward)
+        # by path: another that is on the same device, as what has the same weights is
+        self.joined = dict.fromkeys(self.units.intersection(self.held), INPUTS)
+        for name, resident in self.held.items():
+            for op in forward.intersection(resident.readers):
+                if (unit := _within(notes.modules[op], self.units)) is not None:
+                    self._same(unit, self._unit(name))
+
+    @property
+    def devices(self) -> dict[str, Place]:
+        """The device of each unit."""
+        times, sizes = defaultdict[str, Counter[Place]](Counter), defaultdict[str, Counter[Place]](Counter)
+        for op in self.forward:
+            if (unit := _within(self.notes.modules[op], self.units)) is not None:
+                times[self._first(unit)][self.placement[op]] += self.weights[op]
+        for name, home in self.homes.items():
+            sizes[self._first(self._unit(name))][home] += self.held[name].size
+        groups, latest = dict[str, Place](), self.placement[self.forward[0]]
+        for first in dict.fromkeys(map(self._first, sorted(self.units))):
+            latest = _most(times[first], latest)  # what never runs stays with what is named before it
+            if sizes[first] and "cpu" in (home := _most(sizes[first], latest), latest):
+                latest = home
+            groups[first] = latest
+        chosen = {unit: groups[self._first(unit)] for unit in sorted(self.units)}
+        main = _main(chosen)
+        beside = {unit for unit, device in chosen.items() if self._first(unit) == INPUTS and device != "cpu"}
+        return chosen | dict.fromkeys(beside.union(self.units.intersection(self.held)), main)
+
+    def conflicts(self, devices: Mapping[str, Place]) -> list[tuple[str, set[str]]]:
+        """Return each module whose own code reads from several devices, with the modules that this comes from."""
+        found = list[tuple[str, set[str]]]()
+        runs_on = _runs_on(devices)
+        given = defaultdict[int, set[str]](set)
+        for resident in self.notes.residents:
+            if resident.name in self.held or resident.role == "input":
+                for op in resident.readers:
+                    given[op].add(_within(resident.name, devices) or INPUTS)
+        pointers, tensors = self.graph.inputs
+        sources = dict[int, str]()
+        for op in self.forward:
+            module = self.notes.modules[op]
+            unit = _within(module, devices)
+            if unit is None:
+                read = tensors[pointers[op] : pointers[op + 1]].tolist()
+                units = {sources[tensor] for tensor in read if tensor in sources} | given[op]
+                if len({runs_on[other] for other in units}) > 1:
+                    found.append((module, units))
+                unit = min(units, default=None)
+            if unit is not None:
+                sources |= {t: unit for t in self.graph.outputs(op) if not self.graph.is_control[t]}
+        return found
+
+    def join(self) -> bool:
+        """Have what conflicts on one device: a module, if it reads from outside of it, or else what it reads from."""
+        found = self.conflicts(self.devices)
+        for module, units in found:
+            if module and not all(unit.startswith(f"{module}.") for unit in units):
+                self.units.add(module)
+            else:
+                for unit in units:
+                    self._same(unit, min(units))
+        for unit in [unit for unit in self.units if not self.units.isdisjoint(_above(unit))]:
+            self.units.remove(unit)
+            self._same(unit, self._unit(unit))
+        return bool(found)
+
+    def moved_share(self, devices: Mapping[str, Place]) -> float:
+        """Return the share of the forward pass' time that is on another device than in the schedule."""
+        runs_on, units = _runs_on(devices), {op: _within(self.notes.modules[op], devices) for op in self.forward}
+        moved = [op for op, unit in units.items() if unit is not None and runs_on[unit] != self.placement[op]]
+        return float(self.weights[moved].sum()) / max(float(self.weights[self.forward].sum()), 1e-300)
+
+    def _unit(self, name: str) -> str:
+        """Return the unit that has a parameter or buffer."""
+        return next(path for path in (*_above(name), name) if path in self.units)
+
+    def _first(self, path: str) -> str:
+        """Return the one path that stands for all that are on the same device."""
+        while path in self.joined:
+            path = self.joined[path]
+        return path
+
+    def _same(self, one: str, other: str) -> None:
+        """Have two paths on one device."""
+        first, second = sorted((self._first(one), self._first(other)))
+        if first != second:
+            self.joined[second] = first
+
+
+def _main(devices: Mapping[str, Place]) -> Place:
+    """Return where accelerate puts what the model is given, and runs what `cpu` keeps: the first accelerator."""
+    return min((device for device in devices.values() if isinstance(device, int)), default="cpu")
+
+
+def _most(votes: Mapping[Place, float], otherwise: Place) -> Place:
+    """Return what most votes are for."""
+    return max(sorted(votes, key=str), key=votes.__getitem__, default=otherwise)
+
+
+def _runs_on(devices: Mapping[str, Place]) -> dict[str, Place]:
+    """Return where accelerate runs the modules of a map."""
+    main = _main(devices)
+    return {INPUTS: main, **{path: main if device == "cpu" else device for path, device in devices.items()}}
+
+
+def accelerate_names(machine: Machine | None) -> dict[int, Place]:
     """Return what accelerate calls the devices of a machine file: `cpu`, or their number among those that are none.
 
     Devices of kind `cpu` and `host` are the former. Equal devices are accelerators, and keep their numbers.
@@ -98,16 +222,16 @@ def _above(path: str) -> list[str]:
     return list(accumulate(path.split(".")[:-1], "{}.{}".format))
 
 
-def _within(module: str, units: set[str]) -> str | None:
-    """Return the unit that a module is, or is in."""
-    return next((path for path in (*_above(module), module) if path in units), None)
+def _within(path: str, units: Collection[str]) -> str | None:
+    """Return the unit that a path is, or is in; the model itself is around all of them."""
+    return next((unit for unit in ("", *_above(path), path) if unit in units), None)
 
 
-def _merged(devices: dict[str, int]) -> dict[str, int]:
+def _merged(devices: dict[str, Place]) -> dict[str, Place]:
     """Name a module instead of all that is in it where that is on one device."""
     if len(set(devices.values())) == 1:
         return {"": next(iter(devices.values()))}
-    inside: dict[str, set[int]] = defaultdict(set)
+    inside: dict[str, set[Place]] = defaultdict(set)
     for path, device in devices.items():
         for above in _above(path):
             inside[above].add(device)
@@ -115,13 +239,37 @@ def _merged(devices: dict[str, int]) -> dict[str, int]:
     return {wholes[path]: device for path, device in devices.items()}
 
 
-def _states_apart(graph: CostGraph, schedule: Schedule, devices: Mapping[str, int | str]) -> int:
+def _states_apart(loaded: LoadedSchedule, names: Mapping[int, Place], devices: Mapping[str, Place]) -> int:
     """Return how many states of the optimizer have their home elsewhere than the module whose weights they are for."""
-    placement, apart = schedule.placement(graph), 0
+    graph, apart = loaded.problem.graph, 0
+    placement = loaded.schedule.placement(graph).tolist()
     for resident, op in zip(graph.annotations.residents, holders(graph), strict=True):
-        given = [devices[path] for path in (*_above(resident.name), "") if path in devices]
-        apart += resident.role == "state" and op >= 0 and given[:1] not in ([], [int(placement[op])])
+        unit = _within(resident.name, devices)
+        if resident.role == "state" and op >= 0 and unit is not None:
+            apart += devices[unit] != names.get(placement[op], placement[op])
     return apart
+
+
+def check_weights(
+    output: str,
+    residents: Sequence[Resident],
+    limits: Sequence[int | None],
+    names: Mapping[int, Place],
+    devices: Mapping[str, Place],
+) -> None:
+    """Raise `UsageError` if the weights on a device of a map exceed its memory."""
+    memory, sizes = Counter[Place](), Counter[Place]()
+    for number, limit in enumerate(limits):
+        memory[names.get(number, number)] += INT64_MAX if limit is None else limit
+    for resident in residents:
+        if resident.role in ("parameter", "buffer"):
+            sizes[devices[str(_within(resident.name, devices))]] += resident.size
+    for device, size in sizes.items():
+        if size > memory[device]:
+            raise UsageError(
+                f"{output}: {format_bytes(size)} of weights would be on {device}, which has "
+                f"{format_bytes(memory[device])}: a module is on one device as a whole; solve with less memory there"
+            )
 
 
 def check_map_output(model: str, output: str) -> None:
@@ -147,14 +295,14 @@ def write_device_map(
             f"{schedule}: op {graph.op_label(again[0])} runs again in this schedule, which a device map cannot say; "
             "apply it without --format device-map"
         )
-    found = device_map(graph, loaded.schedule)
-    if apart := _states_apart(loaded.problem.graph, loaded.schedule, found.devices):
+    problem, names = loaded.problem, accelerate_names(loaded.problem.machine)
+    found = device_map(problem.graph, loaded.schedule, problem.machine)
+    check_weights(output, graph.annotations.residents, problem.memory_limits, names, found.devices)
+    if apart := _states_apart(loaded, names, found.devices):
         note(
             f"{output}: {apart:,} states of the optimizer have their home on another device than the map gives their "
             "module, which a device map cannot say: beside their weights they may exceed a memory limit"
         )
-    names = accelerate_names(loaded.problem.machine)
-    found = replace(found, devices={path: names.get(device, device) for path, device in found.devices.items()})
     if found.moved_share:
         note(
             f"{output}: {100 * found.moved_share:.1f}% of the forward pass' time is on another device than in the "

@@ -22,6 +22,7 @@ from ..graph.graph import CostGraph
 from .options import ImportOptions, size_text
 
 _ROOFLINE = frozenset(("costs", "flops", "memory_bandwidth"))
+_EDGES = frozenset(("default_size", "reverse"))
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _LOOKED_AT = 65536
 _COMMENT = re.compile(rb"\s+|//[^\n]*|#[^\n]*|/\*.*?\*/|\xef\xbb\xbf", re.DOTALL)
@@ -35,25 +36,27 @@ class Importer:
     entry: str  # its `read` as `module:function`, or its `Runtime` as `module:class`
     options: frozenset[str]  # fields of `ImportOptions` that it uses
     suffix: str = ""  # of a file that a runtime writes; empty where such models cannot be run
-    repeats_ops: bool = False  # an op may stand in that file several times
 
 
 IMPORTERS = {
     "pytorch": Importer(
-        "a PyTorch model", "pytorch.runtime:TorchRuntime", _ROOFLINE | {"training", "shapes", "device"}, ".pt2", True
+        "a PyTorch model", "pytorch.runtime:TorchRuntime", _ROOFLINE | {"training", "shapes", "device"}, ".pt2"
     ),
     "onnx": Importer("an ONNX model", "onnx.runtime:OnnxRuntime", _ROOFLINE | {"shapes"}, ".onnx"),
-    "tflite": Importer("a TFLite model", "tflite.runtime:TfliteRuntime", _ROOFLINE, ".tflite", True),
+    "tflite": Importer("a TFLite model", "tflite.runtime:TfliteRuntime", _ROOFLINE, ".tflite"),
     "execution-trace": Importer("an execution trace of PyTorch", "traces.importer:read", _ROOFLINE - {"costs"}),
     "inductor": Importer("a buffer graph of Inductor", "graphs.inductor:read", frozenset({"graph"})),
-    "dot": Importer("a DOT graph", "graphs.dot:read", frozenset({"default_size"})),
-    "node-link": Importer("a node-link JSON graph", "graphs.attributed_graph:read", frozenset({"default_size"})),
+    "dot": Importer("a DOT graph", "graphs.dot:read", _EDGES),
+    "node-link": Importer("a node-link JSON graph", "graphs.attributed_graph:read", _EDGES),
+    "edge-list": Importer("a list of edges", "graphs.edge_list:read", _EDGES),
+    "workflow": Importer("a WfCommons workflow", "graphs.workflow:read", frozenset({"default_size"})),
 }
 _FLAGS = {"shapes": "--shape"}
 _BY_SUFFIX = {".onnx": "onnx", ".tflite": "tflite", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}
+_BY_SUFFIX |= {".csv": "edge-list", ".tsv": "edge-list"}
 _READABLE = (
     "an .onnx, .tflite or .pt2 file, module:function, an execution trace of PyTorch, Inductor's buffer JSON or "
-    "TORCH_TRACE folder, networkx node-link .json, or .dot"
+    "TORCH_TRACE folder, networkx node-link .json, .dot, a .csv of edges, or a WfCommons workflow"
 )
 
 
@@ -135,6 +138,8 @@ def _kind_of_json(path: Path) -> str:
         names = set(document) if isinstance(document, dict) else set()
     except (ValueError, RecursionError):
         names = set(re.findall(r'"(\w+)"\s*:', data.decode("utf-8", errors="replace")))
+    if "workflow" in names and "nodes" not in names:
+        return "workflow"
     if "schema" in names and "nodes" in names:
         return "execution-trace"
     if "buffers" in names or "buffer_names" in names:
@@ -143,7 +148,9 @@ def _kind_of_json(path: Path) -> str:
         raise FormatError(f"{path}: a schedule, not a model; import the model that it was made for")
     if "nodes" in names or "links" in names or "edges" in names:
         return "node-link"
-    raise FormatError(f"{path}: JSON, but neither networkx node-link (nodes, edges) nor Inductor's (nodes, buffers)")
+    raise FormatError(
+        f"{path}: JSON, but neither networkx node-link (nodes, edges), Inductor's (nodes, buffers) nor WfCommons'"
+    )
 
 
 _PROGRAM_OPTIONS: dict[str, tuple[str, type]] = {
@@ -225,6 +232,6 @@ def read_any(name: str, note: Callable[[str], None] = lambda text: None) -> Cost
         remedy = f"; {command} takes options" if "--" in str(error) else ""
         raise UsageError(f"{error}{remedy}") from None
     kinds = {"pytorch": "--training, --shape, --costs", "onnx": "--shape, --costs", "tflite": "--costs"}
-    options = kinds.get(kind_by_name(name) or "", "--default-size, --graph")
+    options = kinds.get(kind_by_name(name) or "", "--default-size, --reverse, --graph")
     note(f"{name} is imported with default options; {command} takes others ({options})")
     return graph

@@ -108,7 +108,9 @@ class Measurement:
 
 
 def time_sentences(row: Measurement, first: Measurement) -> list[str]:
-    """Say whether an order takes more or less time than program order, and whether that is the work or the memory."""
+    """Say whether an order takes more time than program order or less, and whether that is the work or the memory."""
+    if row.runs and row.runs == first.runs:
+        return [f"{row.order} is program order, and has not run apart."]
     said = [f"Time of {row.order}: {row.time_against(first)}."]
     if row.predicted_microseconds > first.predicted_microseconds * (1 + RUNTIME_TOLERANCE):
         added = 100 * (row.predicted_microseconds / first.predicted_microseconds - 1)

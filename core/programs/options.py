@@ -30,6 +30,7 @@ class ImportOptions:
     memory_bandwidth: float = DEFAULT_MEMORY_BANDWIDTH
     device: str = "cpu"  # where a PyTorch model is traced and its ops are measured: `cpu` or `cuda`
     default_size: int | None = None  # bytes of a node whose file gives none; None makes that an error
+    reverse: bool = False  # whether edges of a file lead from a user to what it depends on
     graph: str | None = None  # of the graphs in a file or folder; None if it is the only one
 
     @property

@@ -20,12 +20,10 @@ from .options import ImportOptions, OptimizeOptions
 from .runtime import (
     Note,
     check_output,
-    check_repeats,
     load_runtime,
     one_device_order,
     read_order,
     read_program_schedule,
-    runtime_kind,
 )
 
 SEARCHING = "searching for an order"
@@ -60,8 +58,6 @@ class Job:
 
     def __post_init__(self) -> None:
         check_output(self.model, self.output, overwrite=self.overwrite)
-        if self.settings.recompute:
-            check_repeats(self.model, f"leave out {spelled('recompute')}")
         if self.schedule is not None:
             if self.schedule in (self.model, self.output):
                 raise UsageError(f"{self.schedule}: is the model or the output; name another file for the schedule")
@@ -97,8 +93,7 @@ def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -
     graph = with_imported(runtime.graph(job.options.costs, observer.note), job.model, job.options)
     stage(SEARCHING)
     result = solve(job.settings.problem(graph))
-    can_repeat = runtime_kind(job.model).repeats_ops
-    remedy = f"let ops run again with {spelled('recompute', True)}" if can_repeat else ""
+    remedy = f"let ops run again with {spelled('recompute', True)}"
     check_limit(job.model, result, remedy=remedy, consequence="nothing was written")
     order = result.schedule.op_order().tolist()
     rows: list[Measurement] = []
@@ -125,9 +120,10 @@ def apply(
     *,
     force: bool = False,
     overwrite: bool = False,
+    is_header: bool = False,
 ) -> str:
-    """Write a model in the order of a schedule, after a run that gave bitwise equal results; of what is returned."""
-    check_output(model, output, overwrite=overwrite)
+    """Write a model in the order of a schedule, or its arena; return what the results are bitwise those of."""
+    check_output(model, output, overwrite=overwrite, is_header=is_header)
     runtime = load_runtime(model, options, note)
     graph = runtime.graph("roofline", _nothing)
     return runtime.write(graph, read_order(schedule, graph, force=force), output, note)

@@ -17,7 +17,6 @@ from ..files.atomic import check_writable
 from ..files.schedule_json import LoadedSchedule, read_schedule
 from ..graph.graph import CostGraph
 from ..model.simulator import simulate
-from ..model.unrolled import repeated_ops
 from ..model.verifier import verify
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
@@ -133,10 +132,7 @@ class Runtime(ABC, Generic[Version]):
         """Say what is worth knowing of the runs of each order."""
 
     def check(self, graph: CostGraph, order: Sequence[int]) -> None:
-        """Raise `ScheduleError` unless this is an order of the program; `UsageError` if ops run again and may not."""
-        if again := repeated_ops(graph, order):
-            runs_again = f"op {graph.op_label(again[0])} runs again in this schedule"
-            check_repeats(self.model, f"{runs_again}; solve without --recompute")
+        """Raise `ScheduleError` unless this is an order of the program."""
         check_order(graph, order)
 
     def source(self, note: Note) -> str:
@@ -164,10 +160,11 @@ class Runtime(ABC, Generic[Version]):
     ) -> list[Measurement]:
         """Run the program in program order and in `orders` of its graph, which has measured costs.
 
-        In each of `repeats` rounds every order runs once, in a process of its own. Program order comes first; Ctrl-C
-        leaves only what ran. Raises `ProgramError` if a run fails.
+        In each of `repeats` rounds every order runs once, in a process of its own; one that is program order has the
+        runs of that. Program order comes first; Ctrl-C leaves only what ran. Raises `ProgramError` if a run fails.
         """
         every: dict[str, Sequence[int] | None] = {PROGRAM_ORDER: None, **orders}
+        same = [label for label, order in orders.items() if self._is_program_order(graph, order)]
         with tempfile.TemporaryDirectory(prefix="schedopt-") as folder:
             questions = {
                 label: self.question(graph, order, Path(folder) / str(number))
@@ -181,14 +178,20 @@ class Runtime(ABC, Generic[Version]):
             def run_once(label: str) -> Any:
                 return ask(self.runs, questions[label], f"{self.model}, {label}")
 
-            reports = run_rounds(run_once, list(every), repeats, on_run)
+            reports = run_rounds(run_once, [label for label in every if label not in same], repeats, on_run)
         self.remark(reports, note)
+        reports.update((label, reports[PROGRAM_ORDER]) for label in same)
         expected = reports[PROGRAM_ORDER][0]["digests"]
         return [
-            measurement(label, self.predicted(graph, every[label]), rounds, held, expected)
-            for label, rounds in reports.items()
-            if rounds
+            measurement(label, self.predicted(graph, order), reports[label], held, expected)
+            for label, order in every.items()
+            if reports[label]
         ]
+
+    def _is_program_order(self, graph: CostGraph, order: Sequence[int]) -> bool:
+        """Whether the program in an order is the program as it is; one that is planned anew may be another."""
+        is_same = list(order) == graph.input_order.tolist()
+        return is_same and self.predicted(graph, order) == self.predicted(graph, None)
 
 
 def check_equal(name: str, expected: Mapping[str, str], found: Mapping[str, str], reason: str = "") -> None:
@@ -208,13 +211,6 @@ def runtime_kind(model: str) -> Importer:
     return importer
 
 
-def check_repeats(model: str, remedy: str) -> None:
-    """Raise `UsageError` if ops of a model may not run again in what is written."""
-    kind = runtime_kind(model)
-    if not kind.repeats_ops:
-        raise UsageError(f"{model}: {kind.what} runs each node once; {remedy}")
-
-
 def load_runtime(model: str, options: ImportOptions, note: Note) -> Runtime[Any]:
     """Load a program; raise `UsageError` if it cannot be run or has no use for an option, or as `Runtime`."""
     kind = runtime_kind(model)
@@ -222,11 +218,14 @@ def load_runtime(model: str, options: ImportOptions, note: Note) -> Runtime[Any]
     return cast("Runtime[Any]", load(kind.entry)(model, options, note))
 
 
-def check_output(model: str, output: str, *, overwrite: bool = False) -> None:
-    """Raise an error before the work if a model could not be written here, or is here itself."""
+def check_output(model: str, output: str, *, overwrite: bool = False, is_header: bool = False) -> None:
+    """Raise an error before the work if a model, or its arena, could not be written here, or is here itself."""
     kind = runtime_kind(model)
-    if not output.endswith(kind.suffix):
-        raise UsageError(f"{output}: {kind.what} is written to a file whose name must end in {kind.suffix}")
+    if is_header and kind.suffix != ".tflite":
+        raise UsageError(f"{model}: a C header is of the arena of a TFLite model; leave out --format c-header")
+    what, suffix = ("a C header", ".h") if is_header else (kind.what, kind.suffix)
+    if not output.endswith(suffix):
+        raise UsageError(f"{output}: {what} is written to a file whose name must end in {suffix}")
     one, other = Path(output), Path(model)
     is_same = one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
     if is_same and not overwrite:

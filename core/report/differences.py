@@ -18,7 +18,7 @@ from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from .graph_summary import totals_of
 from .memory_by_role import UNNAMED, memory_shares
-from .peak_holders import Holder, Peak, alive_at_peak
+from .peak_holders import Holder, Peak
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -225,13 +225,6 @@ class GraphDifference(_Difference):
         ]
         changes = [{**asdict(change), "change": change.change} for change in self.changes]
         return {"graphs": graphs, "added": list(self.added), "removed": list(self.removed), "changes": changes}
-
-
-def schedule_difference(
-    names: tuple[str, str], first: tuple[Problem, Schedule], second: tuple[Problem, Schedule]
-) -> ScheduleDifference:
-    """Compare what is alive at the peaks of two valid schedules of one graph."""
-    return ScheduleDifference(first[0].graph.name, names, (alive_at_peak(*first), alive_at_peak(*second)))
 
 
 def graph_difference(names: tuple[str, str], first: CostGraph, second: CostGraph) -> GraphDifference:

@@ -1,16 +1,21 @@
-"""Explanation of a peak on one device: its parts, the least of any order, and the least with recomputation."""
+"""Explanations: of a peak on one device, who holds it; of a makespan, its critical chain; and what bounds either."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.units import format_bytes, written_apart
-from ..bounds.bounds import recomputation_bound
+from ..base.units import Written, format_bytes, times_alike, written_apart
+from ..bounds.bounds import is_met, path_and_work, recomputation_bound
 from ..graph.graph import CostGraph
+from ..model.simulator import Simulation
 from ..problem.problem import Problem
+from ..problem.residents import first_home
 from ..problem.schedule import Schedule
 from .memory_by_role import UNNAMED, resident_roles
 from .peak_holders import Peak, alive_at_peak
@@ -48,9 +53,7 @@ class Explanation:
         return f"No order needs less than {peak} (proven); program order needs {before}."
 
     def _holders(self) -> str:
-        share = 100 / max(1, self.peak)
-        pieces = [f"{words} {format_bytes(size)} ({share * size:.0f}%)" for words, size in self.held]
-        return _listed("Peak: ", pieces) if pieces else "Nothing is held."
+        return _shares("Peak: ", self.held, self.peak, format_bytes) if self.held else "Nothing is held."
 
     def _recomputation(self) -> str:
         if self.recomputation_bound >= self.peak:
@@ -78,6 +81,91 @@ def explain(problem: Problem, schedule: Schedule, input_peak: int, lower_bound: 
     )
 
 
+INPUT, DEVICE, LINK, TURN = "for their inputs", "for a busy device", "for a busy link", "for a transfer's turn"
+"""What a step waits for: what it reads, its device, its link, or the op listed before a transfer beside work."""
+
+
+class Link(NamedTuple):
+    """A step of a critical chain, which starts when the one before it ends."""
+
+    step: int
+    where: str  # `on` and the device's name, or `transfers`
+    name: str  # the op and where it comes from, or the tensor
+    time: float  # microseconds
+    waits_for: str  # one of the four above
+
+
+def explain_makespan(
+    problem: Problem, schedule: Schedule, costs: Simulation, input_runtime: float, lower_bound: float
+) -> tuple[str, ...]:
+    """Return what is proven of a makespan, and what its critical chain runs, waits for, and is longest in.
+
+    Every op of the schedule runs once, and some take time. `input_runtime` is that of program order, microseconds.
+    """
+    chain, (path, work) = critical_chain(problem, schedule, costs), path_and_work(problem)
+    values = (costs.runtime, input_runtime, lower_bound)
+    time = times_alike(values, (path, work))
+    value, before, bound = map(time, values)
+    proven = f"Makespan {value}, program order {before}; no schedule is below {bound} (proven)."
+    if is_met(costs.runtime, lower_bound):
+        proven = f"No schedule takes less than {value} (proven); program order takes {before}."
+    runs, waits = Counter[str](), Counter[str]()
+    for link in chain:
+        runs.update({link.where: link.time})  # type: ignore[dict-item]
+    for link, after in pairwise(chain):
+        waits.update({after.waits_for: link.time})  # type: ignore[dict-item]
+    runs_text, waits_text = (
+        [f"{100 * part / costs.runtime:.0f}% {words}" for words, part in parts.most_common() if part]
+        for parts in (runs, waits)
+    )
+    devices = f"{problem.devices} device{'s' * (problem.devices > 1)}"
+    return (
+        proven,
+        f"The longest path takes {time(path)}, all work on {devices} {time(work)}.",
+        _listed("Critical chain: ", runs_text),
+        _listed("Its steps wait: ", waits_text) if waits_text else "It is a single step.",
+        _shares("Longest on it: ", [(link.name, link.time) for link in chain if link.time], costs.runtime, time),
+    )
+
+
+def critical_chain(problem: Problem, schedule: Schedule, costs: Simulation) -> tuple[Link, ...]:
+    """Return the steps that make the makespan: from the one that ends last back through what each waits for.
+
+    The first begins at the start, and their times add up to the makespan.
+    """
+    graph, machine, own = problem.graph, problem.hardware, first_home(problem.graph)
+    pointers, tensors = (array.tolist() for array in graph.inputs)
+    starts, ends = costs.step_start.tolist(), [*costs.step_end.tolist(), 0.0]  # the last is that of no step, -1
+    there: dict[tuple[int, int], int] = {}  # by tensor and device the step that makes or brings it
+    busy: dict[Any, int] = {}  # by device, or by both ends of a link, the last step so far
+    waits: list[tuple[int, str]] = []
+    columns = (column.tolist() for column in (schedule.items, schedule.sources, schedule.targets))
+    for step, (item, source, target) in enumerate(zip(*columns, strict=True)):
+        made: Iterable[int] = graph.outputs(item) if item >= 0 else [~item]
+        reads = tensors[pointers[item] : pointers[item + 1]] if item >= 0 else made
+        taken: list[Any] = [] if item >= own else [target] if item >= 0 else [source, target]
+        found = [(there.get((tensor, source), -1), INPUT) for tensor in reads]
+        if item < 0 and machine.is_beside:
+            taken = [(source, target)]
+            found.append((busy.get(target, -1), TURN))
+            found += [(busy.get((source, target), -1), LINK)] * machine.contention
+        else:
+            found += [(busy.get(device, -1), DEVICE) for device in taken]
+        waits.append(max(found, key=lambda one: ends[one[0]], default=(-1, INPUT)))
+        there.update(((tensor, target), step) for tensor in made)
+        busy.update(dict.fromkeys(taken, step))
+    chain, step = [], int(costs.step_end.argmax())
+    while step >= 0 and ends[step] > 0:
+        before, why = waits[step]
+        item, where = int(schedule.items[step]), problem.device_names[schedule.targets[step]]
+        source = graph.annotations.source_of(item) if item >= 0 else ""
+        name = graph.op_names[item] if item >= 0 else graph.tensor_name(~item)
+        name = f"{name} [{source}]" if source else name if item >= 0 else f"{name} to {where}"
+        chain.append(Link(step, f"on {where}" if item >= 0 else "transfers", name, ends[step] - starts[step], why))
+        step = before
+    return tuple(reversed(chain))
+
+
 def runs_again(problem: Problem, schedule: Schedule) -> str:
     """Return the sentence that names the ops which run again, those first that add most time; empty if none does."""
     graph = problem.graph
@@ -102,6 +190,12 @@ def _listed(text: str, pieces: Sequence[str]) -> str:
             return text + more
         text += longer
     return f"{text}."
+
+
+def _shares(text: str, parts: Iterable[tuple[str, float]], whole: float, written: Written) -> str:
+    """Return a sentence that lists the parts of a whole, largest first, with their shares."""
+    largest = sorted(parts, key=lambda part: -part[1])
+    return _listed(text, [f"{words} {written(size)} ({100 * size / whole:.0f}%)" for words, size in largest])
 
 
 def short_name(tensor: str, names: Collection[str]) -> str:

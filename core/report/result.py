@@ -156,17 +156,20 @@ class Result(Printed):
         return titled(self.title(), self.table())
 
     def explain(self) -> str:
-        """Return what the memory is about, a sentence a line, as `schedopt solve` prints it below its table.
+        """Return what holds the peak, or makes the makespan, a sentence a line, as below the table of `schedopt solve`.
 
         What is proven of the order, which tensors hold its peak and where they are made, and what no schedule is below
-        even with recomputation. Where ops may run again: which of them do, and what each of them adds. Empty for
-        several devices, and for the makespan.
+        even with recomputation. Of a makespan, what is proven, and what its critical chain runs and waits for. Where
+        ops may run again: which of them do, and what each of them adds. Empty for the peak on several devices.
         """
-        from .explanation import explain, runs_again
+        from .explanation import explain, explain_makespan, runs_again
 
         if self.problem.recompute:
             return runs_again(self.problem, self.schedule)
-        if self.problem.task != "memory" or self.problem.devices > 1:
+        if self.problem.task == "runtime" and self.runtime:
+            what = (self.problem, self.schedule, self.simulation, self.input_value, self.lower_bound)
+            return "\n".join(explain_makespan(*what)[0 if self.is_feasible else 1 :])
+        if self.problem.task == "runtime" or self.problem.devices > 1:
             return ""
 
         bound = self.lower_bound

@@ -14,7 +14,7 @@ from ..graph.graph import CostGraph
 from ..kernels.cost_model import NO_LIMIT, machine_arrays, new_scratch, new_timed_steps
 from ..kernels.placements.group_moves import Groups, Places, places_of
 from ..kernels.placements.list_schedule import Greedy, begin_list, list_ops
-from ..kernels.placements.plans import Cost, Plan, price_plan
+from ..kernels.placements.plans import Cost, Plan, price_plan, sort_steps
 from ..kernels.placements.sequences import Objective
 from ..problem.machine import distinct_devices
 from ..problem.problem import Problem
@@ -38,6 +38,7 @@ class Plans:
         self.own = first_home(self.graph)
         self.may_exceed = may_exceed(problem)
         self.aim = objective_of(problem)
+        self._listed = 0
 
     def places(self, groups: Groups) -> Places:
         """Return where ops may be, with groups of them that moves take elsewhere together."""
@@ -86,13 +87,19 @@ class Plans:
     def schedule(self, plan: Plan, placement: Any) -> Schedule | None:
         """Return the schedule of a plan; None if it sends something where no link is."""
         count, cost = self.price(plan, placement)
-        if not np.isfinite(cost.runtime):
-            return None
+        return self._schedule(count) if np.isfinite(cost.runtime) else None
+
+    def listed_schedule(self) -> Schedule:
+        """Return the schedule of the ops that `place_along` placed last, each sent what it lacks as early as can be."""
+        steps, homes, placement = self.steps[0], self.ops - self.own, self.scratch.placement
+        steps.items[:homes], steps.targets[:homes] = np.arange(self.own, self.ops), placement[self.own :]
+        steps.start[:homes] = steps.end[:homes] = 0.0
+        sort_steps(self.machine, self.scratch, steps, self._listed, self.steps[1])
+        return self._schedule(self._listed)
+
+    def _schedule(self, count: int) -> Schedule:
         items, targets = self.steps[1].items[:count].copy(), self.steps[1].targets[:count].copy()
-        sources = targets.copy()
-        sent = items < 0
-        sources[sent] = np.asarray(placement)[self.arrays.producer[~items[sent]]]
-        return Schedule.from_steps(items, sources, targets)
+        return as_schedule(self.arrays.producer, self.scratch.placement, items, targets)
 
     def place_along(
         self,
@@ -111,11 +118,14 @@ class Plans:
             greedy = greedy._replace(ahead=np.ascontiguousarray(ahead))
         order = np.asarray(order, np.int32)
         order = order[order < self.own]
+        scratch = self.arrays, self.machine, self.scratch, greedy
         begin_list(self.machine, self.scratch, greedy)
+        count = self.ops - self.own  # those that hold residents come first
         for first in range(0, len(order), CHUNK):
-            part = order[first : first + CHUNK]
-            if stop() or not list_ops(self.arrays, self.machine, self.scratch, greedy, part, static):
+            count = -1 if stop() else list_ops(*scratch, order[first : first + CHUNK], static, self.steps[0], count)
+            if count < 0:
                 return None
+        self._listed = count
         placement: IndexArray = self.scratch.placement.copy()
         return placement
 
@@ -160,6 +170,13 @@ class Plans:
             f"{machine.place('links')}{self.graph.name}: no plan was found on the links that the machine has; "
             f"there is no link from '{one}' to '{two}', for example: add it, or a default_link"
         )
+
+
+def as_schedule(producer: IndexArray, placement: Any, items: Any, targets: Any) -> Schedule:
+    """Build a schedule from recorded steps."""
+    sources, sent = targets.copy(), items < 0
+    sources[sent] = placement[producer[~items[sent]]]
+    return Schedule.from_steps(items, sources, targets)
 
 
 def may_exceed(problem: Problem) -> bool:

@@ -76,5 +76,5 @@ def _tiny_graph() -> CostGraph:
     builder.add_op("a", outputs=[4, 8], runtime=1.0)
     builder.add_op("b", inputs=[(0, 0)], outputs=[4], aliases=[0], runtime=1.0, workspace=2)
     builder.add_op("c", inputs=[(0, 1)], outputs=[2], runtime=2.0, persistent=1)
-    builder.add_op("d", inputs=[(1, 0), (2, 0)], control=[0], outputs=[1], is_final=True, runtime=1.0)
+    builder.add_op("d", inputs=[(1, 0), (2, 0)], control=[0], outputs=[1], final=True, runtime=1.0)
     return builder.build()

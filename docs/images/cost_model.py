@@ -19,7 +19,7 @@ def example():
     image = builder.add_op("image", outputs=[4 * MIB])
     wide = [builder.add_op(f"wide{i}", inputs=[(image, 0)], outputs=[6 * MIB]) for i in (1, 2)]
     narrow = [builder.add_op(f"narrow{i}", inputs=[(op, 0)], outputs=[MIB]) for i, op in enumerate(wide, start=1)]
-    builder.add_op("join", inputs=[(op, 0) for op in narrow], outputs=[2 * MIB], is_final=True)
+    builder.add_op("join", inputs=[(op, 0) for op in narrow], outputs=[2 * MIB], final=True)
     return builder.build()
 
 

@@ -28,8 +28,7 @@ from .actions import ActionParameters, dequantise
 from .features import SearchedGraph, searched_graph
 from .teachers import TEACHERS
 
-Visit = tuple[int, int]
-"""Number of a graph, and seed."""
+Visit = tuple[int, int]  # number of a graph, and seed
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,7 @@ class Setting:
 
 
 class Start(NamedTuple):
-    """Where the search with a policy's choices begins: after the one that its features come from.
-
-    Every search from the same start has the same random numbers, whatever was chosen.
-    """
+    """Where the search with a policy's choices begins, after that for features: always with the same random numbers."""
 
     problem: Problem  # the problem to solve
     bound: float  # a value that no schedule can beat, in bytes or microseconds
@@ -116,50 +112,30 @@ def make_case(
     return known
 
 
-class GivenGraphs:
-    """Graphs that are there already."""
+@dataclass(frozen=True)
+class Graphs:
+    """Numbered graphs: how many, what no other graph is called, and what gives one, in a worker too."""
 
-    def __init__(self, graphs: Sequence[CostGraph]) -> None:
-        self._graphs = tuple(graphs)
-        self._name = cache(lambda number: graph_hash(self._graphs[number]))
-
-    def __len__(self) -> int:
-        return len(self._graphs)
-
-    def name(self, number: int) -> str:
-        """Return what no other graph is called."""
-        return self._name(number)
-
-    def maker(self, number: int) -> Callable[[], CostGraph]:
-        """Return what gives the graph of a number, in a worker too."""
-        return partial(_itself, self._graphs[number])
+    count: int
+    name: Callable[[int], str]
+    maker: Callable[[int], Callable[[], CostGraph]]
 
 
-class DrawnGraphs:
-    """The graphs of a recipe from a number on; none is left out as a duplicate.
-
-    Each is drawn when it is first needed, and kept as a file: a filter may cost far more than what a graph is for.
-    """
-
-    def __init__(self, recipe: Recipe, first: int, count: int, folder: Path) -> None:
-        self._recipe, self._first, self._count, self._folder = recipe, first, count, folder
-        self._hash = hashlib.sha256(repr(recipe).encode()).hexdigest()
-
-    def __len__(self) -> int:
-        return self._count
-
-    def name(self, number: int) -> str:
-        """Return what no other graph is called."""
-        return f"{self._hash}-{self._first + number}"
-
-    def maker(self, number: int) -> Callable[[], CostGraph]:
-        """Return what gives the graph of a number, in a worker too."""
-        index = self._first + number
-        name = f"{self._recipe.file_name(index)}-{self._hash[:16]}"
-        return partial(_drawn, self._recipe, index, self._folder / f"{name}{self._recipe.suffix}")
+def given_graphs(graphs: Sequence[CostGraph]) -> Graphs:
+    """Return graphs that are there already."""
+    hashed = cache(lambda number: graph_hash(graphs[number]))
+    return Graphs(len(graphs), hashed, lambda number: partial(_itself, graphs[number]))
 
 
-Graphs = GivenGraphs | DrawnGraphs
+def drawn_graphs(recipe: Recipe, first: int, count: int, folder: Path) -> Graphs:
+    """Return those of a recipe from a number on: drawn when first needed, kept as files, duplicates left in."""
+    digest = hashlib.sha256(repr(recipe).encode()).hexdigest()
+
+    def maker(number: int) -> Callable[[], CostGraph]:
+        file = f"{recipe.file_name(first + number)}-{digest[:16]}{recipe.suffix}"
+        return partial(_drawn, recipe, first + number, folder / file)
+
+    return Graphs(count, lambda number: f"{digest}-{first + number}", maker)
 
 
 def _itself(graph: CostGraph) -> CostGraph:

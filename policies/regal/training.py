@@ -31,7 +31,7 @@ from .actions import Kind, Taken
 from .batch import multigraph_batch
 from .distributions import Choices
 from .network import BaselineNetwork, RegalNetwork, load_network
-from .rewards import Case, Cases, DrawnGraphs, GivenGraphs, Graphs, Setting, Start, found_value, make_case
+from .rewards import Case, Cases, Graphs, Setting, Start, drawn_graphs, found_value, given_graphs, make_case
 from .training_settings import Phase, TrainingParameters
 
 PLAIN, DRAWN = "plain.jsonl", "graphs"
@@ -44,14 +44,9 @@ KIND = RunKind("regal", TrainingParameters, Place)
 
 
 class Trainer(PhasedTrainer[Phase, list[Case]]):
-    """A run of REGAL's training.
+    """A run of REGAL's training: BRKGA is run with drawn actions, for a reward of -o_a / o_s."""
 
-    Each step draws graphs and, for each, actions; BRKGA is run with them, and the reward is -o_a / o_s. BRKGA runs in
-    the workers, which in between prepare the graphs of the next steps. All samples of a graph have the same random
-    numbers of BRKGA, which come after those of its features.
-
-    A validation runs what `schedopt solve --method regal` runs: its budget holds the evaluations of the features.
-    """
+    # BRKGA runs in the workers, with the same random numbers for all samples of a graph.
 
     kind: ClassVar[RunKind[TrainingParameters, Place]] = KIND
     same = ("task", "devices", "encoder")
@@ -116,10 +111,10 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         """Return the graphs to train on, or those of a high number to validate on."""
         p = self.parameters
         if given := self.validation if first else self.graphs:
-            return GivenGraphs(given)
+            return given_graphs(given)
         keep = (KeepImproving(p.improving),) if p.improving else ()
         count = p.validation_graphs if first else p.training_graphs
-        return DrawnGraphs(Recipe(p.synthetic, p.seed, keep), first, count, self.folder / DRAWN)
+        return drawn_graphs(Recipe(p.synthetic, p.seed, keep), first, count, self.folder / DRAWN)
 
     def _size_of_epoch(self, phase: Phase) -> float:
         """Return an epoch's evaluations; a phase that only imitates counts those of its features."""
@@ -129,7 +124,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     def _batches(self, phase: Phase) -> Generator[list[Case], None, None]:
         p, place = self.parameters, self.place
         ranges = chunks(phase.steps * phase.graphs, phase.graphs)
-        numbers = given_batches(range(len(self._training.graphs)), p.seed + place.phase, place.epoch, ranges)
+        numbers = given_batches(range(self._training.graphs.count), p.seed + place.phase, place.epoch, ranges)
         seeds = np.random.default_rng([p.seed, _SEEDS, place.phase, place.epoch]).integers(
             p.seeds, size=(phase.steps, phase.graphs)
         )
@@ -219,17 +214,14 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     def validate(
         self, network: RegalNetwork, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
     ) -> dict[str, float] | None:
-        """Return how much better than plain BRKGA the policy's actions are, in percent; None if stopped.
-
-        For actions drawn, the most likely and the expected ones: the mean improvement, and the share of graphs on which
-        they are at least as good. And the entropy of what is chosen for an op, in nats: all of it, and its joint
-        placement action (figure 4a) if there is one. Each call has the same random choices.
-        """
+        """Return how much better than plain BRKGA the policy's actions are, in percent; None if stopped."""
+        # Of actions drawn, most likely and expected: mean improvement, and share of graphs on which they are as good;
+        # and the entropy of an op's choices, in nats, and of its joint placement action (figure 4a), if there is one.
         p, cases = self.parameters, self._held_out
         kinds: dict[str, Kind | None] = {"entropy": None}
         if network.parameters_.actions.placement:
             kinds["placement_entropy"] = "placement"
-        visits = [(number, 0) for number in range(len(cases.graphs))]
+        visits = [(number, 0) for number in range(cases.graphs.count)]
         for visit in visits:
             cases.begin(visit, p.validation_evaluations)
         begun: list[tuple[Case, list[Callable[[], float]]]] = []

@@ -25,7 +25,7 @@ def diamond() -> CostGraph:
     builder.add_op("wide2", inputs=[(0, 0)], outputs=[8], runtime=2)
     builder.add_op("narrow1", inputs=[(1, 0)], outputs=[1], runtime=1)
     builder.add_op("narrow2", inputs=[(2, 0)], outputs=[1], runtime=1)
-    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[1], is_final=True, runtime=1)
+    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[1], final=True, runtime=1)
     return builder.build()
 
 

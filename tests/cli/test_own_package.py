@@ -91,6 +91,23 @@ def test_what_is_broken_is_one_sentence_that_names_the_package(run, installed):
     assert "package broken-one cannot" in " ".join(run("gen", "--help").stdout.split())
 
 
+def test_what_a_method_raises_is_a_bug_of_its_package(installed):
+    module = "import schedopt\ndef solve(search, parameters): 1 / 0\nMETHOD = schedopt.Method(solve, 'one', 'two')\n"
+    (installed / "no_such_module.py").write_text(module)
+    code = f"import sys; sys.path.insert(0, {str(installed)!r}); "
+    code += f"sys.argv = ['schedopt', 'solve', {str(GRAPH)!r}, '--method', 'absent']; "
+    code += "from schedopt.cli.start import main; main()"
+    environment = {**os.environ, "TMPDIR": str(installed)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    (log,) = installed.glob("schedopt-*.log")
+    assert (done.returncode, done.stderr) == (
+        70,
+        "error: ZeroDivisionError: division by zero; this is a bug in method 'absent' of package broken-one, please "
+        f"look at {log}, which has the traceback\n",
+    )
+    assert "no_such_module.py" in log.read_text()
+
+
 @pytest.mark.parametrize(
     ("code", "message"),
     [

@@ -23,7 +23,7 @@ def graph():
             runtime=5000,
             workspace=77,
             persistent=99,
-            is_final=op == 299,
+            final=op == 299,
         )
     return builder.build()
 

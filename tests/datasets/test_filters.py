@@ -54,7 +54,7 @@ def test_an_order_that_meets_the_bound_has_no_room():
 
 def test_a_chain_with_final_outputs_has_a_single_order():
     builder = GraphBuilder("chain")
-    builder.add_op("a", outputs=[5], is_final=True)
+    builder.add_op("a", outputs=[5], final=True)
     builder.add_op("b", control=[0], outputs=[5])
     graph = builder.build()
     assert has_single_order(graph) and not has_room("memory", 1, graph)

@@ -18,11 +18,11 @@ def random_graph(rng, ops):
             control=[int(rng.integers(op))] if op and rng.random() < 0.2 else [],
             outputs=[0 if alias >= 0 else int(rng.integers(1, 100)) for alias in aliases],
             aliases=aliases,
-            is_final=[bool(rng.random() < 0.2) for _ in range(count)],
+            final=[bool(rng.random() < 0.2) for _ in range(count)],
             runtime=float(rng.integers(0, 5)),
             workspace=int(rng.integers(0, 50)),
             persistent=int(rng.integers(0, 20)),
-            runs_once=bool(rng.random() < 0.2),
+            once=bool(rng.random() < 0.2),
         )
         counts.append(count)
     return builder.build()

@@ -11,7 +11,7 @@ from schedopt.policies.regal import network as regal_network
 from schedopt.policies.regal import training as regal_training
 from schedopt.policies.regal import training_settings as regal_settings
 from schedopt.policies.regal.actions import ActionParameters
-from schedopt.policies.regal.rewards import GivenGraphs, Setting, make_case
+from schedopt.policies.regal.rewards import Setting, given_graphs, make_case
 from schedopt.policies.topoformer import network as topoformer_network
 from schedopt.policies.topoformer import training as topoformer_training
 from schedopt.policies.topoformer import training_settings as topoformer_settings
@@ -65,7 +65,7 @@ REGAL = regal_settings.TrainingParameters(
 def regal_cases(graphs, parameters, **links):
     """Return the cases of graphs for a network with these parameters, with the uniform teacher's actions."""
     setting = Setting(parameters.task, parameters.devices, parameters.actions, 100, **links)
-    return [make_case(GivenGraphs([graph]).maker(0), setting, 0, 200, "uniform") for graph in graphs]
+    return [make_case(given_graphs([graph]).maker(0), setting, 0, 200, "uniform") for graph in graphs]
 
 
 class Method(NamedTuple):

@@ -34,8 +34,8 @@ def diamond():
     builder = GraphBuilder("diamond")
     builder.add_op("start", outputs=[10, 4], runtime=1.25, persistent=3)
     builder.add_op("wide", inputs=[(0, 0)], outputs=[8], runtime=2, workspace=5)
-    builder.add_op("view", inputs=[(0, 1)], outputs=[4], aliases=[0], runtime=0.5, runs_once=True)
-    builder.add_op("join", inputs=[(1, 0), (2, 0)], control=[0], outputs=[1, 2], is_final=[True, False], runtime=1)
+    builder.add_op("view", inputs=[(0, 1)], outputs=[4], aliases=[0], runtime=0.5, once=True)
+    builder.add_op("join", inputs=[(1, 0), (2, 0)], control=[0], outputs=[1, 2], final=[True, False], runtime=1)
     return builder.build()
 
 

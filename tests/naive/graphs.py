@@ -106,7 +106,7 @@ def plain_of_spec(spec):
             size[tensor] = op["outputs"][port]
             if op["aliases"][port] >= 0:
                 alias[tensor] = arguments[op["aliases"][port]]
-            if op["is_final"][port]:
+            if op["final"][port]:
                 final.add(tensor)
         if at in waited:
             made.append((at, CONTROL))
@@ -114,7 +114,7 @@ def plain_of_spec(spec):
         outputs.append(made)
         reads.append(set(arguments) | {(op_of_id[i], CONTROL) for i in op["control"]})
     costs = ([op[key] for op in spec] for key in ("runtime", "workspace", "persistent"))
-    once = {at for at, op in enumerate(spec) if op.get("runs_once")}
+    once = {at for at, op in enumerate(spec) if op.get("once")}
     return Plain(*costs, outputs, reads, size, alias, final, once)
 
 
@@ -148,14 +148,14 @@ def random_spec(rng, ops, *, per_port_final=True, whole_runtimes=False, aliases=
                 "control": control,
                 "outputs": sizes,
                 "aliases": views,
-                "is_final": final,
+                "final": final,
                 "runtime": float(rng.integers(0, 9)) + (0.0 if whole_runtimes else float(rng.random())),
                 "workspace": int(rng.choice([0, 0, 0, 4, 20])),
                 "persistent": int(rng.choice([0, 0, 0, 7])),
             }
         )
     for op in spec if runs_once else ():
-        op["runs_once"] = bool(rng.random() < runs_once)
+        op["once"] = bool(rng.random() < runs_once)
     if rng.random() < 0.6:
         spec = [spec[i] for i in rng.permutation(ops)]
     return spec

@@ -26,12 +26,9 @@ def greedy(b: Buffers, priorities: Any) -> IndexArray:
 
 
 def sample(b: Buffers, priorities: Any, count: int, rng: np.random.Generator) -> IndexArray:
-    """Draw orders in which each next op is a softmax of the priorities over the ready ops (eq. 8).
-
-    Exact however far apart the priorities are, in O((E + V log V) count): the ready ops are the leaves of a tree whose
-    nodes hold the sum of e^priority below them, relative to the largest there. No sum is ever reduced by subtraction,
-    and none underflows.
-    """
+    """Draw orders in which each next op is a softmax of the priorities over the ready ops (eq. 8)."""
+    # Exact however far apart the priorities are: the ready ops are the leaves of a tree whose nodes hold the sum of
+    # e^priority below them, relative to the largest there; no sum is reduced by subtraction, and none underflows.
     ops = len(b.own)
     priorities = checked_priorities(priorities, ops)
     leaves = 1 << max(ops - 1, 0).bit_length()
@@ -128,12 +125,9 @@ def _draw_leaf(largest: Any, total: Any, draw: float) -> int:
 
 @kernel
 def fill_sampled(b: Buffers, priorities: Any, draws: Any, waiting: Any, largest: Any, total: Any, orders: Any) -> None:
-    """Fill each row of `orders` by a row of `draws`, uniform in [0, 1).
-
-    `largest` (-inf) and `total` (0) hold a binary tree with a leaf for each op, node `i` above `2i` and `2i + 1`; a
-    node stands for e^largest * total. `waiting` is scratch space. No generator is passed in: an interrupt while
-    numba takes one apart ends the process.
-    """
+    """Fill each row of `orders` by a row of `draws`, uniform in [0, 1)."""
+    # `largest` (-inf) and `total` (0) hold a binary tree with a leaf for each op; a node stands for e^largest * total.
+    # No generator is passed in: an interrupt while numba takes one apart ends the process.
     leaves = total.size >> 1
     for row in range(draws.shape[0]):
         for op in range(waiting.size):

@@ -17,32 +17,27 @@ from .sequences import sending
 class Cuts(NamedTuple):
     """A placement by what it costs.
 
-    Parameters
-    ----------
-    placement
-        Device of each op, shape `(ops,)`, int32.
-    readers
-        How many ops on each device read each tensor, shape `(tensors, devices)`, int32.
-    load
-        Microseconds that the ops of each window take on each device, shape `(windows, devices)`.
-    window
-        Of each op, shape `(ops,)`, int32.
+    How many ops on each device read each tensor, shape `(tensors, devices)`; the microseconds that the ops of each
+    window take on each device, shape `(windows, devices)`; the window of each op; and whether links differ.
     """
 
     placement: IndexArray
     readers: IndexArray
     load: FloatArray
     window: IndexArray
+    differ: bool
 
 
 def new_cuts(g: GraphArrays, m: MachineArrays, placement: IndexArray, window: IndexArray) -> Cuts:
     """Count the readers and the load of a placement, which is written to from then on."""
     devices = len(m.limits)
+    between = ~np.eye(devices, dtype=bool)
     cuts = Cuts(
         placement=placement,
         readers=np.zeros((len(g.tensor_size), devices), np.int32),
         load=np.zeros((int(window.max(initial=0)) + 1, devices)),
         window=window,
+        differ=any(len(np.unique(costs[between])) > 1 for costs in (m.latency, m.per_byte)),
     )
     np.add.at(cuts.load, (window, placement), m.times[np.arange(len(placement)), placement])
     tensors = np.repeat(np.arange(len(g.tensor_size)), np.diff(g.consumer_ptr))
@@ -57,20 +52,20 @@ def _sent_less(g: GraphArrays, m: MachineArrays, c: Cuts, op: int, here: int, th
     for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
         tensor = g.inputs[at]
         home = c.placement[g.producer[tensor]]
-        if m.everywhere[tensor]:
+        if tensor >= m.first_resident and m.everywhere[tensor]:
             continue
         if here != home and c.readers[tensor, here] == 1:
             less += sending(g, m, tensor, home, here)
         if there != home and c.readers[tensor, there] == 0:
             less -= sending(g, m, tensor, home, there)
     for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-        if m.everywhere[tensor]:
+        if tensor >= m.first_resident and m.everywhere[tensor]:
             continue
         if c.readers[tensor, there] > 0:
             less += sending(g, m, tensor, here, there)
         if c.readers[tensor, here] > 0:
             less -= sending(g, m, tensor, there, here)
-        for other in range(c.readers.shape[1]):
+        for other in range(c.readers.shape[1] if c.differ else 0):
             if other != here and other != there and c.readers[tensor, other] > 0:
                 less += sending(g, m, tensor, here, other) - sending(g, m, tensor, there, other)
     return less

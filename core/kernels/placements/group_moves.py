@@ -11,14 +11,9 @@ from ..jit import inlined
 
 
 class Groups(NamedTuple):
-    """Groups of ops that go to another device together.
+    """Groups of ops that go to another device together, each a stretch of `ops`, none if they ask for no such moves.
 
-    Parameters
-    ----------
-    ops
-        Shape `(ops,)`: the ops, such that each group is a stretch.
-    first, last
-        Shape `(groups,)`: where a group begins, and the place after its end; empty arrays ask for no such moves.
+    Per group: where it begins (`first`), and the place after its end (`last`).
     """
 
     ops: IndexArray
@@ -29,22 +24,10 @@ class Groups(NamedTuple):
 class Places(NamedTuple):
     """Where ops may be.
 
-    Parameters
-    ----------
-    group
-        Shape `(ops,)`: the first op of those that the rules keep on one device.
-    member_ptr, members
-        CSR: that op -> all of them.
-    device_ptr, devices
-        CSR: that op -> the devices on which all of them may be.
-    allowed
-        Shape `(ops, devices)`: the same once more.
-    groups
-        Ops that are moved together though they need not be on one device.
-    share
-        Of the moves of sequences those of groups, if there are any.
-    changed, before
-        Scratch of shape `(2 * ops,)`: ops that a move has given another device, and those that they had.
+    Per op the first of those that the rules keep on one device (its `group`), and CSR: that op -> all of them, and the
+    devices on which they may be; `allowed`, shape `(ops, devices)`, says it once more. `groups` are moved together
+    though they need not be on one device, in a `share` of the moves of sequences. Scratch of shape `(2 * ops,)`: ops
+    that a move has `changed`, and the devices that they had `before`.
     """
 
     group: IndexArray

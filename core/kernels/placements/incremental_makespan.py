@@ -32,16 +32,9 @@ MOST_READERS = 32
 class Waits(NamedTuple):
     """What ops wait for, and what they cost.
 
-    Parameters
-    ----------
-    before_ptr, before
-        CSR op -> ops whose tensors it reads, in the order of its inputs, each once; residents only where they are sent.
-    least
-        What each op takes on the device where it takes least, microseconds, shape `(ops,)`.
-    tail
-        The longest path after each op, of these, shape `(ops,)`.
-    work
-        All of these together.
+    CSR op -> ops whose tensors it reads, in the order of its inputs, each once; residents only where they are sent.
+    Microseconds: `least`, on the device where an op takes least; of these the longest path after each op (`tail`), and
+    all together (`work`).
     """
 
     before_ptr: IndexArray
@@ -54,14 +47,7 @@ class Waits(NamedTuple):
 class Rows(NamedTuple):
     """How a sequence stands at every `stride`-th place: its clocks, the time lost, when pairs met, what is due.
 
-    Parameters
-    ----------
-    stride
-        Places from one row to the next.
-    present, other
-        Shape `(rows, cells)`: of the present sequence, and of that which is being priced.
-    now
-        Shape `(cells,)`: how things stand at the place that is being priced.
+    A row per stride of the `present` sequence, and of the `other` one that is being priced; `now` is where that stands.
     """
 
     stride: int
@@ -138,7 +124,7 @@ def _add_due(g: GraphArrays, q: Sequence, now: Any, op: int, m: MachineArrays) -
     device = q.placement[op]
     due = devices + 1 + devices * (devices - 1) // 2
     for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-        if m.everywhere[tensor]:
+        if op >= m.first_home and m.everywhere[tensor]:
             continue
         targets = np.uint64(0)
         for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):

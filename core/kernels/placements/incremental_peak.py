@@ -24,17 +24,7 @@ from .sequences import peak_penalty
 
 
 class Sequence(NamedTuple):
-    """A sequence.
-
-    Parameters
-    ----------
-    order, position
-        Shape `(ops,)`: the ops in their order, and the place of each.
-    placement
-        Shape `(ops,)`: the device of each op.
-    late
-        Shape `(tensors * devices,)`: whether the transfer of each tensor to each device is late.
-    """
+    """Ops in their order, the place and device of each, and per `tensor * devices + target` whether it is sent late."""
 
     order: IndexArray
     position: IndexArray
@@ -57,12 +47,8 @@ class Scale(NamedTuple):
 class Course(NamedTuple):
     """What each place of an order takes.
 
-    Parameters
-    ----------
-    memory
-        Shape `(ops * devices,)`: bytes on each device during the step, without the workspace.
-    most, penalty
-        Shape `(ops,)`: the most bytes of the device that runs and of those where bytes came, and their penalties.
+    Shape `(ops * devices,)`: bytes on each device during the step, without the workspace. Shape `(ops,)`: the most
+    bytes of the device that runs and of those where bytes came, and their penalties.
     """
 
     memory: IntArray
@@ -73,15 +59,9 @@ class Course(NamedTuple):
 class Changes(NamedTuple):
     """Bytes that change right before and right after each op's step, and what a move has changed of them.
 
-    Parameters
-    ----------
-    amount
-        Shape `((2 * ops + 1) * devices,)`: a row for right before each op, `2 * op`, one for right after it, and a last
-        one for what is never freed.
-    stamp, clock
-        The move by which each was changed last, and the number of the present move, shape `(1,)`.
-    cells, before
-        What the present move has changed, and the amounts before; `number`, shape `(1,)`, says how many.
+    Each `amount` has shape `((2 * ops + 1) * devices,)`: a row for right before each op, `2 * op`, one for right after
+    it, and a last one for what is never freed. Its `stamp` is the move that changed it last, `clock` the present move.
+    That has changed a `number` of `cells`, which were so much `before`.
     """
 
     amount: IntArray
@@ -93,27 +73,13 @@ class Changes(NamedTuple):
 
 
 class Lifetimes(NamedTuple):
-    """The lifetimes of a sequence, and scratch.
+    """The lifetimes of a sequence: where its bytes change, what its places take and those of an other one, and scratch.
 
-    Parameters
-    ----------
-    changes
-        Where its bytes change.
-    present, other
-        What its places take, and those of a sequence that is being priced.
-    persistent
-        Shape `(devices,)`: bytes that stay.
-    first_resident, everywhere
-        From which tensor on they are residents, which take no further bytes at home, and which of them are on every
-        device that reads them from the start, shape `(tensors,)`.
-    end
-        Shape `(tensors,)` if the graph has views, else empty: the row at which each tensor's home lets go of it.
-    resident, first, last, held
-        Shape `(devices,)`: bytes at one place; where a tensor is read first and last, and the row to which views hold
-        it.
-    stamp, touched, end_before
-        Shape `(tensors,)`: the move by which each was touched last, the tensors that the present one has touched, and
-        their ends before.
+    Residents, from `first_resident` on, take no further bytes at home; some are `everywhere` that reads them from the
+    start. Per device: bytes that stay (`persistent`), those at one place (`resident`), and of one tensor where it is
+    read `first` and `last`, and the row to which views hold it (`held`). Per tensor, if the graph has views: the row at
+    which its home lets go of it (`end`). The move by which each was touched last (`stamp`), the tensors that the
+    present one has `touched`, and their ends before.
     """
 
     changes: Changes
@@ -264,7 +230,7 @@ def mark(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: np.int32, sign: np.i
 def price_places(
     g: GraphArrays, z: Lifetimes, q: Sequence, scale: Scale, first: Any, last: int, rest: float, bar: float
 ) -> tuple[float, int]:
-    """Fill `z.other` from one place to another; return all penalties, those of the and the most weighed bytes.
+    """Fill `z.other` from one place to another; return all penalties, the rest included, and the most weighed bytes.
 
     Gives up, with infinite penalties, as soon as they exceed `bar`.
     """

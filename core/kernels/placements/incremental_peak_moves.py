@@ -73,14 +73,6 @@ def _sort_touched(g: GraphArrays, z: Lifetimes, q: Sequence, count: int) -> None
 
 
 @inlined
-def _rest_of(z: Lifetimes, energy: float, first: int, last: int) -> float:
-    """Return the penalties of all places but those from one to another."""
-    for here in range(first, last + 1):
-        energy -= z.present.penalty[here]
-    return max(0.0, energy)
-
-
-@inlined
 def _take(z: Lifetimes, first: int, last: int, peak: int, reached: int) -> int:
     """Make places present that reach so many bytes, and return the peak of the sequence, given the one before."""
     before = 0
@@ -222,8 +214,10 @@ def anneal_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, scale: Scale, fi
         changes = _make(g, z, q, places, move, touched)
         first, last = _changed_places(g, z, q, places.changed, move, before, changes)
         bar = bar_of(energy, walk.temperature, walk.draws[row, 4])
-        rest = _rest_of(z, energy, first, last)
-        new, reached = price_places(g, z, q, scale, first, last, rest, bar)
+        rest = energy
+        for here in range(first, last + 1):
+            rest -= z.present.penalty[here]
+        new, reached = price_places(g, z, q, scale, first, last, max(0.0, rest), bar)
         if new > bar:
             _undo(g, z, q, places, before, touched, changes)
             continue

@@ -20,15 +20,16 @@ NOWHERE = -1
 class Lazy(NamedTuple):
     """Scratch of the decoders.
 
-    Per op: `pending` inputs, `where` all inputs are (a bit per device), how many ops were taken with it
-    (`taken`), and `order`. `ready` holds the ready ops, the most urgent first. `met` holds, per pair of
-    devices, how many ops had been taken when they last synchronised. Per device: its `clock`, the `work` of
-    the ready ops whose inputs are all there, in microseconds, whether it is `parked`, and its `resident`
-    bytes. Per tensor: how many readers are `left`, and, in `due`, where it was sent. `is_alike` says whether
-    every op takes as long on each device, `costs` whether transfers take any time, `is_free` whether
-    each op may be anywhere, `places` where they may be.
+    Per op: how many tensors it `reads` that other ops make, how many are `pending`, `where` all inputs are (a bit per
+    device), how many ops were taken with it (`taken`), and `order`. `ready` holds the ready ops, the most urgent first.
+    `met` holds, per pair of devices, how many ops had been taken when they last synchronised. Per device: its `clock`,
+    the `work` of the ready ops whose inputs are all there, in microseconds, whether it is `parked`, and its `resident`
+    bytes. Per tensor: how many readers are `left`, and, in `due`, where it was sent. `is_alike` says whether every op
+    takes as long on each device, `costs` whether transfers take any time, `is_free` whether each op may be anywhere,
+    `places` where they may be.
     """
 
+    reads: IndexArray
     pending: IndexArray
     where: Any
     taken: IndexArray
@@ -50,7 +51,9 @@ class Lazy(NamedTuple):
 def new_lazy(g: GraphArrays, m: MachineArrays, places: Places) -> Lazy:
     """Allocate the scratch."""
     ops, devices = m.times.shape
+    is_made = g.producer[g.inputs] < m.first_home
     return Lazy(
+        reads=np.bincount(np.repeat(np.arange(ops), np.diff(g.input_ptr)), is_made, ops).astype(np.int32),
         pending=np.empty(ops, np.int32),
         where=np.empty(ops, np.uint64),
         taken=np.empty(ops, np.int32),
@@ -74,9 +77,8 @@ def new_lazy(g: GraphArrays, m: MachineArrays, places: Places) -> Lazy:
 def _is_far(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, tensor: int, device: int) -> Any:
     """Whether a tensor would have to be sent to a device; a resident whose home is open would not."""
     source = s.placement[g.producer[tensor]]
-    return (
-        source != device and source != NOWHERE and not m.everywhere[tensor] and not has_bit(z.due.sent[tensor], device)
-    )
+    is_made = tensor < m.first_resident or not m.everywhere[tensor]
+    return source != device and source != NOWHERE and is_made and not has_bit(z.due.sent[tensor], device)
 
 
 @inlined
@@ -271,10 +273,7 @@ def _begin(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, keys: Any) -> in
         z.order[op - m.first_home] = op
         z.taken[op] = op - m.first_home + 1
     for op in range(m.first_home):
-        z.pending[op] = 0
-        for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
-            if g.producer[g.inputs[at]] < m.first_home:
-                z.pending[op] += 1
+        z.pending[op] = z.reads[op]
         if z.pending[op] == 0:
             _find(g, m, s, z, op)
             size = _insert(z, keys, size, op)

@@ -24,20 +24,16 @@ ROUNDING_OF_SUMS = 1e-9
 
 
 @inlined
-def _first_change(w: Waits, q: Sequence, op: int, place: int) -> int:
-    """Return the first place at which another device of an op changes anything: where what it reads is made."""
-    for at in range(w.before_ptr[op], w.before_ptr[op + 1]):
-        place = min(place, q.position[w.before[at]])
-    return place
-
-
-@inlined
 def _first_of_changes(w: Waits, q: Sequence, places: Places, changes: int, first: int, costs: bool) -> int:
-    """Return the first place at which other devices of the ops that a move has changed change anything."""
-    for at in range(changes):
-        first = min(first, q.position[places.changed[at]])
-        if costs:
-            first = _first_change(w, q, places.changed[at], first)
+    """Return the first place at which other devices of the ops that a move has changed change anything.
+
+    That is where such an op is or, if transfers cost anything, where what it reads is made.
+    """
+    for changed in range(changes):
+        op = places.changed[changed]
+        first = min(first, q.position[op])
+        for at in range(w.before_ptr[op], w.before_ptr[op + 1] if costs else 0):
+            first = min(first, q.position[w.before[at]])
     return first
 
 

@@ -34,16 +34,8 @@ class Placed(NamedTuple):
 class Limits(NamedTuple):
     """What a beam may take.
 
-    Parameters
-    ----------
-    size
-        States kept at each step.
-    memory
-        Bytes that each device may hold, shape `(devices,)`.
-    share
-        Bytes of every device set aside for persistent bytes of ops to come.
-    are_alike
-        Whether devices may hold as much each.
+    It keeps `size` states at each step. Each device may hold so many bytes of `memory`, and a `share` of it is set
+    aside for persistent bytes of ops to come; `are_alike` says whether devices may hold as much each.
     """
 
     size: int

@@ -15,10 +15,10 @@ from ...base.arrays import IndexArray
 from ..cost_model import MachineArrays, Scratch, TimedSteps, account, begin, note_rows, time_op, time_transfer
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from ..metropolis import Walk, bar_of, is_better
+from ..metropolis import Walk, bar_of
 from .group_moves import Places, put, put_back, put_group
 from .moments import sort_moments
-from .sequences import Objective, peak_penalty, place_within, shift
+from .sequences import Objective, note_best, peak_penalty, place_within, shift
 
 EARLY, NEXT, LATE = 0, 1, 2
 SHARE_OF_LEADS, SHARE_OF_RETURNS = 0.15, 0.3
@@ -138,17 +138,10 @@ def price_plan(
 
 
 class Bunches(NamedTuple):
-    """Moves of groups, and whether leads are changed.
+    """Moves of whole groups, a `share` of all, and whether `leads` are changed, too.
 
-    Parameters
-    ----------
-    share
-        Of the moves those that take a whole group, if there is one.
-    first, last, device
-        Shape `(returns,)`: where groups that hold ops on slower devices than need be begin, the places after their
-        ends, and a device on which such ops are fastest.
-    leads
-        Whether leads are changed, too.
+    Per group that holds ops on slower devices than need be: its `first` place, that after its `last`, and a `device` on
+    which such ops are fastest.
     """
 
     share: float
@@ -168,16 +161,6 @@ def _put_bunch(s: Scratch, places: Places, bunches: Bunches, draws: Any) -> int:
         number = int(draws[0] * bunches.device.size)
         first, last, device = bunches.first, bunches.last, np.int64(bunches.device[number])
     return put_group(places, first[number], last[number], device, s.placement)
-
-
-@inlined
-def _keep_best(s: Scratch, plan: Plan, walk: Walk, aim: Objective, cost: Cost) -> None:
-    if is_better(walk, cost.excess, np.float64(cost.peak) if aim.is_peak else cost.runtime):
-        best_order, best_placement, best_lead = walk.kept
-        for at in range(plan.order.size):
-            best_order[at] = plan.order[at]
-            best_placement[at] = s.placement[at]
-            best_lead[at] = plan.lead[at]
 
 
 @kernel
@@ -230,5 +213,7 @@ def anneal_plan(
             shift(plan.order, plan.position, there, here)
             continue
         energy = cost.energy
-        _keep_best(s, plan, walk, aim, cost)
+        if note_best(walk, aim, cost.excess, cost.peak, cost.runtime, plan.order, s.placement):
+            for at in range(plan.order.size):
+                walk.kept[2][at] = plan.lead[at]
     return energy

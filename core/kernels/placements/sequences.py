@@ -38,18 +38,9 @@ class Objective(NamedTuple):
 
     The penalty of a step that takes `m` bytes is `(m / size) ** 16` if `is_peak`, a smooth stand-in for the
     peak. Else `size` is the memory limit: a step above it costs `m / size - 1` times the weight, and a thousandth
-    of the weight besides, lest an excess of a few bytes be worth its while.
-
-    Parameters
-    ----------
-    is_peak
-        Whether the peak counts, not the makespan.
-    size
-        Bytes of each device that count as 1, shape `(devices,)`.
-    scale, weight
-        What a microsecond counts, and an excess of as many bytes as the limit has.
-    memory, together
-        Whether memory is counted at all, and whether all that is due between two devices is sent at once.
+    of the weight besides, so that an excess of a few bytes is not worth its while. `scale` is what a microsecond
+    counts. `memory` says whether memory is counted at all, `together` whether all that is due between two devices is
+    sent at once.
     """
 
     is_peak: bool
@@ -91,13 +82,6 @@ def step_penalty(aim: Objective, device: int, memory: int) -> float:
     if aim.is_peak:
         return peak_penalty(ratio)
     return (ratio - 1.0 + LEAST_EXCESS) * aim.weight if ratio > 1.0 else 0.0
-
-
-@inlined
-def _chain(due: Due, cell: int, pair: int) -> None:
-    """Put a transfer first among those that are due between a pair of devices."""
-    due.following[cell] = due.head[pair]
-    due.head[pair] = cell
 
 
 @kernel
@@ -148,7 +132,10 @@ def run_sequence(
                 return step, np.inf, excess, peak, 0.0
         if aim.together:
             for at in range(transfers):
-                _chain(due, s.transfers[at], device * devices + s.transfers[at] % devices)
+                cell = s.transfers[at]
+                pair = device * devices + cell % devices
+                due.following[cell] = due.head[pair]
+                due.head[pair] = cell
     runtime = 0.0
     for device in range(devices):
         runtime = max(runtime, s.clock[device])
@@ -188,10 +175,11 @@ def place_within(g: GraphArrays, position: Any, op: int, draw: float, homes: int
 
 
 @inlined
-def note_best(walk: Walk, aim: Objective, excess: int, peak: int, runtime: float, order: Any, placement: Any) -> None:
-    """Keep a sequence, an order and a placement, that is better than the best that a walk met."""
-    if is_better(walk, excess, np.float64(peak) if aim.is_peak else runtime):
-        best_order, best_placement = walk.kept
+def note_best(walk: Walk, aim: Objective, excess: int, peak: int, runtime: float, order: Any, placement: Any) -> bool:
+    """Keep an order and a placement that are better than the best that a walk met; returns whether they are."""
+    better = is_better(walk, excess, np.float64(peak) if aim.is_peak else runtime)
+    if better:
         for at in range(order.size):
-            best_order[at] = order[at]
-            best_placement[at] = placement[at]
+            walk.kept[0][at] = order[at]
+            walk.kept[1][at] = placement[at]
+    return better

@@ -26,15 +26,7 @@ MOVED, SWAPPED, GROUPED, SENT = 0.4, 0.52, 0.62, 0.8
 
 
 class Plan(NamedTuple):
-    """A list of steps, normalised: no transfer is needless or missing.
-
-    Parameters
-    ----------
-    items, targets
-        Shape `(most steps,)`, of which the first are used: as in `Steps`.
-    place
-        Shape `(ops,)`: where in the list each op is.
-    """
+    """A list as in `Steps`, normalised: no transfer is needless or missing. `place` is where in it each op is."""
 
     items: IndexArray
     targets: IndexArray

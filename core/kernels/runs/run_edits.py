@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...base.arrays import IndexArray
-from ..jit import kernel
+from ..jit import inlined, kernel
 from .run_bytes import MOST_TIMES, Sequence, add_group, bytes_at_end, excess_between
 from .runs import RunGraph
 from .tensor_groups import Groups
@@ -89,12 +89,7 @@ def insert_run(g: RunGraph, groups: Groups, s: Sequence, op: int, step: int) -> 
     if s.times[op] == MOST_TIMES or length == s.items.size:
         return False
     _leave_out(g, groups, s, op)
-    after = s.items[step]
-    memory = s.memory[step] - g.workspace[after] + g.workspace[op]
-    for k in range(g.made_ptr[after], g.made_ptr[after + 1]):
-        tensor = g.made[k]
-        if g.alias[tensor] < 0 and not s.is_edited[groups.group[tensor]]:
-            memory -= g.size[tensor]
+    memory = g.workspace[op] + _held_before(g, groups, s, step)
     for later in range(length, step, -1):
         other = s.items[later - 1]
         s.items[later] = other
@@ -113,6 +108,18 @@ def insert_run(g: RunGraph, groups: Groups, s: Sequence, op: int, step: int) -> 
     s.memory[step] = memory
     s.length[0] = length + 1
     return _keeps_control(g, s, op)
+
+
+@inlined
+def _held_before(g: RunGraph, groups: Groups, s: Sequence, step: int) -> int:
+    """Return the bytes that are there before a run makes anything, of groups that are not left out."""
+    op = s.items[step]
+    held: int = s.memory[step] - g.workspace[op]
+    for k in range(g.made_ptr[op], g.made_ptr[op + 1]):
+        tensor = g.made[k]
+        if g.alias[tensor] < 0 and not s.is_edited[groups.group[tensor]]:
+            held -= g.size[tensor]
+    return held
 
 
 @kernel
@@ -135,25 +142,19 @@ def delete_run(g: RunGraph, groups: Groups, s: Sequence, step: Any) -> None:
 
 @kernel
 def shift_run(g: RunGraph, groups: Groups, s: Sequence, step: int, place: int, limit: int) -> Any:
-    """Let a run stand at another place; returns by how much the bytes above a limit rise, summed over the runs.
-
-    It is no edit to be begun: between the two places there may be no run of its op, nor of one that it reads or waits
-    for, or that reads it or waits for it. So the sequence stays valid, and no other run has other bytes.
-    """
+    """Let a run stand at another place; returns by how much the bytes above a limit rise, summed over the runs."""
+    # No run of its op, nor of one that reads it or that it reads or waits for, may be between the two places: so it is
+    # no edit to be begun, the sequence stays valid, and no other run has other bytes.
     op, number = s.items[step], s.number[step]
     low, high = min(step, place), max(step, place) + 1
     rise = -excess_between(s, limit, low, high)
     for k in range(groups.touch_ptr[op], groups.touch_ptr[op + 1]):
         s.is_edited[groups.touches[k]] = True
         add_group(g, groups, s, groups.touches[k], MINUS, low, high + 1)  # the run behind is looked at below
-    beside = s.items[place] if place < step else (s.items[place + 1] if place + 1 < s.length[0] else -1)
+    beside = place if place < step else place + 1
     memory = g.workspace[op]
-    if beside >= 0:
-        memory += s.memory[place if place < step else place + 1] - g.workspace[beside]
-        for k in range(g.made_ptr[beside], g.made_ptr[beside + 1]):
-            tensor = g.made[k]
-            if g.alias[tensor] < 0 and not s.is_edited[groups.group[tensor]]:
-                memory -= g.size[tensor]
+    if beside < s.length[0]:
+        memory += _held_before(g, groups, s, beside)
     else:  # at the end: what is there after the last run
         memory += bytes_at_end(g, groups, s)
     direction = -1 if place < step else 1

@@ -38,6 +38,8 @@ _DRAWING_ATTRIBUTES = re.compile(
     r"|margin|minlen|name|nojustify|ordering|orientation|penwidth|peripheries|pos|rank|rects|regular|shape|sides|skew"
     r"|style|target|title|tooltip|weight|width"
 )
+_GIVEN = re.compile(r"(?<![a-z])(input|param|weight|bias|placeholder|const|arg\d)", re.IGNORECASE)
+"""What a model's inputs and weights are often called."""
 _EXPECTED = {
     **dict.fromkeys(("final", "once", "control"), "true or false"),
     **dict.fromkeys(("port", "alias"), "a whole number"),
@@ -69,8 +71,13 @@ class AttributedGraph(NamedTuple):
     edges: list[Edge]
 
 
-def cost_graph(written: AttributedGraph, path: str, default_size: int | None, note: Callable[[str], None]) -> CostGraph:
-    """Return the graph that nodes and edges stand for."""
+def cost_graph(
+    written: AttributedGraph, path: str, default_size: int | None, note: Callable[[str], None], *, reverse: bool = False
+) -> CostGraph:
+    """Return the graph that nodes and edges stand for; `reverse` is for edges from a user to what it depends on."""
+    if reverse:
+        edges = [Edge(edge.target, edge.source, edge.attributes) for edge in written.edges]
+        written = AttributedGraph(written.nodes, edges)
     places = {name: place for place, name in enumerate(written.nodes)}
     ports = _Ports(written, path, default_size)
     inputs: list[list[tuple[int, int]]] = [[] for _ in places]
@@ -102,11 +109,11 @@ def cost_graph(written: AttributedGraph, path: str, default_size: int | None, no
             control=control[place],
             outputs=outputs,
             aliases=[views[place].get(port, -1) for port in range(len(outputs))],
-            is_final=_final(attributes, ports.declared[name], len(outputs), where),
+            final=_final(attributes, ports.declared[name], len(outputs), where),
             runtime=_value(attributes, "runtime", _microseconds, 0.0, where),
             workspace=_value(attributes, "workspace", _bytes, 0, where),
             persistent=_value(attributes, "persistent", _bytes, 0, where),
-            runs_once=_value(attributes, "once", _truth, False, where),
+            once=_value(attributes, "once", _truth, False, where),
         )
     texts = ([_remark_of(node, name) or "" for node in written.nodes.values()] for name in _REMARKS)
     modules, lines, phases = (tuple(each) if any(each) else () for each in texts)
@@ -120,36 +127,28 @@ def written_graph(graph: CostGraph) -> AttributedGraph:
 
     Of the annotations, modules, lines and phases are attributes; the others, which are of no one op, are left out.
     """
-    columns = {"runtime": graph.runtime, "workspace": graph.workspace, "persistent": graph.persistent}
-    costs = {name: column.tolist() for name, column in {**columns, "once": graph.runs_once}.items()}
-    producer = graph.tensor_producer.tolist()
-    start = graph.output_ptr.tolist()
-    read_start, reads = graph.read_ptr.tolist(), graph.read_tensor.tolist()
+    tensors = {tensor.name: tensor for tensor in graph.tensors}
     remarks = [(name, texts) for name, field in _REMARKS.items() if (texts := getattr(graph.annotations, field))]
     nodes: dict[str, Attributes] = {}
     edges = []
-    for op, name in enumerate(graph.op_names):
-        read = reads[read_start[op] : read_start[op + 1]]
-        ports = [tensor for tensor in graph.outputs(op) if not graph.is_control[tensor]]
-        node: dict[str, Any] = {"size": [int(graph.tensor_size[tensor]) for tensor in ports]}
-        for key, column in costs.items():
-            if column[op]:
-                node[key] = column[op]
-        if graph.is_final[ports].any():
-            node["final"] = [bool(graph.is_final[tensor]) for tensor in ports]
-        node.update((attribute, texts[op]) for attribute, texts in remarks if texts[op])
-        nodes[name] = node
+    for place, op in enumerate(graph.ops):
+        made = [tensor for tensor in map(tensors.__getitem__, op.outputs) if not tensor.control]
+        node: dict[str, Any] = {"size": [tensor.size for tensor in made]}
+        costs = ((name, getattr(op, name)) for name in ("runtime", "workspace", "persistent", "once"))
+        node.update((name, cost) for name, cost in costs if cost)
+        if any(tensor.final for tensor in made):
+            node["final"] = [tensor.final for tensor in made]
+        node.update((attribute, texts[place]) for attribute, texts in remarks if texts[place])
+        nodes[op.name] = node
         views = defaultdict(list)
-        for port, tensor in enumerate(ports):
-            if graph.alias_of[tensor] >= 0:
-                views[int(graph.alias_of[tensor])].append(port)
-        for tensor in read:
-            source = producer[tensor]
-            is_control = graph.is_control[tensor]
-            attributes: dict[str, Any] = {"control": True} if is_control else {"port": tensor - start[source]}
-            if tensor in views:
-                attributes["alias"] = views.pop(tensor)
-            edges.append(Edge(graph.op_names[source], name, attributes))
+        for port, tensor in enumerate(made):
+            views[tensor.view_of].append(port)
+        for name in op.inputs:
+            read = tensors[name]
+            attributes: dict[str, Any] = {"control": True} if read.control else {"port": int(name.rpartition(":")[2])}
+            if name in views:
+                attributes["alias"] = views.pop(name)
+            edges.append(Edge(read.producer, op.name, attributes))
     return AttributedGraph(nodes, edges)
 
 
@@ -283,10 +282,29 @@ def _remark(written: AttributedGraph, graph: CostGraph, path: str, note: Callabl
             f"{path}: attributes that schedopt does not use were ignored: {', '.join(sorted(unknown))}; it reads "
             f"{', '.join(NODE_ATTRIBUTES)} of nodes and {', '.join(EDGE_ATTRIBUTES)} of edges"
         )
+    if given := _given_sinks(written):
+        note(
+            f"{path}: no edge leaves {given}, which looks like an input; if edges lead from a user to what it depends "
+            "on, import it with --reverse (reverse=True)"
+        )
     if not graph.runtime.any():
         note(f"{path}: no node has a runtime, so every op takes 0 us")
     if (graph.input_order[1:] < graph.input_order[:-1]).any():
         note(f"{path}: the nodes are not in a topological order; the first one that is ready is taken next")
+
+
+def _given_sinks(written: AttributedGraph) -> str:
+    """Return the first node that nothing reads, where most of these look like inputs, and no node without inputs."""
+
+    def looks_given(name: str) -> bool:
+        return any(_GIVEN.search(str(text)) for text in (name, written.nodes[name].get("label", "")))
+
+    sources, targets = ({getattr(edge, end) for edge in written.edges} for end in ("source", "target"))
+    sinks = [name for name in written.nodes if name in targets and name not in sources]
+    given = [name for name in sinks if looks_given(name)]
+    if 2 * len(given) <= len(sinks) or any(map(looks_given, sources - targets)):
+        return ""
+    return f"'{given[0]}'"
 
 
 def _unknown(attributes: Iterable[Attributes], known: tuple[str, ...]) -> list[str]:
@@ -297,7 +315,8 @@ def _unknown(attributes: Iterable[Attributes], known: tuple[str, ...]) -> list[s
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
     """Read a node-link JSON file; see `attributed_graph` for the attributes."""
-    return cost_graph(parse_node_link(read_json(model), model), model, options.default_size, note)
+    written = parse_node_link(read_json(model), model)
+    return cost_graph(written, model, options.default_size, note, reverse=options.reverse)
 
 
 def parse_node_link(document: Any, where: str) -> AttributedGraph:

@@ -51,7 +51,8 @@ class _Scope(NamedTuple):
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
     """Read a DOT file; see `attributed_graph` for the attributes."""
-    return cost_graph(parse_dot(read_text(model), model), model, options.default_size, note)
+    written = parse_dot(read_text(model), model)
+    return cost_graph(written, model, options.default_size, note, reverse=options.reverse)
 
 
 def format_dot(graph: CostGraph) -> str:
@@ -103,7 +104,7 @@ class _Parser:
         if not self._take("digraph"):
             self._refuse("a DOT file begins with digraph")
         if self._token.kind == "id":
-            self._advance()
+            self._identifier()
         self._expect("{")
         self._statements(_Scope({}, {}))
         if self._token.kind != "end":
@@ -134,7 +135,7 @@ class _Parser:
                 getattr(scope, text).update(attributes)
             return []
         if kind == "id":
-            self._advance()
+            text = self._identifier()
             if self._take("="):
                 self._identifier()
                 return []
@@ -170,7 +171,7 @@ class _Parser:
 
     def _subgraph(self, scope: _Scope) -> list[str]:
         if self._take("subgraph") and self._token.kind == "id":
-            self._advance()
+            self._identifier()
         self._expect("{")
         return self._statements(_Scope(dict(scope.node), dict(scope.edge)))  # its changes do not leave it
 
@@ -185,11 +186,12 @@ class _Parser:
         return found
 
     def _identifier(self) -> str:
+        """Read a name or value, of several strings if '+' joins them."""
         kind, text, _ = self._token
         if kind != "id":
             self._refuse("a name is missing")
         self._advance()
-        return text
+        return text + self._identifier() if self._take("+") else text
 
     def _expect(self, sign: str) -> None:
         if not self._take(sign):
@@ -215,22 +217,7 @@ class _Parser:
         raise FormatError(f"{self.where}: line {line}: '{shown}' is not DOT here: {reason}")
 
     def _scan(self) -> Iterator[_Token]:
-        """Yield the tokens, joining strings with '+'; the last is `end`, again and again."""
-        held: _Token | None = None
-        is_joining = False
-        for token in self._raw_tokens():
-            if held is not None and token.kind == "sign" and token.text == "+":
-                is_joining = True
-            elif is_joining and held is not None and token.kind == "id":
-                held, is_joining = held._replace(text=held.text + token.text), False
-            else:
-                if held is not None:
-                    yield held
-                held = token if token.kind == "id" else None
-                if held is None:
-                    yield token
-
-    def _raw_tokens(self) -> Iterator[_Token]:
+        """Yield the tokens; the last is `end`, again and again."""
         position = 0
         while position < len(self.text):
             if self.text[position] == "<":

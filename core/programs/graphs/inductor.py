@@ -139,7 +139,7 @@ def buffer_graph(document: Any, name: str, where: str, after: Mapping[str, Colle
     builder = GraphBuilder(name, where)
     if inputs:
         sizes, final = [buffer.allocated for buffer in inputs], [buffer.is_output for buffer in inputs]
-        builder.add_op("inputs", outputs=sizes, is_final=final, runs_once=True)
+        builder.add_op("inputs", outputs=sizes, final=final, once=True)
     ports = [_ports(made, buffers, wholes) for made in nodes.values()]
     place = {buffer.name: (0, port) for port, buffer in enumerate(inputs)}
     for op, each in enumerate(ports, start=first):
@@ -165,8 +165,8 @@ def buffer_graph(document: Any, name: str, where: str, after: Mapping[str, Colle
             control=sorted(control),
             outputs=[port.size for port in own],
             aliases=[views.index(port.view_of) if port.view_of else -1 for port in own],
-            is_final=[port.is_final for port in own],
-            runs_once=True,  # the file does not say which kernels draw random numbers or write in place
+            final=[port.is_final for port in own],
+            once=True,  # the file does not say which kernels draw random numbers or write in place
         )
         for buffer in needed:
             readers[buffer].append(op)

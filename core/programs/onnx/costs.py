@@ -65,7 +65,7 @@ def _kernel_medians(program: OnnxProgram) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as profiles:
         constants = constant_tensors(program)
         fast = partial(session_options, profiles, keeps_memory=True)
-        session = ordered_session(program, program.names, constants, fast)
+        session = ordered_session(program, range(len(program.nodes)), constants, fast)
         for _ in range(1 + REPEATS):
             session.run(None, inputs)
         for name, microseconds in kernel_times(session):

@@ -17,12 +17,12 @@ from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..options import Roofline
-from .nodes import OFFICIAL_DOMAINS, functions_of, is_view, node_tensors, reads
+from .nodes import OFFICIAL_DOMAINS, functions_of, is_view, own_tensors, reads, subgraphs
 from .program import OnnxProgram
 from .shapes import ValueType, bytes_of
 
 if TYPE_CHECKING:
-    from onnx import FunctionProto, NodeProto, TensorProto
+    from onnx import FunctionProto, NodeProto
 
     from .program import OnnxProgram
 
@@ -32,6 +32,8 @@ IN_PLACE = {
 }
 CONVOLUTIONS = {"Conv", "ConvInteger", "FusedConv", "QLinearConv"}
 PRODUCTS = {"MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "Gemm", "FusedGemm"}
+_SETTING = 1024
+"""Bytes of an attribute's numbers or text up to which it is a setting; more are data, as a tree's thresholds."""
 FUSED_DOMAINS = {"com.microsoft", "com.microsoft.nchwc"}
 RECURRENT = {"GRU", "LSTM", "RNN"}
 POOLS = {"AveragePool", "LpPool", "MaxPool"}
@@ -52,7 +54,8 @@ def graph_of(
     - The ops of `IN_PLACE` write over their input where nobody needs it any more. That is a view too where it happens
       in every order, since the op is the buffer's only reader. Where it depends on the order the output counts in full,
       so that the prediction is on the safe side.
-    - Random ops keep their order. They, ops that write over their input and opaque ops may not run twice.
+    - Random ops keep their order. They, ops that write over their input, opaque ops and those of several results, of
+      which one may be read no more, may not run twice.
     """
     seen = (program.observed or {}).get("workspaces", {})
     costs = measured or {
@@ -80,14 +83,14 @@ def graph_of(
             control=last_random if is_random else (),
             outputs=sizes,
             aliases=aliases,
-            is_final=[
+            final=[
                 value in program.outputs or (bool(value) and not uses[value] and alias < 0)
                 for value, alias in zip(node.output, aliases, strict=True)
             ],
             runtime=costs[name][0],
             workspace=costs[name][1],
             persistent=persistent[op],
-            runs_once=is_random or name in program.opaque or bool(source and not is_view(node)),
+            once=is_random or name in program.opaque or len(sizes) > 1 or bool(source and not is_view(node)),
         )
         producers.update((value, (op, port)) for port, value in enumerate(node.output) if value)
         last_random = [op] if is_random else last_random
@@ -181,7 +184,8 @@ def lent_by_caller(program: OnnxProgram) -> dict[str, str]:
 def residents_of(program: OnnxProgram) -> tuple[Resident, ...]:
     """Return constants and inputs, each with the first op that reads it; an unread input counts with op 0.
 
-    Constants inside of an op, as in the branches of an If, are one resident, `OP/constants`. Views count as their base.
+    Constants inside of an op, as in the branches of an If or in attributes that are no mere setting, are one resident,
+    `OP/constants`. Views count as their base.
     """
     readers: dict[str, list[int]] = {name: [] for name in (*program.inputs, *program.constants)}
     lent = lent_by_caller(program)
@@ -197,18 +201,22 @@ def residents_of(program: OnnxProgram) -> tuple[Resident, ...]:
             found.append(Resident(name, role, program.types[name].bytes, min(ops, default=0), tuple(ops)))
     functions = functions_of(program.model)
     for op, (node, label) in enumerate(zip(program.nodes, program.names, strict=True)):
-        if held := sum(bytes_of(tensor.data_type, tensor.dims) for tensor in _inside(node, functions)):
+        if held := sum(_sizes_inside(node, functions)):
             found.append(Resident(f"{label}/constants", "constant", held, op, (op,)))
     return tuple(sorted(found, key=lambda resident: (resident.role != "input", resident.op, resident.name)))
 
 
-def _inside(node: NodeProto, functions: Mapping[tuple[str, str], FunctionProto]) -> Iterator[TensorProto]:
-    """Yield the tensors in the graphs of a node, and in the function that it calls."""
-    yield from node_tensors(node)
-    others = {key: function for key, function in functions.items() if key != (node.domain, node.op_type)}
-    if len(others) < len(functions):
-        for inner in functions[node.domain, node.op_type].node:
-            yield from _inside(inner, others)
+def _sizes_inside(node: NodeProto, functions: Mapping[tuple[str, str], FunctionProto]) -> Iterator[int]:
+    """Yield the bytes of the data in the attributes of a node, in the graphs inside of it and in what it calls."""
+    for entry in node.attribute:
+        numbers = 4 * len(entry.floats) + 8 * len(entry.ints) + sum(map(len, (entry.s, *entry.strings)))
+        yield numbers if numbers > _SETTING else 0
+    yield from (bytes_of(tensor.data_type, tensor.dims) for tensor in own_tensors(node))
+    function = functions.get((node.domain, node.op_type))
+    others = {key: other for key, other in functions.items() if other is not function}
+    for nodes in (*(graph.node for graph in subgraphs(node)), function.node if function else ()):
+        for inner in nodes:
+            yield from _sizes_inside(inner, others)
 
 
 def _module(node: NodeProto) -> str:

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from ...base.errors import FormatError, ProgramError
-from .nodes import OFFICIAL_DOMAINS, functions_of, is_known, node_tensors, subgraphs, tensors
+from .nodes import OFFICIAL_DOMAINS, default_order, functions_of, is_known, node_tensors, subgraphs
 from .shapes import LARGEST_EVALUATED, bits_of, bytes_of, is_element, one_line
 
 _UNKNOWN = "unknown"
@@ -41,14 +41,18 @@ def read_model(path: str) -> ModelProto:
 
 
 def skeleton_of(path: str, model: ModelProto) -> ModelProto:
-    """Return a model whose large initialisers become inputs: shapes do not depend on their values."""
+    """Return a model whose large initialisers become inputs: shapes do not depend on their values.
+
+    Its nodes are sorted and its outputs have no types: the checker wants an order and types, ONNX Runtime neither.
+    """
     skeleton = ModelProto(ir_version=max(4, model.ir_version), opset_import=model.opset_import)
     skeleton.functions.extend(model.functions)
     graph = skeleton.graph
     graph.name = model.graph.name or "graph"
-    graph.node.extend(model.graph.node)
+    graph.node.extend(model.graph.node[index] for index in default_order(model.graph, functions_of(model)))
     _set_unknown_apart(skeleton)
-    graph.output.extend(model.graph.output)
+    given = onnx.helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    graph.output.extend(ValueInfoProto(name=value.name, type=given) for value in model.graph.output)
     initializers = {tensor.name for tensor in model.graph.initializer}
     graph.input.extend(value for value in model.graph.input if value.name not in initializers)
     for tensor in model.graph.initializer:
@@ -63,16 +67,16 @@ def skeleton_of(path: str, model: ModelProto) -> ModelProto:
         onnx.checker.check_model(skeleton)
     except (onnx.checker.ValidationError, ValueError) as error:
         raise FormatError(f"{path}: not a valid ONNX model, or truncated: {one_line(error)}") from None
-    graph.ClearField("output")
-    graph.output.extend(ValueInfoProto(name=value.name) for value in model.graph.output)
+    for value in graph.output:
+        value.ClearField("type")
     return skeleton
 
 
 def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Yield every tensor that a model holds, those in graphs of nodes and in functions included."""
-    yield from tensors(model.graph)
-    for function in functions_of(model).values():
-        for node in function.node:
+    yield from model.graph.initializer
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        for node in nodes:
             yield from node_tensors(node)
 
 

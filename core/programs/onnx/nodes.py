@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from onnx import AttributeProto, defs
@@ -28,6 +28,27 @@ def node_names(graph: GraphProto) -> list[str]:
         seen.add(name)
         names.append(name)
     return names
+
+
+def default_order(graph: GraphProto, functions: Collection[tuple[str, str]]) -> list[int]:
+    """Return the nodes of a graph in the order in which ONNX Runtime runs them by default: depth first from the ends.
+
+    It begins with the last node whose results no other reads; before a node runs what that reads, the last first. Calls
+    of the model's functions count as last: loading puts their nodes there. Nodes on a cycle may come in any order.
+    """
+    makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    place = [((node.domain, node.op_type) in functions, index) for index, node in enumerate(graph.node)]
+    read = [{makers[name] for name in reads(node) if name in makers} for node in graph.node]
+    stack = sorted(set(range(len(read))).difference(*read), key=place.__getitem__)
+    order, seen = list[int](), set[int]()
+    while stack:
+        index = stack.pop()
+        if index < 0:  # all that it reads has run
+            order.append(~index)
+        elif index not in seen:
+            seen.add(index)
+            stack += [~index, *sorted(read[index], key=place.__getitem__)]
+    return [*order, *(index for index in range(len(read)) if index not in seen)]
 
 
 def reads(node: NodeProto) -> Iterator[str]:
@@ -59,22 +80,20 @@ def has_subgraphs(node: NodeProto) -> bool:
     return next(subgraphs(node), None) is not None
 
 
-def tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    """Yield the tensors that a graph and those inside of its nodes hold."""
-    yield from graph.initializer
-    for node in graph.node:
-        yield from node_tensors(node)
-
-
 def node_tensors(node: NodeProto) -> Iterator[TensorProto]:
     """Yield the tensors that a node holds, inner graphs included."""
-    for entry in node.attribute:
-        if entry.type == AttributeProto.TENSOR:
-            yield entry.t
-        elif entry.type == AttributeProto.TENSORS:
-            yield from entry.tensors
+    yield from own_tensors(node)
     for graph in subgraphs(node):
-        yield from tensors(graph)
+        for inner in graph.node:
+            yield from node_tensors(inner)
+
+
+def own_tensors(node: NodeProto) -> Iterator[TensorProto]:
+    """Yield the tensors that a node holds itself: its attributes, and the initialisers of the graphs in it."""
+    for entry in node.attribute:
+        yield from (*entry.tensors, *([entry.t] if entry.HasField("t") else ()))
+    for graph in subgraphs(node):
+        yield from graph.initializer
 
 
 def opaque_in(model: ModelProto) -> Callable[[NodeProto], bool]:
@@ -124,17 +143,29 @@ def random_in(model: ModelProto) -> Callable[[NodeProto], bool]:
     return is_random
 
 
+def renamed(node: NodeProto, name: str, values: Mapping[str, str]) -> NodeProto:
+    """Return a copy of a node with this name, in which it and the graphs inside of it read and give other values."""
+    copy = type(node)()
+    copy.CopyFrom(node)
+    copy.name = name
+    _rename(copy, values)
+    return copy
+
+
+def _rename(node: NodeProto, values: Mapping[str, str]) -> None:
+    for names in (node.input, node.output):
+        names[:] = [values.get(value, value) for value in names]
+    for graph in subgraphs(node):
+        outer = {value: values[value] for value in _captured(graph) if value in values}
+        for inner in graph.node:
+            _rename(inner, outer)
+        for result in graph.output:
+            result.name = outer.get(result.name, result.name)
+
+
 def _captured(graph: GraphProto) -> Iterator[str]:
     """Yield what a graph inside of a node takes from outside."""
     own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     own.update(name for node in graph.node for name in node.output)
     yield from (name for node in graph.node for name in reads(node) if name not in own)
     yield from (value.name for value in graph.output if value.name not in own)
-
-
-def named(node: NodeProto, name: str) -> NodeProto:
-    """Return a copy of a node with this name."""
-    copy = type(node)()
-    copy.CopyFrom(node)
-    copy.name = name
-    return copy

@@ -5,11 +5,13 @@ from __future__ import annotations
 import filecmp
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from onnx import ModelProto, TensorProto
 
 from ...base.errors import FormatError, ProgramError
 from ...files.atomic import write_atomically
@@ -19,21 +21,20 @@ from ..options import Size
 from ..runtime import Note, Runtime
 from .importer import graph_of
 from .model_file import external_files
-from .nodes import named, reads
-from .program import DEQUANTIZE, OnnxProgram, read_program
+from .nodes import reads
+from .program import DEQUANTIZE, OnnxProgram, read_program, runs_of
 from .shapes import ValueType
 
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
-
 _NAMED_KINDS = 6
+COMMON = {getattr(TensorProto, name) for name in ("FLOAT", "INT8", "UINT8", "INT32", "INT64", "BOOL")}
+"""Types of elements for which ONNX Runtime has kernels on a CPU."""
 
 
 def load_program(path: str, shapes: Mapping[str, Size], note: Callable[[str], None] = lambda text: None) -> OnnxProgram:
     """Read an ONNX file, fold its constants and find every shape: inferred, or seen in a run of the model."""
     program = _with_observation(read_program(path, shapes), note)
     _say(program, note)
+    _say_casts(program, note)
     return program
 
 
@@ -85,27 +86,46 @@ def _say(program: OnnxProgram, note: Callable[[str], None]) -> None:
         )
 
 
+def _say_casts(program: OnnxProgram, note: Callable[[str], None]) -> None:
+    """Tell what ONNX Runtime casts, as it has no kernels for it on a CPU, or does not load."""
+    seen = {program.types[name].element for node in program.nodes for name in (*reads(node), *node.output) if name}
+    if seen <= COMMON:
+        return
+    from .session import casts_in
+
+    try:
+        casts = casts_in(program)
+    except ProgramError as error:
+        note(f"{program.path}: planned, but not to be run on this machine: {error}")
+        return
+    if casts:
+        note(
+            f"{program.path}: ONNX Runtime adds {casts} casts to float32 and back, for want of kernels on a CPU, which "
+            "are not counted: import what it optimised and saved"
+        )
+
+
 def reorder(program: OnnxProgram, order: Sequence[int]) -> ModelProto:
     """Return the file's model with its nodes in another order, each constant node before its first reader.
 
-    A node without a name gets the one in the schedule, so that the schedule fits the new file, too.
+    A node without a name gets the one in the schedule, so that the schedule fits the new file, too; see `runs_of`.
     """
     model = deepcopy(program.model)
     waiting = {name: node for node in program.folded for name in node.output if name}
     nodes = []
 
-    def add_constants(names: Sequence[str]) -> None:
+    def add_constants(names: Iterable[str]) -> None:
         for name in names:
             if name in waiting:
                 node = waiting[name]
                 for result in filter(None, node.output):
                     del waiting[result]
-                add_constants(node.input)
+                add_constants(reads(node))
                 nodes.append(node)
 
-    for op in order:
-        add_constants(program.nodes[op].input)
-        nodes.append(named(program.nodes[op], program.nodes[op].name or program.names[op]))
+    for node in runs_of(program, order):
+        add_constants(reads(node))
+        nodes.append(node)
     add_constants(list(waiting))
     model.graph.ClearField("node")
     model.graph.node.extend(nodes)
@@ -129,11 +149,11 @@ def copy_external_data(program: OnnxProgram, output: Path) -> None:
             raise FormatError(f"{target}: cannot be written: {error.strerror or error}") from None
 
 
-class OnnxRuntime(Runtime["ModelProto"]):
-    """An ONNX file; in a version of it only the order of the nodes is another.
+class OnnxRuntime(Runtime[ModelProto]):
+    """An ONNX file; in a version of it the nodes have another order, and some may stand there several times.
 
-    A run is on one thread, in the given order, with optimisations off, and each tensor is freed after its last reader.
-    Constants are computed beforehand and held like initialisers.
+    Program order is ONNX Runtime's default one. A run is on one thread, in the given order, with optimisations off, and
+    each tensor is freed after its last reader. Constants are computed beforehand and held like initialisers.
     """
 
     runs = "onnx.session:run_order"
@@ -156,7 +176,7 @@ class OnnxRuntime(Runtime["ModelProto"]):
         return reorder(self.program, order)
 
     def results(self, version: ModelProto | None) -> dict[str, str]:
-        """Run the file, or a version of it, in its own order on random inputs."""
+        """Run the file, or a version of it, in the order of its nodes on random inputs."""
         from .session import digests, random_inputs, run_model
 
         program = self.program
@@ -174,9 +194,8 @@ class OnnxRuntime(Runtime["ModelProto"]):
         note(f"{output}: ONNX Runtime keeps this order with execution_order = PRIORITY_BASED and optimisations off")
 
     def question(self, graph: CostGraph, order: Sequence[int] | None, file: Path) -> dict[str, Any]:
-        """Name the nodes in an order."""
-        names = self.program.names
-        return {**self.program.question, "order": None if order is None else [names[op] for op in order]}
+        """Return the indices of the nodes in an order."""
+        return {**self.program.question, "order": None if order is None else list(order)}
 
     def reason(self) -> str:
         """Name a node whose random numbers depend on its place."""

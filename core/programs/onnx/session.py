@@ -1,11 +1,14 @@
-"""Sessions of ONNX Runtime that run nodes in the file's order and free dead tensors, and a measured run."""
+"""Sessions of ONNX Runtime that run nodes in a given order and free dead tensors, and a measured run."""
 
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,9 @@ from ..fresh_process import digest
 from ..options import Size
 from ..system_allocator import SystemAllocator, time_runs
 from .model_file import is_small_external, load_small
-from .nodes import has_subgraphs, named, reads
-from .program import OnnxProgram, read_program
+from .nodes import has_subgraphs, reads, renamed
+from .program import OnnxProgram, read_program, runs_of
+from .shapes import LARGEST_EVALUATED
 
 try:
     import onnx
@@ -29,17 +33,22 @@ except ImportError as error:
     raise UsageError(f"an ONNX model needs onnx and onnxruntime ({error}): pip install 'schedopt[onnx]'") from error
 
 SEED = 1
+_CAST = "InsertedPrecisionFreeCast_"
 Values = Mapping[str, NDArray[Any]]
 
 
-def session_options(profiles: str | None = None, *, keeps_memory: bool = False) -> onnxruntime.SessionOptions:
+def session_options(
+    profiles: str | None = None, *, keeps_memory: bool = False, keeps_order: bool = True
+) -> onnxruntime.SessionOptions:
     """Return settings under which the file's order is the order of execution, and a dead tensor is freed at once.
 
-    Priority order without priorities is the file's, but a Shape or Size runs as soon as it can. With `keeps_memory`
-    memory is ONNX Runtime's own instead. A profile is written into the folder `profiles`.
+    Priority order without priorities is the file's, but a Shape or Size runs as soon as it can. Without `keeps_order`
+    it is ONNX Runtime's default order, with `keeps_memory` its own memory. A profile is written into the folder
+    `profiles`.
     """
     options = onnxruntime.SessionOptions()
-    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+    orders = onnxruntime.ExecutionOrder
+    options.execution_order = orders.PRIORITY_BASED if keeps_order else orders.DEFAULT
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
@@ -67,6 +76,20 @@ def session_of(
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.absolute()))
     with _told("load"):
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def casts_in(program: OnnxProgram) -> int:
+    """Load a program, its large constants left out; return the casts that this adds where the CPU has no kernel."""
+    read = {name for node in program.nodes for name in reads(node)} & program.constants
+    tensors = {tensor.name: tensor for tensor in program.model.graph.initializer if tensor.name in read}
+    small = {name: tensor for name, tensor in tensors.items() if math.prod(tensor.dims) <= LARGEST_EVALUATED}
+    bare = replace(program, inputs=(*program.inputs, *sorted(read.difference(small))))
+    options = session_options()
+    with tempfile.TemporaryDirectory() as folder:
+        options.optimized_model_filepath = f"{folder}/loaded.onnx"
+        session_of(runnable(bare, range(len(program.nodes)), small), Path(program.path).parent, options)
+        loaded = {node.name for node in onnx.load(f"{folder}/loaded.onnx").graph.node}
+    return sum(name.startswith(_CAST) for name in loaded.difference(program.names))
 
 
 def run_model(model: ModelProto, folder: Path, inputs: Values) -> list[NDArray[Any]]:
@@ -139,16 +162,16 @@ def model_of(program: OnnxProgram, graph: onnx.GraphProto) -> ModelProto:
 
 
 def runnable(
-    program: OnnxProgram, order: Sequence[str], constants: Mapping[str, TensorProto], *, has_sizes: bool = True
+    program: OnnxProgram, order: Sequence[int], constants: Mapping[str, TensorProto], *, has_sizes: bool = True
 ) -> ModelProto:
-    """Return the program in an order of its names, all sizes fixed, and constants stored instead of computed.
+    """Return the program in an order of its nodes, all sizes fixed, and constants stored instead of computed.
 
     ONNX Runtime writes over an input only where it knows that sizes are the same; without `has_sizes` a branch that is
     not taken need not fit them.
     """
-    nodes = dict(zip(program.names, program.nodes, strict=True))
+    nodes = runs_of(program, order)
     graph = onnx.helper.make_graph(
-        [named(nodes[name], name) for name in order],
+        nodes,
         "program",
         [_declared(program, name, has_shape=has_sizes) for name in program.inputs],
         [_declared(program, name, has_shape=has_sizes) for name in program.outputs],
@@ -156,8 +179,10 @@ def runnable(
     graph.initializer.extend(constants.values())
     if not has_sizes:
         return model_of(program, graph)
-    inner = [name for node in program.nodes for name in node.output if name and name not in program.outputs]
-    graph.value_info.extend(_declared(program, name) for name in inner)
+    for op, node in zip(order, nodes, strict=True):
+        for name, value in zip(node.output, program.nodes[op].output, strict=True):
+            if name and name not in program.outputs:
+                graph.value_info.append(_declared(program, value, name))
     return model_of(program, graph)
 
 
@@ -168,7 +193,7 @@ def one_node(program: OnnxProgram, name: str, constants: Mapping[str, TensorProt
     has_shape = not has_subgraphs(node)  # a branch that is not taken need not fit them
     types = {value: onnx.helper.np_dtype_to_tensor_dtype(array.dtype) for value, array in inputs.items()}
     graph = onnx.helper.make_graph(
-        [named(node, name)],
+        [renamed(node, name, {})],
         "node",
         [
             onnx.helper.make_tensor_value_info(value, types[value], array.shape if has_shape else None)
@@ -180,30 +205,33 @@ def one_node(program: OnnxProgram, name: str, constants: Mapping[str, TensorProt
     return model_of(program, graph)
 
 
-def _declared(program: OnnxProgram, name: str, *, has_shape: bool = True) -> onnx.ValueInfoProto:
-    """Return a value with its type, or without where that is not known."""
-    if name not in program.types:
-        return onnx.ValueInfoProto(name=name)
-    element, shape = program.types[name]
-    return onnx.helper.make_tensor_value_info(name, element, shape if has_shape else None)
+def _declared(program: OnnxProgram, value: str, name: str = "", *, has_shape: bool = True) -> onnx.ValueInfoProto:
+    """Return a value, under another name perhaps, with its type, or without where that is not known."""
+    if value not in program.types:
+        return onnx.ValueInfoProto(name=name or value)
+    element, shape = program.types[value]
+    return onnx.helper.make_tensor_value_info(name or value, element, shape if has_shape else None)
 
 
 PEAK_REPEATS = 2
 
 
 def run_order(
-    path: str, shapes: Mapping[str, Size], order: Sequence[str] | None, observed: Mapping[str, Any] | None = None
+    path: str, shapes: Mapping[str, Size], order: Sequence[int] | None, observed: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Run the program in a file on random inputs: with a profile, to warm up, for time, and for memory.
 
-    `order` has names of nodes; None is the file's. `peak` is the most beside constants and inputs in `PEAK_REPEATS`
-    runs; `not_run` are nodes without a kernel, for which others ran.
+    `order` has indices of nodes; None leaves it to ONNX Runtime. `peak` is the most beside constants and inputs in
+    `PEAK_REPEATS` runs; `not_run` are nodes without a kernel, for which others ran.
     """
     program = read_program(path, shapes, observed)
     inputs = random_inputs(program)
     with tempfile.TemporaryDirectory() as profiles:
         session = ordered_session(
-            program, order or program.names, constant_tensors(program), lambda: session_options(profiles)
+            program,
+            program.in_file if order is None else order,
+            constant_tensors(program),
+            partial(session_options, profiles, keeps_order=order is not None),
         )
         expected = digests(session.run(None, inputs))
         ran = {name for name, _ in kernel_times(session)}
@@ -221,7 +249,7 @@ def run_order(
 
 def ordered_session(
     program: OnnxProgram,
-    order: Sequence[str],
+    order: Sequence[int],
     constants: Mapping[str, TensorProto],
     options: Callable[[], onnxruntime.SessionOptions],
 ) -> Any:

@@ -104,7 +104,7 @@ class _AotImport(Import):
         self.allocated.add(storage)
         self.given_away.outputs.append(size)
         self.given_away.aliases.append(-1)
-        self.given_away.is_final.append(False)
+        self.given_away.final.append(False)
         return port
 
     def _add(self, node: fx.Node) -> None:

@@ -104,10 +104,10 @@ class ImportedOp:
     control: set[int]
     outputs: list[int]
     aliases: list[int]
-    is_final: list[bool]
+    final: list[bool]
     runtime: float
     workspace: int
-    runs_once: bool
+    once: bool
 
 
 class Import:
@@ -146,7 +146,7 @@ class Import:
             elif node.op == "output":
                 for returned in node.all_input_nodes:
                     for op, port in self.ports[returned]:
-                        self.ops[op].is_final[port] = True
+                        self.ops[op].final[port] = True
             else:
                 self._add(node)
         return self.ops, self.residents.list()
@@ -207,18 +207,18 @@ class Import:
         # What made the memory that is written now, or read it for what is written, would do other than before.
         spoilt = {self.maker_of[storage] for storage in written if storage in self.maker_of}
         for earlier in spoilt | (control & producers):
-            self.ops[earlier].runs_once = True
+            self.ops[earlier].once = True
         control -= producers
         if self.measured is not None:
             runtime, workspace = self.measured[node.name]
         else:
             runtime, workspace = 0.0 if is_view else self._roofline(target, args, kwargs, result), 0
         final = [False] * len(sizes)
-        runs_once = bool(written) or draws or target.namespace not in _KNOWN
+        once = bool(written) or draws or target.namespace not in _KNOWN
         bases = {(op, port): inputs[alias] for port, alias in enumerate(aliases) if alias >= 0}
         starts = {view: self.start_of[view] - self.start_of.get(base, 0) for view, base in bases.items()}
         self.view_offsets.update((view, offset) for view, offset in starts.items() if offset)
-        self.ops.append(ImportedOp(node.name, inputs, control, sizes, aliases, final, runtime, workspace, runs_once))
+        self.ops.append(ImportedOp(node.name, inputs, control, sizes, aliases, final, runtime, workspace, once))
         self.residents.access(op, read, written, is_view)
 
     def _run(self, target: OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -67,7 +67,7 @@ def run_each(path: str, times: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"head": None, "tail": None, "reason": "", "scratch": [], "unknown": [], "microseconds": []}
     room = arena_for(program)
     try:
-        arena = MicroInterpreter(program.data, room).arena()
+        arena = MicroInterpreter.roomy(program.data, room).arena()
     except ProgramError as error:
         return {**found, "reason": str(error)}
     for number, subgraph in enumerate(program.subgraphs):
@@ -132,7 +132,7 @@ class _Alone:
         if gaps is not None:
             edit = replace(edit, offsets=self._offsets(gaps))
         data = edited(self.program, edit, self.subgraph)
-        return MicroInterpreter(data, self.room + 2 * sum(gaps or ())).arena()["head"]
+        return MicroInterpreter.roomy(data, self.room + 2 * sum(gaps or ())).arena()["head"]
 
     def _offsets(self, gaps: Sequence[int]) -> list[int]:
         """Return an offset per tensor and per block: gap after gap, and behind them the tensors."""
@@ -163,7 +163,7 @@ class _Alone:
 def _microseconds(program: TfliteProgram, at: int, room: int) -> float:
     """Return the median time of an operator on random inputs."""
     edit = alone(program, 0, at)
-    interpreter = MicroInterpreter(edited(program, edit), room)
+    interpreter = MicroInterpreter.roomy(edited(program, edit), room)
     interpreter.set_inputs([True] * len(edit.given or ()), np.random.default_rng(0))
     interpreter.invoke()
     times = []

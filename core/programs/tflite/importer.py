@@ -67,7 +67,7 @@ def graph_of(program: TfliteProgram, costs: Costs = NO_COSTS, roofline: Roofline
     given = caller_gives(main)
     if first := len(given) > 0:
         sizes = [aligned(main.tensors[tensor].bytes) for tensor in given]
-        builder.add_op(INPUTS, outputs=sizes, is_final=[tensor in main.outputs for tensor in given], runs_once=True)
+        builder.add_op(INPUTS, outputs=sizes, final=[tensor in main.outputs for tensor in given], once=True)
     producers = {tensor: (0, port) for port, tensor in enumerate(given)}
     residents = _variables(main, int(first))
     persistent = Counter[int]()
@@ -85,13 +85,13 @@ def graph_of(program: TfliteProgram, costs: Costs = NO_COSTS, roofline: Roofline
             control=waited or ([0] if first and not arguments else []),
             outputs=[aligned(main.tensors[tensor].bytes) for tensor in operator.outputs],
             aliases=[view] * len(operator.outputs),
-            is_final=[tensor in main.outputs for tensor in operator.outputs],
+            final=[tensor in main.outputs for tensor in operator.outputs],
             runtime=costs.microseconds.get(at, _roofline_time(main, operator, roofline)),
             # of scratch buffers, and of the subgraphs that it runs
             workspace=max((called_head(program, costs.scratch, number) for number in operator.calls), default=0)
             + sum(aligned(size) for size in costs.scratch.get((0, at), ())),
             persistent=persistent[at + first],
-            runs_once=bool(touched),
+            once=bool(touched),
         )
         producers.update((tensor, (op, port)) for port, tensor in enumerate(operator.outputs))
         touched_last.update(dict.fromkeys(touched, op))

@@ -44,6 +44,14 @@ def head_of(program: TfliteProgram, scratch: Scratch) -> int:
     return _end([request for request in requests_of(program, scratch) if request.size])
 
 
+def tensor_places(program: TfliteProgram, scratch: Scratch) -> list[tuple[str, int]]:
+    """Return the name and the offset of each tensor in the arena's head."""
+    tensors = [tensor for subgraph in program.subgraphs for tensor in subgraph.tensors]
+    held = [(n, request) for n, request in enumerate(requests_of(program, scratch)) if request.size]
+    found = zip(held, places([request for _, request in held]), strict=True)
+    return [(tensors[n].name, at) for (n, request), at in found if n < len(tensors) and request.first >= 0]
+
+
 def called_head(program: TfliteProgram, scratch: Scratch, subgraph: int) -> int:
     """Return the bytes of the arena that a subgraph would take alone, with those that it runs."""
     requests = requests_of(replace(program, offsets=()), scratch, subgraph)

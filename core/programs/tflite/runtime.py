@@ -11,17 +11,20 @@ from typing import Any
 import numpy as np
 
 from ...addresses.placing import place_schedule
-from ...base.errors import ScheduleError
+from ...base.errors import ProgramError, ScheduleError
 from ...files.atomic import write_atomically
+from ...files.c_header import header_text
 from ...graph.graph import CostGraph
 from ...problem.schedule import Schedule
 from ..fresh_process import ask
 from ..runtime import Note, Runtime, problem_of
 from .costs import Costs, measured_costs
 from .importer import caller_gives, graph_of, note_unknown
-from .planner import ALIGNMENT, Scratch, head_of
+from .planner import ALIGNMENT, Scratch, head_of, tensor_places
 from .program import ONLINE, TfliteProgram, load_program, parse_program
 from .writing import Edit, Run, edited
+
+LEAST = "tflite.interpreter:least_arena"
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Planned:
     head: int  # bytes of the arena's head
     # the file says where its tensors lie; if not, TFLM's planner finds places that take no more
     is_offline: bool
+    places: Sequence[tuple[str, int]] = ()  # the name and the offset of each tensor in the head
 
 
 def planned(program: TfliteProgram, graph: CostGraph, order: Sequence[int], scratch: Scratch) -> Planned:
@@ -46,9 +50,10 @@ def planned(program: TfliteProgram, graph: CostGraph, order: Sequence[int], scra
     kept = {**moved, **{place: sizes for place, sizes in scratch.items() if place[0]}}
     plans = [steps.offsets(), None] if len(program.subgraphs) == 1 else [None]
     files = [edited(program, Edit(steps.runs, steps.copies, offsets=offsets)) for offsets in plans]
-    heads = [head_of(parse_program(data, program.path), kept) for data in files]
+    read = [parse_program(data, program.path) for data in files]
+    heads = [head_of(new, kept) for new in read]
     best = heads.index(min(heads))
-    return Planned(files[best], heads[best], plans[best] is not None)
+    return Planned(files[best], heads[best], plans[best] is not None, tensor_places(read[best], kept))
 
 
 class _Steps:
@@ -105,6 +110,7 @@ class TfliteRuntime(Runtime[Planned]):
         self.program = load_program(self.model)
         self._costs: dict[bool, Costs] = {}
         self._planned: dict[tuple[int, ...], Planned] = {}
+        self._arenas: dict[tuple[int, ...] | None, int | None] = {}
 
     def graph(self, costs: str, note: Note) -> CostGraph:
         """Return the program's graph; see `graph_of`."""
@@ -121,7 +127,8 @@ class TfliteRuntime(Runtime[Planned]):
 
     def results(self, version: Planned | None) -> dict[str, str]:
         """Run the file, or a version of it, on random inputs, several times over; its arena must be the planned one."""
-        report = run_bytes(self.program.data if version is None else version.data, self.model)
+        data = self.program.data if version is None else version.data
+        report = ask_bytes(self.runs, data, self.model, times=False)
         if version is not None and report["head"] != version.head:
             raise ScheduleError(
                 f"{self.model}: the arena's head would be {report['head']:,} bytes, not {version.head:,} as planned"
@@ -130,10 +137,15 @@ class TfliteRuntime(Runtime[Planned]):
         return {f"output {at % outputs} of run {at // outputs}": found for at, found in enumerate(report["digests"])}
 
     def save(self, version: Planned, output: str, note: Note) -> None:
-        """Write a TFLite file."""
+        """Write a TFLite file, or a C header of its arena, whose name ends in .h."""
+        least = ask_bytes(LEAST, version.data, output)
+        if output.endswith(".h"):
+            sizes = {"arena": least, "head": version.head}
+            write_atomically(output, header_text(Path(output).stem, sizes, version.places))
+            return
         write_atomically(output, version.data)
         where = "offsets are in the file" if version.is_offline else "the runtime's own planner finds the places"
-        note(f"{output}: the arena's head has {version.head:,} bytes; {where}")
+        note(f"{output}: starts and runs in an arena of {least:,} bytes; its head has {version.head:,}; {where}")
 
     def question(self, graph: CostGraph, order: Sequence[int] | None, file: Path) -> dict[str, Any]:
         """Write a version, or the program as its file is."""
@@ -148,10 +160,10 @@ class TfliteRuntime(Runtime[Planned]):
         """Say what the arena of each order is made of."""
         for label, rounds in reports.items():
             if rounds:
-                head, tail = rounds[0]["head"], rounds[0]["tail"]
+                head, tail, least = (rounds[0][name] for name in ("head", "tail", "arena"))
                 note(
-                    f"arena of {label}: {head + tail:,} bytes; the head (tensors, scratch buffers) has {head:,}, the "
-                    f"tail {tail:,} here, where pointers have 64 bits"
+                    f"arena of {label}: starts and runs in {least:,} bytes; the head (tensors, scratch buffers) has "
+                    f"{head:,}, the tail {tail:,} here, where pointers have 64 bits"
                 )
 
     @property
@@ -159,17 +171,25 @@ class TfliteRuntime(Runtime[Planned]):
         """Bytes that the runtime keeps beside tensors, on this machine; 0 where the model does not run here."""
         return self.found(False).tail or 0
 
-    def arena(self, graph: CostGraph, order: Sequence[int] | None = None) -> int:
-        """Return the bytes of the whole arena, in the order of the file or in one of the graph's ops.
+    def arena(self, graph: CostGraph, order: Sequence[int] | None = None) -> int | None:
+        """Return the least bytes of an arena in which the model starts and runs, in the order of the file or another.
 
-        Its tail is that of a run, since it depends a little on the order; there is none if the model does not run here.
+        None if the model does not run here.
         """
-        if order is None:
-            return self._head(graph, None) + self.tail
-        self.check(graph, order)
-        version = self.reordered(graph, order)
-        runs_here = self.found(False).head is not None
-        return version.head + (run_bytes(version.data, self.model)["tail"] if runs_here else 0)
+        key = None if order is None else tuple(order)
+        if key not in self._arenas:
+            self._arenas[key] = self._least(graph, key)
+        return self._arenas[key]
+
+    def _least(self, graph: CostGraph, order: tuple[int, ...] | None) -> int | None:
+        if order is not None:
+            self.check(graph, order)
+            version = self.reordered(graph, order)
+            return None if self.arena(graph) is None else ask_bytes(LEAST, version.data, self.model)
+        try:
+            return None if self.found(False).head is None else ask(LEAST, {"path": self.model})
+        except ProgramError:
+            return None
 
     def found(self, times: bool) -> Costs:
         """Return what running the operators shows, with their times or not; they are run once."""
@@ -181,9 +201,9 @@ class TfliteRuntime(Runtime[Planned]):
         return head_of(self.program, self.found(False).scratch) if order is None else self.reordered(graph, order).head
 
 
-def run_bytes(data: bytes, about: str) -> Any:
-    """Run a file's bytes in a process of its own, untimed; `about` is what errors call it."""
+def ask_bytes(function: str, data: bytes, about: str, **question: Any) -> Any:
+    """Ask a function of a file's bytes in a process of its own; `about` is what errors call it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"
         path.write_bytes(data)
-        return ask("tflite.interpreter:run_file", {"path": str(path), "times": False}, about)
+        return ask(function, {"path": str(path), **question}, about)

@@ -183,9 +183,10 @@ class _Import:
         given = (s for s in self.storages if s.producer is None and s.device == device)
         for number, storage in enumerate(given):
             readers, writers = tuple(storage.readers), tuple(storage.writers)
-            first = min(readers + writers)
+            first = min(readers + writers, default=-1)  # -1: the trace has views of it alone, so it is not counted
             residents.append(Resident(f"storage {number}", "input", storage.size, first, readers, writers))
-            self.ops[first].persistent += storage.size
+            if first >= 0:
+                self.ops[first].persistent += storage.size
         builder = GraphBuilder(name, where)
         final = set(map(id, kept))
         for number, op in enumerate(self.ops):
@@ -196,11 +197,11 @@ class _Import:
                 control=sorted(op.control),
                 outputs=[s.size if s.device == device else 0 for s, _ in op.outputs],
                 aliases=[alias for _, alias in op.outputs],
-                is_final=[id(s) in final and s.place == (number, port) for port, (s, _) in enumerate(op.outputs)],
+                final=[id(s) in final and s.place == (number, port) for port, (s, _) in enumerate(op.outputs)],
                 runtime=op.microseconds,
                 workspace=op.workspace,
                 persistent=op.persistent,
-                runs_once=op.runs_once,
+                once=op.runs_once,
             )
         held = format_bytes(sum(storage.size for storage in kept))
         note(

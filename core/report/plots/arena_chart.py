@@ -11,12 +11,12 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from ...base.errors import UsageError
 from ...base.units import format_bytes
 from ...model.timeline import Timeline
-from .figures import PEAK, byte_unit, color_of, new_figure, number_ticks, plain, title_of
+from .figures import PEAK, byte_unit, color_of, new_figure, plain, title_of
+from .memory_chart import finish
 
 _UNUSED = "0.87"
 _WORKSPACE = "0.25"
@@ -92,14 +92,7 @@ def draw_arena(axes: Axes, timeline: Timeline, device: int = 0) -> list[Patch | 
     )
     line.set_label("bytes alive")
     bound = axes.axhline(arena.bound / unit, color=PEAK, linestyle=":", zorder=3, label="bound of this order")
-    axes.set(
-        xlim=(0.5, steps + 0.5),
-        ylim=(0, 1.02 * max(arena.size, 1) / unit),
-        xlabel="step",
-        ylabel=f"address, {unit_name}",
-    )
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    number_ticks(axes, "xy")
+    finish(axes, steps, 1.02 * arena.size / unit, f"address, {unit_name}")
     where = f", device {device}" if timeline.problem.devices > 1 else ""
     waste = "no byte more than live at once" if arena.is_optimal else f"{format_bytes(arena.bound)} live at once"
     title = f"{title_of(timeline.problem.graph.name, timeline.label, 80)}{where}"

@@ -82,7 +82,8 @@ def _draw_by_tensor(axes: Axes, timeline: Timeline) -> list[Patch | Line2D]:
     axes.step(steps - 0.5, np.append(memory[shown], memory[shown[-1]]) / unit, where="post", color="black", lw=0.7)
     entries += limit_lines(axes, [timeline], unit)
     _mark_peak(axes, timeline, unit)
-    _finish(axes, timeline.steps, peak, unit, unit_name)
+    finish(axes, timeline.steps, _HEADROOM * peak / unit, f"memory, {unit_name}")
+    axes.grid(alpha=0.3)
     axes.set_title(title_of(timeline.problem.graph.name, timeline.label, 100), loc="left")
     return entries
 
@@ -126,12 +127,10 @@ def _mark_peak(axes: Axes, timeline: Timeline, unit: float) -> None:
     axes.text(step, 1.035 * peak / unit, f"{text}\n{name}", ha=side, va="bottom", fontsize="small")
 
 
-def _finish(axes: Axes, steps: int, peak: int, unit: float, unit_name: str) -> None:
-    axes.set(
-        xlim=(0.5, steps + 0.5), ylim=(0, _HEADROOM * max(peak, 1) / unit), xlabel="step", ylabel=f"memory, {unit_name}"
-    )
+def finish(axes: Axes, steps: int, highest: float, ylabel: str) -> None:
+    """Set the axes of a chart of bytes, up to the highest in the unit drawn, over steps."""
+    axes.set(xlim=(0.5, steps + 0.5), ylim=(0, highest or 1), xlabel="step", ylabel=ylabel)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    axes.grid(alpha=0.3)
     number_ticks(axes, "xy")
 
 
@@ -169,7 +168,8 @@ def _draw_lines(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2
         line.set_label(f"{plain(name, 32)}: {peak}")
         entries.append(line)
     entries += [*_weights_under(axes, timelines, unit), *limit_lines(axes, timelines, unit)]
-    _finish(axes, max(timeline.steps for timeline in timelines), highest, unit, unit_name)
+    finish(axes, max(timeline.steps for timeline in timelines), _HEADROOM * highest / unit, f"memory, {unit_name}")
+    axes.grid(alpha=0.3)
     graph, alone = timelines[0].problem.graph, len(timelines) == 1
     axes.set_title(title_of(graph.name, timelines[0].label, 100) if alone else plain(graph.name, 60), loc="left")
     return entries

@@ -30,9 +30,8 @@ class BalancedCuts:
         self.search, self.arrays, self.machine = search, arrays, machine
         self.rules = search.problem.rules
         self.places = places_of(self.rules.group, self.rules.allowed, no_groups())
-        problem = search.problem
-        graph = problem.graph
-        self.devices, self.ops = problem.devices, graph.num_ops
+        graph = search.problem.graph
+        self.devices, self.ops = search.problem.devices, graph.num_ops
         place = np.argsort(graph.input_order)
         self.by_start = topological(graph, np.lexsort((place, earliest_finish(graph) - graph.runtime)))
         self.by_level = topological(graph, np.lexsort((place, -bottom_levels(graph))))
@@ -40,22 +39,14 @@ class BalancedCuts:
     def placement(self, ops_per_window: int, share: float) -> IndexArray:
         """Return the device of each op, shape `(ops,)`, int32; from a random placement on."""
         search, annealing = self.search, Annealing(self.search, share)
-        first = self._possible(search.rng.integers(0, self.devices, self.ops).astype(np.int32))
+        first = self.rules.kept(search.rng.integers(0, self.devices, self.ops).astype(np.int32))
         cuts = new_cuts(self.arrays, self.machine, first, self._windows(ops_per_window))
         mean = max(float(self.arrays.runtime.mean()), 1e-300)
         for temperature in annealing.temperatures(HOT * mean, COLD * mean):
             sweeps = annealing.walk(temperature, (annealing.moves(self.ops), 3 * self.ops), (), self.places)
             anneal_cuts(self.arrays, self.machine, cuts, sweeps._replace(draws=sweeps.draws.reshape(-1, 3)))
             annealing.spend(sweeps)
-        return self._possible(cuts.placement)
-
-    def _possible(self, placement: IndexArray) -> IndexArray:
-        """Return a placement that keeps the rules: what must be together is where the first of it may be."""
-        rules = self.rules
-        placement = placement[rules.group]
-        is_allowed = rules.allowed[np.arange(self.ops), placement]
-        possible: IndexArray = np.where(is_allowed, placement, rules.allowed.argmax(axis=1)).astype(np.int32)
-        return possible
+        return self.rules.kept(cuts.placement)
 
     def _windows(self, ops_per_window: int) -> IndexArray:
         """Return the window of each op, shape `(ops,)`: of equal work, along the earliest starts."""

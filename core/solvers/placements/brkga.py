@@ -18,7 +18,7 @@ from ...search.parameters import parameter
 from ...search.search import Search
 from ...search.tuned import Tuned, read_tuned, shipped
 from .beta_quantiles import quantile_tables
-from .lazy_keys import LONGEST_DECODING, LazyChromosomes, seconds_to_decode, start_keys
+from .lazy_keys import MOST_DECODED, LazyChromosomes, decoding_work, start_keys
 from .random_keys import Chromosomes, Population, has_time_for_one, ranked
 
 Decoder = Literal["queue", "lazy"]
@@ -26,7 +26,7 @@ DECODERS: dict[Decoder, type[Chromosomes]] = {"queue": Chromosomes, "lazy": Lazy
 MOST_KEYS, LEAST_CHROMOSOMES = 2**27, 3
 """Genes of all populations together: half a gibibyte, and as much again for a generation's offspring."""
 MOST_DRAWN = 2**24
-"""Genes that are drawn between two looks at the clock, some hundredths of a second."""
+"""Genes that are drawn between two looks at the clock."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,8 @@ class Parameters(base.Parameters):
 class GeneDistribution:
     """What each gene of a mutant is drawn from, and how it is inherited: the part REGAL predicts.
 
-    Parameters
-    ----------
-    alpha, beta
-        Of the gene's beta distribution; for all genes, or shape `(genes,)`.
-    bias
-        Probability that a child takes the gene from its elite parent; for all genes, or shape `(genes,)`.
+    Of the gene's beta distribution `alpha` and `beta`, and the probability that a child takes it from its elite parent
+    (`bias`); each for all genes, or of shape `(genes,)`.
     """
 
     alpha: float | FloatArray = 1.0
@@ -132,7 +128,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     if parameters.tuned is not None:
         parameters = parameters.tuned.parameters(problem.task)
     known = start_keys(problem) if parameters.decoder == "lazy" else None
-    if known is not None and seconds_to_decode(problem) > LONGEST_DECODING:
+    if known is not None and decoding_work(problem) > MOST_DECODED:
         search.note(f"{problem.graph.name}: decoder=lazy would take too long; decoder=queue was used")
         parameters, known = replace(parameters, decoder="queue"), None
     if search.exhausted() or (known is None and not has_time_for_one(search)):

@@ -25,16 +25,8 @@ MOST_ROUNDS = 1_000
 class Clusters(NamedTuple):
     """Groups of ops, single ones first, each of which is a stretch of `ops`; of any two one holds the other, or none.
 
-    Ops that share a device by the problem's rules are in a group together or not at all.
-
-    Parameters
-    ----------
-    ops
-        Shape `(ops,)`.
-    first, last
-        Shape `(groups,)`: where a group begins, and the place after its end.
-    exchange
-        Shape `(groups,)`: what its transfers from and to all other ops would cost.
+    Ops that share a device by the problem's rules are in a group together or not at all. Per group: where it begins,
+    the place after its end, and what its transfers from and to all other ops would cost.
     """
 
     ops: IndexArray
@@ -112,12 +104,8 @@ def _together(one: IntArray, other: IntArray, price: FloatArray) -> tuple[IntArr
 def _merged(problem: Problem, stop: Callable[[], bool]) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
     """Return each group's parent, -1 for none, where it is in that, its size, and all exchanges; ops are first."""
     ops, count = problem.graph.num_ops, problem.graph.num_ops + len(problem.rules.groups)
-    parent, place, size, exchange = (
-        np.full(2 * ops, -1),
-        np.zeros(2 * ops, int),
-        np.ones(2 * ops, int),
-        np.zeros(2 * ops),
-    )
+    parent, place, size = np.full(2 * ops, -1), np.zeros(2 * ops, int), np.ones(2 * ops, int)
+    exchange = np.zeros(2 * ops)
     for group, members in enumerate(problem.rules.groups.values(), ops):
         parent[list(members)], place[list(members)], size[group] = group, np.arange(len(members))[::-1], len(members)
     top = np.where(parent[:ops] < 0, np.arange(ops), parent[:ops])

@@ -28,7 +28,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     problem = search.problem
     with suppress(Cancelled):
         placement = partition(problem.graph, problem.devices, search.rng, search.exhausted, search.cancellable)
-        placement = _within_rules(problem, placement)
+        placement = problem.rules.kept(placement)
         orders = device_orders(problem.graph, placement, problem.devices, search.cancellable)
         order = merge(problem, placement, orders, search.cancellable).op_order()
         plans = Plans(problem)
@@ -38,14 +38,6 @@ def solve(search: Search, parameters: Parameters) -> None:
             search.offer_order(problem.graph.input_order)
         else:
             search.offer(schedule)
-
-
-def _within_rules(problem: Problem, placement: IndexArray) -> IndexArray:
-    """Return a partition of which ops go elsewhere that may not be where it has them."""
-    rules = problem.rules
-    placement = placement[rules.group]
-    is_there = rules.allowed[np.arange(len(placement)), placement]
-    return np.where(is_there, placement, rules.allowed.argmax(axis=1)).astype(np.int32)
 
 
 # Placement ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.arrays import FloatArray, IndexArray
+from ...base.speed import seconds_for
 from ...graph.graph import CostGraph
 from ...kernels.cost_model import new_state, new_steps
 from ...kernels.placements.group_moves import no_groups, places_of
@@ -22,17 +23,17 @@ from ...kernels.placements.random_keys import Prices, new_prices
 from ...kernels.placements.sequences import run_sequence
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
-from ...search.plans import Plans, objective_of
+from ...search.plans import Plans, as_schedule, objective_of
 from ...search.search import Search
-from .random_keys import Chromosomes, Population, as_schedule
+from .random_keys import Chromosomes, Population
 
-LONGEST_DECODING = 0.5
-"""Seconds that keys of a makespan may take to decode, as nothing stops that; `list_schedule` is for larger graphs."""
-LONGEST_UNSEEN = 0.05
-"""Seconds that keys may take to decode between two looks at the clock, about, unless one row takes longer."""
-_SECONDS_PER_LOOK, _SECONDS_PER_READ, _SECONDS_PER_TRY, _SECONDS_PER_OP = 2e-9, 4e-9, 2.5e-9, 2e-6
-_SECONDS_PER_STEP = 1e-7
-"""Of an op and a device, to run what was decoded."""
+MOST_DECODED = 6_250_000
+"""Work of decoding keys of a makespan, which nothing stops; `list_schedule` is for larger graphs."""
+MOST_UNSEEN = 625_000
+"""Work of decoding keys between two looks at the clock, about, unless one row takes more."""
+LOOK, READ, TRY, OP, STEP = 0.025, 0.05, 0.03, 25.0, 1.25
+"""Work, in numbers sorted in the time: to look at an op, at an input on a device, to try an op on a device, to make
+and offer an op of a schedule, and to run one decoded on one of the devices."""
 
 
 def bottom_levels(graph: CostGraph, times: FloatArray | None = None) -> FloatArray:
@@ -52,8 +53,8 @@ def _waits(graph: CostGraph) -> float:
     return float((place - ready - 1).sum())
 
 
-def seconds_to_decode(problem: Problem) -> float:
-    """Return about how long keys of a makespan take to decode.
+def decoding_work(problem: Problem) -> float:
+    """Return about how much work the decoding of keys of a makespan is.
 
     Every op that waits is looked at in each step, for as many steps as it does, ready, in the input order. Devices meet
     where no op has its inputs at hand, about once per level and device, and then each input of each op that waits is
@@ -62,23 +63,23 @@ def seconds_to_decode(problem: Problem) -> float:
     graph, devices = problem.graph, problem.devices
     ops, reads = graph.num_ops, len(graph.inputs[1])
     if not problem.is_symmetric:
-        return _SECONDS_PER_READ * reads * devices
+        return READ * reads * devices
     levels = path_ends(graph.input_order, *graph.predecessors, np.ones(ops)).max()
     share_of_meetings = min(1.0, levels * devices / ops)
     looks = _waits(graph) * (1 + share_of_meetings * devices * (1 + reads / ops))
-    return float(_SECONDS_PER_LOOK * looks + _SECONDS_PER_READ * reads * devices)
+    return float(LOOK * looks + READ * reads * devices)
 
 
-def seconds_to_spread(problem: Problem) -> float:
-    """Return about how long keys of a peak take to decode: in each step each op that waits is tried on each device."""
+def spreading_work(problem: Problem) -> float:
+    """Return the work of decoding keys of a peak: in each step each op that waits is tried on each device."""
     graph, devices = problem.graph, problem.devices
     tried = (_waits(graph) + graph.num_ops) * devices * (1 + len(graph.inputs[1]) / graph.num_ops)
-    return _SECONDS_PER_TRY * tried + _SECONDS_PER_OP * graph.num_ops
+    return TRY * tried + OP * graph.num_ops
 
 
-def has_time_to_decode(search: Search, seconds: float) -> bool:
-    """Whether keys of a makespan, which take so long to decode, can be decoded, and their schedule be offered."""
-    return seconds <= LONGEST_DECODING and search.has_time_for(seconds + _SECONDS_PER_OP * search.problem.graph.num_ops)
+def has_time_to_decode(search: Search, work: float) -> bool:
+    """Whether keys of a makespan, whose decoding is so much work, can be decoded, and their schedule be offered."""
+    return work <= MOST_DECODED and search.has_time_for(seconds_for(work + OP * search.problem.graph.num_ops))
 
 
 def keys_along(order: IndexArray) -> NDArray[np.float32]:
@@ -110,8 +111,8 @@ class LazyChromosomes(Chromosomes):
         self.places = places_of(search.problem.rules.group, search.problem.rules.allowed, no_groups())
         super().__init__(search)
         self.genes = self.graph.num_ops + 1
-        seconds = seconds_to_spread if self.aim.is_peak else seconds_to_decode
-        self._seconds = seconds(self.problem) + _SECONDS_PER_STEP * self.graph.num_ops * self.devices
+        work = spreading_work if self.aim.is_peak else decoding_work
+        self._work = work(self.problem) + STEP * self.graph.num_ops * self.devices
 
     @property
     def rows_at_once(self) -> int:
@@ -121,7 +122,7 @@ class LazyChromosomes(Chromosomes):
     @property
     def rows_per_look(self) -> int:
         """How many rows are priced between two looks at the clock, on all threads."""
-        return min(self.rows_at_once, self.search.jobs * max(1, int(LONGEST_UNSEEN / self._seconds)))
+        return min(self.rows_at_once, self.search.jobs * max(1, int(MOST_UNSEEN / self._work)))
 
     def _new_scratch(self) -> Any:
         if not self.is_lazy:

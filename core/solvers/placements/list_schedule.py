@@ -6,18 +6,19 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...base.speed import seconds_for
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search.plans import Plans
 from .lazy_keys import bottom_levels
 from .ranks import mean_times
 
-_SECONDS_PER_READ = 4e-7
+READ = 5.0  # numbers sorted in the time of listing an op, or one of its inputs
 
 
 def seconds_to_list(problem: Problem) -> float:
     """Return about how long a list schedule takes to be made and priced."""
-    return _SECONDS_PER_READ * (problem.graph.num_ops + len(problem.graph.inputs[1]))
+    return seconds_for(READ * (problem.graph.num_ops + len(problem.graph.inputs[1])))
 
 
 def list_schedule(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Schedule | None:
@@ -30,5 +31,4 @@ def list_schedule(problem: Problem, stop: Callable[[], bool] = lambda: False) ->
     plans = Plans(problem)
     place = np.argsort(problem.graph.input_order)
     order = np.lexsort((place, -bottom_levels(problem.graph, mean_times(problem))))
-    placement = plans.place_along(order, is_quick=True, stop=stop)
-    return None if placement is None else plans.schedule(plans.plan(order), placement)
+    return None if plans.place_along(order, is_quick=True, stop=stop) is None else plans.listed_schedule()

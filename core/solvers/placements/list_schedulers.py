@@ -28,7 +28,7 @@ from .insertion import InsertionSchedule, place_in_order
 from .ranks import downward_ranks, upward_ranks
 
 MOST_CELLS = 10_000_000
-"""Ops times devices: more take seconds that nothing interrupts, and a list schedule will do."""
+"""Ops times devices: nothing interrupts a table of more, and a list schedule will do."""
 
 
 Rank = Literal["upward", "optimistic", "critical-path"]
@@ -47,9 +47,10 @@ class Parameters(base.Parameters):
 
 def solve(search: Search, parameters: Parameters) -> None:
     """Offer the ops by their rank, each where its end and the costs that the rank adds are least together."""
-    if not _can_begin(search):
+    problem = search.problem
+    if search.exhausted() or problem.graph.num_ops * problem.devices > MOST_CELLS:
         return
-    edges = EdgeCosts(search.problem)
+    edges = EdgeCosts(problem)
     with suppress(Cancelled):
         _offer(search, edges, *RANKS[parameters.rank](search, edges))
 
@@ -86,12 +87,6 @@ RANKS: dict[Rank, Callable[[Search, EdgeCosts], tuple[FloatArray, FloatArray]]] 
 }
 
 
-def _can_begin(search: Search) -> bool:
-    """Whether there is time, and the table of what each op takes on each device is not too large."""
-    problem = search.problem
-    return not search.exhausted() and problem.graph.num_ops * problem.devices <= MOST_CELLS
-
-
 def _critical_path(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> list[int]:
     """Return the ops of one longest path: from the most urgent first op on, the most urgent that waits for it."""
     own = first_home(problem.graph)
@@ -110,7 +105,7 @@ def _offer(search: Search, edges: EdgeCosts, priority: FloatArray, ahead: FloatA
     """Offer two schedules: by the machine's own rules, which takes little time, then with insertion, as the papers."""
     plans = Plans(search.problem)
     order = _by_priority(search, edges, priority)
-    _offer_plan(search, plans, order, plans.place_along(order, _finite(ahead)))
+    _offer_plan(search, plans, order, plans.place_along(order, np.where(np.isfinite(ahead), ahead, 1e300)))
     made = InsertionSchedule(search.problem, edges)
     if place_in_order(made, search.cancellable(order), ahead):
         _offer_plan(search, plans, made.order(), plans.place_homes(made.device))
@@ -123,10 +118,6 @@ def _offer_plan(search: Search, plans: Plans, order: Any, placement: IndexArray 
     search.spend(1)
     if schedule is not None:
         search.offer(schedule)
-
-
-def _finite(ahead: FloatArray) -> FloatArray:
-    return np.where(np.isfinite(ahead), ahead, 1e300)
 
 
 def _by_priority(search: Search, edges: EdgeCosts, priority: FloatArray) -> list[int]:

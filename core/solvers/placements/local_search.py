@@ -17,10 +17,9 @@ from ...kernels.placements.sequences import new_due, run_sequence
 from ...problem.schedule import Schedule
 from ...search import parameters as base
 from ...search.parameters import parameter
-from ...search.plans import Plans, objective_of
+from ...search.plans import Plans, as_schedule, objective_of
 from ...search.search import Search
 from ...search.tuned import shipped
-from .random_keys import as_schedule
 
 Fitness = tuple[int, float]
 
@@ -89,13 +88,12 @@ class _Walk:
 
     def restart(self) -> None:
         """Draw an order and a placement, each op where it and all that is with it may be."""
-        graph, rng, allowed = self.problem.graph, self.search.rng, self.rules.allowed
+        graph, rng = self.problem.graph, self.search.rng
         if self.problem.is_symmetric:
-            order, placement = random_order(graph, rng), rng.integers(0, self.devices, self.ops)
+            self._set(random_order(graph, rng), rng.integers(0, self.devices, self.ops))
         else:
-            placement = np.where(allowed, rng.random(allowed.shape), -1.0).argmax(axis=1)[self.rules.group]
-            order = random_order(graph, rng)
-        self._set(order, placement)
+            placement = self.rules.drawn(rng)
+            self._set(random_order(graph, rng), placement)
 
     def start_from(self, schedule: Schedule) -> None:
         """Take over the order and the placement of a schedule."""

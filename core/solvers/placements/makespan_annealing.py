@@ -17,7 +17,7 @@ from ...base.arrays import BoolArray, FloatArray, IndexArray
 from ...kernels.cost_model import MachineArrays, Steps, machine_arrays, new_state, new_steps, no_steps
 from ...kernels.graph_arrays import GraphArrays
 from ...kernels.metropolis import Walk
-from ...kernels.placements.balanced_cuts import Cuts, weigh_moves
+from ...kernels.placements.balanced_cuts import new_cuts, weigh_moves
 from ...kernels.placements.group_moves import no_groups, places_of
 from ...kernels.placements.incremental_makespan import new_course
 from ...kernels.placements.lazy_decoder import new_lazy
@@ -26,14 +26,13 @@ from ...kernels.placements.makespans import anneal_sequence
 from ...kernels.placements.random_keys import new_prices
 from ...kernels.placements.sequences import Objective, run_sequence
 from ...problem.schedule import Schedule
-from ...search.plans import EXCESS_WEIGHT, objective_of
+from ...search.plans import EXCESS_WEIGHT, as_schedule, objective_of
 from ...search.search import Cancelled, Search
 from ..annealing import Annealing, reweighed
 from .balanced_cuts import BalancedCuts
 from .clusters import groups_in_time
 from .gp_dfs import merge
-from .lazy_keys import LONGEST_UNSEEN, has_time_to_decode, seconds_to_decode
-from .random_keys import as_schedule
+from .lazy_keys import MOST_UNSEEN, decoding_work, has_time_to_decode
 
 PRICED_AGAIN = 4
 """Of so many ops about one is priced again after a move, where the makespan alone counts."""
@@ -78,7 +77,7 @@ class MakespanAnnealing:
         self.keys, self.keys_before = np.empty(0, np.float32), np.empty(self.ops + 1, np.float32)
         self.steps = new_steps(self.arrays, devices)
         self.annealing = Annealing(search)
-        self.seconds_to_decode = seconds_to_decode(self.problem)
+        self.decoding_work = decoding_work(self.problem)
         self.start_from_best()
 
     def start_from_best(self) -> None:
@@ -100,7 +99,7 @@ class MakespanAnnealing:
         prices = new_prices(1)
         best: tuple[int, float] | None = None
         for row in keys:
-            if search.exhausted() or not has_time_to_decode(search, self.seconds_to_decode):
+            if search.exhausted() or not has_time_to_decode(search, self.decoding_work):
                 break
             price_keys(self.arrays, self.state, self.lazy, row[None], self.aim, self.machine, prices)
             search.spend(1)
@@ -147,9 +146,9 @@ class MakespanAnnealing:
     def over_keys(self, share: float, hot: float, cold: float) -> None:
         """Anneal the best keys until a share of the budget that is left is spent."""
         aim, energy = objective_of(self.problem, scale=self._scale()), math.inf
-        most = max(1, int(LONGEST_UNSEEN / max(self.seconds_to_decode, 1e-9)))
+        most = max(1, int(MOST_UNSEEN / max(self.decoding_work, 1.0)))
         for temperature in self.annealing.temperatures(hot, cold, share=share):
-            if not has_time_to_decode(self.search, self.seconds_to_decode):
+            if not has_time_to_decode(self.search, self.decoding_work):
                 return
             walk = self._walk(temperature, min(most, self.annealing.moves(self.ops)), 5)
             scratch = self.arrays, self.state, self.lazy, self.keys, self.keys_before
@@ -321,8 +320,7 @@ class MoveDraws:
     def __init__(self, arrays: GraphArrays, machine: MachineArrays, allowed: BoolArray, placement: IndexArray) -> None:
         self.arrays, self.machine, self.allowed, self.placement = arrays, machine, allowed, placement
         ops, devices = machine.times.shape
-        readers = np.zeros((len(arrays.tensor_size), devices), np.int32)
-        self.cuts = Cuts(placement, readers, np.empty((0, devices)), np.empty(0, np.int32))
+        self.cuts = new_cuts(arrays, machine, placement, np.zeros(ops, np.int32))
         longest = machine.latency.max() + arrays.tensor_size.max(initial=0) * machine.per_byte.max()
         self.mean = max(float(arrays.runtime.mean()), SHORTEST * float(longest), 1e-300)
         self.weights, self.sums = np.empty((ops, devices)), np.empty(0)

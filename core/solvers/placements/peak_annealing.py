@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
+from ...base.speed import seconds_for
 from ...bounds.bounds import MIN_CUT_WORK_SHARED, lower_bound, min_cuts
 from ...bounds.order_proofs import Precedences
 from ...bounds.refutations import Refutations
@@ -42,14 +43,13 @@ from ...model.simulator import Simulation
 from ...problem.problem import Problem
 from ...problem.residents import model_of
 from ...problem.schedule import Schedule
-from ...search.plans import Plans
+from ...search.plans import Plans, as_schedule
 from ...search.search import Cancelled, Search
 from ..annealing import Annealing
 from ..orders import order_search
 from ..orders.baselines import kahn_order
 from ..orders.order_search import LARGEST_RELATED, seconds_to_relate
-from .lazy_keys import LazyChromosomes, seconds_to_spread, start_keys
-from .random_keys import as_schedule
+from .lazy_keys import LazyChromosomes, spreading_work, start_keys
 
 SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_SPREADS, SHARE_OF_CUTS, SHARE_OF_OTHERS = 0.2, 0.15, 0.1, 0.05, 0.1
 SHARE_OF_PROOFS = 0.1
@@ -123,13 +123,9 @@ class LeastPeak:
         warmer = min(WARMEST, max(1.0, COLD_OPS / self.graph.num_ops))
         self.anneal(hot * POWER, max(cold, min(hot, warmer * cold)) * POWER)
 
-    def progress(self) -> float:
-        """Return the share of the budget spent."""
-        return self.annealing.progress()
-
     def must_stop(self) -> bool:
         """Whether the goal is met or the budget spent."""
-        return self.search.exhausted() or self.peak <= self.goal or self.progress() >= 1.0
+        return self.search.exhausted() or self.peak <= self.goal or self.annealing.progress() >= 1.0
 
     def try_others(self, tried: list[IndexArray]) -> None:
         """Send beams along orders found from the input order and from the breadth-first one, if not among the tried.
@@ -206,11 +202,12 @@ class LeastPeak:
 
         Stops when a share of the budget is spent on it; a beam is given up when as much again is, if by time.
         """
-        until = self.progress() + share
+        progress = self.annealing.progress
+        until = progress() + share
         beams = _Beams(self, order, until + share)
         largest = beams.largest
         size, drop = int(min(FIRST_BEAM, largest, self.search.evaluations_left)), max(1, (self.peak - self.goal) // 4)
-        while not self.must_stop() and self.progress() < until and size <= min(largest, self.search.evaluations_left):
+        while not self.must_stop() and progress() < until and size <= min(largest, self.search.evaluations_left):
             limit = max(self.goal, self.peak - drop)
             affordable = (share for share in beams.shares if size <= self.search.evaluations_left)
             if any(beams.send(size, limit, share) for share in affordable):
@@ -222,13 +219,13 @@ class LeastPeak:
 
     def spread(self) -> None:
         """Offer schedules of a few keys, which put each op where it needs least, as far as that takes little time."""
-        search, until = self.search, self.progress() + SHARE_OF_SPREADS
+        search, until = self.search, self.annealing.progress() + SHARE_OF_SPREADS
         if self.problem.task != "memory" or not self.is_free:
             return
-        seconds = seconds_to_spread(self.problem) / SHARE_OF_SPREADS
+        seconds = seconds_for(spreading_work(self.problem) / SHARE_OF_SPREADS)
         with LazyChromosomes(search) as chromosomes:
             for keys in start_keys(self.problem):
-                if self.must_stop() or self.progress() >= until or not search.has_time_for(seconds):
+                if self.must_stop() or self.annealing.progress() >= until or not search.has_time_for(seconds):
                     return
                 search.spend(1)
                 self.offer(chromosomes.decode(keys))
@@ -323,12 +320,10 @@ class LeastPeak:
         """Return a sequence of the model's own ops, on devices where they may be, residents first where it has none."""
         ops, own, cells = self.graph.num_ops, self.model.num_ops, self.graph.num_tensors * self.devices
         if not self.is_free:
-            rules, plans = self.problem.rules, Plans(self.problem)
             full = np.zeros(ops, np.int32)
             full[: len(placement)] = placement
-            full = full[rules.group]
-            full = np.where(rules.allowed[np.arange(ops), full], full, rules.allowed.argmax(axis=1)).astype(np.int32)
-            placement = plans.place_homes(full) if len(placement) < ops else full
+            full = self.problem.rules.kept(full)
+            placement = Plans(self.problem).place_homes(full) if len(placement) < ops else full
         order = np.concatenate((np.arange(own, ops, dtype=np.int32), order)).astype(np.int32)
         late = np.ones(cells, np.bool_)
         sequence = Sequence(order, np.empty(ops, np.int32), placement.astype(np.int32), late)
@@ -381,7 +376,7 @@ class _Beams:
         count = 1
         is_timed = math.isinf(peaks.annealing.evaluations)
         for first in range(0, graph.num_ops, stretch):
-            if search.exhausted() or (is_timed and peaks.progress() >= self.share):
+            if search.exhausted() or (is_timed and peaks.annealing.progress() >= self.share):
                 return False
             last = min(graph.num_ops, first + stretch)
             count, expanded = extend_beam(*beam, self.choices, limits, first, last, count)

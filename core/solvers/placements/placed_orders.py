@@ -6,7 +6,7 @@ import numpy as np
 
 from ...base.arrays import IndexArray
 from ...search.search import Search
-from .lazy_keys import LazyChromosomes, has_time_to_decode, keys_along, seconds_to_decode
+from .lazy_keys import LazyChromosomes, decoding_work, has_time_to_decode, keys_along
 from .list_schedule import list_schedule
 from .peak_annealing import LeastPeak
 from .random_keys import Population
@@ -29,7 +29,7 @@ def place(search: Search, orders: IndexArray) -> None:
     for row, order in enumerate(orders):
         if peaks.must_stop():
             return
-        peaks.search_placements(order, (1.0 - peaks.progress()) / (len(orders) - row))
+        peaks.search_placements(order, (1.0 - peaks.annealing.progress()) / (len(orders) - row))
 
 
 def _run_lazily(search: Search, orders: IndexArray) -> None:
@@ -41,7 +41,7 @@ def _run_lazily(search: Search, orders: IndexArray) -> None:
 def decode_keys(search: Search, keys: Population) -> None:
     """Offer the schedules of rows of keys of a makespan; a list schedule where there is no time to decode these."""
     graph = search.problem.graph
-    if has_time_to_decode(search, seconds_to_decode(search.problem)):
+    if has_time_to_decode(search, decoding_work(search.problem)):
         with LazyChromosomes(search) as chromosomes:
             chromosomes.price(keys)
         return

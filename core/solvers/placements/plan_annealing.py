@@ -194,15 +194,10 @@ class PlanAnnealing:
         kind = number % 3
         if kind:
             order = self.plans.topological(rng.permutation(self.ops))
-            placement = plans.place_along(order) if kind == 1 else self._random_placement()
+            placement = plans.place_along(order) if kind == 1 else self.search.problem.rules.drawn(rng)
             if placement is not None:
                 return plans.plan(order, self.best_lead), placement
         return plans.plan(self.best_order, self.best_lead), self.best_placement
-
-    def _random_placement(self) -> Any:
-        rules, rng = self.search.problem.rules, self.search.rng
-        draws = np.where(rules.allowed, rng.random(rules.allowed.shape), -1.0)
-        return draws.argmax(axis=1)[rules.group].astype(np.int32)
 
     def _walk(self, plan: Plan, aim: Any, temperature: float, energy: float, moves: int) -> float:
         plans, annealing = self.plans, self.annealing

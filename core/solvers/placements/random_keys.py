@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.arrays import FloatArray, IndexArray
+from ...base.arrays import FloatArray
+from ...base.speed import seconds_for
 from ...kernels.cost_model import machine_arrays, new_steps
 from ...kernels.placements.random_keys import Prices, decode, new_prices, new_queue, price
 from ...problem.schedule import Schedule
+from ...search.plans import as_schedule
 from ...search.search import Search
 
 Population = NDArray[np.float32]
 NO_OP = -1
 _MOST_READS = 10**6
-"""Reads of ops that are priced between two looks at the clock, some hundredths of a second."""
-_SECONDS_PER_GENE, _SECONDS_PER_READ, _NOTICED = 2e-8, 2.5e-7, 0.2
-"""To draw a chromosome, to make a schedule of it and to price that; less than the last is not asked for."""
-
+"""Reads of ops that are priced between two looks at the clock."""
+_GENE, _READ = 0.25, 3.0
+"""Work, in numbers sorted in the time: to draw a gene, and to price and offer what an op reads."""
 _MOST_GENES = 2**25
-"""Of one schedule: more take more than a second to draw and decode, which nothing interrupts."""
+"""Of one schedule: nothing interrupts its drawing and decoding."""
 
 
 def ranked(fitness: FloatArray) -> NDArray[np.intp]:
@@ -38,16 +38,7 @@ def has_time_for_one(search: Search) -> bool:
     genes = graph.num_ops * (devices + 1) + graph.num_tensors * devices
     if genes > _MOST_GENES:
         return False
-    seconds = _SECONDS_PER_GENE * genes + _SECONDS_PER_READ * (graph.num_ops + len(graph.inputs[1]))
-    return seconds <= _NOTICED or search.has_time_for(seconds)
-
-
-def as_schedule(producer: IndexArray, placement: Any, items: Any, targets: Any) -> Schedule:
-    """Build a schedule from recorded steps."""
-    sources = targets.copy()
-    sent = items < 0
-    sources[sent] = placement[producer[~items[sent]]]
-    return Schedule.from_steps(items, sources, targets)
+    return search.has_time_for(seconds_for(_GENE * genes + _READ * (graph.num_ops + len(graph.inputs[1]))))
 
 
 class Chromosomes:
@@ -72,9 +63,7 @@ class Chromosomes:
     def __enter__(self) -> Chromosomes:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._pool:
             self._pool.shutdown()
 

@@ -19,13 +19,12 @@ from ...kernels.placements.step_moves import Edit, Scene, anneal_steps, new_plan
 from ...problem.problem import Problem
 from ...search import parameters as base
 from ...search.parameters import parameter
-from ...search.plans import objective_of
+from ...search.plans import as_schedule, objective_of
 from ...search.search import Search
 from ..annealing import Annealing, reweighed
 from .clusters import groups_in_time
 from .first_fit_devices import filled_placements
 from .peak_annealing import POWER
-from .random_keys import as_schedule
 
 NO_EDIT = Edit(np.int64(-1), -1)
 

@@ -64,7 +64,7 @@ def both_sets(run, options):
     from schedopt.core.files.costgraph import find_graphs, read_graph
     from schedopt.datasets.filters import KeepImproving
     from schedopt.datasets.recipe import Recipe
-    from schedopt.policies.regal.rewards import DrawnGraphs
+    from schedopt.policies.regal.rewards import drawn_graphs
     from schedopt.policies.regal.training import DRAWN, KIND
     from schedopt.policies.training.run_folder import read_checkpoint
 
@@ -78,7 +78,7 @@ def both_sets(run, options):
     settings = read_checkpoint(run, KIND).parameters
     keep = (KeepImproving(settings.improving),) if settings.improving else ()
     recipe, count = Recipe(settings.synthetic, settings.seed, keep), min(options.graphs, settings.training_graphs)
-    drawn = (DrawnGraphs(recipe, first, count, Path(run, DRAWN)) for first in (0, settings.training_graphs))
+    drawn = (drawn_graphs(recipe, first, count, Path(run, DRAWN)) for first in (0, settings.training_graphs))
     return [[graphs.maker(number)() for number in range(count)] for graphs in drawn]
 
 

@@ -46,12 +46,12 @@ def improvements(graph, options):
     from schedopt.core.solvers.placements import brkga
     from schedopt.policies.regal.actions import ActionParameters
     from schedopt.policies.regal.features import EVALUATIONS
-    from schedopt.policies.regal.rewards import GivenGraphs, Setting, found_value, make_case
+    from schedopt.policies.regal.rewards import Setting, found_value, given_graphs, make_case
     from schedopt.policies.regal.teachers import TEACHERS
 
     levels = ActionParameters(**LEVELS)
     setting = Setting(options.task, 2, levels, EVALUATIONS, options.bandwidth, options.latency)
-    case = make_case(GivenGraphs([graph]).maker(0), setting, options.seed, options.evaluations, "")
+    case = make_case(given_graphs([graph]).maker(0), setting, options.seed, options.evaluations, "")
     problem, left = case.start.problem, options.evaluations - EVALUATIONS
     planned = solve(problem, PLANNED, seed=options.seed)
     values = {}

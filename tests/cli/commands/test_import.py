@@ -46,8 +46,8 @@ def test_the_graph_goes_to_standard_output_and_remarks_to_the_other(run, dot_fil
 def test_every_command_counts_the_models_own_ops_and_its_data_tensors(run, tmp_path):
     """A result that is one of two of its op, and an op that only waits for another, add nothing to the counts."""
     builder = GraphBuilder("model")
-    builder.add_op("max", outputs=[4, 8], is_final=[True, False])
-    builder.add_op("add", inputs=[(0, 1)], outputs=[2], is_final=True)
+    builder.add_op("max", outputs=[4, 8], final=[True, False])
+    builder.add_op("add", inputs=[(0, 1)], outputs=[2], final=True)
     builder.add_op("log", control=[0], outputs=[1])
     model, target, plan = tmp_path / "model.json", tmp_path / "g.pb", tmp_path / "s.json"
     model.write_text(format_node_link(builder.build()))

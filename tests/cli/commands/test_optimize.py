@@ -3,7 +3,10 @@
 import json
 
 import pytest
-from models.onnx_models import branches, save
+
+onnx = pytest.importorskip("onnx")
+
+from models.onnx_models import branches, save  # noqa: E402
 
 
 @pytest.fixture
@@ -19,18 +22,15 @@ def net(folder):
 
 
 def test_an_onnx_model_in_one_command(run, net, folder):
-    """What it writes is a model of the same graph, whose program order is the one found; apply needs no option."""
+    """What it writes is a model of the same graph, whose nodes are in the order found; apply needs no option."""
     done = run("optimize", "net.onnx", "-o", "out.onnx", "--no-measure", "--schedule", "s.json", "--plot", "m.svg")
     assert done.exit_code == 0, done.stderr
-    assert "No order needs less than" in done.stdout
+    assert "no order needs less than" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "wrote out.onnx: its results are bitwise those of net.onnx" in done.stderr
     assert {path.name for path in folder.iterdir()} == {"net.onnx", "out.onnx", "s.json", "m.svg"}
-    before = json.loads(run("solve", "net.onnx", "-m", "input", "--json").stdout)
-    after = json.loads(run("solve", "out.onnx", "-m", "input", "--json").stdout)
     steps = json.loads((folder / "s.json").read_text())["steps"]
-    assert [step["op"] for step in after["steps"]] == [step["op"] for step in steps]
-    assert after["peak_memory"] < before["peak_memory"]
+    assert [node.name for node in onnx.load("out.onnx").graph.node] == [step["op"] for step in steps]
     again = run("apply", "net.onnx", "s.json", "-o", "again.onnx")
     assert again.exit_code == 0, again.stderr
     assert (folder / "again.onnx").read_bytes() == (folder / "out.onnx").read_bytes()

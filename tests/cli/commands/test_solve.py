@@ -284,5 +284,6 @@ def test_the_memory_is_explained_below_the_table_alone(run, diamond_file):
         said = run("solve", diamond_file, *quiet).stdout.splitlines()[-3:]
         assert said[0] == "No order needs less than 19 B (proven); program order needs 26 B."
         assert all(len(line) <= 80 for line in said)
-    for arguments in (["--json"], ["--format", "order"], ["--task", "runtime", "--evaluations", 50]):
+    for arguments in (["--json"], ["--format", "order"], ["--devices", 2, "--evaluations", 50]):
         assert "proven" not in run("solve", diamond_file, *arguments).stdout
+    assert "\nCritical chain: " in run("solve", diamond_file, "--task", "runtime", "--evaluations", 50).stdout

@@ -20,7 +20,7 @@ def branches():
     builder.add_op("wide2", inputs=[(0, 0)], outputs=[8])
     builder.add_op("narrow1", inputs=[(1, 0)], outputs=[1])
     builder.add_op("narrow2", inputs=[(2, 0)], outputs=[1])
-    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[1], is_final=True)
+    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[1], final=True)
     return builder.build()
 
 
@@ -67,7 +67,7 @@ def test_it_fits_with_recomputation(runtime, words):
 def test_devices_are_tried_until_it_fits():
     builder = GraphBuilder("pairs")
     for pair in range(3):
-        builder.add_op(f"make{pair}", outputs=[100], is_final=True)
+        builder.add_op(f"make{pair}", outputs=[100], final=True)
     graph = builder.build()
     fit = schedopt.fit(graph, 100, devices=8, time_limit=2)
     assert [(way.name, way.verdict) for way in fit.ways[3:]] == [("on 2 devices", "no"), ("on 3 devices", "yes")]

@@ -35,5 +35,5 @@ def test_import_model_takes_a_module():
     assert schedopt.import_model(exported) == graph
     with pytest.raises(schedopt.UsageError, match="with example inputs"):
         schedopt.import_model(network)
-    with pytest.raises(schedopt.UsageError, match="default_size and graph are for graph files"):
+    with pytest.raises(schedopt.UsageError, match="default_size, reverse and graph are for graph files"):
         schedopt.import_model(network, torch.ones(2, 4), default_size=4)

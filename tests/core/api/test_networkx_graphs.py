@@ -23,7 +23,7 @@ def graphs(draw):
             control=sorted(draw(st.sets(st.integers(0, op - 1), max_size=2))) if op else [],
             outputs=[0 if alias >= 0 else size for alias, size in zip(aliases, sizes, strict=True)],
             aliases=aliases,
-            is_final=[draw(st.booleans()) for _ in sizes],
+            final=[draw(st.booleans()) for _ in sizes],
             runtime=draw(st.floats(0, 1e6)),
             workspace=draw(st.integers(0, 10**6)),
             persistent=draw(st.integers(0, 10**6)),

@@ -121,7 +121,7 @@ def test_bounds_of_moments_at_which_other_ops_run_again_add_up():
     assert bound_of(graph, graph.input_order, task="runtime", memory_limit=221) == pytest.approx(total + 6.0)
 
 
-@pytest.mark.parametrize("options", [{"runs_once": True}, {"control": True}])
+@pytest.mark.parametrize("options", [{"once": True}, {"control": True}])
 def test_a_limit_is_out_of_reach_where_what_is_kept_may_not_run_again(options):
     """Be it that it may run only once, or that an op waits for it by a control edge and has run."""
     graph = skips(1, **options)

@@ -26,7 +26,7 @@ def qkv(views=(30, 20, 10), *, is_final=False):
     builder = GraphBuilder("qkv")
     builder.add_op("base", outputs=[60])
     for at, size in enumerate(views):
-        builder.add_op(f"view{at}", inputs=[(0, 0)], outputs=[size], aliases=[0], is_final=is_final)
+        builder.add_op(f"view{at}", inputs=[(0, 0)], outputs=[size], aliases=[0], final=is_final)
     for at in range(len(views)):
         builder.add_op(f"reader{at}", inputs=[(1 + at, 0)], outputs=[1])
     return builder.build()

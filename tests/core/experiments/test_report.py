@@ -14,7 +14,7 @@ def branches(name, size):
     start = builder.add_op("start", outputs=[size])
     wide = [builder.add_op(f"wide{i}", inputs=[(start, 0)], outputs=[size]) for i in range(2)]
     narrow = [builder.add_op(f"narrow{i}", inputs=[(op, 0)], outputs=[size // 8]) for i, op in enumerate(wide)]
-    builder.add_op("join", inputs=[(op, 0) for op in narrow], outputs=[8], is_final=True)
+    builder.add_op("join", inputs=[(op, 0) for op in narrow], outputs=[8], final=True)
     return builder.build()
 
 

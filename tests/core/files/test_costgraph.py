@@ -8,7 +8,7 @@ import pytest
 from google.protobuf import text_format
 from schedopt.core.base.arrays import INT64_MAX
 from schedopt.core.base.errors import FormatError, SchedoptError
-from schedopt.core.files.cost_graph_pb2 import CostGraphDef
+from schedopt.core.files.cost_graph_pb2 import CostGraphDef, RunMetadata
 from schedopt.core.files.costgraph import (
     encoding_of,
     find_graphs,
@@ -64,7 +64,7 @@ def partly_final(seed):
     rng = np.random.default_rng([32, seed])
     spec = naive.random_spec(rng, 10, whole_runtimes=True)
     spec.append({**spec[0], "name": "two", "op_id": 2**31 - 1, "outputs": [5, 6], "aliases": [-1, -1]})
-    spec[-1] |= {"inputs": [], "control": [], "is_final": [False, True]}
+    spec[-1] |= {"inputs": [], "control": [], "final": [False, True]}
     return naive.build(spec), naive.plain_of_spec(spec)
 
 
@@ -282,3 +282,17 @@ def test_a_file_that_holds_too_much_is_refused_and_may_be_allowed(tmp_path, monk
         read_graph(path)
     monkeypatch.setenv("SCHEDOPT_LARGEST_FILE", "1MiB")
     assert read_graph(path) == graph
+
+
+def test_tensorflows_run_metadata_is_read_and_its_graph_def_is_named():
+    builder = GraphBuilder("run")
+    builder.add_op("read", outputs=[1024], runtime=2)
+    builder.add_op("multiply", inputs=[(0, 0)], outputs=[16])
+    graph = builder.build()
+    metadata = RunMetadata(cost_graph=CostGraphDef.FromString(format_graph(graph, "binary")))
+    steps, said = b"\n\x0c\n\n\n\x08/job:cpu", "step_stats { dev_stats { device: 'cpu' } } "
+    assert parse_graph(steps + metadata.SerializeToString(), "run") == graph
+    assert parse_graph((said + text_format.MessageToString(metadata)).encode(), "run") == graph
+    for data in (b"\x0a\x0c\x0a\x01b\x12\x04Relu\x1a\x01a", b'node { name: "a" op: "Relu" input: "x" }'):
+        with pytest.raises(FormatError, match="run: a GraphDef of TensorFlow, which says neither sizes nor times"):
+            parse_graph(data, "run")

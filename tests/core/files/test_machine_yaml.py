@@ -67,6 +67,12 @@ together: [["x", "y*"]]
     assert (machine.pins, machine.together) == ((("conv*", "big"),), (("x", "y*"),))
 
 
+def test_a_device_without_memory_has_no_limit(tmp_path):
+    (tmp_path / "m.yaml").write_text(BASE.replace("memory: 16GiB, ", ""))
+    result = schedopt.solve(two_ops(), "heft", task="runtime", machine=tmp_path / "m.yaml")
+    assert result.problem.memory_limits[0] is None and "gpu0" in str(result)
+
+
 def test_without_a_default_devices_without_a_link_cannot_send(tmp_path):
     (tmp_path / "m.yaml").write_text(BASE.replace("between: [gpu0, cpu0]", "from: gpu0, to: cpu0"))
     machine = read_machine(tmp_path / "m.yaml")
@@ -111,7 +117,7 @@ def test_pins_from_the_graph_are_its_devices(tmp_path):
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
-        (BASE.replace("memory: 16GiB, ", ""), 2, "the device 'gpu0' has no memory"),
+        (BASE.replace("name: gpu0, ", ""), 2, "the device 0 has no name"),
         (BASE.replace("16GiB", "0"), 2, "the memory of device 'gpu0' is from 1"),
         (BASE.replace("speed: 1.0", "speed: -1"), 2, "the speed of device 'gpu0' must be a number from 0 on, not -1"),
         (BASE.replace("kind: gpu", "color: red"), 2, "a device has no 'color'"),

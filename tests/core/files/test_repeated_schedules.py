@@ -19,7 +19,7 @@ def skip_connection(**first):
     a = builder.add_op("a", outputs=[100], runtime=1.5, **first)
     b = builder.add_op("b", inputs=[(a, 0)], outputs=[10], runtime=1.0)
     c = builder.add_op("c", inputs=[(b, 0)], outputs=[10], workspace=200, runtime=1.0)
-    builder.add_op("d", inputs=[(c, 0), (a, 0)], outputs=[1], is_final=True, runtime=1.0)
+    builder.add_op("d", inputs=[(c, 0), (a, 0)], outputs=[1], final=True, runtime=1.0)
     builder.add_op("w", control=[c], outputs=[1], runtime=1.0)
     return builder.build()
 
@@ -78,12 +78,12 @@ def test_names_one_per_line_run_as_often_as_they_are_named(tmp_path):
     loaded = read_schedule(tmp_path / "order", graph)
     assert loaded.verify().peak == 220
     with pytest.raises(ScheduleError, match="op 'a' runs twice, but may only run once"):
-        read_schedule(tmp_path / "order", skip_connection(runs_once=True)).verify()
+        read_schedule(tmp_path / "order", skip_connection(once=True)).verify()
 
 
 @pytest.mark.parametrize("suffix", [".pbtxt", ".pb", ".pb.gz"])
 def test_which_ops_may_not_run_twice_is_kept_by_files(tmp_path, suffix):
-    graph = skip_connection(runs_once=True)
+    graph = skip_connection(once=True)
     write_graph(graph, tmp_path / f"g{suffix}")
     read = read_graph(tmp_path / f"g{suffix}")
     assert read == graph
@@ -91,7 +91,7 @@ def test_which_ops_may_not_run_twice_is_kept_by_files(tmp_path, suffix):
 
 
 def test_where_it_is_not_known_any_more_no_op_may(tmp_path):
-    write_graph(skip_connection(runs_once=True), tmp_path / "g.pbtxt")
+    write_graph(skip_connection(once=True), tmp_path / "g.pbtxt")
     text = (tmp_path / "g.pbtxt").read_text()
     (tmp_path / "g.pbtxt").write_text(text.replace('name: "b"', 'name: "other"'))
     notes = []

@@ -107,7 +107,7 @@ def small():
     builder = GraphBuilder("small")
     builder.add_op("a", outputs=[8], runtime=2.0)
     builder.add_op("view", inputs=[(0, 0)], outputs=[8], aliases=[0], runtime=1.0)
-    builder.add_op("c", inputs=[(0, 0)], outputs=[3], runtime=4.0, is_final=True)
+    builder.add_op("c", inputs=[(0, 0)], outputs=[3], runtime=4.0, final=True)
     graph = builder.build()
     schedule = Schedule.from_steps([0, ~0, 1, 2], [0, 0, 0, 1], [0, 1, 0, 1])
     problem = Problem(graph, devices=2, bandwidth=4e6, latency=0.5)
@@ -216,7 +216,7 @@ def chain(**values):
         control=[values.get("id", 0)] * ("control" in values),
         outputs=[4],
         aliases=[values.get("alias", -1)],
-        is_final=values.get("is_final", True),
+        final=values.get("is_final", True),
         workspace=values.get("workspace", 0),
         persistent=values.get("persistent", 0),
     )

@@ -80,7 +80,7 @@ def test_the_place_of_an_op_in_the_file_does_not_change_what_it_reads(seed):
 
 
 def test_equality_ignores_the_graphs_name_and_sees_every_value():
-    op = {"inputs": [(0, 0)], "control": [0], "outputs": [2, 3], "is_final": [False, True], "aliases": [-1, 0]}
+    op = {"inputs": [(0, 0)], "control": [0], "outputs": [2, 3], "final": [False, True], "aliases": [-1, 0]}
 
     def graph_with(changes, name="net"):
         builder = GraphBuilder(name)
@@ -98,7 +98,7 @@ def test_equality_ignores_the_graphs_name_and_sees_every_value():
         ("workspace", 1),
         ("persistent", 1),
         ("outputs", [2, 4]),
-        ("is_final", [True, True]),
+        ("final", [True, True]),
         ("aliases", [-1, -1]),
         ("inputs", [(0, 1)]),
         ("inputs", [(0, 0), (0, 0)]),
@@ -161,7 +161,7 @@ def test_a_graph_has_ops():
         ({"persistent": 1.5}, "op 'a' has the persistent size 1.5"),
         ({"runtime": "3us"}, "op 'a' has the runtime '3us', which is not a number"),
         ({"outputs": [1, 1], "aliases": [-1]}, "op 'a' has 2 outputs, but 1 values of aliases"),
-        ({"outputs": [1, 1], "is_final": [True]}, "op 'a' has 2 outputs, but 1 values of is_final"),
+        ({"outputs": [1, 1], "final": [True]}, "op 'a' has 2 outputs, but 1 values of final"),
     ],
 )
 def test_a_graph_builder_rounds_nothing_and_moves_nothing_to_the_next_op(values, message):
@@ -200,3 +200,42 @@ def test_no_array_of_a_derived_graph_can_be_written():
     for other in (dataclasses.replace(graph, runtime=runtime), pickle.loads(pickle.dumps(graph))):
         assert not any(array.flags.writeable for array in vars(other).values() if isinstance(array, np.ndarray))
     assert runtime.flags.writeable
+
+
+def test_what_writes_in_place_waits_for_readers_and_nobody_runs_again():
+    builder = GraphBuilder("in place")
+    x = builder.add_op("x", outputs=[8])
+    view = builder.add_op("view", inputs=[(x, 0)], outputs=[8], aliases=[0])
+    builder.add_op("early", inputs=[(view, 0)], outputs=[1])
+    builder.add_op("other", inputs=[(x, 0)], outputs=[1])
+    relu = builder.add_op("relu_", inputs=[(x, 0)], outputs=[8], aliases=[0], writes=[0])
+    late = builder.add_op("late", inputs=[(relu, 0)], outputs=[8], aliases=[0])
+    builder.add_op("add_", inputs=[(late, 0), (late, 0)], writes=[0])
+    builder.add_op("free", outputs=[1])
+    graph = builder.build()
+    assert builder.build() == graph
+    waits = {op.name: {name.partition(":")[0] for name in op.inputs} for op in graph.ops}
+    assert waits["relu_"] == {"x", "view", "early", "other"}
+    assert waits["add_"] == {"late"} and graph.tensors[-1].name == "free:0", "no control beside what it reads"
+    assert [op.name for op in graph.ops if not op.once] == ["free"]
+    builder.add_op("stale", inputs=[(view, 0)])
+    with pytest.raises(GraphError, match=r"'stale' reads port 0 of op 'view', which op 'add_' added before it wrote"):
+        builder.build()
+    with pytest.raises(UsageError, match="writes its input 1, but it has 1 inputs"):
+        builder.add_op("wrong", inputs=[(x, 0)], writes=[1])
+
+
+def test_ops_and_tensors_are_listed():
+    builder = GraphBuilder("listed")
+    a = builder.add_op("a", outputs=[8, 4], runtime=2.5, workspace=1, persistent=3, op_id=7)
+    builder.add_op("b", inputs=[(a, 1), (a, 1)], control=[a], outputs=[4], aliases=[0], final=True, once=True)
+    graph = builder.build()
+    assert graph.ops == (
+        ("a", 7, 2.5, 1, 3, False, (), ("a:0", "a:1", "a:control")),
+        ("b", 1, 0.0, 0, 0, True, ("a:1", "a:1", "a:control"), ("b:0",)),
+    )
+    assert graph.tensors[1:] == (
+        ("a:1", 4, False, False, "", "a", ("b",)),
+        ("a:control", 0, False, True, "", "a", ("b",)),
+        ("b:0", 4, True, False, "a:1", "b", ()),
+    )

@@ -21,8 +21,7 @@ from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.machine import Machine
 from schedopt.core.problem.problem import Problem
-from schedopt.core.search.plans import Plans, objective_of
-from schedopt.core.solvers.placements.random_keys import as_schedule
+from schedopt.core.search.plans import Plans, as_schedule, objective_of
 
 SEEDS = seeds(40, quick=6)
 

@@ -12,7 +12,7 @@ from schedopt.core.kernels.placements.routes import new_route
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
-from schedopt.core.solvers.placements.random_keys import as_schedule
+from schedopt.core.search.plans import as_schedule
 
 SEEDS = range(30)
 ODD = np.uint64(2) * np.arange(10**6, 10**6 + 8, dtype=np.uint64) ** np.uint64(3) + np.uint64(1)

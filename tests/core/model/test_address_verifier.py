@@ -67,7 +67,7 @@ def solved():
     a = builder.add_op("a", outputs=[10])
     b = builder.add_op("b", inputs=[(a, 0)], outputs=[6], workspace=8)
     c = builder.add_op("c", inputs=[(a, 0)], outputs=[0], aliases=[0])
-    builder.add_op("d", inputs=[(b, 0), (c, 0)], outputs=[4], is_final=True)
+    builder.add_op("d", inputs=[(b, 0), (c, 0)], outputs=[4], final=True)
     graph = builder.build(Annotations(view_offsets={(c, 0): 2}))
     problem, schedule = Problem(graph), Schedule.single_device(graph.input_order)
     return problem, schedule, place_schedule(problem, schedule, 4, 0.1)

@@ -149,7 +149,7 @@ def test_a_transferred_view_starts_a_buffer_of_its_own_size():
 def test_a_final_tensor_stays_on_its_producers_device_only():
     """The final output is read on both devices; the copy goes with its reader, the original never."""
     builder = GraphBuilder("final")
-    builder.add_op("a", outputs=[10], is_final=True)
+    builder.add_op("a", outputs=[10], final=True)
     builder.add_op("b", inputs=[(0, 0)], outputs=[1])
     builder.add_op("c", inputs=[(0, 0)], outputs=[1])
     builder.add_op("d", inputs=[(1, 0)], outputs=[2])
@@ -163,7 +163,7 @@ def test_a_final_tensor_stays_on_its_producers_device_only():
 def test_a_final_view_keeps_its_whole_buffer():
     builder = GraphBuilder("final view")
     builder.add_op("a", outputs=[50])
-    builder.add_op("v", inputs=[(0, 0)], outputs=[1], aliases=[0], is_final=True)
+    builder.add_op("v", inputs=[(0, 0)], outputs=[1], aliases=[0], final=True)
     builder.add_op("z", outputs=[3])
     simulation = prices(Problem(builder.build()), Schedule.single_device(np.arange(3)))
     assert simulation.step_memory.tolist() == [50, 50, 53]

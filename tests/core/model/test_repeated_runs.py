@@ -68,7 +68,7 @@ def skip_connection(**second):
     a = builder.add_op("a", outputs=[100], runtime=1.0, **second)
     b = builder.add_op("b", inputs=[(a, 0)], outputs=[10], runtime=1.0)
     c = builder.add_op("c", inputs=[(b, 0)], outputs=[10], workspace=200, runtime=1.0)
-    builder.add_op("d", inputs=[(c, 0), (a, 0)], outputs=[1], is_final=True, runtime=1.0)
+    builder.add_op("d", inputs=[(c, 0), (a, 0)], outputs=[1], final=True, runtime=1.0)
     return builder.build()
 
 
@@ -80,7 +80,7 @@ def test_views_share_the_memory_of_the_run_that_they_were_made_from():
     builder = schedopt.GraphBuilder("views")
     a = builder.add_op("a", outputs=[100])
     view = builder.add_op("view", inputs=[(a, 0)], outputs=[0], aliases=[0])
-    builder.add_op("reader", inputs=[(view, 0)], outputs=[1], is_final=True)
+    builder.add_op("reader", inputs=[(view, 0)], outputs=[1], final=True)
     graph = builder.build()
     assert verified(graph, [0, 1, 0, 2]).peak == 200  # the view holds the first run's bytes
     assert replayed(graph, [0, 1, 0, 1, 2]).steps == [100, 100, 100, 100, 101]
@@ -88,7 +88,7 @@ def test_views_share_the_memory_of_the_run_that_they_were_made_from():
 
 def test_what_is_final_is_kept_of_the_last_run():
     builder = schedopt.GraphBuilder("final")
-    builder.add_op("a", outputs=[100], is_final=True)
+    builder.add_op("a", outputs=[100], final=True)
     builder.add_op("b", outputs=[1])
     graph = builder.build()
     assert replayed(graph, [0, 1, 0, 1]).steps == [100, 1, 100, 101]
@@ -109,7 +109,7 @@ def test_broken_rules_are_named(order, message):
 
 def test_an_op_that_may_run_once_is_not_run_twice():
     with pytest.raises(ScheduleError, match="op 'a' runs twice, but may only run once"):
-        verified(skip_connection(runs_once=True), [0, 1, 2, 0, 3])
+        verified(skip_connection(once=True), [0, 1, 2, 0, 3])
     with pytest.raises(ScheduleError, match="op 'a' runs twice"):
         verify(Problem(skip_connection()), Schedule.single_device(np.array([0, 1, 2, 0, 3])))
 
@@ -118,8 +118,8 @@ def test_no_run_comes_after_what_waits_for_its_op():
     builder = schedopt.GraphBuilder("in-place")
     a = builder.add_op("a", outputs=[8])
     reader = builder.add_op("reader", inputs=[(a, 0)], outputs=[8])
-    builder.add_op("writer", inputs=[(a, 0)], control=[reader], outputs=[0], aliases=[0], runs_once=True)
-    builder.add_op("last", inputs=[(reader, 0)], outputs=[1], is_final=True)
+    builder.add_op("writer", inputs=[(a, 0)], control=[reader], outputs=[0], aliases=[0], once=True)
+    builder.add_op("last", inputs=[(reader, 0)], outputs=[1], final=True)
     graph = builder.build()
     for check in (unrolled, replayed):
         with pytest.raises(ScheduleError, match="op 'reader' runs again after op 'writer'"):

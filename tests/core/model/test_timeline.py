@@ -97,7 +97,7 @@ def test_by_hand_with_a_view_and_a_result():
     builder = GraphBuilder("hand")
     builder.add_op("a", outputs=[10], persistent=5)
     builder.add_op("view", inputs=[(0, 0)], outputs=[10], aliases=[0])
-    builder.add_op("b", inputs=[(1, 0)], outputs=[3], workspace=2, is_final=True)
+    builder.add_op("b", inputs=[(1, 0)], outputs=[3], workspace=2, final=True)
     builder.add_op("c", inputs=[(2, 0)], outputs=[1])
     timeline = input_timeline(builder.build())
     assert [tuple(holding) for holding in timeline.holdings] == [

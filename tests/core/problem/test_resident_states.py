@@ -23,11 +23,11 @@ def step(*, outputs=(0,), is_final=False, orders_between=True, more=(), **change
     """An update of one moment: read, decayed, added to, read; with one reader between both writes."""
     builder = GraphBuilder("step")
     builder.add_op("early", outputs=[8], runtime=1.0, persistent=SIZE)
-    builder.add_op("decay", control=[EARLY], outputs=list(outputs), is_final=is_final, runtime=1.0)
+    builder.add_op("decay", control=[EARLY], outputs=list(outputs), final=is_final, runtime=1.0)
     builder.add_op("add", inputs=[(DECAY, 0)], control=[3] if orders_between else [], outputs=[0], runtime=1.0)
-    builder.add_op("between", inputs=[(DECAY, 0)], outputs=[8], runtime=1.0, is_final=True)
-    builder.add_op("late", inputs=[(ADD, 0)], outputs=[8], runtime=1.0, is_final=True)
-    builder.add_op("last", control=[LATE], outputs=[8], runtime=1.0, is_final=True)
+    builder.add_op("between", inputs=[(DECAY, 0)], outputs=[8], runtime=1.0, final=True)
+    builder.add_op("late", inputs=[(ADD, 0)], outputs=[8], runtime=1.0, final=True)
+    builder.add_op("last", control=[LATE], outputs=[8], runtime=1.0, final=True)
     values = {"readers": (EARLY, BETWEEN, LATE, LAST), "writers": (DECAY, ADD)} | changes
     moment = Resident("moment", "state", SIZE, EARLY, values["readers"], values["writers"])
     return builder.build(Annotations(residents=(moment, *more)))

@@ -11,7 +11,7 @@ from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.programs.device_map import accelerate_names, check_map_output, device_map
+from schedopt.core.programs.device_map import accelerate_names, check_map_output, check_weights, device_map
 
 
 def graph_of(modules, parameters, runtimes=None, phases=()):
@@ -62,9 +62,9 @@ def test_a_module_with_parameters_of_its_own_holds_all_that_is_in_it():
     assert device_map(graph, placed([0, 1, 0])).devices == {"att": 1, "head": 0}
 
 
-def test_a_parameter_of_the_model_itself_is_where_it_is_read():
+def test_a_parameter_of_the_model_itself_is_where_its_inputs_are():
     graph = graph_of(["", "left", "right"], {"scale": 0, "left.weight": 1, "right.weight": 2})
-    assert device_map(graph, placed([1, 0, 1])).devices == {"left": 0, "right": 1, "scale": 1}
+    assert device_map(graph, placed([1, 0, 1])).devices == {"left": 0, "right": 1, "scale": 0}
 
 
 def test_a_module_with_the_parameters_of_another_one_is_named_too():
@@ -72,11 +72,38 @@ def test_a_module_with_the_parameters_of_another_one_is_named_too():
     tok, body = graph.annotations.residents
     tied = dataclasses.replace(tok, readers=(0, 3))
     graph = dataclasses.replace(graph, annotations=dataclasses.replace(graph.annotations, residents=(tied, body)))
-    assert device_map(graph, placed([0, 1, 1, 1])).devices == {"tok": 0, "body": 1, "head": 1}
+    assert device_map(graph, placed([0, 1, 0, 0])).devices == {"tok": 0, "body": 1, "head": 0}
     graph = dataclasses.replace(
         graph, annotations=dataclasses.replace(graph.annotations, modules=("tok", "body", "", ""))
     )
-    assert device_map(graph, placed([0, 1, 1, 1])).devices == {"tok": 0, "body": 1}  # the model itself read it
+    assert device_map(graph, placed([0, 1, 1, 1])).devices == {"": 0}  # the model itself reads both
+
+
+def test_code_of_a_module_reads_from_one_device():
+    """Embeddings that the model adds, and a block that adds what it is given to what a module in it gives."""
+    modules = {"tok": (), "pos": (), "": (0, 1), "block.inner": (2,), "block": (2, 3), "head": (4,)}
+    builder = GraphBuilder("model")
+    for module, read in modules.items():
+        builder.add_op(module or "sum", inputs=[(op, 0) for op in read], outputs=[8], runtime=1)
+    parameters = ("tok", "pos", "block.inner", "head")
+    residents = [Resident(f"{m}.weight", "parameter", 8, op, (op,)) for op, m in enumerate(modules) if m in parameters]
+    graph = dataclasses.replace(builder.build(), annotations=Annotations(tuple(modules), (), (), tuple(residents)))
+    items, targets = [0, 1, ~1, 2, ~2, 3, 4, 5], [0, 1, 0, 0, 1, 1, 1, 1]
+    schedule = Schedule.from_steps(items, [0, 1, 1, 0, 0, 1, 1, 1], targets)
+    assert device_map(graph, schedule).devices == {"tok": 0, "pos": 0, "block": 1, "head": 1}
+
+
+def test_weights_that_only_the_code_around_them_reads_are_on_one_device():
+    graph = graph_of(["a", "", "c", ""], {"a.weight": 0, "b.weight": 1, "c.weight": 2, "d.weight": 1})
+    assert device_map(graph, placed([0, 1, 1, 1])).devices == {"a": 0, "b": 0, "c": 1, "d": 0}
+
+
+def test_weights_that_a_map_has_no_room_for_are_refused():
+    residents = [Resident(name, "parameter", 8, op) for op, name in enumerate(("left.weight", "right.weight"))]
+    asked = "map.json", residents, (12, None), {0: 0, 1: "cpu"}
+    check_weights(*asked, {"left": 0, "right": "cpu"})
+    with pytest.raises(UsageError, match=r"^map\.json: 16 B of weights would be on 0, which has 12 B: a module is on"):
+        check_weights(*asked, {"": 0})
 
 
 @pytest.mark.parametrize("seed", seeds(20, quick=4))

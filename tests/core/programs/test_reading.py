@@ -32,7 +32,7 @@ def test_a_model_is_imported_and_a_note_says_how_to_say_more(folder):
     assert graph.annotations.imported == {"model": "small.dot"}
     assert notes[-1] == (
         "small.dot is imported with default options; schedopt import small.dot --output GRAPH takes others "
-        "(--default-size, --graph)"
+        "(--default-size, --reverse, --graph)"
     )
 
 

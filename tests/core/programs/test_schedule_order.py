@@ -13,8 +13,8 @@ from schedopt.core.solve.solve import solve
 def model(size=4, extra=False):
     """Return the graph of a model that returns one result of an op with two."""
     builder = GraphBuilder("model")
-    builder.add_op("max", outputs=[size, size], is_final=[True, False], runtime=0.25)
-    builder.add_op("add", inputs=[(0, 1)], outputs=[size], is_final=True)
+    builder.add_op("max", outputs=[size, size], final=[True, False], runtime=0.25)
+    builder.add_op("add", inputs=[(0, 1)], outputs=[size], final=True)
     builder.add_op("log", inputs=[(0, 0)], outputs=[size])
     if extra:
         builder.add_op("more", inputs=[(2, 0)])

@@ -21,7 +21,7 @@ def two_branches(size, *, power=1):
     narrow = builder.add_op("narrow", inputs=[(wide, 0)], outputs=[40 * grown])
     big = builder.add_op("big", inputs=[(source, 0)], outputs=[1000], persistent=7)
     small = builder.add_op("small", inputs=[(big, 0)], outputs=[400])
-    builder.add_op("join", inputs=[(narrow, 0), (small, 0)], outputs=[grown], is_final=[True])
+    builder.add_op("join", inputs=[(narrow, 0), (small, 0)], outputs=[grown], final=[True])
     return builder.build()
 
 

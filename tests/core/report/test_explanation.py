@@ -1,4 +1,4 @@
-"""What is said of a peak on one device: proven of every order, who holds it, and what recomputation could give."""
+"""What is said of a peak on one device and of a makespan: what is proven, who holds it, and what it waits for."""
 
 from dataclasses import replace
 
@@ -7,12 +7,25 @@ import pytest
 import schedopt
 from models.seeds import seeds
 from models.small_graphs import chain_of
+from naive import machines
 from naive.graphs import random_graph
-from schedopt.core.bounds.bounds import memory_bound, recomputation_bound
+from schedopt.core.bounds.bounds import memory_bound, path_and_work, recomputation_bound
 from schedopt.core.graph.annotations import Annotations, Resident
+from schedopt.core.model.simulator import simulate
+from schedopt.core.problem.machine import Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.report.explanation import WIDTH, explain, runs_again
+from schedopt.core.report.explanation import (
+    DEVICE,
+    INPUT,
+    LINK,
+    TURN,
+    WIDTH,
+    critical_chain,
+    explain,
+    explain_makespan,
+    runs_again,
+)
 
 
 def branches(annotations=None, persistent=0, skip=0):
@@ -24,7 +37,7 @@ def branches(annotations=None, persistent=0, skip=0):
     builder.add_op("wide2", inputs=[(0, 0)], outputs=[8 * kib])
     builder.add_op("narrow1", inputs=[(1, 0)], outputs=[kib])
     builder.add_op("narrow2", inputs=[(2, 0)], outputs=[kib])
-    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[kib, skip], is_final=True)
+    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[kib, skip], final=True)
     return builder.build(annotations or Annotations())
 
 
@@ -91,7 +104,7 @@ def test_tensors_are_named_in_the_users_words_and_resident_bytes_by_role():
 def test_what_stays_to_the_end_may_be_what_no_schedule_is_below():
     builder = schedopt.GraphBuilder("results")
     for op in range(4):
-        builder.add_op(f"op{op}", outputs=[1024], is_final=True)
+        builder.add_op(f"op{op}", outputs=[1024], final=True)
     result = schedopt.solve(builder.build())
     assert result.explain().splitlines()[2] == "Recomputation cannot help: what stays to the end is as much."
 
@@ -128,3 +141,57 @@ def test_what_runs_again_is_named(runtime, said):
     result = schedopt.solve(problem, "recompute", evaluations=2000)
     assert result.explain() == runs_again(problem, result.schedule)
     assert result.explain().startswith("Runs again: ")
+
+
+@pytest.mark.parametrize("seed", seeds(60, quick=8))
+def test_the_critical_chain_adds_up_to_the_makespan(seed):
+    rng = np.random.default_rng(seed)
+    machine = machines.random_machine(rng, int(rng.integers(1, 5)), hosts=False)
+    problem = Problem(machines.random_graph(rng, 14), task="runtime", machine=machine)
+    schedule = machines.random_schedule(rng, problem)
+    costs = simulate(problem, schedule)
+    chain, graph = critical_chain(problem, schedule, costs), problem.graph
+    assert sum(link.time for link in chain) == pytest.approx(costs.runtime)
+    assert max(path_and_work(problem)) <= costs.runtime * (1 + 1e-9)
+    end = 0.0
+    for before, link in zip((None, *chain), chain, strict=False):
+        assert costs.step_start[link.step] == end
+        end = costs.step_end[link.step]
+        if before is None:
+            continue
+        item, earlier = (int(schedule.items[at]) for at in (link.step, before.step))
+        read = set(graph.inputs[1][slice(*graph.inputs[0][item : item + 2])].tolist()) if item >= 0 else {~item}
+        made = set(graph.outputs(earlier)) if earlier >= 0 else {~earlier}
+        ends = [{int(schedule.sources[at]), int(schedule.targets[at])} for at in (link.step, before.step)]
+        assert ends[0] & ends[1]
+        assert bool(read & made) or link.waits_for != INPUT
+        assert link.waits_for not in (LINK, TURN) or (item < 0 and machine.transfers == "beside")
+        assert link.waits_for != LINK or (machine.contention and ends[0] == ends[1] and earlier < 0)
+    told = explain_makespan(problem, schedule, costs, 0.0, 0.0) if costs.runtime else ()
+    assert all(len(said) <= WIDTH or " more" in said for said in told[2:])
+
+
+def test_a_makespan_is_told_by_what_its_critical_chain_runs_and_waits_for():
+    builder = schedopt.GraphBuilder("two")
+    for name, time in (("long", 6.0), ("short", 2.0), ("other", 3.0)):
+        builder.add_op(name, outputs=[10**6], runtime=time)
+    builder.add_op("join", inputs=[(0, 0), (1, 0)], outputs=[8], runtime=1.0)
+    two = Machine.equal(2, bandwidth=1e12, latency=1.0)
+    schedule = Schedule.from_steps([2, 1, 0, ~1, 3], [1, 1, 0, 1, 0], [1, 1, 0, 0, 0])
+    problem = Problem(builder.build(), task="runtime", machine=two)
+    costs = simulate(problem, schedule)
+    assert [(link.name, link.waits_for) for link in critical_chain(problem, schedule, costs)] == [
+        ("long", DEVICE),
+        ("short:0 to device 0", DEVICE),
+        ("join", INPUT),
+    ]
+    assert explain_makespan(problem, schedule, costs, 12.0, 7.0) == (
+        "Makespan 9 us, program order 12 us; no schedule is below 7 us (proven).",
+        "The longest path takes 7 us, all work on 2 devices 6 us.",
+        "Critical chain: 78% on device 0, 22% transfers.",
+        "Its steps wait: 67% for a busy device, 22% for their inputs.",
+        "Longest on it: long 6 us (67%), short:0 to device 0 2 us (22%), 1 more.",
+    )
+    assert explain_makespan(problem, schedule, costs, 12.0, 9.0)[0].startswith("No schedule takes less than 9 us (")
+    result = schedopt.solve(builder.build(), "heft", task="runtime", bandwidth=1e12, latency=1.0)
+    assert result.explain().splitlines()[2].startswith("Critical chain: ")

@@ -20,7 +20,7 @@ def step_graph():
     builder = GraphBuilder("step")
     layer = builder.add_op("layer", outputs=[100], persistent=60, workspace=7)
     view = builder.add_op("view", inputs=[(layer, 0)], outputs=[0], aliases=[0])
-    loss = builder.add_op("loss", inputs=[(view, 0)], outputs=[10, 30], is_final=[True, False])
+    loss = builder.add_op("loss", inputs=[(view, 0)], outputs=[10, 30], final=[True, False])
     unsaved = builder.add_op("unsaved", inputs=[(loss, 1)], outputs=[5])
     gradient = builder.add_op("gradient", inputs=[(view, 0), (loss, 0), (unsaved, 0)], outputs=[80], workspace=3)
     scaled = builder.add_op("scaled", inputs=[(gradient, 0)], outputs=[20], persistent=40)

@@ -51,7 +51,7 @@ def test_what_makes_nothing_runs_before_the_end():
     """An op with workspace alone runs while what is kept to the end is there."""
     builder = GraphBuilder("sinks")
     for number in range(3):
-        made = builder.add_op(f"x{number}", outputs=[100], is_final=True, runtime=1.0)
+        made = builder.add_op(f"x{number}", outputs=[100], final=True, runtime=1.0)
         builder.add_op(f"w{number}", control=[made], outputs=[], workspace=50, runtime=1.0)
     graph = builder.build()
     peak, _ = solved(Problem(graph, "memory", 2))
@@ -129,7 +129,7 @@ def test_an_interrupt_ends_it_with_the_best_so_far():
 def test_it_finds_that_two_devices_share_independent_chains():
     builder = GraphBuilder("chains")
     for at in range(6):
-        builder.add_op(f"op{at}", inputs=[(at - 2, 0)] if at > 1 else [], outputs=[3], runtime=2.0, is_final=at > 3)
+        builder.add_op(f"op{at}", inputs=[(at - 2, 0)] if at > 1 else [], outputs=[3], runtime=2.0, final=at > 3)
     result = solve(Problem(builder.build(), "runtime", 2), UNAIDED)
     assert (result.value, result.status) == (6.0, "optimal")
     result = solve(Problem(builder.build(), "memory", 2), UNAIDED)

@@ -143,7 +143,7 @@ def test_filled_devices_keep_pins_groups_and_limits():
             assert (placement[rules.group] == placement).all()
     builder = GraphBuilder("wide")
     for number in range(8):
-        builder.add_op(f"op{number}", outputs=[10], runtime=1.0, is_final=True)
+        builder.add_op(f"op{number}", outputs=[10], runtime=1.0, final=True)
     devices = (Device("fast", memory=45, speed=4.0), Device("slow", memory=45))
     problem = Problem(builder.build(), "runtime", machine=Machine(devices, 1e9))
     assert next(filled_placements(problem)).tolist() == [0] * 4 + [1] * 4
@@ -151,7 +151,7 @@ def test_filled_devices_keep_pins_groups_and_limits():
 
 def test_auto_keeps_the_limits_of_devices_that_a_division_keeps():
     builder = GraphBuilder("wide")
-    before = [builder.add_op(f"op{number}", outputs=[10], runtime=1.0, is_final=True) for number in range(30)]
+    before = [builder.add_op(f"op{number}", outputs=[10], runtime=1.0, final=True) for number in range(30)]
     builder.add_op("last", control=before, outputs=[1], runtime=1.0)
     devices = (Device("fast", memory=170, speed=100.0), Device("slow", memory=170))
     problem = Problem(builder.build(), "runtime", machine=Machine(devices, 1e9))
@@ -191,7 +191,7 @@ def test_repair_takes_what_frees_most_for_its_time():
     builder = GraphBuilder("wide")
     times = [7.0, 1.0, 5.0, 2.0, 6.0, 3.0, 4.0, 8.0]
     for number, time in enumerate(times):
-        builder.add_op(f"op{number}", outputs=[10], runtime=time, is_final=True)
+        builder.add_op(f"op{number}", outputs=[10], runtime=time, final=True)
     devices = (Device("fast", memory=50, speed=10.0), Device("slow", memory=80))
     problem = Problem(builder.build(), "runtime", machine=Machine(devices, 1e9))
     placement, price = relieved(problem, np.zeros(8, np.int32))
@@ -206,7 +206,7 @@ def test_repair_takes_readers_where_they_are_cheaper_than_the_maker():
     while_sent = builder.add_op("while it is sent", outputs=[1], runtime=60.0, control=[first])
     second = builder.add_op("wide", outputs=[60], runtime=60.0, control=[while_sent])
     third = builder.add_op("read wide", inputs=[(second, 0)], outputs=[1], runtime=60.0)
-    builder.add_op("cheap", inputs=[(first, 0), (third, 0)], outputs=[1], runtime=1.0, is_final=True)
+    builder.add_op("cheap", inputs=[(first, 0), (third, 0)], outputs=[1], runtime=1.0, final=True)
     devices = (Device("fast", memory=100, speed=10.0), Device("slow", memory=100))
     problem = Problem(builder.build(), "runtime", machine=Machine(devices, 1e9, transfers="beside"))
     placement, price = relieved(problem, np.zeros(5, np.int32))
@@ -274,7 +274,7 @@ def test_cp_sat_proves_that_residents_do_not_fit():
     builder = GraphBuilder("five")
     for number, runtime in enumerate((10.0, 20.0, 30.0, 10.0, 20.0)):
         inputs = [(number - 1, 0)] if number > 1 else []
-        builder.add_op(f"op{number}", inputs=inputs, outputs=[10], runtime=runtime, persistent=1536, is_final=True)
+        builder.add_op(f"op{number}", inputs=inputs, outputs=[10], runtime=runtime, persistent=1536, final=True)
     devices = (Device("a", memory=4096), Device("b", memory=4096, speed=3.0))
     problem = Problem(builder.build(), "runtime", machine=Machine(devices, 1e6))
     assert solve(problem, "cp-sat", time_limit=20).status == "infeasible"
@@ -283,7 +283,7 @@ def test_cp_sat_proves_that_residents_do_not_fit():
 def test_cp_sat_on_a_machine_of_one_device_heeds_its_speed():
     builder = GraphBuilder("one")
     first = builder.add_op("first", outputs=[100], runtime=10.0)
-    builder.add_op("second", inputs=[(first, 0)], outputs=[1], runtime=20.0, is_final=True)
+    builder.add_op("second", inputs=[(first, 0)], outputs=[1], runtime=20.0, final=True)
     problem = Problem(builder.build(), "runtime", machine=Machine((Device("a", memory=1000, speed=2.0),)))
     result = solve(problem, "cp-sat:hint=0", time_limit=20)
     assert (result.value, result.lower_bound, result.status) == (15.0, 15.0, "optimal")
@@ -293,7 +293,7 @@ def test_times_that_only_small_denominators_tell_are_whole():
     """Ops of 10 us at speeds of 3 and 7, a link of 0.3 bytes per us: the solver's bound is exact."""
     builder = GraphBuilder("thirds")
     for number in range(5):
-        builder.add_op(f"op{number}", outputs=[1], runtime=10.0 + number, is_final=True)
+        builder.add_op(f"op{number}", outputs=[1], runtime=10.0 + number, final=True)
     devices = (Device("a", speed=3.0), Device("b", speed=7.0))
     problem = Problem(builder.build(), "runtime", machine=Machine(devices, 3e5))
     assert solve(problem, "cp-sat", time_limit=60).status == "optimal"
@@ -332,7 +332,7 @@ def test_cp_sat_proves_the_least_peak_and_keeps_limits_that_differ():
     """Three tensors of 10 are kept to the end: two on the slow device, and one on the fast one, which holds no more."""
     builder = GraphBuilder("three")
     for number in range(3):
-        builder.add_op(f"op{number}", outputs=[10], runtime=6.0, is_final=True)
+        builder.add_op(f"op{number}", outputs=[10], runtime=6.0, final=True)
     machine = Machine((Device("fast", memory=15, speed=3.0), Device("slow", memory=30)), 1e6)
     for task, value in (("memory", 20), ("runtime", 12.0)):
         result = solve(Problem(builder.build(), task, machine=machine), "cp-sat:hint=0", time_limit=60)

@@ -89,7 +89,7 @@ def test_a_memory_limit_is_kept_where_the_lazy_decoder_does_not():
 
 
 def test_nothing_is_offered_where_there_was_no_time_to_decode_before_ctrl_c(monkeypatch):
-    monkeypatch.setattr(lazy_keys, "LONGEST_DECODING", -1.0)
+    monkeypatch.setattr(lazy_keys, "MOST_DECODED", -1.0)
     problem = Problem(naive.random_graph(np.random.default_rng(3), 12)[0], "runtime", 3)
     search = Search(problem)
     decode(search, rule_keys(problem)[None])

@@ -18,7 +18,7 @@ from schedopt.core.solvers.placements.brkga import GeneDistribution
 from schedopt.policies.regal import rewards as regal_rewards
 from schedopt.policies.regal.actions import dequantise
 from schedopt.policies.regal.features import searched_graph
-from schedopt.policies.regal.rewards import Cases, GivenGraphs, Setting, found_value, plain_value
+from schedopt.policies.regal.rewards import Cases, Setting, found_value, given_graphs, plain_value
 from schedopt.policies.regal.training import DRAWN, PLAIN, Trainer
 
 SHAPE = REGAL.network
@@ -68,7 +68,7 @@ def test_plain_values_and_features_are_searched_once(counted, tmp_path):
     for _ in range(2):
         file = JsonLines(tmp_path / PLAIN, "plain", "delete it")
         with Workers(1) as workers:
-            cases = Cases(GivenGraphs(graphs), setting, workers, file)
+            cases = Cases(given_graphs(graphs), setting, workers, file)
             for together in asked * 2:
                 for visit, evaluations in together * 2:
                     cases.begin(visit, evaluations, "uniform")
@@ -92,7 +92,7 @@ def test_plain_values_of_other_links_are_others(tmp_path):
     with Workers(1) as workers:
         for link in links:
             setting = Setting("runtime", 2, SHAPE.actions, 100, **link)
-            values.append(Cases(GivenGraphs(graphs), setting, workers, file).get((0, 0), 120).plain)
+            values.append(Cases(given_graphs(graphs), setting, workers, file).get((0, 0), 120).plain)
     file.close()
     assert values == [plain_value(Problem(graphs[0], "runtime", devices=2, **link), 120, 0) for link in links]
     assert len(set(values)) == 3

@@ -37,7 +37,7 @@ def pair(name, size, runtime):
 
 def single(name):
     builder = GraphBuilder(name)
-    builder.add_op("a", outputs=[2], runtime=30.0, is_final=True)
+    builder.add_op("a", outputs=[2], runtime=30.0, final=True)
     return builder.build()
 
 

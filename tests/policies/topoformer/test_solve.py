@@ -218,7 +218,7 @@ def test_a_graph_too_large_is_ordered_by_the_next_best_methods(monkeypatch, prob
 
 
 def test_too_little_time_for_the_network_is_noticed_before(monkeypatch):
-    monkeypatch.setattr(topoformer, "SECONDS_PER_PAIR", 1.0)
+    monkeypatch.setattr(topoformer, "PAIR", 1e8)
     graph, _ = graph_of(1, 30)
     result = run(graph, time_limit=20)
     assert "had no time to finish; this is the better order of" in result.notes[0]
@@ -226,7 +226,7 @@ def test_too_little_time_for_the_network_is_noticed_before(monkeypatch):
     assert run(graph).notes == ()
     heads = {"mlp": 0, "gat": 0, "transformer": 1, "edge-transformer": 1, "topoformer-edges": 0, "topoformer": 3}
     for encoder, dense in heads.items():
-        assert topoformer._seconds(NetworkParameters(encoder=encoder, **TINY), 10) == dense * 4 * 100
+        assert topoformer._work(NetworkParameters(encoder=encoder, **TINY), 10) == dense * 4e10
 
 
 @pytest.mark.parametrize("decoder", ["priorities", "autoregressive"])

@@ -67,7 +67,7 @@ def random_graph(seed):
             control=[int(producer[t]) for t in read if graph.is_control[t]],
             outputs=[int(graph.tensor_size[t]) for t in ports],
             aliases=[data.index(graph.alias_of[t]) if graph.alias_of[t] >= 0 else -1 for t in ports],
-            is_final=[bool(graph.is_final[t]) for t in ports],
+            final=[bool(graph.is_final[t]) for t in ports],
             runtime=float(graph.runtime[op]),
             workspace=int(graph.workspace[op]),
             persistent=int(graph.persistent[op]),

@@ -1,6 +1,7 @@
 """ONNX files as they are deployed: control flow, fused and quantised nodes, sizes that only a run tells, bad files."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,7 @@ from onnx import TensorProto, helper  # noqa: E402
 from schedopt.core.base.errors import FormatError, ProgramError, UsageError  # noqa: E402
 from schedopt.core.programs.importers import options_for, read_model  # noqa: E402
 from schedopt.core.programs.onnx.importer import graph_of  # noqa: E402
+from schedopt.core.programs.onnx.program import read_program  # noqa: E402
 from schedopt.core.programs.onnx.runtime import load_program  # noqa: E402
 from schedopt.core.programs.onnx.session import random_inputs  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
@@ -172,7 +174,7 @@ def test_the_model_is_overwritten_only_if_asked(tmp_path):
             apply(path, schedule, output, ImportOptions(), print)
     assert Path(path).read_bytes() == before
     apply(path, schedule, path, ImportOptions(), print, overwrite=True)
-    assert list(read_model(path, ImportOptions(), print).op_names) == [graph.op_names[op] for op in order]
+    assert [node.name for node in onnx.load(path).graph.node] == [graph.op_names[op] for op in order]
 
 
 def damaged():
@@ -236,6 +238,35 @@ def test_damaged_at_random_without_a_run(count):
     assert " refused" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("element", "note"),
+    [
+        (TensorProto.FLOAT16, "ONNX Runtime adds 5 casts to float32 and back"),
+        (TensorProto.BFLOAT16, "not to be run on this machine: ONNX Runtime cannot load .*bfloat16"),
+    ],
+)
+def test_what_the_session_casts_or_cannot_load_is_said(tmp_path, element, note):
+    """Of a chain of convolutions: the weights, the input and the output are cast."""
+    weights = [helper.make_tensor(f"w{step}", element, [8, 8, 3, 3], [1.0] * 576) for step in range(3)]
+    nodes = [helper.make_node("Conv", [f"v{step}", f"w{step}"], [f"v{step + 1}"], pads=[1] * 4) for step in range(3)]
+    shape, notes = [1, 8, 16, 16], []
+    model = model_of(nodes, [value("v0", shape, element)], [value("v3", shape, element)])
+    model.graph.initializer.extend(weights)
+    graph = read_model(save(tmp_path / "m.onnx", model), ImportOptions(), notes.append)
+    assert graph.tensor_size.tolist() == [2 * 8 * 16 * 16] * 3
+    assert [bool(re.search(note, found)) for found in notes] == [True]
+
+
+@pytest.mark.parametrize("data", [b"x" * 5000, [0.5] * 1250, ["text"] * 1250])
+def test_data_in_attributes_counts(tmp_path, data):
+    """As the trees of a classifier, or what a compiler puts into a node; settings do not."""
+    node = helper.make_node("Fast", ["x"], ["y"], "mine", domain="com.example", data=data, axis=1, axes=[0, 1])
+    model = model_of([node], [value("x", [4])], [value("y", [8])])
+    graph = graph_of(read_program(save(tmp_path / "m.onnx", model), {}))
+    held = {resident.name: resident.size for resident in graph.annotations.residents}
+    assert held == {"x": 16, "mine/constants": 5000}
+
+
 def adds(size, output=None):
     """Return a model that reads the shape of its input, and adds the input to itself."""
     nodes = [helper.make_node("Shape", ["x"], ["dims"]), helper.make_node("Add", ["x", "x"], ["y"])]
@@ -258,6 +289,16 @@ def test_more_elements_than_a_tensor_can_have_are_one_sentence(tmp_path):
     model.opset_import.append(helper.make_opsetid("of.others", 1))
     with pytest.raises(FormatError, match=r"'x' has more elements than a tensor can have: \[4, 4611686018427387904\]$"):
         read_model(save(tmp_path / "m.onnx", model), ImportOptions(), print)
+
+
+def test_what_onnx_runtime_runs_is_imported(tmp_path):
+    """Outputs without a shape, and nodes in any order; ONNX's checker takes neither."""
+    nodes = [helper.make_node("Relu", ["b"], ["y"], "second"), helper.make_node("Sigmoid", ["x"], ["b"], "first")]
+    path = save(tmp_path / "m.onnx", model_of(nodes, [value("x", [1, 8, 16, 16])], [value("y", None)]))
+    graph = graph_of(load_program(path, {}))
+    assert graph.op_names == ("first", "second")
+    assert graph.tensor_size.tolist() == [FLOAT * 8 * 16 * 16] * 2
+    onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
 def test_an_input_that_is_an_output_of_no_type_has_its_own(tmp_path):

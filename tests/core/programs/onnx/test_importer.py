@@ -34,6 +34,8 @@ def tensor(graph, name):
 def test_bytes_are_where_they_belong(tmp_path):
     """Each constant and input once, on its first reader; outputs final and never views; in place if sure."""
     nodes = [
+        helper.make_node("Flatten", ["x"], ["g"], "view_of_input"),
+        helper.make_node("Neg", ["g"], ["z"], "negate"),
         helper.make_node("MatMul", ["x", "w"], ["a"], "first"),
         helper.make_node("MatMul", ["a", "w"], ["b"], "second"),
         helper.make_node("Relu", ["b"], ["c"], "in_place"),
@@ -41,15 +43,14 @@ def test_bytes_are_where_they_belong(tmp_path):
         helper.make_node("Relu", ["d"], ["e"], "shared"),
         helper.make_node("Add", ["c", "e"], ["f"], "sum"),
         helper.make_node("Identity", ["f"], ["y"], "copy"),
-        helper.make_node("Flatten", ["x"], ["g"], "view_of_input"),
-        helper.make_node("Neg", ["g"], ["z"], "negate"),
     ]
     model = model_of(
         nodes, [value("x", [8, 8])], [value("y", [8, 8]), value("z", [8, 8])], {"w": np.ones((8, 8), np.float32)}
     )
     graph = graph_of_model(tmp_path, model)
     size = FLOAT * 64
-    assert graph.op_names == tuple(node.name for node in nodes)
+    by_default = "first view shared second in_place sum copy view_of_input negate"
+    assert graph.op_names == tuple(by_default.split())
     assert graph.persistent.tolist() == [2 * size] + [0] * 8
     alias = {graph.tensor_name(t): int(graph.alias_of[t]) for t in range(graph.num_tensors)}
     assert alias["in_place:0"] == tensor(graph, "second:0")
@@ -139,7 +140,7 @@ def test_names_are_unique_and_stable(tmp_path):
     model.graph.node[2].name = model.graph.node[3].name
     graph = graph_of_model(tmp_path, model)
     assert len(set(graph.op_names)) == len(model.graph.node)
-    assert graph.op_names[:4] == ("Conv_0#0", "Conv_0", model.graph.node[3].name, f"{model.graph.node[3].name}#3")
+    assert {"Conv_0#0", "Conv_0", model.graph.node[3].name, f"{model.graph.node[3].name}#3"} <= set(graph.op_names)
 
 
 def test_random_ops_keep_their_order(tmp_path):

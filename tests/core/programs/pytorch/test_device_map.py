@@ -1,13 +1,15 @@
 """A PyTorch model's device map from a schedule file, and what stands in the way of one."""
 
 import json
+from importlib import import_module
 
 import numpy as np
 import pytest
 from schedopt.core.base.errors import UsageError
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
-from schedopt.core.programs.device_map import write_device_map
+from schedopt.core.problem.schedule import Schedule
+from schedopt.core.programs.device_map import device_map, write_device_map
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import apply
 from schedopt.core.programs.runtime import load_runtime
@@ -77,3 +79,97 @@ def test_states_that_a_map_puts_elsewhere_are_counted(name, tmp_path):
     write_device_map(name, str(tmp_path / "plan.json"), str(tmp_path / "map.json"), options, notes.append)
     assert json.loads((tmp_path / "map.json").read_text()) == {"": 0}
     assert "map.json: 4 states of the optimizer have their home on another device" in "".join(notes)
+
+
+def test_a_module_whose_weights_have_their_home_on_the_host_is_there(name, tmp_path):
+    graph = load_runtime(name, ImportOptions(), lambda text: None).graph("roofline", lambda text: None)
+    pins = {"0.*": "host", "2.*": "gpu", "addmm*": "gpu", "relu": "gpu"}
+    devices = Device("gpu", "gpu"), Device("host", "cpu")
+    machine = Machine(devices, np.full((2, 2), 1e9), np.zeros((2, 2)), pins=tuple(pins.items()))
+    solve(Problem(graph, "runtime", machine=machine), evaluations=300).save(tmp_path / "plan.json")
+    notes = []
+    write_device_map(name, str(tmp_path / "plan.json"), str(tmp_path / "map.json"), ImportOptions(), notes.append)
+    assert json.loads((tmp_path / "map.json").read_text()) == {"0": "cpu", "2": 0}
+    assert not any("forward pass" in note for note in notes)
+
+
+RESIDUAL = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(32), nn.Linear(32, 128), nn.Linear(128, 32)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tok, self.pos, self.head = nn.Embedding(50, 32), nn.Embedding(8, 32), nn.Linear(32, 50)
+        self.blocks, self.scale = nn.ModuleList(Block() for _ in range(4)), nn.Parameter(torch.ones(32))
+
+    def forward(self, ids):
+        x = self.tok(ids) + self.pos(torch.arange(ids.shape[1], device=ids.device))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x * self.scale).sum() + ids.sum()
+
+def model():
+    torch.manual_seed(0)
+    return Net().eval(), (torch.arange(16).reshape(2, 8),)
+"""
+
+
+def tagged(value, device):
+    """Say of tensors which device they are on, since this machine has none but its processor."""
+
+    def tag(tensor):
+        if isinstance(tensor, torch.Tensor):
+            tensor = tensor.detach().view_as(tensor)
+            tensor.place = device
+        return tensor
+
+    return torch.utils._pytree.tree_map(tag, value)
+
+
+class OneDevice(torch.overrides.TorchFunctionMode):
+    """Refuses what reads tensors of several devices, as an accelerator does."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        read = torch.utils._pytree.tree_leaves((args, kwargs))
+        places = {t.place for t in read if hasattr(t, "place") and t.dim()}
+        assert len(places) < 2, f"{function.__name__} reads from {places}"
+        result = function(*args, **(kwargs or {}))
+        if places and isinstance(result, torch.Tensor):
+            result.place = places.pop()
+        return result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 2, 3, 4])
+def test_accelerate_runs_a_model_by_its_map(tmp_path, monkeypatch, seed):
+    accelerate = pytest.importorskip("accelerate")
+    (tmp_path / "residual.py").write_text(RESIDUAL)
+    monkeypatch.syspath_prepend(tmp_path)
+    graph = load_runtime("residual:model", ImportOptions(), lambda text: None).graph("roofline", lambda text: None)
+    devices = dict(enumerate(np.random.default_rng(seed).integers(0, 2, graph.num_ops).tolist()))
+    schedule = Schedule.from_steps(list(devices), list(devices.values()), list(devices.values()))
+    found = device_map(graph, schedule).devices
+    assert set(found.values()) == {0, 1}
+
+    def put(module, name, device, *rest, **more):
+        owner, _, leaf = name.rpartition(".")
+        getattr(module.get_submodule(owner), leaf).place = device
+
+    monkeypatch.setattr("accelerate.hooks.set_module_tensor_to_device", put)
+    monkeypatch.setattr("accelerate.hooks.send_to_device", lambda value, device, **more: tagged(value, device))
+    monkeypatch.setattr("accelerate.hooks.find_device", lambda value: 0)
+    monkeypatch.setattr("accelerate.big_modeling.check_cuda_p2p_ib_support", lambda: True)
+    model, inputs = import_module("residual").model()
+    expected = model(*inputs)
+    accelerate.dispatch_model(model, found)
+    with OneDevice():
+        assert torch.equal(model(*inputs), expected)

@@ -1,5 +1,8 @@
 """TFLite files in other orders: what changes in them, what they take, and that they give the same results."""
 
+from itertools import pairwise
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -21,22 +24,23 @@ from models.tflite_models import (
     with_variables,
 )
 from schedopt.core.base.errors import ProgramError, ScheduleError
+from schedopt.core.files.c_header import header_text
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs import pipeline
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.runtime import load_runtime, problem_of
 from schedopt.core.programs.tflite.costs import run_each
-from schedopt.core.programs.tflite.interpreter import run_file
+from schedopt.core.programs.tflite.interpreter import MicroInterpreter, least_arena, run_file
 from schedopt.core.programs.tflite.planner import head_of
 from schedopt.core.programs.tflite.program import parse_program
-from schedopt.core.programs.tflite.runtime import Planned, planned, run_bytes
+from schedopt.core.programs.tflite.runtime import LEAST, Planned, TfliteRuntime, ask_bytes, planned
 
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch):
     """Run models here: a process of its own for each run takes most of the time."""
-    asked = {"tflite.interpreter:run_file": run_file, "tflite.costs:run_each": run_each}
+    asked = {TfliteRuntime.runs: run_file, LEAST: least_arena, "tflite.costs:run_each": run_each}
     for module in ("runtime", "tflite.runtime", "tflite.costs"):
         name = f"schedopt.core.programs.{module}.ask"
         monkeypatch.setattr(name, lambda function, question, about=None, seconds=None: asked[function](**question))
@@ -52,6 +56,10 @@ MODELS = {
     "random 2": lambda: random_model(2),
     "random 3": lambda: random_model(3, ops=20),
 }
+
+
+def run_bytes(data, about):
+    return ask_bytes(TfliteRuntime.runs, data, about, times=False)
 
 
 def saved(folder, model, name="model.tflite"):
@@ -165,7 +173,7 @@ def test_recomputation_end_to_end(tmp_path):
 def test_fit_lets_operators_run_again(tmp_path):
     path = saved(tmp_path, repeated())
     answer = schedopt.fit(path, 3100 + run_bytes(repeated().build(), "m")["tail"] + 64)
-    assert [way.verdict for way in answer.ways[:2]] == ["not found", "not found"]
+    assert [way.verdict for way in answer.ways[:2]] == ["no", "not found"]
     assert answer.ways[2].verdict == "yes" and answer.ways[2].peak <= answer.memory
     tight = schedopt.fit(path, 2900)
     assert [way.verdict for way in tight.ways] == ["no", "no", "not found"]
@@ -184,6 +192,20 @@ def test_a_view_lies_at_the_address_of_its_input(tmp_path):
     offsets = parse_program(new.data, "m").offsets
     assert offsets[wide] == offsets[view]
     assert run_bytes(new.data, "m")["digests"] == run_bytes(runtime.program.data, "m")["digests"]
+
+
+def test_the_arena_is_a_c_header(tmp_path):
+    runtime, graph = loaded(saved(tmp_path, repeated()))
+    order = random_order(graph, 1)
+    for output in ("net.tflite", "net.h"):
+        runtime.write(graph, order, str(tmp_path / output), lambda text: None)
+    lines = (tmp_path / "net.h").read_text().splitlines()
+    values = {name: int(value) for _, name, value in (line.split() for line in lines if line.count(" ") == 2)}
+    new = parse_program((tmp_path / "net.tflite").read_bytes(), "net")
+    assert values.pop("NET_ARENA_BYTES") == least_arena(str(tmp_path / "net.tflite")) > values.pop("NET_HEAD_BYTES")
+    tensors = zip(new.main.tensors, new.offsets, strict=True)
+    assert values == {f"NET_{t.name.upper()}_OFFSET": at for t, at in tensors if not t.is_constant}
+    assert "NET_0_X_OFFSET_1 16" in header_text("net", {}, [("0:x", 0), ("0/x", 16)])
 
 
 def test_results_that_differ_are_refused(tmp_path, monkeypatch):
@@ -208,18 +230,40 @@ def test_what_the_runtime_refuses_is_not_written(tmp_path):
     runtime = load_runtime(saved(tmp_path, model), ImportOptions(), notes.append)
     graph = runtime.graph("roofline", notes.append)
     assert any("tflite-micro" in note and "scratch buffers" in note for note in notes)
+    assert runtime.arena(graph) is runtime.arena(graph, [0, 1]) is None
     with pytest.raises(ProgramError, match="tflite-micro"):
         runtime.write(graph, [0, 1], str(tmp_path / "new.tflite"), notes.append)
     assert not (tmp_path / "new.tflite").exists()
 
 
+def layers(sizes):
+    """Fully connected layers one after another, whose tensors take less than what the runtime needs to start."""
+    model = Model()
+    main = model.subgraph()
+    last = main.input([1, sizes[0]])
+    for at, (given, taken) in enumerate(pairwise(sizes)):
+        weight, bias = (main.constant(np.ones(shape, np.float32)) for shape in ((taken, given), (taken,)))
+        last = main.apply("FULLY_CONNECTED", [last, weight, bias], [1, taken], name=f"y{at}")
+    main.outputs = [last]
+    return model
+
+
+@pytest.mark.parametrize("sizes", [[4, 16, 16, 1], [*[8] * 14, 2]])
+def test_the_least_arena_is_that_in_which_the_runtime_starts(tmp_path, sizes):
+    path = saved(tmp_path, layers(sizes))
+    least, kept = least_arena(path), run_file(path, False)
+    assert least > kept["head"] + kept["tail"]
+    MicroInterpreter(Path(path).read_bytes(), least).invoke()
+    with pytest.raises(ProgramError, match="tflite-micro refuses it"):
+        MicroInterpreter(Path(path).read_bytes(), least - 1)
+
+
 @pytest.mark.slow
-def test_fit_asks_for_the_whole_arena(tmp_path):
+def test_fit_asks_for_the_least_arena(tmp_path):
     path = saved(tmp_path, branches())
-    arena = run_bytes(branches().build(), "m")
-    total = arena["head"] + arena["tail"]
-    answer = schedopt.fit(path, total)
-    assert answer.ways[0].peak == total and answer.ways[0].verdict == "yes"
-    less = schedopt.fit(path, total - 16, confirm=True)
-    assert [way.verdict for way in less.ways] == ["not found", "yes"]
+    least = least_arena(path)
+    answer = schedopt.fit(path, least)
+    assert answer.ways[0].peak == least > answer.ways[0].lower_bound and answer.ways[0].verdict == "yes"
+    less = schedopt.fit(path, least - 1, confirm=True)
+    assert [way.verdict for way in less.ways] == ["no", "yes"]
     assert less.ways[1].measured == less.ways[1].peak

@@ -106,6 +106,13 @@ def test_a_program_that_cannot_be_exported_is_imported_and_solved(tmp_path):
     assert result.value >= 2 * 8 * 4 * 2
 
 
+def test_a_storage_of_which_there_are_views_alone_is_not_counted(tmp_path):
+    x, unread = torch.ones(4), torch.ones(9)
+    graph, _ = imported(recorded(tmp_path / "t.json", lambda: (unread.view(3, 3), x.relu())))
+    assert graph.persistent.sum() == 16
+    assert sorted((held.size, held.op) for held in graph.annotations.residents) == [(16, 0), (36, -1)]
+
+
 def test_kind_is_told_by_content_plain_or_gzip_whatever_the_name(tmp_path):
     path = recorded(tmp_path / "t.json", lambda: torch.ones(4) + torch.ones(4))
     (tmp_path / "packed").write_bytes(gzip.compress((tmp_path / "t.json").read_bytes()))

@@ -42,7 +42,7 @@ def branches():
     start = builder.add_op("start", outputs=[10], runtime=1.0)
     wide = [builder.add_op(f"wide{k}", inputs=[(start, 0)], outputs=[8], runtime=1.0) for k in range(2)]
     ends = [builder.add_op(f"end{k}", inputs=[(op, 0)], outputs=[1], runtime=1.0) for k, op in enumerate(wide)]
-    builder.add_op("sum", inputs=[(op, 0) for op in ends], outputs=[1], is_final=True, runtime=1.0)
+    builder.add_op("sum", inputs=[(op, 0) for op in ends], outputs=[1], final=True, runtime=1.0)
     return builder.build()
 
 
@@ -144,7 +144,7 @@ def test_ops_that_may_run_once_do():
     for op in range(graph.num_ops):
         inputs = [(int(graph.tensor_producer[t]), 0) for t in graph.inputs[1][slice(*graph.inputs[0][op : op + 2])]]
         size = int(graph.tensor_size[op])
-        frozen.add_op(graph.op_names[op], inputs=inputs, outputs=[size], runtime=2.0, runs_once=True)
+        frozen.add_op(graph.op_names[op], inputs=inputs, outputs=[size], runtime=2.0, once=True)
     problem = Problem(frozen.build(), "runtime", memory_limit=520, recompute=True)
     for method in REPEATING:
         result = solve(problem, method, **(BUDGET if METHODS[method].counts_evaluations else {"time_limit": 2}))

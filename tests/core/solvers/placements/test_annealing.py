@@ -117,8 +117,8 @@ def test_keys_that_take_long_look_at_the_clock_often(monkeypatch):
 
     monkeypatch.setattr(makespan_annealing, "anneal_keys", spy)
     graph, _ = naive.random_graph(np.random.default_rng(119), 40)
-    for seconds, expected in ((1e-6, 19), (0.02, 2), (0.1, 1)):
-        monkeypatch.setattr(makespan_annealing, "seconds_to_decode", lambda problem, seconds=seconds: seconds)
+    for work, expected in ((1.0, 19), (250_000.0, 2), (1e6, 1)):
+        monkeypatch.setattr(makespan_annealing, "decoding_work", lambda problem, work=work: work)
         most.clear()
         solve(Problem(graph, "runtime", 2), "annealing:keys=1", evaluations=400)
         assert max(most) == expected

@@ -6,6 +6,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from schedopt.core.base.speed import seconds_for
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
@@ -88,8 +89,8 @@ def test_other_orders_are_followed_where_devices_save_little(least, monkeypatch)
 def a_large_tensor_after_small_ones(small):
     """A graph whose last op makes a quarter of all bytes, which all stay; the half is what two devices need."""
     builder = GraphBuilder("large last")
-    ops = [builder.add_op(f"small{at}", outputs=[30], is_final=True) for at in range(small)]
-    builder.add_op("large", control=ops, outputs=[10 * small], is_final=True)
+    ops = [builder.add_op(f"small{at}", outputs=[30], final=True) for at in range(small)]
+    builder.add_op("large", control=ops, outputs=[10 * small], final=True)
     return builder.build()
 
 
@@ -112,9 +113,9 @@ def test_the_fullest_place_alone_counts_in_the_end(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seconds", "is_found"), [(1.0, True), (10.0, False)])
-def test_ops_are_spread_out_if_that_takes_little_of_the_time(seconds, is_found, monkeypatch):
-    monkeypatch.setattr(peak_annealing, "seconds_to_spread", lambda problem: seconds)
+@pytest.mark.parametrize(("share", "is_found"), [(0.02, True), (0.2, False)])
+def test_ops_are_spread_out_if_that_takes_little_of_the_time(share, is_found, monkeypatch):
+    monkeypatch.setattr(peak_annealing, "spreading_work", lambda problem: share * 60 / seconds_for(1.0))
     for name in ("search_placements", "deal", "prove", "try_others", "anneal"):
         monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda *arguments: None)
     graph, _ = naive.random_graph(np.random.default_rng([123, 0]), 60)

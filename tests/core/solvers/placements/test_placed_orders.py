@@ -32,17 +32,17 @@ def two_chains(length=6):
     builder = GraphBuilder("chains")
     for op in range(2 * length):
         inputs = [(op - 1, 0)] if op % length else []
-        builder.add_op(f"op{op}", inputs=inputs, outputs=[8], is_final=True, runtime=3.0)
+        builder.add_op(f"op{op}", inputs=inputs, outputs=[8], final=True, runtime=3.0)
     return builder.build()
 
 
 def test_orders_that_take_too_long_to_decode_give_way_to_a_list_schedule(monkeypatch):
-    monkeypatch.setattr(lazy_keys, "LONGEST_DECODING", -1.0)
+    monkeypatch.setattr(lazy_keys, "MOST_DECODED", -1.0)
     search = placed(Problem(two_chains(), "runtime", 2), [np.arange(12)])
     assert search.is_optimal
     assert search.evaluations == 2
     assert "there was no time" in search.notes[0]
-    monkeypatch.setattr(brkga, "LONGEST_DECODING", -1.0)
+    monkeypatch.setattr(brkga, "MOST_DECODED", -1.0)
     lazy = Search(Problem(two_chains(), "runtime", 2), max_evaluations=10)
     brkga.solve(lazy, brkga.Parameters(decoder="lazy"))
     queue = Search(Problem(two_chains(), "runtime", 2), max_evaluations=10)
@@ -134,7 +134,7 @@ def test_a_method_without_time_gives_way_to_a_list_schedule():
 
 @pytest.mark.parametrize("method", ["brkga", "random"])
 def test_no_random_keys_are_drawn_that_there_is_no_time_for(monkeypatch, method):
-    monkeypatch.setattr(random_keys, "_SECONDS_PER_READ", 1.0)
+    monkeypatch.setattr(random_keys, "_READ", 1e9)
     problem = Problem(two_chains(), "runtime", 2)
     result = solve(problem, method, time_limit=10, evaluations=20)
     assert (result.evaluations, result.is_repeatable) == (0, False)

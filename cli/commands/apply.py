@@ -63,8 +63,10 @@ def apply(
         else:
             out.note(f"wrote {output}: {len(found.devices)} modules on {len(set(found.devices.values()))} devices")
         return
-    apply_schedule(model, schedule, output, options, out.note, force=force, overwrite=overwrite, is_header=is_header)
+    source = apply_schedule(
+        model, schedule, output, options, out.note, force=force, overwrite=overwrite, is_header=is_header
+    )
     if json:
-        write_json({"model": model, "schedule": schedule, "output": output, "equal": True})
+        write_json({"model": model, "schedule": schedule, "output": output, "equal": source == model})
     else:
-        out.note(f"wrote {output}: its results are bitwise those of {model}")
+        out.note(f"wrote {output}: its results are bitwise those of {source}")

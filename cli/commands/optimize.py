@@ -93,7 +93,7 @@ def optimize(
         write_json(document(job, optimized))
     else:
         print_report(job, optimized)
-    out.note(f"wrote {output}: its results are bitwise those of {model}")
+    out.note(f"wrote {output}: its results are bitwise those of {optimized.source}")
     if schedule is not None:
         out.note(f"wrote {schedule}")
     if plot is not None:
@@ -120,7 +120,7 @@ def _optimize_range(out: Output, job: Job, solve: Callable[[Problem], Result], j
         write_json(range_document(job, optimized))
     else:
         print_range(job, optimized)
-    out.note(f"wrote {job.output}: its results are bitwise those of {job.model} at both ends of the range")
+    out.note(f"wrote {job.output}: its results are bitwise those of {optimized.source} at both ends of the range")
     if job.schedule is not None:
         out.note(f"wrote {job.schedule}: the names of the ops in order")
     if optimized.plan.is_interrupted:

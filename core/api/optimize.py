@@ -20,7 +20,7 @@ def optimize(
     model: nn.Module | Callable[..., Any],
     inputs: Any,
     *,
-    training: str = "none",
+    training: object = None,
     memory_limit: int | str | None = None,
     recompute: bool = True,
     method: str = DEFAULT_METHOD,
@@ -34,15 +34,11 @@ def optimize(
 ) -> nn.Module:
     """Return the model as a program whose ops run in an order of less peak memory, with the same results.
 
-    The ops are run on the example inputs, where these are, to measure their costs. The results are bitwise those of the
-    model as it is exported; where PyTorch takes a fused path that it cannot export (`nn.MultiheadAttention` in
-    evaluation, without gradients), the model itself differs from that in the last bits.
-
-    What was traced is guarded, before anything is run. A call with other shapes, dtypes, devices, strides or plain
-    values, or after a change of the model (its mode, its dtype, a frozen or replaced parameter, an attribute, a hook)
-    or of PyTorch's settings (autocast, default dtype and device, deterministic algorithms), makes a plan of its own.
-    Attributes are those of its modules, and what these hold in containers and plain objects. What the model reads
-    elsewhere (globals, closures, the environment) cannot be seen: optimize it again after a change there.
+    The ops are run on the example inputs, where these are, to measure their costs. A model is called through PyTorch's
+    own guards (those of `torch.compile`, as one graph): a call with other shapes, dtypes or plain values, or after a
+    change of the model or of PyTorch's settings, makes a plan of its own. At the first call of each plan the model
+    itself is called, too, and what both give is compared, bit for bit; if it differs, a warning says so, and the model
+    itself is called from then on. Results have no gradients.
 
     A function is recorded at each call: its Python runs, and its ops wait until it returns or reads a value. So
     whatever an optimizer, a schedule of learning rates, a loss scale or a counter does is what it is without; each
@@ -51,14 +47,12 @@ def optimize(
     Parameters
     ----------
     model
-        Any module that `torch.export` can trace; or a function that does a whole training step: forward, backward and
-        update, on modules and optimizers that it refers to.
+        A module of which PyTorch makes one graph (`torch.compile(fullgraph=True)`); or a function that does a whole
+        training step: forward, backward and update, on modules and optimizers that it refers to.
     inputs
         Example inputs: a tuple of arguments, a dict of keywords, or one tensor. The first plan is for these.
     training
-        `none` for the forward pass (default); `sgd` or `adam` for a training step of a module, with its
-        parameters as in `adam:learning_rate=0.01,weight_decay=0.1` (`beta1`, `beta2`, `epsilon`).
-        A function has its own.
+        Refused: to train, write the step as a function.
     memory_limit
         Most bytes of each plan, all that it is given included, as `8589934592` or `"8GiB"`, or a share of program
         order's peak, as `"70%"`; by default none, and the order of least peak is what is looked for.
@@ -73,25 +67,25 @@ def optimize(
         Most plans that are kept; 8 by default. A call that would need another is refused; of a function, it runs in
         program order, with a warning.
     verify
-        Whether each plan is run once, on copies, and its results compared bit for bit with those in program order
-        (default).
+        Whether the results of each plan are compared bit for bit (default): a model's with a call of the model itself,
+        a function's with program order, on copies.
     verbose
         Whether to print peak memory before and after, and its bound, for each plan; not by default.
 
     Returns
     -------
     torch.nn.Module
-        It is called as the model is; its parameters, buffers and mode are the model's own. Forward it returns what the
-        model returns, without gradients. In training it updates the parameters in place and returns the loss; the
-        optimizer's state is one for all plans. For a function it does what the function does and returns what it
-        returns; the state is in its optimizer, as ever.
+        It is called as the model is, and returns what the model returns, without gradients; its parameters, buffers and
+        mode are the model's own. For a function it does what the function does and returns what it returns; the state
+        is in its optimizer, as ever.
 
     Raises
     ------
     ProgramError, UsageError
-        If the model cannot be traced, the method not used like this, or a memory limit is below what is held anyway.
+        If PyTorch makes no one graph of the model, the method is not used like this, or a memory limit is below what is
+        held anyway.
     ScheduleError
-        If no schedule that keeps the memory limit was found, or the results would differ from those in program order.
+        If no schedule that keeps the memory limit was found, or a step's results would differ from program order's.
 
     Examples
     --------
@@ -106,20 +100,21 @@ def optimize(
     import torch
     from torch import nn
 
-    from ..programs.pytorch.optimize import PlannedModel
     from ..programs.pytorch.own_step import PlannedStep
-    from ..programs.pytorch.plans import Planned, PlanSettings
+    from ..programs.pytorch.plans import PlanSettings
 
+    is_trained = training not in (None, "none")
+    if is_trained or isinstance(model, torch.optim.Optimizer):
+        what = "training=" if is_trained else f"the optimizer, {type(model).__name__},"
+        raise UsageError(
+            f"{what} is not for optimize; write the step: def step(x): loss = model(x); loss.backward(); "
+            "optimizer.step(); optimizer.zero_grad(); return loss, and call schedopt.optimize(step, inputs)"
+        )
     if not isinstance(model, nn.Module) and (not callable(model) or isinstance(model, type)):
         raise UsageError(
             f"what is optimized is a PyTorch module, or a function that does a training step, not "
             f"{type(model).__name__}; optimize(model, inputs)"
         )
-    if training != "none" and not isinstance(model, nn.Module):
-        raise UsageError(f"a function does its own update; leave out training={training!r}, or give the module")
-    if isinstance(model, (Planned, PlannedStep, torch.jit.ScriptModule)):
-        what = "compiled by TorchScript" if isinstance(model, torch.jit.ScriptModule) else "optimized already"
-        raise UsageError(f"the model is {what}; optimize the module that it was made of")
     if dynamic:
         raise UsageError("dynamic=True is not supported: a plan is for fixed shapes; leave it out for one per shape")
     again = False if recompute is True and memory_limit is None else recompute
@@ -128,4 +123,8 @@ def optimize(
     settings = PlanSettings(options, method, dynamic, kept, verify, print if verbose else None)
     if not isinstance(model, nn.Module):
         return PlannedStep(model, inputs, settings)
-    return PlannedModel(model, inputs, training, settings)
+    from ..programs.pytorch.optimize import PlannedModel
+
+    if isinstance(model, (PlannedModel, PlannedStep)):
+        raise UsageError("the model is optimized already; optimize the module that it was made of")
+    return PlannedModel(model, inputs, settings)

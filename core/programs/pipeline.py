@@ -70,6 +70,7 @@ class Optimized:
 
     result: Result
     rows: tuple[Measurement, ...]  # program order, then the order found; empty if nothing was measured
+    source: str  # what the results are bitwise those of; see `Runtime.source`
     is_interrupted: bool  # Ctrl-C ended the search or the runs; what was written is right all the same
 
 
@@ -104,10 +105,10 @@ def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -
         is_interrupted = not is_complete(rows, 2, job.repeats)
         check_runs(job.model, rows)
     stage("comparing results, writing the program")
-    runtime.write(graph, order, job.output, observer.note)
+    source = runtime.write(graph, order, job.output, observer.note)
     if job.schedule is not None:
         write_atomically(job.schedule, result.json())
-    return Optimized(result, tuple(rows), is_interrupted)
+    return Optimized(result, tuple(rows), source, is_interrupted)
 
 
 def apply(
@@ -120,12 +121,12 @@ def apply(
     force: bool = False,
     overwrite: bool = False,
     is_header: bool = False,
-) -> None:
-    """Write a model in the order of a schedule, or its arena, after a run that gave bitwise equal results."""
+) -> str:
+    """Write a model in the order of a schedule, or its arena; return what the results are bitwise those of."""
     check_output(model, output, overwrite=overwrite, is_header=is_header)
     runtime = load_runtime(model, options, note)
     graph = runtime.graph("roofline", _nothing)
-    runtime.write(graph, read_order(schedule, graph, force=force), output, note)
+    return runtime.write(graph, read_order(schedule, graph, force=force), output, note)
 
 
 def measure(

@@ -135,8 +135,12 @@ class Runtime(ABC, Generic[Version]):
         """Raise `ScheduleError` unless this is an order of the program."""
         check_order(graph, order)
 
-    def write(self, graph: CostGraph, order: Sequence[int], output: str, note: Note) -> None:
-        """Write the program in an order of its graph's ops, after a run that gave bitwise equal results.
+    def source(self, note: Note) -> str:
+        """Return what the program's results are those of: the model, unless a note says why not."""
+        return self.model
+
+    def write(self, graph: CostGraph, order: Sequence[int], output: str, note: Note) -> str:
+        """Write the program in an order of its graph's ops, after a run that gave bitwise equal results of `source`.
 
         Raises `ScheduleError` if this is no order of the program, or its results would differ; then nothing is written.
         """
@@ -144,6 +148,7 @@ class Runtime(ABC, Generic[Version]):
         version = self.reordered(graph, order)
         check_equal(self.model, self.results(None), self.results(version), self.reason())
         self.save(version, output, note)
+        return self.source(note)
 
     def measure(
         self,

@@ -250,6 +250,7 @@ class OptimizedRange:
 
     dimension: str
     plan: RangePlan
+    source: str  # as of `Optimized`
     # at both ends, by size: program order, then the order found
     measured: Mapping[int, tuple[Measurement, ...]]
 
@@ -296,7 +297,7 @@ def optimize_range(job: Job, solve: Callable[[Problem], Result], observer: Obser
             measured[size] = tuple(rows)
     observer.on_stage(total, total, "comparing results, writing the program")
     for size in ends if not measured else ends[1:]:  # each compares results before it writes
-        runtimes[size].write(graph.at(size), list(plan.order), job.output, observer.note)
+        source = runtimes[size].write(graph.at(size), list(plan.order), job.output, observer.note)
     if job.schedule is not None:
         write_atomically(job.schedule, "".join(f"{graph.high.op_names[op]}\n" for op in plan.order))
-    return OptimizedRange(name, plan, measured)
+    return OptimizedRange(name, plan, source, measured)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,10 +24,12 @@ from ...graph.graph import CostGraph
 from ..runtime import check_equal
 from .node_order import in_order
 from .program import STEP, TorchProgram, with_graph
-from .replay import Replay
+from .python_state import untouched
+from .replay import SEED, Replay
 from .run import digest, digests
-from .sources import refuse_without_data
+from .sources import refuse_without_data, tensors_of
 from .torch_internals import TrainingIRVerifier, pytree
+from .tracing import foreign_code
 
 
 def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx.GraphModule:
@@ -103,6 +105,33 @@ def results_of(program: TorchProgram, module: fx.GraphModule, arguments: Sequenc
     names += [f"'{node.name}'" for node in program.module.graph.find_nodes(op="placeholder")]
     found = digests_of_run(program.name, module, arguments, program.training != "none")
     return dict(zip(names, found, strict=True))
+
+
+def other_result(program: TorchProgram, found: Mapping[str, str]) -> str | None:
+    """Return which result, of those that `results_of` found, a call of the model itself gives otherwise; None if none.
+
+    The call is one without gradients, from the same random numbers; the model is afterwards as it was.
+    """
+    model, exported = program.source, program.exported
+    if model is None or exported is None:
+        return None
+    kept = [(tensor, tensor.detach().clone()) for tensor in tensors_of(model)]
+    args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), exported.example_inputs)
+    try:
+        with foreign_code(program.name, "the model cannot be called"), untouched(model), torch.no_grad():
+            torch.manual_seed(SEED)
+            expected = digests(model(*args, **kwargs))
+            held = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
+            state = {name: digest(tensor) for name, tensor in held.items()}
+    finally:
+        for tensor, value in kept:
+            tensor.data.copy_(value)
+    results = (name for name, role in zip(found, program.results, strict=False) if role == "output")
+    names = program.module.graph.find_nodes(op="placeholder")
+    for name, node, role in zip(program.names, names, program.roles, strict=True):
+        if role in ("parameter", "buffer") and state.get(name, found[f"'{node.name}'"]) != found[f"'{node.name}'"]:
+            return f"'{name}'"
+    return next((name for name, one in zip(results, expected, strict=True) if found[name] != one), None)
 
 
 def digests_of_run(name: str, module: fx.GraphModule, arguments: Sequence[Any], grad: bool) -> list[str]:

@@ -1,6 +1,6 @@
-"""Private names of TorchDynamo and AOTAutograd that `torch.compile(backend="schedopt")` uses.
+"""Private names of TorchDynamo and AOTAutograd: of `torch.compile(backend="schedopt")` and of planned models.
 
-Where one is missing the backend is refused in one sentence that names it.
+Where one is missing both are refused in one sentence that names it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ from torch.fx import graph
 
 from .torch_internals import needed_by
 
-with needed_by("the backend 'schedopt' of torch.compile"):
+with needed_by("the backend 'schedopt' of torch.compile, or schedopt.optimize(model),"):
+    from torch._dynamo import config as dynamo_config
     from torch._dynamo import exc
+    from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+
+    """The limit of graphs for one function, and errors of a function that is no one graph."""
     from torch._dynamo.backends.common import aot_autograd
 
     """The forward and backward graphs of ATen ops that TorchDynamo's graph becomes."""

@@ -1,45 +1,199 @@
-"""Models and their training steps as plans: how they are traced, and which tensors a plan runs on."""
+"""Models called through PyTorch's own guards: each graph of TorchDynamo is a plan, checked against the model itself."""
 
 from __future__ import annotations
 
+import copy
 import inspect
+import sys
+import types
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
-from torch.export.graph_signature import InputKind
+from torch import fx, nn
 
-from ...base.errors import UsageError
-from .guards import Inputs, State, TensorFact
-from .model_attributes import Attributes
-from .model_guard import ModelGuard
-from .plans import Planned, PlanSettings, Traced
-from .program import TorchProgram, program_of
-from .sources import Call, as_call
-from .torch_internals import NON_PERSISTENT, REGISTRIES, STATE_HOOKS, pytree
-from .training import STEP_COUNT
+from ...base.errors import ProgramError, SchedoptError, UsageError
+from .calls import argument_names, tensors_in
+from .dynamo_internals import FailOnRecompileLimitHit, TorchDynamoException, dynamo_config
+from .guards import Facts, difference, input_facts, settings_facts
+from .plans import PlanSettings, as_traced, ordered
+from .program import TorchProgram
+from .python_state import random_states, untouched
+from .run import digests
+from .sources import as_call, refuse_without_data, tensors_of
+from .torch_internals import NON_PERSISTENT, REGISTRIES, STATE_HOOKS, pytree, storage_of, write_count
+from .tracing import foreign_code, know_outputs, lift_constants, line_of, refuse_foreign, silent, trace
 
 _SHARED = (*REGISTRIES, NON_PERSISTENT, *STATE_HOOKS)
+# Hooks are guarded, recurrent layers are ops as others, and the limit of plans is our own.
+_CONFIG: dict[str, Any] = {"skip_nnmodule_hook_guards": False, "allow_rnn": True, "recompile_limit": sys.maxsize}
+_FOR_GRADIENTS = 'to train, give optimize a step function, or use torch.compile(model, backend="schedopt")'
 
 
-class PlannedModel(Planned):
-    """A model, or its training step, that runs in orders of less peak memory; see `schedopt.optimize`.
+class PlannedModel(nn.Module):
+    """A model's forward pass in orders of less peak memory; see `schedopt.optimize`.
 
     Its parameters, buffers, modules and mode are the model's own, so that `parameters()`, `state_dict()`, `train()`,
-    `to()` and `load_state_dict()` are, too.
+    `to()` and `load_state_dict()` are, too. A copy, and what a pickle holds, makes its plans anew.
     """
 
     _model: nn.Module
 
-    def __init__(self, model: nn.Module, inputs: Any, training: str, settings: PlanSettings) -> None:
-        tracer = ForwardTracer(model) if training == "none" else StepTracer(model, training)
+    def __init__(self, model: nn.Module, inputs: Any, settings: PlanSettings) -> None:
+        super().__init__()
         args, kwargs = as_call(inputs)
-        super().__init__(tracer, args, kwargs, settings)
+        name = type(model).__name__
+        refuse_foreign(model, name)
+        refuse_without_data(name, (*tensors_of(model), *args, *kwargs.values()))
         self.__dict__["_model"] = model  # as no module of its own: its parts are, under the model's names
-        self.__dict__.update((name, model.__dict__[name]) for name in _SHARED)
+        self.__dict__.update((shared, model.__dict__[shared]) for shared in _SHARED)
+        self._settings = settings
+        self._facts: Facts | None = None  # of the last kind of call that was planned
+        self._start()
+        self._plan(args, kwargs)
+
+    def _start(self) -> None:
+        """Begin without plans."""
+        self._plans = _Plans(type(self._model).__name__, self._settings)
+        self._differs = False
+        self._told = False
+        self._unfitting = 0  # checks in a row after which the same call needed another plan
+        model = self._model
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return model(*args, **kwargs)
+
+        # TorchDynamo keeps its guards with the code, so each model has code of its own.
+        own = types.FunctionType(call.__code__.replace(), call.__globals__, "call", None, call.__closure__)
+        self._compiled = torch.compile(own, backend=self._plans.compile, dynamic=False, fullgraph=True)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the plan for these inputs, which is made where there is none yet."""
+        if torch.is_grad_enabled():
+            self._say_that_gradients_are_none(args, kwargs)
+        if self._differs:
+            return self._model(*args, **kwargs)
+        if any(isinstance(value, np.ndarray) for value in (*args, *kwargs.values())):
+            self._facts_of(args, kwargs)  # refuses it: to TorchDynamo it would be the tensor that it can become
+        try:
+            return self._run(args, kwargs, "run")
+        except _Stopped as stopped:
+            is_planned = stopped.is_planned
+        if not is_planned:
+            self._plan(args, kwargs)
+        if self._settings.verify:
+            return self._checked(args, kwargs)
+        return self._run(args, kwargs, "check")
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], stage: str) -> Any:
+        """Call the model through PyTorch's guards."""
+        self._plans.stage, self._plans.grad = stage, torch.is_grad_enabled()
+        try:
+            with torch.no_grad():
+                if stage != "plan":
+                    return self._compiled(*args, **kwargs)
+                with dynamo_config.patch(_CONFIG), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # it says in the error, too, what it cannot trace
+                    return self._compiled(*args, **kwargs)
+        except (TorchDynamoException, FailOnRecompileLimitHit) as error:
+            if stage != "plan":
+                raise _Stopped(is_planned=False) from None
+            self._facts_of(args, kwargs)  # inputs that do not fit the model have a sentence of their own
+            raise ProgramError(_why_not(type(self._model).__name__, error)) from None
+
+    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Make the plan for a call, without a change of anything."""
+        facts = self._facts_of(args, kwargs)
+        self._refuse_or_go_on(facts)
+        try:
+            self._run(args, kwargs, "plan")
+        except _Stopped:
+            pass
+        except SchedoptError as error:
+            if isinstance(error, ProgramError) and self._facts is not None:
+                found = difference(self._facts, facts) or "the model has changed"
+                error = ProgramError(f"{found}; no plan can be made for that: {error}")
+            raise error.with_traceback(None) from None
+        if self._facts is None or self._settings.dynamic is None:
+            self._facts = facts
+
+    def _facts_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Facts:
+        return input_facts(inspect.signature(self._model.forward), args, kwargs) + settings_facts()
+
+    def _refuse_or_go_on(self, facts: Facts) -> None:
+        """Raise `UsageError` if no further plan may be made."""
+        found = "the model has changed"
+        if self._facts is not None:
+            found = difference(self._facts, facts) or found
+            if self._settings.dynamic is False and (self._plans.count or found != "the model has changed"):
+                raise UsageError(f"{found}; it was made with dynamic=False")
+        if self._plans.count >= self._settings.plan_limit:
+            count = self._plans.count
+            raise UsageError(
+                f"{found}; there are {count} plans, one per kind of call, and plan_limit={count} allows no more: give "
+                "inputs of fewer shapes, or a higher limit"
+            )
+
+    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what the model itself does, and compare it with what its plan does to copies."""
+        plans, model, name = self._plans, self._model, type(self._model).__name__
+        planned: list[Any] | str
+        try:
+            with untouched(model), torch.random.fork_rng():
+                returned = self._run(args, kwargs, "check on copies")
+                know_outputs(returned, name, every=True)
+                planned = [*digests(returned, [copied for _, copied in plans.written]), *_generators()]
+        except SchedoptError:
+            raise
+        except Exception as error:  # the model may raise as well: then that is what the caller gets
+            planned = str(error)
+        written = [given for given, _ in plans.written]
+        others = {id(tensor): tensor for tensor in tensors_in([tensors_of(model), args, kwargs])}
+        counts = {key: _writes(tensor) for key, tensor in others.items()}
+        storages = {storage_of(tensor) for tensor in written}
+        plans.written = []
+        returned = model(*args, **kwargs)
+        is_same = planned == [*digests(returned, written), *_generators()] and all(
+            _writes(tensor) == counts[key] or storage_of(tensor) in storages for key, tensor in others.items()
+        )
+        plans.checked.update(plans.ran)
+        self._unfitting = 0 if self._fits(args, kwargs) else self._unfitting + 1
+        if not is_same or self._unfitting > 1:
+            self._differs = True
+            why = (
+                "its plan does not give bitwise what a call of the model gives, as PyTorch traces another branch, "
+                "or the model draws numbers outside of PyTorch"
+            )
+            if is_same:
+                why = "its own code changes an attribute at each call, so that no plan fits twice; count in a buffer"
+            warnings.warn(f"{name}: {why}; the model itself is called", stacklevel=5)
+        return pytree.tree_map_only(torch.Tensor, _without_graph, returned) if is_same else returned
+
+    def _fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether there is a plan for a call."""
+        try:
+            self._run(args, kwargs, "look")
+        except _Stopped as stopped:
+            return stopped.is_planned
+        return True
+
+    def _say_that_gradients_are_none(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        names = argument_names(self._model.forward, args, kwargs)
+        for name, value in zip(names, pytree.tree_leaves((args, kwargs)), strict=True):
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                raise UsageError(
+                    f"input '{name}' requires a gradient, which a planned model does not give; call it under "
+                    f"torch.no_grad(); {_FOR_GRADIENTS}"
+                )
+        if not self._told and any(parameter.requires_grad for parameter in self._model.parameters()):
+            self._told = True
+            warnings.warn(
+                f"{type(self._model).__name__}: results of a planned model have no gradients; call it under "
+                f"torch.no_grad(); {_FOR_GRADIENTS}",
+                stacklevel=5,
+            )
 
     @property
     def training(self) -> bool:
@@ -51,193 +205,128 @@ class PlannedModel(Planned):
         if "_model" in self.__dict__:  # else it is what every new module sets
             self._model.training = mode
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key not in ("_plans", "_compiled")}
 
-class ModelTracer:
-    """What the tracers of a model's forward pass and of its training step have in common."""
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start()
 
-    def __init__(self, model: nn.Module, training: str) -> None:
-        self.model = model
-        self.training = training
-        self._guard = ModelGuard(model)
-        self._written: set[str] = set()
-
-    @property
-    def name(self) -> str:
-        """The model's class, and what is done with it."""
-        return type(self.model).__name__ + f", {self.training}" * (self.training != "none")
-
-    @property
-    def signature(self) -> inspect.Signature:
-        """What the model's `forward` is called with."""
-        return inspect.signature(self.model.forward)
-
-    def state(self) -> State:
-        """Return what a trace depends on of the model, and its parameters and buffers."""
-        return self._guard.state()
-
-    def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TorchProgram:
-        """Trace the model, and find out which of its attributes its own code sets."""
-        at_call: list[Attributes] = []
-        written: set[str] = set()
-        # Around the call itself: before it, PyTorch puts fakes in the place of parameters; after it, torch.export
-        # undoes some of what was written, and not all.
-        hooks = [
-            self.model.register_forward_pre_hook(lambda *_: at_call.append(Attributes(self.model))),
-            self.model.register_forward_hook(lambda *_: written.update(at_call.pop().replaced())),
-        ]
-        try:
-            program = program_of(self.model, Call(args, kwargs), self.training)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        if new := written - self._written:
-            names = ", ".join(sorted(new))
-            warnings.warn(f"{type(self.model).__name__} sets {names} as it runs, which its plans do not", stacklevel=2)
-            self._written |= new
-            self._guard.leave_out(new)
-        return program
+    def __repr__(self) -> str:
+        count = self._plans.count
+        return f"{type(self).__name__}({type(self._model).__name__}, {count} plan{'s' * (count != 1)})"
 
 
-class ForwardTracer(ModelTracer):
-    """The forward pass of a model."""
+class _Stopped(BaseException):
+    """Ends a call before it has run anything, as its plan is missing, was made just now, or is not checked yet."""
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model, "none")
-
-    def check(self, inputs: Inputs) -> None:
-        """Refuse inputs that autograd follows, as the program has no backward."""
-        name = _requiring_gradient(inputs)
-        if name is not None and torch.is_grad_enabled():
-            raise UsageError(
-                f"input '{name}' requires a gradient, which a forward program does not give; call it under "
-                "torch.no_grad(), or optimize a training step"
-            )
-
-    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
-        """Export the model with these inputs."""
-        program = self._program(args, kwargs)
-        slots, exported, roles = _slots(program), program.exported, program.results
-        if exported is None:
-            raise TypeError("a forward program is an exported program")
-        signature, structure = exported.graph_signature, exported.call_spec.out_spec
-        given = [spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
-        places = {name: place for place, name in enumerate(given)}
-
-        def result(returned: Sequence[Any], leaves: Sequence[Any], tensors: Mapping[str, torch.Tensor]) -> Any:
-            outputs = []
-            for spec, role, value in zip(signature.output_specs, roles, returned, strict=True):
-                if role == "output":
-                    outputs.append(value)
-                else:  # of a functionalised export: the new value of what the model writes in place
-                    old = leaves[places[spec.target]] if role == "input" else tensors[spec.target]
-                    old.copy_(value)
-            return pytree.tree_unflatten(outputs, structure)
-
-        return Traced(program, lambda leaves, tensors: _fill(slots, leaves, tensors, {}), result)
+    def __init__(self, *, is_planned: bool) -> None:
+        super().__init__()
+        self.is_planned = is_planned
 
 
-class StepTracer(ModelTracer):
-    """A training step of a model; the optimizer's state is one, whichever plan runs."""
+class _Plans:
+    """The plans of a model, and what a call is for; they refer to nothing of the model."""
 
-    def __init__(self, model: nn.Module, training: str) -> None:
-        super().__init__(model, training)
-        self._optimizer: dict[str, torch.Tensor] = {}
-        self._counts: dict[str, int] = {}
-
-    def check(self, inputs: Inputs) -> None:
-        """Refuse inputs that autograd follows, as the step gives gradients to parameters alone."""
-        name = _requiring_gradient(inputs)
-        if name is not None:
-            raise UsageError(
-                f"input '{name}' requires a gradient, which a training step gives to parameters alone; detach() it"
-            )
-
-    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
-        """Trace a training step with these inputs."""
-        program = self._program(args, kwargs)
-        slots = _slots(program)
-        layouts = {}
-        for (role, name, _), value in zip(slots, program.arguments, strict=True):
-            if role == "state":
-                layouts[name] = _Layout(value.shape, value.dtype, value.device)
-                self._optimizer.setdefault(name, value)
-        state = self._state_for(layouts)
-        values = tuple(
-            state[slot.name] if slot.role == "state" else value
-            for slot, value in zip(slots, program.arguments, strict=True)
+    def __init__(self, name: str, settings: PlanSettings) -> None:
+        self.name = name
+        self.settings = settings
+        self.stage = (
+            "run"  # or `plan`, `look` whether there is one, `check on copies`, or `check`, without a comparison
         )
+        self.grad = False  # whether the caller has autograd on
+        self.count = 0
+        self.checked: set[Any] = set()  # plans, and whether autograd was on
+        self.ran: set[Any] = set()  # of them, by the last check
+        self.written: list[tuple[torch.Tensor, torch.Tensor]] = []  # what it would write to, and copies that it did
 
-        def arguments(leaves: Sequence[Any], tensors: Mapping[str, torch.Tensor]) -> list[Any]:
-            given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-            return _fill(slots, given, tensors, self._state_for(layouts))
-
-        def result(loss: torch.Tensor, leaves: Sequence[Any], tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
-            self._counts.update((name, self._counts.get(name, 0) + 1) for name in layouts)
-            return loss
-
-        return Traced(replace(program, arguments=values), arguments, result)
-
-    def _state_for(self, layouts: Mapping[str, _Layout]) -> dict[str, torch.Tensor]:
-        """Return the optimizer's state for a plan; where its parameter has another dtype or device now, it follows."""
-        counts = {self._counts.get(name, 0): name for name in layouts if name != STEP_COUNT}
-        if STEP_COUNT in layouts and len(counts) > 1:
-            about = " and ".join(f"'{name}' {count} times" for count, name in list(counts.items())[:2])
-            raise UsageError(
-                f"{self.training} has updated {about}, and counts for all parameters of a step at once; freeze or use "
-                "the same parameters in each step, or optimize a step function with an optimizer of its own"
-            )
-        for name, (shape, dtype, device) in layouts.items():
-            value = self._optimizer[name]
-            if value.shape != shape:
-                raise UsageError(
-                    f"the state '{name}' of {self.training} is of shape {list(value.shape)}, and its parameter is of "
-                    f"shape {list(shape)} now; optimize the model again"
-                )
-            self._optimizer[name] = value.to(device, dtype)
-        if STEP_COUNT in layouts:
-            self._optimizer[STEP_COUNT].fill_(max(counts, default=0))
-        return {name: self._optimizer[name] for name in layouts}
+    def compile(self, module: fx.GraphModule, inputs: Sequence[Any]) -> _Graph:
+        """Return a graph of TorchDynamo, to be planned at its first call."""
+        if self.stage != "plan":
+            raise _Stopped(is_planned=False)
+        return _Graph(self, module)
 
 
-class _Slot(NamedTuple):
-    """An argument of a program: its role, what its holder calls it, and its value if it is a constant."""
+class _Graph:
+    """A graph of TorchDynamo, with a plan for each way in which arguments that it writes to share memory."""
 
-    role: str
-    name: str
-    constant: Any
+    def __init__(self, plans: _Plans, module: fx.GraphModule) -> None:
+        self.plans = plans
+        self.module = module
+        self.ordered: dict[Any, tuple[fx.GraphModule, list[Any], list[int]]] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        plans, key = self.plans, self._sharing(args)
+        found = self.ordered.get(key)
+        if found is None and plans.stage == "plan":
+            self.ordered[key] = self._ordered(args)
+            plans.count += 1
+        if found is None or plans.stage in ("plan", "look"):
+            raise _Stopped(is_planned=found is not None)
+        module, constants, written = found
+        checked = (id(self), key, plans.grad)
+        if plans.stage == "check on copies":
+            plans.ran = {checked}
+            copies = copy.deepcopy([args[number].detach() for number in written])
+            plans.written = list(zip([args[number] for number in written], copies, strict=True))
+            changed = dict(zip(written, copies, strict=True))
+            args = tuple(changed.get(number, value) for number, value in enumerate(args))
+        elif plans.stage == "check":
+            plans.checked.add(checked)
+        elif checked not in plans.checked:
+            raise _Stopped(is_planned=True)
+        with as_traced(grad=False):
+            return module(*args, *constants)
+
+    def _sharing(self, args: Sequence[Any]) -> Any:
+        """Return which arguments share memory, and where they begin, if the graph writes to one."""
+        if not any(written for _, _, written in self.ordered.values()):
+            return ()
+        first: dict[int, int] = {}
+        at = [first.setdefault(storage_of(arg), number) for number, arg in enumerate(args) if _is_tensor(arg)]
+        if len(first) == len(at):
+            return ()
+        return tuple((number, arg.storage_offset()) for number, arg in zip(at, filter(_is_tensor, args), strict=True))
+
+    def _ordered(self, args: Sequence[Any]) -> tuple[fx.GraphModule, list[Any], list[int]]:
+        """Return the plan for arguments, the constants that it takes too, and the numbers of those it writes to."""
+        name = self.plans.name
+        with torch.inference_mode(False), torch.no_grad():
+            with foreign_code(name, "the model cannot be traced"), silent():
+                module, _ = trace(self.module, args, name)
+            constants = [held.tensor for held in lift_constants(module)]
+            names = tuple(node.name for node in module.graph.find_nodes(op="placeholder"))
+            roles = ("input",) * len(args) + ("constant",) * len(constants)
+            program = TorchProgram(name, module, (*args, *constants), roles, ("output",), names=names)
+        with as_traced(grad=False):
+            graph, in_order = ordered(program, self.plans.settings)
+        written = {resident.name for resident in graph.annotations.residents if resident.writers}
+        storages = {storage_of(arg) for label, arg in zip(names, args, strict=False) if label in written}
+        numbers = [number for number, arg in enumerate(args) if _is_tensor(arg) and storage_of(arg) in storages]
+        return in_order, constants, numbers
 
 
-class _Layout(NamedTuple):
-    shape: torch.Size
-    dtype: torch.dtype
-    device: torch.device
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
 
 
-def _slots(program: TorchProgram) -> list[_Slot]:
-    return [
-        _Slot(role, name, value if role == "constant" else None)
-        for role, name, value in zip(program.roles, program.names, program.arguments, strict=True)
-    ]
+def _without_graph(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach() if tensor.grad_fn is not None else tensor
 
 
-def _fill(
-    slots: Sequence[_Slot], given: Sequence[Any], tensors: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]
-) -> list[Any]:
-    """Return what a program runs on: inputs in their order, and what the model and the optimizer hold now."""
-    inputs = iter(given)
-    values: list[Any] = []
-    for role, name, constant in slots:
-        if role == "input":
-            values.append(next(inputs))
-        elif role == "constant":
-            values.append(constant)
-        elif role == "state":
-            values.append(state[name])
-        else:
-            values.append(tensors[name].detach())
-    return values
+def _writes(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else write_count(tensor)
 
 
-def _requiring_gradient(inputs: Inputs) -> str | None:
-    """Return the name of the first input that autograd follows."""
-    return next((name for name, fact in inputs.facts if isinstance(fact, TensorFact) and fact.requires_grad), None)
+def _generators() -> list[Any]:
+    """Return the states of PyTorch's, Python's and NumPy's random numbers."""
+    return [*digests(torch.get_rng_state()), *random_states()]
+
+
+def _why_not(name: str, error: Exception) -> str:
+    """Return why TorchDynamo makes no one graph of a model, as a sentence."""
+    said = str(error).strip().split("\n")[0].removesuffix(".")
+    return (
+        f"{name}: PyTorch makes no one graph of the model{line_of(error)}: {said}; change that line, give optimize a "
+        'function that calls the model, or use torch.compile(model, backend="schedopt"), which plans each part'
+    )

@@ -13,7 +13,7 @@ import torch
 from torch import fx, nn
 
 from ...base.errors import ProgramError, ScheduleError, UsageError
-from .guards import Facts, bind, difference, settings_facts
+from .guards import Facts, difference, input_facts, settings_facts
 from .plans import PlanSettings, as_traced, in_order
 from .program import STEP, TorchProgram
 from .python_state import PythonState
@@ -51,7 +51,7 @@ class PlannedStep(nn.Module):
         self._only: Facts | None = None
         args, kwargs = as_call(inputs)
         if settings.dynamic is False:
-            self._only = bind(inspect.signature(function), args, kwargs).facts
+            self._only = input_facts(inspect.signature(function), args, kwargs)
         self._trained = list(PythonState(function).parameters().values())
         try:
             rehearse(function, args, kwargs, self._name, self._tree(), self._take)
@@ -63,7 +63,7 @@ class PlannedStep(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Do one step, and return what the function returns; its tensors have no graph of autograd."""
         if self._only is not None:
-            facts = bind(inspect.signature(self._function), args, kwargs).facts
+            facts = input_facts(inspect.signature(self._function), args, kwargs)
             if found := difference(self._only, facts):
                 raise UsageError(f"{found}; it was made with dynamic=False")
         self._parts = 0

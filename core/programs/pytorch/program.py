@@ -17,11 +17,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, OutputKind, TensorArgument
 
 from ...base.errors import ProgramError, UsageError
-from .model_attributes import untouched
+from .python_state import PythonState, untouched
 from .sources import as_call, call_function, placed, read_exported, specialised
 from .step_graph import graph_of_step
 from .torch_internals import pytree
-from .tracing import check_flat, foreign_code, known_outputs, rename, silent, trace
+from .tracing import check_flat, foreign_code, known_outputs, refuse_foreign, rename, silent, trace
 from .training import training_step, update_of
 
 Note = Callable[[str], None]
@@ -63,6 +63,7 @@ class TorchProgram:
     exported: ExportedProgram | None = None
     # the caller's name of each argument, as in its state dict; of an optimizer's state `encoder.weight.exp_avg`
     names: tuple[str, ...] = ()
+    source: nn.Module | None = None  # the model that was exported, whose own call may take another branch
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -89,6 +90,7 @@ def load_program(
     network, inputs = call_function(model, shapes or {})
     if not isinstance(network, nn.Module):
         return step_program(network, inputs, training, {}, model.replace(":", "."), model, device)
+    refuse_foreign(network, model)
     call = placed(network, *as_call(inputs), device, model, note)
     return _program(*call, training, {}, model.replace(":", "."), model, note)
 
@@ -109,6 +111,7 @@ def program_of(
     name = name or type(model).__name__
     args, kwargs = as_call(inputs)
     if isinstance(model, nn.Module):
+        refuse_foreign(model, name)
         model, args, kwargs = placed(model, args, kwargs, None, name, note)
     return _program(model, args, kwargs, training, shapes or {}, name, name, note)
 
@@ -160,10 +163,11 @@ def _program(
     elif training != "none" and not model.training:
         note(f"{where}: the model is in evaluation mode; call its train() to train as usual")
     if update is None:
-        return _forward(model, args, kwargs, name, where)
+        return _forward(model, args, kwargs, name, where, note)
     network = model.module() if isinstance(model, ExportedProgram) else model
-    with untouched(network):
+    with untouched(network) as state:
         module, given, loss = training_step(network, args, kwargs, update, where)
+        _say_if_drawn(state, where, note)
     note(f"{where}: the loss is {loss}")
     return TorchProgram(
         name=f"{name}-{update.optimizer}",
@@ -177,18 +181,19 @@ def _program(
 
 
 def _forward(
-    model: nn.Module | ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, where: str
+    model: nn.Module | ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, where: str, note: Note
 ) -> TorchProgram:
     """Export the model, and replace the exported graph by the ATen calls that it makes."""
-    exported = model
+    exported, source = model, model if isinstance(model, nn.Module) else None
     if not isinstance(exported, ExportedProgram):
         with (
             foreign_code(where, "the model cannot be exported"),
             silent(),
-            untouched(exported),
+            untouched(exported) as state,
             known_outputs(exported, where, every=True),
         ):
             exported = torch.export.export(exported, args, kwargs, strict=False)
+            _say_if_drawn(state, where, note)
         check_flat(exported.graph, where)
         args, kwargs = exported.example_inputs
     signature = exported.graph_signature
@@ -226,7 +231,16 @@ def _forward(
         names=tuple(spec.target or spec.arg.name for spec in signature.input_specs),
         results=tuple(_RESULT_ROLES[spec.kind] for spec in signature.output_specs),
         exported=flat,
+        source=source,
     )
+
+
+def _say_if_drawn(state: PythonState, where: str, note: Note) -> None:
+    if state.has_drawn():
+        note(
+            f"{where}: the model draws random numbers of Python or NumPy, and the graph is that of one draw, for ever; "
+            "draw with torch.rand, or plan a step function (schedopt.optimize), whose Python runs at each call"
+        )
 
 
 def with_graph(

@@ -1,4 +1,4 @@
-"""The Python side of a step: what its function reaches, kept and restored, and what its tensors are called."""
+"""The Python side of a step or a model: what it reaches, kept and restored, and what a step's tensors are called."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import random
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -70,12 +71,12 @@ class PythonState:
                 continue
             self._seen[id(thing)] = thing
             waiting += reversed(list(self._visit(name, thing)))
-        # NumPy's old generator, too: it is what a step may draw from.
-        states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+        python, of_numpy, of_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+        self._random = random_states()
         self._restoring += [
-            lambda: random.setstate(states[0]),
-            lambda: np.random.set_state(states[1]),  # noqa: NPY002
-            lambda: torch.set_rng_state(states[2]),
+            lambda: random.setstate(python),
+            lambda: np.random.set_state(of_numpy),  # noqa: NPY002
+            lambda: torch.set_rng_state(of_torch),
         ]
 
     def parameters(self) -> dict[int, tuple[str, torch.Tensor]]:
@@ -108,6 +109,10 @@ class PythonState:
         outermost = [(name, module) for name, module in self.modules if id(module) not in inner]
         return [(f"{name}." if len(outermost) > 1 and name else "", module) for name, module in outermost]
 
+    def has_drawn(self) -> bool:
+        """Whether somebody has drawn Python's or NumPy's random numbers since."""
+        return self._random != random_states()
+
     def restore(self) -> None:
         """Make everything what it was."""
         for restore in self._restoring:
@@ -138,7 +143,7 @@ class PythonState:
             yield from self._container(name, attributes)
 
     def _keep_tensor(self, tensor: torch.Tensor) -> None:
-        if tensor.is_leaf:
+        if tensor.is_leaf and not tensor.is_inference():
             gradient, required, version = tensor.grad, tensor.requires_grad, write_count(tensor)
 
             def restore() -> None:
@@ -183,3 +188,22 @@ class PythonState:
 def _names(code: types.CodeType) -> set[str]:
     """Return the names of globals and attributes in a function and the functions within it."""
     return set(code.co_names).union(*(_names(part) for part in code.co_consts if isinstance(part, types.CodeType)))
+
+
+def random_states() -> tuple[Any, ...]:
+    """Return the states of Python's and NumPy's random numbers; of NumPy the old generator, which all share."""
+    state: Any = np.random.get_state(legacy=False)["state"]  # noqa: NPY002
+    return random.getstate(), state["key"].tobytes(), state["pos"]
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[PythonState]:
+    """Undo what is done to a model's attributes and to random numbers within, as when its code runs on fakes.
+
+    PyTorch itself leaves fakes in the place of parameters of a layer that has two names (`functional_call`).
+    """
+    state = PythonState(model)
+    try:
+        yield state
+    finally:
+        state.restore()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from ...files.atomic import write_atomically
 from ...graph.graph import CostGraph
 from ..runtime import Note, Runtime
-from .apply import arguments_of, export_in_order, reorder, results_of
+from .apply import arguments_of, export_in_order, other_result, reorder, results_of
 from .costs import measured_costs
 from .importer import graph_of
 from .program import load_program
@@ -33,6 +33,8 @@ class TorchRuntime(Runtime[bytes]):
     def load(self, note: Note) -> None:
         """Export or trace the program."""
         options = self.options
+        self._expected: dict[str, str] | None = None
+        self._other: str | None = None  # the result that a call of the model gives otherwise; empty if there is none
         self.program = load_program(self.model, options.training, options.plain_shapes, note, options.device)
 
     def graph(self, costs: str, note: Note) -> CostGraph:
@@ -51,10 +53,27 @@ class TorchRuntime(Runtime[bytes]):
     def results(self, version: bytes | None) -> dict[str, str]:
         """Run the program, or the one in a file, on its own arguments, which stay as they are."""
         if version is None:
-            return results_of(self.program, self.program.module, self.program.arguments)
+            if self._expected is None:
+                self._expected = results_of(self.program, self.program.module, self.program.arguments)
+            return self._expected
         with self._saving():
             loaded = torch.export.load(io.BytesIO(version))
         return results_of(self.program, loaded.graph_module, arguments_of(loaded))
+
+    def source(self, note: Note) -> str:
+        """Return the model, or, where a call of it gives other results, the program that was exported."""
+        if self._other is None:
+            self._other = other_result(self.program, self.results(None)) or ""
+            if self._other:
+                note(
+                    f"{self.model}: a call of the model gives another {self._other} than the exported program, as "
+                    "PyTorch exports another branch of it, or it draws numbers outside of PyTorch"
+                )
+        return f"the program exported from {self.model}, not of its own call" if self._other else self.model
+
+    def remark(self, reports: Mapping[str, Sequence[Mapping[str, Any]]], note: Note) -> None:
+        """Say if what was run is not what a call of the model does."""
+        self.source(note)
 
     def save(self, version: bytes, output: str, note: Note) -> None:
         """Write a `.pt2` file."""

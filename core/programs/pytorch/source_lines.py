@@ -164,7 +164,7 @@ class SourceRecorder:
                 return Source(module, line, "backward"), None
             elif file.startswith(_OPTIMIZERS):
                 phase = "update"
-            elif not line and _is_users(file):
+            elif not line and is_users(file):
                 line = f"{Path(file).name}:{frame.f_lineno}"
             frame = frame.f_back
         return Source(module, line, phase), None
@@ -184,7 +184,7 @@ class SourceRecorder:
 def user_line(frame: FrameType) -> str:
     """Return the line of the user's code that a frame runs, itself or by an exported graph; empty if it runs none."""
     file = frame.f_code.co_filename
-    if _is_users(file):
+    if is_users(file):
         return f"{Path(file).name}:{frame.f_lineno}"
     module = frame.f_locals.get("self") if file.startswith(_GENERATED) else None
     if not isinstance(module, fx.GraphModule):
@@ -204,12 +204,12 @@ def _exported_source(node: fx.Node) -> tuple[str, str]:
     stack = [str(entry[0]) for entry in (node.meta.get("nn_module_stack") or {}).values()]
     path = _REPEATED_CALL.sub("", stack[-1]) if stack else ""
     frames = _TRACE_LINE.findall(node.meta.get("stack_trace") or "")
-    users = [f"{Path(file).name}:{number}" for file, number in frames if _is_users(file)]
+    users = [f"{Path(file).name}:{number}" for file, number in frames if is_users(file)]
     return path, users[-1] if users else ""
 
 
 @cache
-def _is_users(file: str) -> bool:
+def is_users(file: str) -> bool:
     """Whether a file of code is neither PyTorch's, nor ours, nor Python's import system."""
     return not file.startswith(_NOT_THE_USERS)
 

@@ -98,16 +98,15 @@ with needed_by("PyTorch programs"):
     MODULES = "_modules"
     REGISTRIES = ("_parameters", "_buffers", MODULES)
     NON_PERSISTENT = "_non_persistent_buffers_set"
-    CALL_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     STATE_HOOKS = (
         *("_state_dict_hooks", "_state_dict_pre_hooks"),
         *("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
     )
-    """Attributes of a module: guards compare registries and hooks; an optimized model shares them with its model."""
+    """Attributes of a module that a planned model shares with its model."""
     SCALER_STEP = "_maybe_opt_step"
     """The method of a gradient scaler that skips a step with infinite gradients; a rehearsal replaces it."""
     for owner, names in (
-        (nn.Module(), (*REGISTRIES, NON_PERSISTENT, *CALL_HOOKS, *STATE_HOOKS)),
+        (nn.Module(), (*REGISTRIES, NON_PERSISTENT, *STATE_HOOKS)),
         (GradScaler, (SCALER_STEP,)),
         (torch.UntypedStorage, ("_cdata",)),
         (torch.Tensor, ("_version", "_use_count")),

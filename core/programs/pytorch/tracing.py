@@ -9,15 +9,18 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
+from torch.nn.parameter import is_lazy
 
 from ...base.errors import ProgramError, SchedoptError
-from .source_lines import node_label, user_line, with_sources
+from .source_lines import is_users, node_label, user_line, with_sources
 from .torch_internals import (
     ASSERT_METADATA,
+    REGISTRIES,
     VALUE_DEPENDENT,
     FakeTensor,
     FakeTensorMode,
@@ -110,11 +113,12 @@ def zeros_like(fake: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
 
 
-def lift_constants(module: fx.GraphModule, after: int) -> list[Held]:
-    """Turn the tensors that the graph holds as attributes into placeholders, `after` as many others."""
+def lift_constants(module: fx.GraphModule, after: int | None = None) -> list[Held]:
+    """Turn the tensors that the graph holds as attributes into placeholders, `after` as many others, or after all."""
     graph = module.graph
     constants: dict[str, tuple[Held, fx.Node]] = {}
-    place = list(graph.find_nodes(op="placeholder"))[after]
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    place = list(graph.nodes)[len(placeholders) if after is None else after]
     for node in list(graph.find_nodes(op="get_attr")):
         tensor = getattr(module, node.target, None)
         if not isinstance(tensor, torch.Tensor):
@@ -127,6 +131,7 @@ def lift_constants(module: fx.GraphModule, after: int) -> list[Held]:
             constants[node.target] = (Held(lifted.name, "constant", tensor), lifted)
         node.replace_all_uses_with(constants[node.target][1])
         graph.erase_node(node)
+    module.recompile()
     return [held for held, _ in constants.values()]
 
 
@@ -146,23 +151,25 @@ def foreign_code(where: str, what: str) -> Iterator[None]:
         raise
     except _VALUE_DEPENDENT as error:
         raise ProgramError(
-            f"{where}: the model reads the value of a tensor to decide what to do{_line_of(error)}, so no fixed graph "
+            f"{where}: the model reads the value of a tensor to decide what to do{line_of(error)}, so no fixed graph "
             "stands for it; use torch.where or fixed sizes there"
         ) from None
     except UnsupportedOperatorException as error:
         raise ProgramError(
-            f"{where}: op {error.func}{_line_of(error)} has no meta implementation; register a fake for it"
+            f"{where}: op {error.func}{line_of(error)} has no meta implementation; register a fake for it"
         ) from None
     except Exception as error:  # code of others raises what it likes
         text = str(error).strip().split("\n")[0].split(". ")[0].removesuffix(".") or type(error).__name__
         if "fake impl" in text:
             text += " (register one with torch.library.register_fake)"
-        raise ProgramError(f"{where}: {what}{_line_of(error)}: {text}") from None
+        raise ProgramError(f"{where}: {what}{line_of(error)}: {text}") from None
 
 
-def _line_of(error: BaseException) -> str:
+def line_of(error: BaseException) -> str:
     """Return ` at FILE:LINE` of the innermost line of the user's code; nothing if there is none."""
     lines = [user_line(frame) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    traced = getattr(error, "real_stack", None) or ()  # TorchDynamo's errors: what it was tracing
+    lines += [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traced if is_users(frame.filename)]
     return next((f" at {line}" for line in reversed(lines) if line), "")
 
 
@@ -184,32 +191,72 @@ _PLAIN = (torch.Tensor, bool, int, float, complex, str, torch.dtype, torch.devic
 
 @contextmanager
 def known_outputs(model: nn.Module, where: str, *, every: bool) -> Iterator[None]:
-    """Register the dataclasses that a model returns with PyTorch's trees as soon as it returns one.
-
-    A type stays registered, as `torch.export.register_dataclass` leaves it, for what runs the program makes one.
-    """
-
-    def look(_model: nn.Module, _args: Any, outputs: Any) -> None:
-        for leaf in pytree.tree_leaves(outputs):
-            if isinstance(leaf, _PLAIN):
-                continue
-            if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
-                torch.export.register_dataclass(type(leaf))
-                look(_model, _args, outputs)
-                return
-            if every:
-                remedy = "call it with use_cache=False"
-                if "Cache" not in type(leaf).__name__:
-                    remedy = (
-                        "return tensors, a dict or a dataclass, or register the type by "
-                        "torch.utils._pytree.register_pytree_node"
-                    )
-                raise ProgramError(
-                    f"{where}: the model returns a {type(leaf).__name__}, whose tensors PyTorch does not know; {remedy}"
-                )
-
-    handle = model.register_forward_hook(look)
+    """Have what a model returns known as soon as it returns it; see `know_outputs`."""
+    handle = model.register_forward_hook(lambda _model, _args, outputs: know_outputs(outputs, where, every=every))
     try:
         yield
     finally:
         handle.remove()
+
+
+def know_outputs(outputs: Any, where: str, *, every: bool) -> None:
+    """Register the dataclasses that a model returns with PyTorch's trees; with `every`, refuse other types.
+
+    A type stays registered, as `torch.export.register_dataclass` leaves it, for what runs the program makes one.
+    """
+    for leaf in pytree.tree_leaves(outputs):
+        if isinstance(leaf, _PLAIN):
+            continue
+        if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            torch.export.register_dataclass(type(leaf))
+            know_outputs(outputs, where, every=every)
+            return
+        if every:
+            remedy = "call it with use_cache=False"
+            if "Cache" not in type(leaf).__name__:
+                remedy = (
+                    "return tensors, a dict or a dataclass, or register the type by "
+                    "torch.utils._pytree.register_pytree_node"
+                )
+            raise ProgramError(
+                f"{where}: the model returns a {type(leaf).__name__}, whose tensors PyTorch does not know; {remedy}"
+            )
+
+
+_WRAPPERS = {"DistributedDataParallel": "its module", "FullyShardedDataParallel": "the module before it is wrapped"}
+_WRAPPERS["FSDPModule"] = "the module before fully_shard"
+
+
+def refuse_foreign(model: nn.Module, where: str) -> None:
+    """Raise `ProgramError` for a model that no graph of ops on plain tensors stands for."""
+    wrappers = [_WRAPPERS[kind.__name__] for kind in type(model).__mro__ if kind.__name__ in _WRAPPERS]
+    if wrappers:
+        raise ProgramError(
+            f"{where}: the model talks to other processes, which no plan holds; plan {wrappers[0]}, or use "
+            'torch.compile(model, backend="schedopt")'
+        )
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ProgramError(f"{where}: the model is compiled by TorchScript; give the module that it was made of")
+    for path, module in model.named_modules():
+        before = f"{path}." if path else ""
+        if "quantized" in type(module).__module__.split("."):
+            raise ProgramError(
+                f"{where}: module '{path}' is quantised ({type(module).__name__}), and its weights are no tensors; "
+                "give the model in floating point, or quantised by torchao"
+            )
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Generator):
+                raise ProgramError(
+                    f"{where}: attribute '{before}{name}' is a torch.Generator, whose draws no graph holds; draw from "
+                    "PyTorch's default generator (torch.manual_seed)"
+                )
+        for kind, registry in zip(("parameter", "buffer"), REGISTRIES, strict=False):
+            for name, tensor in vars(module)[registry].items():
+                if is_lazy(tensor):
+                    raise ProgramError(
+                        f"{where}: {kind} '{before}{name}' is not initialised yet; call the model once before"
+                    )
+                if tensor is not None and (tensor.layout is not torch.strided or tensor.is_quantized):
+                    what = "quantised" if tensor.is_quantized else f"sparse ({tensor.layout})"
+                    remedy = "dequantize()" if tensor.is_quantized else "to_dense(), or use indices and index_add"
+                    raise ProgramError(f"{where}: {kind} '{before}{name}' is {what}; give its {remedy}")

@@ -31,6 +31,11 @@ class Update(NamedTuple):
 
 def update_of(training: str) -> Update:
     """Return what a text says, such as `sgd` or `adam:learning_rate=0.01,weight_decay=0.1`."""
+    if not isinstance(training, str):
+        raise UsageError(
+            f"training= is one of none, {', '.join(DEFAULTS)}, not a {type(training).__name__}; with an optimizer of "
+            "your own give a function that does the whole step, forward, backward and update"
+        )
     optimizer, _, rest = training.partition(":")
     if optimizer not in DEFAULTS:
         raise UsageError(f"training '{training}' is unknown; use one of none, {', '.join(DEFAULTS)}")

@@ -75,8 +75,6 @@ def test_nothing_without_data_is_run(tmp_path):
     model, inputs = torch_models.branches_without_data()
     with pytest.raises(ProgramError, match=f"^Branches{NO_DATA}$"):
         schedopt.optimize(model, inputs)
-    with pytest.raises(ProgramError, match=f"^Branches-sgd{NO_DATA}$"):
-        schedopt.optimize(model, inputs, training="sgd")
     with pytest.raises(ProgramError, match=f"^Branches{NO_DATA}$"):
         schedopt.import_model(model, inputs, costs="measured")
     program = program_of(model, inputs)

@@ -9,13 +9,12 @@ import pytest
 import schedopt
 import torch
 from models import torch_models
-from schedopt import ProgramError, ScheduleError, UsageError, optimize
-from schedopt.core.programs.pytorch import plans
+from schedopt import ProgramError, UsageError, optimize
 from schedopt.core.programs.pytorch.costs import peak_of
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import held_bytes
 from torch import nn
-from torch.utils._pytree import tree_flatten, tree_leaves
+from torch.utils._pytree import tree_flatten
 
 
 def test_optimize_returns_the_model_with_a_lower_peak():
@@ -24,7 +23,9 @@ def test_optimize_returns_the_model_with_a_lower_peak():
     program = program_of(copy.deepcopy(model), inputs)
     better = schedopt.optimize(model, inputs, time_limit=1, method="lpmf")
     with torch.no_grad():
+        better(*inputs)  # the first call is compared with the model's own
         found, peak = peak_of(lambda: better(*inputs), "cpu")
+        expected(*inputs)
         _, before = peak_of(lambda: program.module(*program.arguments), "cpu")
         one, structure = tree_flatten(expected(*inputs))
     other, other_structure = tree_flatten(found)
@@ -35,23 +36,6 @@ def test_optimize_returns_the_model_with_a_lower_peak():
     assert held_bytes([*model.state_dict().values(), *better.state_dict().values()]) == held_bytes(
         model.state_dict().values()
     )
-
-
-@pytest.mark.slow
-def test_optimize_returns_a_training_step():
-    (model, inputs), (twin, _) = torch_models.branches_in_training(), torch_models.branches_in_training()
-    step = optimize(model, inputs, training="sgd", method="lpmf")
-    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), twin.state_dict().values(), strict=True))
-    program = program_of(twin, inputs, "sgd")
-    for seed in range(2):
-        torch.manual_seed(seed)
-        loss = step(*inputs)
-        torch.manual_seed(seed)
-        assert torch.equal(loss, tree_leaves(program.module(*program.arguments))[0])
-    for (name, one), other in zip(model.state_dict().items(), twin.state_dict().values(), strict=True):
-        assert torch.equal(one, other), name
-    other_images = [torch.randn_like(value) for value in inputs]
-    assert not torch.equal(step(*other_images), loss)
 
 
 class Tied(nn.Module):
@@ -71,26 +55,6 @@ class Tied(nn.Module):
 def tied():
     torch.manual_seed(0)
     return Tied()
-
-
-@pytest.mark.slow
-def test_tied_weights_dropout_and_batch_statistics_are_those_of_eager_training(tied):
-    twin = copy.deepcopy(tied)
-    sgd = torch.optim.SGD(twin.parameters(), 0.01)
-    step = optimize(tied, torch.randn(4, 8), training="sgd", method="lpmf")
-    for seed, size in enumerate((4, 2, 4)):
-        x = torch.randn(size, 8)
-        torch.manual_seed(seed)
-        loss = step(x)
-        torch.manual_seed(seed)
-        expected = twin(x)
-        sgd.zero_grad()
-        expected.backward()
-        sgd.step()
-        assert torch.equal(loss, expected)
-        for (name, one), other in zip(tied.state_dict().items(), twin.state_dict().values(), strict=True):
-            assert torch.allclose(one, other, rtol=1e-6, atol=1e-8), name  # of a tied weight two gradients are added
-    assert tied.two.weight is tied.one.weight
 
 
 class Repeated(nn.Module):
@@ -114,31 +78,21 @@ class Recurrent(nn.Module):
         return self.layer(x)[0]
 
 
-@pytest.mark.filterwarnings("error:.*as it runs")
 @pytest.mark.parametrize("kind", [Repeated, Recurrent])
 @pytest.mark.parametrize("training", ["none", "sgd"])
 def test_tracing_leaves_the_model_as_it_was(kind, training):
-    torch.manual_seed(0)
     model, x = kind(), torch.randn(3, 2, 8)
-    twin = copy.deepcopy(model)
-    before = dict(model.named_parameters(remove_duplicate=False))
+    twin, before = copy.deepcopy(model), dict(model.named_parameters(remove_duplicate=False))
     schedopt.import_model(model, x, training=training)
-    step = optimize(model, x, training=training, method="lpmf")
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        assert parameter is before[name]
-    assert torch.equal(model(x), twin(x))
-    if training == "sgd":
-        expected = twin(x).mean()
-        expected.backward()
-        torch.optim.SGD(twin.parameters(), 0.01).step()
-        assert torch.equal(step(x), expected)
-        for (name, one), other in zip(model.state_dict().items(), twin.state_dict().values(), strict=True):
-            assert torch.allclose(one, other, rtol=1e-6, atol=1e-8), name
+    better = optimize(model, x, method="lpmf") if training == "none" else model
+    assert all(value is before[name] for name, value in model.named_parameters(remove_duplicate=False))
+    with torch.no_grad():
+        assert torch.equal(model(x), twin(x))
+        assert all(torch.equal(better(x), twin(x)) for _ in range(2))
 
 
-@pytest.mark.parametrize("training", ["none", "sgd"])
-def test_what_optimize_returns_is_a_module_with_the_parts_of_the_model(tied, training):
-    better = optimize(tied, torch.randn(4, 8), training=training, method="lpmf")
+def test_what_optimize_returns_is_a_module_with_the_parts_of_the_model(tied):
+    better = optimize(tied, torch.randn(4, 8), method="lpmf")
     assert list(better.state_dict()) == list(tied.state_dict())
     assert dict(better.named_parameters()).keys() == dict(tied.named_parameters()).keys()
     assert all(one is other for one, other in zip(better.parameters(), tied.parameters(), strict=True))
@@ -146,67 +100,35 @@ def test_what_optimize_returns_is_a_module_with_the_parts_of_the_model(tied, tra
     values = {name: torch.ones_like(value) for name, value in tied.state_dict().items()}
     better.load_state_dict(values)
     assert torch.equal(tied.one.weight, torch.ones(8, 8))
-    assert repr(better) == f"PlannedModel(Tied{', sgd' * (training == 'sgd')}, 1 plan)"
+    assert repr(better) == "PlannedModel(Tied, 1 plan)"
     assert better.training
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "copied", [copy.deepcopy, lambda step: pickle.loads(pickle.dumps(step))], ids=["copy", "pickle"]
-)
-@pytest.mark.parametrize("options", [{}, {"training": "adam"}, {"dynamic": False}], ids=str)
-def test_a_copy_stands_for_itself(tied, copied, options):
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_stands_for_itself(tied, copied):
     tied.eval()
     x = torch.randn(4, 8)
-    better = optimize(tied, x, method="lpmf", **options)
-    better(x)
+    better = optimize(tied, x, method="lpmf", dynamic=False)
     other = copied(better)
     assert not set(other.parameters()) & set(tied.parameters())
-    before = copy.deepcopy(tied.state_dict())
-    results = [other(x), other(x)]
-    assert all(torch.equal(before[name], value) for name, value in tied.state_dict().items())
-    assert all(torch.equal(one, better(x)) for one in results)
-    for (name, one), two in zip(tied.state_dict().items(), other.state_dict().values(), strict=True):
-        assert torch.equal(one, two), name
-    if "dynamic" in options:
-        with pytest.raises(UsageError, match=r"expected x: float32\[4, 8\], got float32\[2, 8\]"):
-            other(torch.randn(2, 8))
+    with torch.no_grad():
+        assert all(torch.equal(other(x), better(x)) for _ in range(2))
+    with torch.no_grad(), pytest.raises(UsageError, match=r"expected x: float32\[4, 8\], got float32\[2, 8\]"):
+        other(torch.randn(2, 8))
 
 
 @pytest.mark.slow
 def test_verbose_says_peak_memory_before_and_after_for_each_plan(capsys):
     model, (image,) = torch_models.branches()
     better = optimize(model, image, method="lpmf", verbose=True)
-    better(image)
-    better(image[:1])
+    with torch.no_grad():
+        better(image)
+        better(image[:1])
     lines = capsys.readouterr().out.splitlines()
     pattern = r"Branches: peak memory [\d.]+ .?i?B -> [\d.]+ .?i?B \(bound [\d.]+ .?i?B, (optimal|gap [\d.]+%)\)"
     assert len(lines) == 2
     assert all(re.fullmatch(pattern, line) for line in lines)
-
-
-@pytest.mark.slow
-def test_results_are_compared_unless_told_otherwise(tied, monkeypatch):
-    compared = []
-    monkeypatch.setattr(plans, "check_module", lambda *args: compared.append(args))
-    better = optimize(tied, torch.randn(4, 8), method="lpmf")
-    better(torch.randn(2, 8))
-    assert len(compared) == 2
-    optimize(tied, torch.randn(4, 8), method="lpmf", verify=False)
-    assert len(compared) == 2
-
-
-def test_a_wrong_order_is_told_and_nothing_is_kept(tied, monkeypatch):
-    def other_results(program, module):
-        raise ScheduleError("result 0 would not be bitwise what it is in program order")
-
-    better = optimize(tied, torch.randn(4, 8), training="sgd", method="lpmf")
-    monkeypatch.setattr(plans, "check_module", other_results)
-    before = copy.deepcopy(tied.state_dict())
-    for _ in range(2):
-        with pytest.raises(ScheduleError):
-            better(torch.randn(2, 8))
-    assert all(torch.equal(before[name], value) for name, value in tied.state_dict().items())
 
 
 @pytest.mark.parametrize(
@@ -217,7 +139,12 @@ def test_a_wrong_order_is_told_and_nothing_is_kept(tied, monkeypatch):
         (nn.Linear(4, 4), {"time_limit": 0}, "time_limit= must be more than 0"),
         (nn.Linear(4, 4), {"dynamic": True}, "dynamic=True is not supported: a plan is for fixed shapes; leave it out"),
         (nn.Linear(4, 4), {"plan_limit": 0}, "plan_limit= must be at least 1, not 0"),
-        (nn.Linear(4, 4), {"training": "sgdd"}, "training 'sgdd' is unknown; use one of none, sgd, adam"),
+        (nn.Linear(4, 4), {"training": "sgd"}, r"training= is not for optimize; write the step: def step\(x\): loss"),
+        (
+            torch.optim.AdamW([torch.ones(1)]),
+            {},
+            r"the optimizer, AdamW, is not for optimize; write the step: def step",
+        ),
         (nn.Linear(4, 4), {"seed": -1}, "seed= must be at least 0, not -1"),
     ],
 )
@@ -226,22 +153,19 @@ def test_what_optimize_cannot_take_is_refused(model, kwargs, message):
         optimize(model, torch.ones(2, 4), **kwargs)
 
 
+def test_an_optimizer_is_no_training_of_an_import():
+    with pytest.raises(UsageError, match="not a SGD; with an optimizer of your own give a function that does"):
+        schedopt.import_model(nn.Linear(4, 4), torch.ones(2, 4), training=torch.optim.SGD([torch.ones(1)]))
+
+
 def test_a_model_that_is_optimized_already_is_refused(tied):
     better = optimize(tied, torch.randn(4, 8), method="lpmf")
     with pytest.raises(UsageError, match=r"^the model is optimized already; optimize the module that it was made of$"):
         optimize(better, torch.randn(4, 8))
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_a_scripted_model_is_refused():
-    with pytest.raises(
-        UsageError, match=r"^the model is compiled by TorchScript; optimize the module that it was made"
-    ):
-        optimize(torch.jit.script(nn.Linear(4, 4)), torch.randn(2, 4))
-
-
 def test_an_error_has_no_long_traceback_of_pytorchs():
-    with pytest.raises(ProgramError, match=r"^Linear: the model cannot be exported: ") as caught:
+    with pytest.raises(ProgramError, match=r"^Linear: PyTorch makes no one graph of the model") as caught:
         optimize(nn.Linear(4, 4), torch.randn(2, 5))
     assert caught.value.__suppress_context__
     assert "\n" not in str(caught.value)

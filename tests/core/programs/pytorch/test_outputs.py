@@ -6,6 +6,7 @@ import pytest
 import schedopt
 import torch
 from schedopt.core.base.errors import ProgramError
+from schedopt.core.programs.pytorch.program import program_of
 from torch import nn
 
 
@@ -52,11 +53,12 @@ def test_tensors_of_dataclasses_are_results():
 
 
 def test_the_loss_of_a_dataclass_is_the_sum_of_the_means_of_its_tensors():
-    model, x = Model("dataclass"), torch.ones(2, 4)
-    step = schedopt.optimize(model, x, training="sgd", evaluations=10)
+    model, x, notes = Model("dataclass"), torch.ones(2, 4), []
+    program = program_of(model, x, "sgd", note=notes.append)
     y = model(x)
     expected = y.scores.mean() + y.parts.low.mean() + y.parts.high.mean()
-    assert torch.equal(step(x), expected)
+    assert torch.equal(program.module(*program.arguments), expected)
+    assert notes == ["Model: the loss is the sum of the means of 3 outputs"]
 
 
 @pytest.mark.parametrize(

@@ -502,7 +502,7 @@ def test_what_cannot_be_recorded_is_said_in_a_sentence(step, message):
 
 
 def test_a_function_has_its_own_training():
-    with pytest.raises(UsageError, match="leave out training='sgd'"):
+    with pytest.raises(UsageError, match="training= is not for optimize"):
         optimized(lambda x: x, torch.ones(1), training="sgd")
     with pytest.raises(UsageError, match="not type"):
         optimized(nn.Linear, torch.ones(1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, cast
@@ -125,6 +126,10 @@ class Runtime(ABC, Generic[Version]):
         cost = simulate(problem_of(graph, ops.tolist()), Schedule.single_device(ops))
         return cost.peak - int(graph.persistent.sum()), cost.runtime
 
+    def own_peak(self) -> int | None:
+        """Run the model itself and return the most bytes held; None where program order is all that can be run."""
+        return None
+
     def reason(self) -> str:
         """Return why results may differ, to end a sentence; empty where nothing is known."""
         return ""
@@ -179,11 +184,12 @@ class Runtime(ABC, Generic[Version]):
             reports = run_rounds(run_once, list(every), repeats, on_run)
         self.remark(reports, note)
         expected = reports[PROGRAM_ORDER][0]["digests"]
-        return [
+        rows = [
             measurement(label, self.predicted(graph, every[label]), rounds, held, expected)
             for label, rounds in reports.items()
             if rounds
         ]
+        return [replace(rows[0], own_peak=self.own_peak()), *rows[1:]]
 
 
 def check_equal(name: str, expected: Mapping[str, str], found: Mapping[str, str], reason: str = "") -> None:

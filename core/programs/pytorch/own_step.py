@@ -21,6 +21,7 @@ from .recorded import Deferred, Segment, Tree
 from .recorder import Recorder
 from .sources import as_call
 from .step_graph import Enough, StepNames, arguments_of, rehearse, step_graph
+from .torch_internals import current_modes, entered
 
 
 class _Plan(NamedTuple):
@@ -68,7 +69,12 @@ class PlannedStep(nn.Module):
                 raise UsageError(f"{found}; it was made with dynamic=False")
         self._parts = 0
         names = StepNames(self._function, args, kwargs, self._trained)
-        recorder = Recorder(self._tree(), lambda segment, wanted: self._run(segment, wanted, names), [])
+        outer = current_modes()
+
+        def run(segment: Segment, wanted: list[int], reason: str) -> dict[int, torch.Tensor]:
+            return self._run(segment, wanted, names, outer)
+
+        recorder = Recorder(self._tree(), run, [])
         try:
             with recorder.recording():
                 returned = self._function(*args, **kwargs)
@@ -88,18 +94,20 @@ class PlannedStep(nn.Module):
         """Return what was recorded under PyTorch's settings of now, such as the default dtype, which shapes follow."""
         return self._trees.setdefault(settings_facts(), Tree())
 
-    def _take(self, segment: Segment, wanted: Sequence[int], names: StepNames, ended: bool) -> None:
+    def _take(self, segment: Segment, wanted: Sequence[int], names: StepNames, reason: str) -> None:
         """Plan what a rehearsal has recorded; end it where the step asks for a value, which no rehearsal can give."""
         if _fitting(segment, wanted) is None:
             self._planned(segment, wanted, names)
-        if not ended:
+        if reason:
             raise Enough
 
-    def _run(self, segment: Segment, wanted: Sequence[int], names: StepNames) -> dict[int, torch.Tensor]:
+    def _run(
+        self, segment: Segment, wanted: Sequence[int], names: StepNames, outer: Sequence[Any]
+    ) -> dict[int, torch.Tensor]:
         """Run what was recorded, and return the values that are wanted, by number."""
         self._parts += 1
         plan = _fitting(segment, wanted) or self._planned_or_not(segment, wanted, names)
-        with as_traced(grad=True):
+        with as_traced(grad=True), entered(outer):
             values = plan.module(*arguments_of(segment))
         return dict(zip(plan.wanted, values, strict=True))
 

@@ -79,7 +79,9 @@ class TorchRuntime(Runtime[bytes]):
         if self.model.endswith(".pt2") or options.training != "none":
             return None
         question = {"model": self.model, "sizes": options.plain_shapes, "device": options.device}
-        answer = ask("pytorch.run:run_call", {**question, "threads": torch.get_num_threads()}, f"{self.model}, as it is")
+        answer = ask(
+            "pytorch.run:run_call", {**question, "threads": torch.get_num_threads()}, f"{self.model}, as it is"
+        )
         return int(answer)
 
     def held(self, graph: CostGraph) -> int:

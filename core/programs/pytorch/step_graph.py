@@ -41,7 +41,8 @@ def step_graph(segment: Segment, wanted: Sequence[int], named: Named) -> StepGra
     roles, names = [], []
     for number, tensor in segment.held.items():
         role, label = named.get(id(tensor), ("constant", f"tensor_{number}"))
-        nodes[number] = graph.placeholder(re.sub(r"\W", "_", f"{role}_{label}"))
+        nodes[number] = node = graph.placeholder(re.sub(r"\W", "_", f"{role}_{label}"))
+        node.target = node.name  # which no other has
         roles.append(role)
         names.append(label)
     labels = [f"number_{at}" for at in range(len(segment.numbers))]
@@ -103,8 +104,11 @@ class StepNames:
         named = {key: ("input", name) for key, name in self._inputs.items()}
         parameters = state.parameters()
         for name, optimizer in state.optimizers:
+            trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            for at, parameter in enumerate(trained):
+                parameters.setdefault(id(parameter), (f"{name}.{at}", parameter))
             for parameter, entries in optimizer.state.items():
-                owner = parameters.get(id(parameter), (name, None))[0]
+                owner = parameters[id(parameter)][0]
                 for key, value in entries.items() if isinstance(entries, dict) else ():
                     if isinstance(value, torch.Tensor):
                         named[id(value)] = ("state", f"{owner}.{key}")
@@ -114,7 +118,7 @@ class StepNames:
         return named
 
 
-Take = Callable[[Segment, Sequence[int], StepNames, bool], Any]
+Take = Callable[[Segment, Sequence[int], StepNames, str], Any]
 
 
 class Enough(BaseException):
@@ -134,24 +138,22 @@ def rehearse(
 
     Modules, optimizers, gradients, attributes, closures, globals and generators are then as before; other effects
     (files, iterators) cannot be undone. `take` gets the segment, what it shall return, the names of tensors, and
-    whether the function has returned; it may raise `Enough`.
+    why its ops have to run before the function returns, empty if it has; it may raise `Enough`.
     """
     state = PythonState(function)
     changes: list[Callable[[], Any]] = []
 
-    def run(segment: Segment, wanted: list[int]) -> dict[int, torch.Tensor]:
-        take(segment, wanted, names, ended)
+    def run(segment: Segment, wanted: list[int], reason: str) -> dict[int, torch.Tensor]:
+        take(segment, wanted, names, reason)
         fakes = segment.all_fakes()
         return {number: zeros_like(fakes[number]) for number in wanted}
 
     try:
         for _ in range(2):
-            ended = False
             names = StepNames(function, args, kwargs, state.parameters().values())
-            recorder = Recorder(tree, run, changes, state.paths())
+            recorder = Recorder(tree, run, changes, state.paths(), rehearses=True)
             with foreign_code(where, what), silent(), torch.enable_grad(), recorder.recording():
                 returned = function(*args, **kwargs)  # what the caller will hold has to be there
-            ended = True
             recorder.flush()
             recorder.settle(returned)
             del returned
@@ -170,12 +172,9 @@ def graph_of_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     """
     found: list[StepGraph] = []
 
-    def take(segment: Segment, wanted: Sequence[int], names: StepNames, ended: bool) -> None:
-        if not ended:
-            raise RuntimeError(
-                "it reads a value there that its ops have to give first; return the tensor instead, or give the step "
-                "to schedopt.optimize, which runs it in parts"
-            )
+    def take(segment: Segment, wanted: Sequence[int], names: StepNames, reason: str) -> None:
+        if reason:
+            raise RuntimeError(reason)
         found.append(step_graph(segment, wanted, names.of_held()))
 
     with _finite_gradients():

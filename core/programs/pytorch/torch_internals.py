@@ -6,7 +6,7 @@ methods and training need none. The names that `torch.compile` needs are in `dyn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter, methodcaller
 from typing import Any
@@ -65,7 +65,13 @@ with needed_by("PyTorch programs"):
     from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
     from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
 
-    """A mode that sees each op of a step, to record it, and that is off while recorded ops run."""
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as current_modes
+    from torch.utils._python_dispatch import _pop_mode, _push_mode
+    from torch.utils._mode_utils import no_dispatch as without_dispatch
+
+    """A mode that sees each op of a step, to record it, and that is off while recorded ops run; the modes of others."""
+    disable_torch_function = torch._C.DisableTorchFunction
+    """Recorded ops were seen by modes of functions when they were recorded."""
     disable_autocast = torch._C._DisableAutocast  # type: ignore[attr-defined]
     """Recorded ops run without autocast, which has cast their arguments already."""
     make_wrapper_subclass = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
@@ -117,6 +123,18 @@ with needed_by("PyTorch programs"):
     ):
         for name in names:
             getattr(owner, name)
+
+
+@contextmanager
+def entered(modes: Sequence[TorchDispatchMode]) -> Iterator[None]:
+    """Let modes of dispatch see what is called within."""
+    for mode in modes:
+        _push_mode(mode)
+    try:
+        yield
+    finally:
+        for _ in modes:
+            _pop_mode()
 
 
 write_count: Callable[[torch.Tensor], int] = attrgetter("_version")

@@ -489,7 +489,7 @@ def test_other_inputs_are_refused_where_that_is_asked_for():
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (lambda x: (x + 1).t_(), "changes the shape of a tensor in place"),
+        (lambda x: (x + 1).resize_(2), "changes the shape of a tensor in place"),
         (lambda x: x.to_sparse() * 2, "sparse"),
         (lambda x: x.no_such_method(), r"step cannot be recorded at test_own_step.py:\d+: .*no_such_method"),
         (lambda x: torch.randn(3, generator=torch.Generator()), "draw from PyTorch's default generator"),

@@ -78,6 +78,10 @@ class PythonState:
             lambda: torch.set_rng_state(states[2]),
         ]
 
+    def tensors(self) -> list[torch.Tensor]:
+        """Return all tensors that the function reaches."""
+        return [thing for thing in self._seen.values() if isinstance(thing, torch.Tensor)]
+
     def parameters(self) -> dict[int, tuple[str, torch.Tensor]]:
         """Return name and tensor of all parameters, by `id`, under the names of the outermost modules reached.
 

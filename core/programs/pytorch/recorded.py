@@ -172,7 +172,7 @@ sort_of = cache(Sort)
 def view_of(op: Any) -> Any:
     """Return the op that gives as a view what an op makes of its argument in place; None if there is none."""
     packet = getattr(aten, op.overloadpacket.__name__.removesuffix("_"), None)
-    if packet in (None, op.overloadpacket):
+    if packet in (None, op.overloadpacket) or op.overloadpacket in _RESIZING:
         return None
     views = (getattr(packet, name) for name in packet.overloads())
     types = [str(argument.type) for argument in schema_of(op).arguments]

@@ -206,6 +206,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             reason = _READS if isinstance(error, VALUE_DEPENDENT) else _ALONE.format(func, str(error).split("\n")[0])
         return self._run_alone(func, sort, tensors, args, kwargs, reason)
 
+    def values(self) -> list[torch.Tensor]:
+        """Return the values that the step has made and that anyone still refers to."""
+        made = [tensor for reference in self.made if (tensor := reference()) is not None]
+        return [tensor.value for tensor in made if tensor.value is not None]
+
     def settle(self, returned: Any) -> Any:
         """Give every tensor that the step has made its values, wherever it is referred to; return what was returned.
 
@@ -448,9 +453,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return pytree.tree_map(tensor_of, node.returned)
 
 
-def _become_plain(tensor: Deferred) -> None:
+def _become_plain(tensor: torch.Tensor) -> None:
     """Make a tensor what its value is, in place, if nothing but Python refers to it, and no weak reference."""
-    if tensor.value is not None and is_held_by_python_alone(tensor) and not weakref.getweakrefcount(tensor):
+    if not isinstance(tensor, Deferred) or tensor.value is None:
+        return
+    if is_held_by_python_alone(tensor) and not weakref.getweakrefcount(tensor):
         swap_tensors(tensor, tensor.value.data)  # type: ignore[no-untyped-call]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import getitem
@@ -13,11 +14,11 @@ from torch import fx
 from torch.amp import GradScaler
 
 from ...base.errors import ProgramError
-from .calls import argument_names
+from .calls import argument_names, tensors_in
 from .python_state import PythonState
-from .recorded import WITHOUT_EFFECT, RecordedOp, Result, Segment, Tree
+from .recorded import WITHOUT_EFFECT, Deferred, RecordedOp, Result, Segment, Tree, tensor_keys
 from .recorder import Recorder
-from .torch_internals import SCALER_STEP, pytree
+from .torch_internals import SCALER_STEP, entered, pytree
 from .tracing import foreign_code, silent, zeros_like
 
 Named = Mapping[int, tuple[str, str]]
@@ -65,6 +66,35 @@ def arguments_of(segment: Segment) -> list[Any]:
     return [*(tensor.data for tensor in segment.held.values()), *segment.numbers]
 
 
+def run_in_order(segment: Segment, wanted: Sequence[int], outer: Sequence[Any]) -> dict[int, torch.Tensor]:
+    """Run the ops that a step has recorded as it recorded them, each value until its last use, seen by modes."""
+    path = segment.last.path()
+    last: dict[int, RecordedOp] = {}
+    for op in path:
+        last.update(dict.fromkeys([*(key.number for key in tensor_keys(op.key)), *_numbers(op)], op))
+    drops: defaultdict[RecordedOp, list[int]] = defaultdict(list)
+    for number in last.keys() - set(wanted):
+        drops[last[number]].append(number)
+    values: dict[int, Any] = {number: tensor.data for number, tensor in segment.held.items()}
+    numbers = iter(segment.numbers)
+    with torch.no_grad(), entered(outer):
+        for op in path:
+            args, kwargs = op.call(lambda key: values[key.number], numbers.__next__)
+            made = pytree.tree_leaves(op.op(*args, **kwargs))
+            del args, kwargs
+            leaves = zip(pytree.tree_leaves(op.returned), made, strict=True)
+            values.update((result.number, leaf) for result, leaf in leaves if isinstance(result, Result))
+            del made, leaves
+            for number in drops[op]:
+                del values[number]
+    return {number: values[number] for number in wanted}
+
+
+def _numbers(op: RecordedOp) -> list[int]:
+    """Return the numbers of the tensors that an op returns."""
+    return [result.number for result in pytree.tree_leaves(op.returned) if isinstance(result, Result)]
+
+
 def _add(graph: fx.Graph, op: RecordedOp, nodes: dict[int, fx.Node], number: Callable[[], Any]) -> None:
     """Add an op to the graph, and a node for each of its results that is a tensor."""
     args, kwargs = op.call(lambda tensor: nodes[tensor.number], number)
@@ -95,8 +125,15 @@ class StepNames:
         self._function = function
         names = argument_names(function, args, kwargs)
         leaves = zip(pytree.tree_leaves((args, kwargs)), names, strict=True)
+        self._given = tensors_in((args, kwargs))
         self._inputs = {id(leaf): name for leaf, name in leaves if isinstance(leaf, torch.Tensor)}
         self._gradients = {id(tensor.grad): name for name, tensor in trained if tensor.grad is not None}
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Return the tensors with values that the step reaches now."""
+        reached = [*PythonState(self._function).tensors(), *self._given]
+        reached += [tensor.grad for tensor in reached if tensor.is_leaf and tensor.grad is not None]
+        return [tensor for tensor in reached if not isinstance(tensor, Deferred)]
 
     def of_held(self) -> Named:
         """Return role and name of each tensor that is known, by `id`."""

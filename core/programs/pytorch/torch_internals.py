@@ -62,12 +62,10 @@ with needed_by("PyTorch programs"):
     from torch.fx.graph import _custom_builtins as custom_builtins
 
     """Names in generated code, to run it in another process."""
-    from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
-    from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
-
-    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as current_modes
-    from torch.utils._python_dispatch import _pop_mode, _push_mode
     from torch.utils._mode_utils import no_dispatch as without_dispatch
+    from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode, is_traceable_wrapper_subclass
+    from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as current_modes
 
     """A mode that sees each op of a step, to record it, and that is off while recorded ops run; the modes of others."""
     disable_torch_function = torch._C.DisableTorchFunction

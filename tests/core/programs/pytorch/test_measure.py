@@ -9,7 +9,7 @@ from schedopt.core.programs import runtime
 from schedopt.core.programs.fresh_process import ask
 from schedopt.core.programs.measurement import Measurement
 from schedopt.core.programs.options import ImportOptions
-from schedopt.core.programs.pytorch import run
+from schedopt.core.programs.pytorch import run as run_module
 from schedopt.core.programs.pytorch import runtime as torch_runtime
 from schedopt.core.programs.pytorch.costs import peak_of
 from schedopt.core.programs.pytorch.program import program_of
@@ -102,11 +102,11 @@ def test_as_it_is_a_model_and_a_step_hold_what_their_names_refer_to(monkeypatch)
         weight = torch.nn.Parameter(torch.ones(1000))
         return lambda: (weight * 2).sum().backward(), ()
 
-    monkeypatch.setattr(run, "call_function", lambda model, sizes: model())
+    monkeypatch.setattr(run_module, "call_function", lambda model, sizes: model())
     gc.collect()
-    before = run.held_bytes(gc.get_objects())
+    before = run_module.held_bytes(gc.get_objects())
     for make, tensors in ((model, 4), (step, 3)):  # the step's weight, its gradient, and that of the second call
-        assert tensors * 4000 <= run.run_call(make, {}, "cpu", 1) - before < tensors * 4000 + 200
+        assert tensors * 4000 <= run_module.run_call(make, {}, "cpu", 1) - before < tensors * 4000 + 200
 
 
 @pytest.mark.slow

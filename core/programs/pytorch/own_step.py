@@ -27,7 +27,7 @@ from .recorder import Recorder
 from .run import held_bytes
 from .sources import as_call
 from .step_graph import Enough, StepNames, arguments_of, rehearse, run_in_order, step_graph
-from .torch_internals import current_modes, entered, pytree, storage_of
+from .torch_internals import current_modes, disable_torch_function, entered, pytree, storage_of
 
 _MOST_KINDS = 1000
 
@@ -78,31 +78,15 @@ class PlannedStep(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Do one step, and return what the function returns; its tensors have no graph of autograd."""
-        if self._only is not None:
-            facts = bind(inspect.signature(self._function), args, kwargs).facts
-            if found := difference(self._only, facts):
-                raise UsageError(f"{found}; it was made with dynamic=False")
-        kind = (*kwargs, *map(_kind_of, pytree.tree_leaves((args, kwargs))))
-        if not self._is_planned.get(kind, True):
+        with disable_torch_function():  # modes of functions see the step's calls alone
+            if self._only is not None:
+                facts = bind(inspect.signature(self._function), args, kwargs).facts
+                if found := difference(self._only, facts):
+                    raise UsageError(f"{found}; it was made with dynamic=False")
+            kind = (*kwargs, *map(_kind_of, pytree.tree_leaves((args, kwargs))))
+            recorder = self._recorder(args, kwargs) if self._is_planned.get(kind, True) else None
+        if recorder is None:
             return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, self._function(*args, **kwargs))
-        self._parts = self._planned_parts = 0
-        names = StepNames(self._function, args, kwargs, self._trained)
-        outer = current_modes()
-
-        def run(segment: Segment, wanted: list[int], reason: str) -> dict[int, torch.Tensor]:
-            self._parts += 1
-            is_whole = self._parts == 1 and not reason
-            plan = _fitting(segment, wanted) or self._planned_or_not(
-                segment, wanted, names, None if is_whole else recorder.values()
-            )
-            if plan.module is None:
-                return run_in_order(segment, wanted, outer)
-            self._planned_parts += 1
-            with as_traced(grad=True), entered(outer):
-                values = plan.module(*arguments_of(segment))
-            return dict(zip(plan.wanted, values, strict=True))
-
-        recorder = Recorder(self._tree(), run, [], may_grow=self._may_plan)
         try:
             with recorder.recording():
                 returned = self._function(*args, **kwargs)
@@ -114,6 +98,32 @@ class PlannedStep(nn.Module):
                     if any(isinstance(value, Deferred) and value.value is None for value in entries.values()):
                         del optimizer.state[parameter]
             raise
+        self._end(kind)
+        with disable_torch_function():
+            return recorder.settle(returned)
+
+    def _recorder(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recorder:
+        """Return a recorder of one call, which runs each part by its plan."""
+        self._parts = self._planned_parts = 0
+        names = StepNames(self._function, args, kwargs, self._trained)
+        outer = current_modes()
+
+        def run(segment: Segment, wanted: list[int], reason: str) -> dict[int, torch.Tensor]:
+            self._parts += 1
+            others = recorder.values() if reason or self._parts > 1 else None
+            plan = _fitting(segment, wanted) or self._planned_or_not(segment, wanted, names, others)
+            if plan.module is None:
+                return run_in_order(segment, wanted, outer)
+            self._planned_parts += 1
+            with as_traced(grad=True), entered(outer):
+                values = plan.module(*arguments_of(segment))
+            return dict(zip(plan.wanted, values, strict=True))
+
+        recorder = Recorder(self._tree(), run, [], may_grow=self._may_plan)
+        return recorder
+
+    def _end(self, kind: Any) -> None:
+        """Take what a call with inputs of a kind has shown, for the next calls."""
         self._most_parts = max(self._most_parts, self._parts)
         if self._peaks and self._peak is None:
             self._peak = max(self._peaks)
@@ -122,14 +132,23 @@ class PlannedStep(nn.Module):
                 self._is_planned.clear()
             self._is_planned[kind] = self._is_planned.get(kind, False) or self._planned_parts > 0
         self._say_notes()
-        return recorder.settle(returned)
 
     def _tree(self) -> Tree:
         """Return what was recorded under PyTorch's settings of now, such as the default dtype, which shapes follow."""
         return self._trees.setdefault(settings_facts(), Tree())
 
     def _may_plan(self) -> bool:
-        return self._plans < self._settings.plan_limit * max(self._parts, self._most_parts)
+        """Whether a further sequence of ops may have a plan; the first that may not is said."""
+        if self._plans < self._settings.plan_limit * max(self._parts, self._most_parts):
+            return True
+        if not self._at_limit:
+            self._at_limit = True
+            warnings.warn(
+                f"{self._name}: {self._plans} sequences of ops have a plan, and plan_limit={self._settings.plan_limit} "
+                "allows no more; further ones run in program order: give inputs of fewer shapes, or a higher limit",
+                stacklevel=2,
+            )
+        return False
 
     def _take(self, segment: Segment, wanted: Sequence[int], names: StepNames, reason: str) -> None:
         """Plan what a rehearsal has recorded; end it where the step asks for a value, which no rehearsal can give."""
@@ -158,13 +177,6 @@ class PlannedStep(nn.Module):
                 segment.last.plans.append(plan)
                 self._plans += 1
                 return plan
-        if not self._at_limit:
-            self._at_limit = True
-            warnings.warn(
-                f"{self._name}: {self._plans} sequences of ops have a plan, and plan_limit={self._settings.plan_limit} "
-                "allows no more; further ones run in program order: give inputs of fewer shapes, or a higher limit",
-                stacklevel=2,
-            )
         segment.last.forget()
         return plan
 

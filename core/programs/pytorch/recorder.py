@@ -150,6 +150,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def flush(self, reason: str = "") -> None:
         """Run the ops that wait, for a reason unless the step has ended."""
+        with disable_torch_function():
+            self._flush(reason)
+
+    def _flush(self, reason: str) -> None:
         segment = self.segment
         if segment.last is self.root:
             return
@@ -159,7 +163,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         wanted = sorted(alive.keys() - segment.held.keys())
         values = segment.held
         if wanted or segment.draws or segment.written:
-            with disable_current_modes(), disable_torch_function(), disable_autocast(), torch.enable_grad():
+            with disable_current_modes(), disable_autocast(), torch.enable_grad():
                 self.failed = True
                 values = {**segment.held, **self.run(segment, wanted, reason)}
                 self.failed = False
@@ -170,6 +174,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor with its values, to which all ops that wait have written."""
+        value = self.segment.value(tensor)
+        if value is not None and storage_of(value) not in self.segment.read | self.segment.written:
+            return value
         found = self._constants([tensor])
         if found is None:
             self.flush(_READS)
@@ -179,7 +186,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record an op, or run it at once where it cannot wait."""
-        kwargs = kwargs or {}
+        with disable_torch_function():  # modes of functions have seen the call that makes it
+            return self._take(func, args, kwargs or {})
+
+    def _take(self, func: Any, args: Any, kwargs: Any) -> Any:
         if not isinstance(func, OpOverload):
             raise ProgramError(f"{func} calls functions of its own, which cannot be recorded")
         sort = sort_of(func)

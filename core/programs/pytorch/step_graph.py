@@ -131,7 +131,7 @@ class StepNames:
 
     def tensors(self) -> list[torch.Tensor]:
         """Return the tensors with values that the step reaches now."""
-        reached = [*PythonState(self._function).tensors(), *self._given]
+        reached = [*(tensor for _, tensor in PythonState(self._function).named), *self._given]
         reached += [tensor.grad for tensor in reached if tensor.is_leaf and tensor.grad is not None]
         return [tensor for tensor in reached if not isinstance(tensor, Deferred)]
 
@@ -140,10 +140,11 @@ class StepNames:
         state = PythonState(self._function)
         named = {key: ("input", name) for key, name in self._inputs.items()}
         parameters = state.parameters()
+        loose = {id(tensor): name for name, tensor in state.named}
         for name, optimizer in state.optimizers:
-            trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            for at, parameter in enumerate(trained):
-                parameters.setdefault(id(parameter), (f"{name}.{at}", parameter))
+            for at, parameter in enumerate(part for group in optimizer.param_groups for part in group["params"]):
+                called = loose.get(id(parameter)) or f"{name or 'optimizer'}.{at}"
+                parameters.setdefault(id(parameter), (called, parameter))
             for parameter, entries in optimizer.state.items():
                 owner = parameters[id(parameter)][0]
                 for key, value in entries.items() if isinstance(entries, dict) else ():

@@ -114,6 +114,7 @@ with needed_by("PyTorch programs"):
         (nn.Module(), (*REGISTRIES, NON_PERSISTENT, *CALL_HOOKS, *STATE_HOOKS)),
         (GradScaler, (SCALER_STEP,)),
         (torch.UntypedStorage, ("_cdata",)),
+        (torch.autograd.profiler, ("_is_profiler_enabled",)),
         (torch.Tensor, ("_version", "_use_count")),
         (torch._C._autograd, ("_unsafe_set_version_counter",)),
         (torch._C._FunctionBase, ("_sequence_nr",)),
@@ -141,6 +142,11 @@ sequence_number: Callable[[Any], int] = methodcaller("_sequence_nr")
 """The number that an op of autograd got in the forward pass."""
 schema_of: Callable[[Any], Any] = attrgetter("_schema")
 """The arguments and results of an op, and which of them it writes to."""
+
+
+def is_profiling() -> bool:
+    """Whether a profiler of PyTorch runs."""
+    return torch.autograd.profiler._is_profiler_enabled
 
 
 def storage_id(storage: torch.UntypedStorage) -> int:

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from ..core.base.errors import ClusterError, UsageError, WorkerRefusedError
+
 Backend = Literal["loky", "dask", "ray"]
 BackendOption = Annotated[
     Backend, typer.Option("--backend", help="loky: processes here. dask, ray: the workers of the cluster at --address.")
@@ -26,8 +28,8 @@ ClusterJobsOption = Annotated[
     ),
 ]
 
+# What is said of work that a lost cluster leaves
 ELSEWHERE = "the same command goes on from there, without --backend here"
-"""What is said of work that a lost cluster leaves."""
 
 
 @contextmanager
@@ -35,16 +37,15 @@ def workers_of(backend: Backend, address: str | None, jobs: int | None, kept: Ca
     """Have all parallel work done by the workers that are asked for; yields their number."""
     if backend == "loky":
         if address is not None:
-            raise _misused("--address is of a cluster; give --backend dask or --backend ray with it")
+            raise UsageError("--address is of a cluster; give --backend dask or --backend ray with it")
         yield jobs or 1
         return
-    from ..core.base.errors import ClusterError, WorkerRefusedError
     from ..core.base.parallel import using
     from ..core.experiments.clusters import EXAMPLES, Cluster
 
     if address is None:
         examples = " or ".join(f"--address {example}" for example in EXAMPLES[backend])
-        raise _misused(f"--backend {backend} needs the address of a cluster; give {examples}")
+        raise UsageError(f"--backend {backend} needs the address of a cluster; give {examples}")
     with closing(Cluster(backend, address, jobs)) as cluster, using(cluster):
         try:
             yield cluster.size
@@ -52,9 +53,3 @@ def workers_of(backend: Backend, address: str | None, jobs: int | None, kept: Ca
             raise
         except ClusterError as error:
             raise ClusterError(f"{error}; {kept()}") from error
-
-
-def _misused(text: str) -> Exception:
-    from ..core.base.errors import UsageError
-
-    return UsageError(text)

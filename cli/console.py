@@ -1,8 +1,4 @@
-"""Output of the command line: results to standard output, everything else to standard error.
-
-Results are documents, tables and the sentences below them, which say what was found (`tell`). The rest is how it was
-found, what was written and what went wrong: notes, progress, errors. `--quiet` leaves results and errors.
-"""
+"""Output: results to standard output, the rest (notes, progress, errors) to standard error; `--quiet` leaves errors."""
 
 from __future__ import annotations
 
@@ -15,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 _USUAL_WIDTH = 80
+# Line ends and tabs pass; behind the last block of punctuation nothing commands a terminal
 _KEPT, _END = "\n\t", 0x2070
-"""Line ends and tabs pass; behind the last block of punctuation nothing commands a terminal."""
 _COMMANDS = {
     code: chr(code).encode("unicode_escape").decode()
     for code in range(_END)
@@ -101,6 +97,13 @@ def _fitted(text: str, stream: TextIO) -> str:
 def write(text: str) -> None:
     """Print plain text, such as JSON, to standard output."""
     sys.stdout.write(visible(text if text.endswith("\n") else text + "\n"))
+
+
+def write_json(document: Any, indent: int | None = None) -> None:
+    """Print a document to standard output."""
+    import json
+
+    write(json.dumps(document, indent=indent))
 
 
 def visible(text: str) -> str:

@@ -13,6 +13,7 @@ from typer.main import get_group
 
 from ..core.base.options import written_range
 
+# How the pages write what an option takes; a switch takes nothing
 _VALUES = {
     "<str>": "TEXT",
     "<list[str]>": "TEXT",
@@ -22,7 +23,6 @@ _VALUES = {
     "<float range>": "X",
     "<bool>": "",
 }
-"""How the pages write what an option takes; a switch takes nothing."""
 
 
 class FlowingGroup(TyperGroup):

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -75,7 +76,6 @@ def _copy_of(error: SchedoptError) -> str:
     """Put what could not be written into a temporary folder; return where, or nothing if there is no room either."""
     if not isinstance(error, UnwrittenError):
         return ""
-    from pathlib import Path
     from tempfile import mkdtemp
 
     try:

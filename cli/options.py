@@ -7,21 +7,18 @@ import shlex
 import sys
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import Annotated, get_args
 
 import typer
 
 from ..core.search.options import Budget, ProblemOptions, Task
 from ..core.search.registry import EXAMPLE, method_names
+from .console import Output
 from .made_options import option_of
-
-if TYPE_CHECKING:
-    from .console import Output
 
 _FEW_BYTES = 1024
 DEFAULT_OUTPUT = "(default: standard output; on a terminal, a new file)"
-TASKS = list(get_args(Task))
-"""As shells complete them."""
+TASKS = list(get_args(Task))  # as shells complete them
 
 
 def remark_bare_bytes(out: Output, memory_limit: str | None) -> None:

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ..core.base.errors import UsageError
+
 ModelArgument = Annotated[
     str,
     typer.Argument(
@@ -40,8 +42,6 @@ RepeatsOption = Annotated[int, typer.Option("--repeats", min=1, help="Rounds; in
 
 def given_options(training: str | None, shapes: list[str] | None, device: str | None) -> dict[str, Any]:
     """Return the options that are given, by fields of `ImportOptions`."""
-    from ..core.base.errors import UsageError
-
     given: dict[str, Any] = {} if training is None else {"training": training}
     if sizes := dict(map(_shape, shapes or [])):
         given["shapes"] = sizes
@@ -54,8 +54,6 @@ def given_options(training: str | None, shapes: list[str] | None, device: str | 
 
 def _shape(text: str) -> tuple[str, int | tuple[int, ...] | range]:
     """Read `batch=8`, `x=1x3x320x320` or `batch=1..32`."""
-    from ..core.base.errors import UsageError
-
     name, _, value = text.rpartition("=")
     first, is_range, last = value.partition("..")
     sizes = value.split("x")

@@ -28,11 +28,9 @@ _SPINNER_WIDTH, _BAR_WIDTH = 3, 20
 def run_with_progress(
     out: Output, problem: Problem, spec: MethodSpec, alignment: int | None = None, **budget: Any
 ) -> Result:
-    """Compile the kernels, saying so if that takes long, then solve; with an alignment, find addresses, too.
-
-    The first Ctrl-C stops the search with its best schedule, a second one, or one while kernels are compiled, ends the
-    program.
-    """
+    """Compile the kernels, saying so if that takes long, then solve; with an alignment, find addresses, too."""
+    # The first Ctrl-C stops the search with its best schedule; a second one, or one while kernels are compiled, the
+    # program.
     from ..core.search.method_spec import check_supported
     from ..core.search.search import Watcher
     from ..core.search.warm_up import warm_up
@@ -60,10 +58,8 @@ class Bar(Protocol):
 
 @contextmanager
 def progress_bar(out: Output, what: str, total: float) -> Iterator[Bar]:
-    """Show on a terminal how much is done, the time that remains, and a text; yields what to call as it goes on.
-
-    A share has no time beside it: whoever knows it says in the text how long the rest takes.
-    """
+    """Show on a terminal how much is done, the time that remains, and a text; yields what to call as it goes on."""
+    # A share has no time beside it: whoever knows it says in the text how long the rest takes.
 
     def update(by: float = 1, *, done: float | None = None, what: str | None = None) -> None:
         bars.update(bar, advance=None if done is not None else by, completed=done, description=what)

@@ -1,7 +1,4 @@
-"""Entry of the `schedopt` script and of `python -m schedopt`: what has to hold before, around and after a command.
-
-It imports nothing heavy, so that Ctrl-C is answered from the start on.
-"""
+"""Entry of the `schedopt` script: what holds around a command; it imports nothing heavy, so that Ctrl-C is answered."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ import os
 import signal
 import sys
 
+# Exit codes: a bug in schedopt; standard output cannot be written; Ctrl-C
 UNFORESEEN, UNWRITTEN, INTERRUPTED = 70, 74, 130
-"""Exit codes: a bug in schedopt; standard output cannot be written; Ctrl-C."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 

@@ -52,13 +52,10 @@ class _Neighbours:
 
 
 def topology_hash(graph: CostGraph) -> str:
-    """Return 16 hex digits that depend only on which op reads from and waits for which.
-
-    Weisfeiler-Lehman refinement of the ops: each label is replaced by a hash of itself and of the multisets
-    of labels before and after it, data and control edges apart, one edge per distinct tensor an op reads,
-    until the number of distinct labels no longer grows. Names, ids, order of ops, sizes and runtimes do not
-    count. Isomorphic graphs have equal hashes; different ones nearly always have different hashes.
-    """
+    """Return 16 hex digits that depend only on which op reads from and waits for which."""
+    # Weisfeiler-Lehman refinement: each label becomes a hash of itself and of the multisets of labels before and after
+    # it, data and control edges apart, one edge per distinct tensor an op reads, until the number of distinct labels no
+    # longer grows. Isomorphic graphs have equal hashes; different ones nearly always different ones.
     pointers, tensors = graph.inputs
     count = graph.num_ops
     readers = np.repeat(np.arange(count), np.diff(pointers))

@@ -34,11 +34,7 @@ def has_single_order(graph: CostGraph) -> bool:
 
 @dataclass(frozen=True)
 class KeepWithRoom:
-    """Filter of generated graphs: keeps those that have room, see `has_room`.
-
-    Filters are dataclasses and not functions, so that two of the same values are equal and print alike in every
-    process: `repr` of a recipe tells its graphs from those of another.
-    """
+    """Keeps graphs that have room, see `has_room`; filters are dataclasses: a recipe's `repr` tells them apart."""
 
     task: Task
     devices: int

@@ -14,21 +14,17 @@ from ..core.files.costgraph import SUFFIXES
 from .split import PARTS
 
 DESCRIPTION = "dataset.json"
+# Says which files are of the data set while it is being written; then `dataset.json` does
 UNFINISHED = "unfinished.json"
-"""Says which files are of the data set while it is being written; then `dataset.json` does."""
 
 _DIGITS, _COPY_DIGITS = 4, 3
-_LONGEST = 100
-"""Letters of a name."""
+_LONGEST = 100  # letters of a name
+# Names of the files of older versions, whose descriptions do not say them
 _HASH_NAMED = re.compile(rf"[0-9a-f]{{16}}(-\d+)?({'|'.join(re.escape(suffix) for suffix in SUFFIXES)})")
-"""Names of the files of older versions, whose descriptions do not say them."""
 
 
 class DatasetFolder:
-    """Writes graphs, each file whole or not at all, and last of all their description.
-
-    A folder without `dataset.json` thus holds a data set that was not finished.
-    """
+    """Writes graphs, each file whole or not at all, and last of all `dataset.json`, so that the unfinished show."""
 
     def __init__(self, path: str | Path, suffix: str, names: Sequence[str], overwrite: bool = False) -> None:
         self.path = Path(path)

@@ -21,11 +21,7 @@ Edges = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class LayeredParameters(Parameters):
-    """The parameters of a layered graph; the defaults are the paper's.
-
-    The width factor W of a graph is drawn from U(width_low, width_high): near 0 gives a long chain, near 1
-    few wide layers (eq. 11). Costs are drawn from a mixture of Gaussians in units (eq. 16).
-    """
+    """The parameters of a layered graph, by default the paper's: width by eq. 11, costs in units by eq. 16."""
 
     nodes: int = parameter(500, "ops per graph, |V|", low=1)
     width_low: float = parameter(0.25, "lower end of the width factor W", low=0.001, high=1)
@@ -71,11 +67,8 @@ class LayeredParameters(Parameters):
 
 
 def layered_graph(parameters: LayeredParameters, rng: np.random.Generator, name: str = "layered") -> CostGraph:
-    """Draw a layered graph.
-
-    Each op has one output of its layer's output cost, and its layer's parameter cost as workspace, in bytes;
-    runtimes are 0. Ops are in layer order. An edge drawn twice is one, since an op reads a tensor once.
-    """
+    """Draw a layered graph."""
+    # Each op has its layer's output cost and, as workspace, its parameter cost, bytes; an edge drawn twice is one.
     layers = assign_nodes(parameters, rng)
     edges = assign_edges(layers, parameters.edge_density, rng)
     edges += assign_skip_connections(layers, len(edges), parameters.skip_density, rng)
@@ -120,11 +113,8 @@ def edge_budget(size: int, next_size: int, density: float) -> int:
 
 
 def assign_edges(layers: list[range], density: float, rng: np.random.Generator) -> Edges:
-    """Algorithm 2: edges between adjacent layers, as `(producer, consumer)`.
-
-    Giving each edge to an op with the fewest so far, ties at random, gives every op of the larger layer the
-    same number and a random subset of them one more.
-    """
+    """Algorithm 2: edges between adjacent layers, as `(producer, consumer)`."""
+    # An edge goes to an op with the fewest so far, ties at random.
     edges: Edges = []
     for first, second in pairwise(layers):
         forward = len(first) >= len(second)

@@ -91,10 +91,8 @@ def _draw_chunk(recipe: Recipe, indices: range) -> list[Drawn | None]:
 
 
 def generate(recipe: Recipe, count: int, jobs: int = 1) -> Iterator[Drawn]:
-    """Yield `count` graphs of distinct keys in order, the same on any number of jobs.
-
-    A graph that repeats the key of an earlier one is drawn again.
-    """
+    """Yield `count` graphs of distinct keys in order, the same on any number of jobs."""
+    # A graph that repeats the key of an earlier one is drawn again.
     size = 1 if recipe.keep else max(1, min(50, count // (4 * jobs)))
     seen: set[Hashable] = set()
     for part, drawn_part in zip(

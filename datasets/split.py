@@ -32,11 +32,8 @@ def _shares_of_rest(count: int, ratio: Ratio) -> list[int]:
 
 
 def split_by_size(graphs: Sequence[tuple[int, str]], ratio: Ratio, seed: int) -> list[str]:
-    """Assign each graph to `train`, `valid` or `test`.
-
-    Sorted by number of ops, the graphs are taken in groups of as many as the ratio adds up to, and each group
-    is split at random. A last group that is not full is shared out as close to the ratio as can be.
-    """
+    """Assign each graph to `train`, `valid` or `test`."""
+    # Groups of as many graphs as the ratio adds up to, sorted by number of ops, are each split at random.
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
     order = sorted(range(len(graphs)), key=lambda i: graphs[i])
     parts = [""] * len(graphs)

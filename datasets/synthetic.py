@@ -39,9 +39,7 @@ def parse_costs(name: str) -> Costs:
 class SyntheticParameters(Parameters):
     """The parameters of a synthetic graph; the defaults are the paper's.
 
-    Graph i comes from model i modulo their number, so that they are mixed evenly. The runtime of an op in
-    microseconds is the bytes it touches times 1 + r, r ~ N(0, noise_std): its inputs and outputs as A.1.4
-    says, or its outputs as in the authors' example file.
+    Models take turns. The runtime of an op in microseconds is the bytes it touches times 1 + r, r ~ N(0, noise_std).
     """
 
     nodes_low: int = parameter(50, "fewest ops, source and sink not counted", low=1)
@@ -92,11 +90,8 @@ class SyntheticParameters(Parameters):
 def synthetic_graph(
     parameters: SyntheticParameters, model: Model, rng: np.random.Generator, name: str = "synthetic"
 ) -> CostGraph:
-    """Draw a synthetic graph with one source and one sink, which have no costs.
-
-    Control edges lead from the source, which has no outputs; the edges to the sink follow the rule of the
-    others. Ops are in the random ordering that gave the edges their direction.
-    """
+    """Draw a synthetic graph with one source and one sink, which have no costs."""
+    # Control edges lead from the source, which has no outputs. Ops are in the random ordering that directed the edges.
     nodes = int(rng.integers(parameters.nodes_low, parameters.nodes_high + 1))
     producers = _directed_edges(parameters, model, nodes, rng)
     outputs = rng.choice(3, nodes, p=normalized(parameters.output_weights))

@@ -6,6 +6,8 @@ from typing import Literal
 
 import typer
 
+from ...core.programs.options import ImportOptions
+from ..console import Output, write_json
 from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
 from ..program_options import (
     ModelArgument,
@@ -24,8 +26,7 @@ def apply(
         ..., "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, .pt2, or a map's .json."
     ),
     format: Literal["program", "device-map"] = typer.Option(
-        "program",
-        help="program: the model; device-map: the device of each module of a PyTorch model, for accelerate.",
+        "program", help="program: the model; device-map: the device of each module of a PyTorch model, for accelerate."
     ),
     training: ScheduleTrainingOption = None,
     shape: ShapeOption = None,
@@ -39,14 +40,10 @@ def apply(
 
     A schedule on several devices gives a PyTorch model's device map.
     """
-    from json import dumps
-
     from ...core.programs.device_map import check_map_output, write_device_map
     from ...core.programs.importers import check_options, options_for
-    from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import apply as apply_schedule
     from ...core.programs.runtime import check_output
-    from ..console import Output, write
 
     out = Output(quiet)
     given = given_options(training, shape, device)
@@ -60,12 +57,12 @@ def apply(
     if is_map:
         found = write_device_map(model, schedule, output, options, out.note, force=force)
         if json:
-            write(dumps({"model": model, "schedule": schedule, "output": output, "device_map": found.devices}))
+            write_json({"model": model, "schedule": schedule, "output": output, "device_map": found.devices})
         else:
             out.note(f"wrote {output}: {len(found.devices)} modules on {len(set(found.devices.values()))} devices")
         return
     apply_schedule(model, schedule, output, options, out.note, force=force, overwrite=overwrite)
     if json:
-        write(dumps({"model": model, "schedule": schedule, "output": output, "equal": True}))
+        write_json({"model": model, "schedule": schedule, "output": output, "equal": True})
     else:
         out.note(f"wrote {output}: its results are bitwise those of {model}")

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import typer
 
+from ...core.base.errors import FormatError, ScheduleError
+from ...core.base.units import format_bytes, format_microseconds
+from ...core.search.options import machine_of
+from ..console import Output, tell, write_json
 from ..options import MACHINE, OP_TIMES, SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag
 
 
@@ -17,15 +23,8 @@ def check(
     quiet: QuietFlag = False,
 ) -> None:
     """Verify a schedule: exit 0 if it keeps every rule of the cost model and what it claims is so, else 1 and why."""
-    from contextlib import suppress
-    from json import dumps
-
-    from ...core.base.errors import FormatError, ScheduleError
-    from ...core.base.units import format_bytes, format_microseconds
     from ...core.files.schedule_json import read_schedule
     from ...core.programs.importers import read_any
-    from ...core.search.options import machine_of
-    from ..console import Output, tell, write
 
     out, on = Output(quiet), machine_of(machine, op_times)
     checked = read_any(graph, out.note)
@@ -41,12 +40,12 @@ def check(
         totals = loaded.verify()
     except ScheduleError as error:
         if json:
-            write(dumps({"schedule": schedule, "valid": False, "broken_rule": str(error)}))
+            write_json({"schedule": schedule, "valid": False, "broken_rule": str(error)})
             raise typer.Exit(1) from error
         raise
     if json:
         facts = {"peak_memory_per_device": totals.peak_per_device, "runtime_us": totals.runtime}
-        write(dumps({"schedule": schedule, "valid": True, **facts}))
+        write_json({"schedule": schedule, "valid": True, **facts})
     else:
         tell(
             f"{schedule}: valid, {len(loaded.schedule):,} steps, peak {format_bytes(totals.peak)} "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -9,6 +11,7 @@ import typer
 from ...core.search.options import CompareOptions
 from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, method_names
 from ..backends import ELSEWHERE, AddressOption, BackendOption, ClusterJobsOption, workers_of
+from ..console import Output, complain, show, write
 from ..made_options import options_of, with_options
 from ..options import GraphsArgument, JsonFlag, QuietFlag, remark_bare_bytes
 
@@ -63,16 +66,12 @@ def compare(
 
     Percentages are taken per graph, of the mean over seeds, then averaged over graphs.
     """
-    from contextlib import nullcontext
-    from pathlib import Path
-
     from ...core.api.compare import experiment_of
     from ...core.base.parallel import is_here
     from ...core.experiments.comparison import SUFFIXES
     from ...core.experiments.runs import ResumeFile, opened
     from ...core.files.atomic import write_atomically
     from ...core.report.plots.draw import check_target
-    from ..console import Output, show, write
     from ..progress import compiling, interruptible, progress_bar
 
     out = Output(quiet)
@@ -116,8 +115,6 @@ with_options(compare, {"reference": options_of(CompareOptions, without=["jobs"])
 
 def _leave(comparison: Comparison, resume: str | None) -> None:
     """End with an exit code of its own if runs were interrupted, or none is feasible."""
-    from ..console import complain
-
     if not comparison.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
         done = f"{len(comparison.cells)} of {comparison.planned} runs are done"

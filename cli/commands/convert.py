@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from ...core.base.errors import UsageError
+from ..console import Output, write_json
 from ..options import DEFAULT_OUTPUT, JsonFlag, QuietFlag, output_of
 
 
@@ -19,13 +21,9 @@ def convert(
     quiet: QuietFlag = False,
 ) -> None:
     """Convert a graph between CostGraphDef text and binary, plain and gzip, or write it as DOT or node-link JSON."""
-    from json import dumps
-
-    from ...core.base.errors import UsageError
     from ...core.files.costgraph import graph_name
     from ...core.programs.graphs.writing import check_target, write_graph_file
     from ...core.programs.importers import read_any
-    from ..console import Output, write
 
     target = output_of(target, graph_name(source), ".pb.gz" if source.endswith(".pbtxt") else ".pbtxt")
     if json and target == "-":
@@ -35,6 +33,6 @@ def convert(
     graph = read_any(source, out.note)
     write_graph_file(graph, target)
     if json:
-        write(dumps({"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors, "output": target}))
+        write_json({"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors, "output": target})
     elif target != "-":
         out.note(f"wrote {target}: {graph.num_ops} ops, {graph.num_data_tensors} tensors")

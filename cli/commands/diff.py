@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from ...core.search.registry import INPUT_METHOD as INPUT
+from ..console import Output, show, write
 from ..options import ForceFlag, JsonFlag, QuietFlag
 
 
@@ -23,7 +24,6 @@ def diff(
 ) -> None:
     """Compare two schedules of a graph, or two graphs: which tensors make the difference."""
     from ...core.api.diff import diff as compared
-    from ..console import Output, show, write
 
     difference = compared(a, b, graph, force=force, note=Output(quiet).note)
     if json:

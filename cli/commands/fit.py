@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import typer
 
+from ...core.base.errors import UsageError
 from ...core.search.options import FitOptions
+from ..console import Output, show, tell, write
 from ..made_options import options_of, with_options
 from ..options import JsonFlag, QuietFlag
 from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
@@ -34,7 +37,6 @@ def fit(
     Exit code 1 if it fits in no way.
     """
     from ...core.api.fit import fit as fit_model
-    from ..console import Output, show, tell, write
     from ..progress import LiveLine
 
     out = Output(quiet)
@@ -62,10 +64,6 @@ with_options(fit, {"sram": options_of(FitOptions)})
 
 def _memory(memory: str | None, sram: str | None) -> str:
     """Return the memory that is asked about, in units that the library knows."""
-    import re
-
-    from ...core.base.errors import UsageError
-
     if (memory is None) == (sram is None):
         raise UsageError("give the memory once, as --memory 8GiB or as --sram 256K")
     if memory is not None:

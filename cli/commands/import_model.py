@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from ...core.base.errors import UsageError
+from ...core.base.units import format_bytes
+from ..console import Output, write_json
 from ..options import DEFAULT_OUTPUT, JsonFlag, QuietFlag, output_of
 from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
 
@@ -46,15 +50,10 @@ def import_model(
     quiet: QuietFlag = False,
 ) -> None:
     """Import a model as a graph: ONNX, TFLite, PyTorch, its traces, Inductor's buffers, DOT, networkx."""
-    from json import dumps
-    from pathlib import Path
-
     from ...core.api.import_ import import_model as import_graph
-    from ...core.base.errors import UsageError
     from ...core.programs.graphs.writing import check_target, write_graph_file
     from ...core.programs.importers import kind_of
     from ...core.report.graph_summary import totals_of
-    from ..console import Output, write
 
     output = output_of(output, Path(model.rpartition(":")[2].removesuffix(".gz")).stem, ".pb.gz")
     if json and output == "-":
@@ -68,15 +67,13 @@ def import_model(
     out.note(_described(imported, summary))
     write_graph_file(imported, output)
     if json:
-        write(dumps(summary))
+        write_json(summary)
     elif output != "-":
         out.note(f"wrote {output}")
 
 
 def _described(graph: CostGraph, summary: dict[str, Any]) -> str:
     """Say what was imported."""
-    from ...core.base.units import format_bytes
-
     persistent = summary["persistent_bytes"]
     return (
         f"{graph.name}: {summary['ops']:,} ops, {summary['tensors']:,} tensors of "

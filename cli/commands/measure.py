@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from ...core.programs.options import ImportOptions
+from ..console import Output, complain, show, tell, write_json
 from ..options import ForceFlag, JsonFlag, QuietFlag
 from ..program_options import (
     ModelArgument,
@@ -32,14 +34,10 @@ def measure(
 
     Exit code 1 if the results of an order differ from those of program order.
     """
-    from json import dumps
-
     from ...core.programs.importers import check_options, options_for
     from ...core.programs.measurement import limit_sentences, time_sentences
-    from ...core.programs.options import ImportOptions
     from ...core.programs.pipeline import measure as measure_schedules
     from ...core.programs.runtime import runtime_kind
-    from ..console import Output, complain, show, tell, write
     from ..progress import stages
     from ..reports.measure import orders_document, table
 
@@ -54,7 +52,7 @@ def measure(
     done, wanted = sum(len(row.microseconds) for row in rows), repeats * (1 + len(schedules))
     if json:
         document = {"model": model, "training": options.training, "repeats": repeats, "orders": orders_document(rows)}
-        write(dumps(document))
+        write_json(document)
     else:
         runs = f"{repeats} run{'s' * (repeats > 1)} of each order" if done == wanted else f"{done} of {wanted} runs"
         show(table(rows), f"{model}: peak memory, {runs}, each in a new process")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from ...core.search.registry import method_names
+from ...core.search.registry import EXAMPLE, method_names, method_of
+from ..console import show, tell, write_json
 from ..options import JsonFlag, QuietFlag
 
 
@@ -19,16 +20,12 @@ def methods(
     quiet: QuietFlag = False,
 ) -> None:
     """List every method, what it does and where it is from; or the parameters of one, with their defaults."""
-    from json import dumps
-
     from ...core.api.methods import methods
-    from ...core.search.registry import EXAMPLE, method_of
-    from ..console import show, tell, write
 
     known = methods()
     if name is None:
         if json:
-            write(dumps(known.document(), indent=1))
+            write_json(known.document(), indent=1)
             return
         show(known.table())
         tell(f"What the parameters of each mean: schedopt methods NAME. Set them as in --method {EXAMPLE}")
@@ -36,7 +33,7 @@ def methods(
     method_of(name)
     method = next(method for method in known if method.name == name)
     if json:
-        write(dumps(known.document()[known.index(method)], indent=1))
+        write_json(known.document()[known.index(method)], indent=1)
         return
     show(f"{method.name}: {method.summary} ({method.source}).")
     if method.parameters:

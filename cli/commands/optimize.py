@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from ...core.programs.options import OptimizeOptions
+from ...core.base.errors import UsageError
+from ...core.programs.options import ImportOptions, OptimizeOptions
 from ...core.search.registry import DEFAULT_METHOD
+from ..console import Output, complain, write_json
 from ..made_options import options_of, with_options
 from ..options import JsonFlag, MethodOption, QuietFlag, remark_bare_bytes
 from ..program_options import (
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from ...core.problem.problem import Problem
     from ...core.programs.pipeline import Job
     from ...core.report.result import Result
-    from ..console import Output
 
 
 def optimize(
@@ -54,18 +55,13 @@ def optimize(
 
     Nothing is written unless every stage succeeds and the results are bitwise equal.
     """
-    from json import dumps
-
-    from ...core.base.errors import UsageError
     from ...core.graph.builder import GraphBuilder
     from ...core.problem.problem import Problem
     from ...core.programs import pipeline
     from ...core.programs.importers import check_options
-    from ...core.programs.options import ImportOptions
     from ...core.programs.size_range import range_in
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import check_supported, parse_method
-    from ..console import Output, complain, write
     from ..progress import run_with_progress, stages
     from ..reports.optimize import document, print_report
     from ..reports.solve import draw_result
@@ -94,7 +90,7 @@ def optimize(
     with stages(out, model, pipeline.SEARCHING) as observer:
         optimized = pipeline.optimize(job, solve, observer)
     if json:
-        write(dumps(document(job, optimized)))
+        write_json(document(job, optimized))
     else:
         print_report(job, optimized)
     out.note(f"wrote {output}: its results are bitwise those of {model}")
@@ -113,18 +109,15 @@ with_options(optimize, {"training": options_of(OptimizeOptions)})
 
 def _optimize_range(out: Output, job: Job, solve: Callable[[Problem], Result], json: bool) -> None:
     """Write a model in one order for a range of sizes, and say how good it is at each."""
-    from json import dumps
-
     from ...core.programs.pipeline import SEARCHING
     from ...core.programs.size_range import optimize_range
-    from ..console import write
     from ..progress import stages
     from ..reports.optimize import print_range, range_document
 
     with stages(out, job.model, SEARCHING) as observer:
         optimized = optimize_range(job, solve, observer)
     if json:
-        write(dumps(range_document(job, optimized)))
+        write_json(range_document(job, optimized))
     else:
         print_range(job, optimized)
     out.note(f"wrote {job.output}: its results are bitwise those of {job.model} at both ends of the range")

@@ -6,7 +6,10 @@ from typing import Any
 
 import typer
 
+from ...core.base.errors import FormatError
+from ...core.base.units import format_bytes
 from ...core.search.options import PackOptions
+from ..console import Output, show, tell, write_json
 from ..made_options import options_of, with_options
 from ..options import JsonFlag, QuietFlag
 
@@ -28,11 +31,8 @@ def pack(
     **given: Any,
 ) -> None:
     """Give buffers with lifetimes offsets in an arena that is as small as possible, and verify them."""
-    from json import dumps
-
     from ...core.api.pack import pack as pack_buffers
     from ...core.files.atomic import check_writable
-    from ..console import Output, show, write
 
     out = Output(quiet)
     if check:
@@ -44,7 +44,7 @@ def pack(
     if output is not None:
         packed.save(output)
     if json:
-        write(dumps(packed.document()))
+        write_json(packed.document())
     else:
         show(packed.table(), buffers)
     if not packed.packing.is_repeatable:
@@ -58,14 +58,9 @@ with_options(pack, {"buffers": options_of(PackOptions)})
 
 def _check(path: str, json: bool) -> None:
     """Verify the offsets of a file."""
-    from json import dumps
-
     from ...core.addresses.lifetimes import rounded_up
     from ...core.api.pack import verify_buffers
-    from ...core.base.errors import FormatError
-    from ...core.base.units import format_bytes
     from ...core.files.buffers_csv import read_buffers
-    from ..console import tell, write
 
     buffers = read_buffers(path)
     if buffers.offsets is None:
@@ -74,7 +69,7 @@ def _check(path: str, json: bool) -> None:
     arena = int(rounded_up(buffers.offsets + known.size, known.unit).max(initial=0))
     verify_buffers(path, buffers, buffers.offsets.tolist(), arena)
     if json:
-        write(dumps({"buffers": len(buffers.ids), "valid": True, "arena": arena, "bound": known.live}))
+        write_json({"buffers": len(buffers.ids), "valid": True, "arena": arena, "bound": known.live})
     else:
         tell(
             f"{path}: valid, {len(buffers.ids):,} buffers in {format_bytes(arena)} ({arena:,} bytes); "

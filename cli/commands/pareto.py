@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ...core.search.options import ParetoOptions
 from ..backends import ELSEWHERE, AddressOption, BackendOption, workers_of
+from ..console import Output, complain, show, write
 from ..made_options import options_of, with_options
 from ..options import GraphArgument, JsonFlag, QuietFlag
 
@@ -48,7 +50,6 @@ def pareto(
     from ...core.experiments.runs import opened
     from ...core.files.atomic import check_writable, make_folder
     from ...core.report.plots.draw import check_target
-    from ..console import Output, complain, show, write
     from ..progress import compiling, interruptible, progress_bar
 
     out = Output(quiet)
@@ -92,8 +93,6 @@ with_options(pareto, {"graph": options_of(ParetoOptions)})
 
 def _written(front: ParetoFront, output: str | None, plot: str | None, schedules: str | None) -> list[str]:
     """Write what was asked for of a front with points; return what was written."""
-    from pathlib import Path
-
     from ...core.files.atomic import write_atomically
 
     written = []

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from ...core.base.errors import ScheduleError
+from ...core.base.units import format_bytes
+from ...core.search.options import machine_of
 from ...core.search.registry import INPUT_METHOD as INPUT
+from ..console import Output, tell, write_json
 from ..options import MACHINE, OP_TIMES, SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag
 
 if TYPE_CHECKING:
@@ -42,15 +48,11 @@ def plot(
     quiet: QuietFlag = False,
 ) -> None:
     """Draw schedules: memory by tensor with its peak, several orders over each other, devices and transfers."""
-    from json import dumps
-
     from ...core.files.atomic import write_atomically
     from ...core.files.costgraph import graph_name
-    from ...core.model.timeline import INPUT, beside_weights
+    from ...core.model.timeline import beside_weights
     from ...core.programs.importers import read_any
     from ...core.report.plots.draw import check_target, draw
-    from ...core.search.options import machine_of
-    from ..console import Output, tell, write
 
     out = Output(quiet)
     target = output or f"{graph_name(graph) or INPUT}.png"
@@ -63,7 +65,7 @@ def plot(
         timelines = [beside_weights(timeline) for timeline in timelines]
     write_atomically(target, draw(timelines, target, kind))  # type: ignore[arg-type]
     if json:
-        write(dumps({"graph": read.name, "output": target, "schedules": [_summary(t) for t in timelines]}))
+        write_json({"graph": read.name, "output": target, "schedules": [_summary(t) for t in timelines]})
         return
     for timeline in timelines:
         tell(_line(timeline))
@@ -72,20 +74,14 @@ def plot(
 
 def _labels(paths: list[str]) -> dict[str, str]:
     """Call each schedule by its file's name without ending, or by the whole path where files share one."""
-    from collections import Counter
-    from pathlib import Path
-
-    from ...core.model.timeline import INPUT
-
     stems = {path: path if path == INPUT else Path(path).stem for path in paths}
     shared = Counter(stems.values())
     return {path: stem if shared[stem] == 1 else path for path, stem in stems.items()}
 
 
 def _read_timeline(path: str, label: str, graph: CostGraph, force: bool, machine: Machine | None) -> Timeline:
-    from ...core.base.errors import ScheduleError
     from ...core.files.schedule_json import read_schedule
-    from ...core.model.timeline import INPUT, input_timeline, timeline_of
+    from ...core.model.timeline import input_timeline, timeline_of
 
     if path == INPUT:
         return input_timeline(graph)
@@ -111,8 +107,6 @@ def _summary(timeline: Timeline) -> dict[str, object]:
 
 
 def _line(timeline: Timeline) -> str:
-    from ...core.base.units import format_bytes
-
     at = f"step {timeline.peak_step + 1:,} of {timeline.steps:,}, {timeline.step_label(timeline.peak_step)}"
     where = f" on device {timeline.fullest_device}" if timeline.problem.devices > 1 else ""
     return f"{timeline.label}: peak {format_bytes(timeline.simulation.peak)}{where} at {at}"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ...core.base.errors import UsageError
+from ...core.base.units import bytes_alike, format_bytes, times_alike
+from ..console import Output, tell, write, write_json
 from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
 
 if TYPE_CHECKING:
@@ -29,11 +34,7 @@ def show(
     quiet: QuietFlag = False,
 ) -> None:
     """Show a graph: ops, edges, bytes, depth, width, bounds; a folder: histograms; a schedule: its peak."""
-    from pathlib import Path
-
-    from ...core.base.errors import UsageError
     from ...core.programs.importers import read_any
-    from ..console import Output
 
     out = Output(quiet)
     if graph != "-" and Path(graph).is_dir():
@@ -49,20 +50,16 @@ def show(
 
 
 def _show_graph(graph: Any, json: bool) -> None:
-    import dataclasses
-    from json import dumps
-
     from rich.table import Table
 
-    from ...core.base.units import bytes_alike, times_alike
     from ...core.report.graph_summary import summarise
     from ...core.report.memory_by_role import resident_roles
-    from ..console import show, write
+    from ..console import show
 
     summary = summarise(graph)
     roles = resident_roles(graph) if graph.annotations.residents else {}
     if json:
-        write(dumps({**dataclasses.asdict(summary), **({"persistent_by_role": roles} if roles else {})}))
+        write_json({**dataclasses.asdict(summary), **({"persistent_by_role": roles} if roles else {})})
         return
     peaks = (summary.persistent_bytes, summary.input_peak, summary.memory_bound)
     memory = bytes_alike(peaks, also=(summary.tensor_bytes, *roles.values()))
@@ -90,7 +87,6 @@ def _show_graph(graph: Any, json: bool) -> None:
 def _show_folder(folder: str, out: Any, json: bool, is_list: bool) -> None:
     """Print the histograms of sizes and diameters (REGAL figures 5 and 6), or a row per graph."""
     from json import dumps
-    from pathlib import Path
 
     from rich.markup import escape
     from rich.table import Table
@@ -98,7 +94,7 @@ def _show_folder(folder: str, out: Any, json: bool, is_list: bool) -> None:
     from ...core.bounds.diameter import diameter
     from ...core.files.costgraph import find_graphs, read_graph
     from ...datasets.duplicates import topology_hash
-    from ..console import show, write
+    from ..console import show
     from ..progress import progress_bar
 
     rows = []
@@ -146,17 +142,13 @@ def _histogram(values: list[Any]) -> Table:
 
 
 def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bool, force: bool) -> None:
-    import dataclasses
-    from json import dumps
-
-    from ...core.base.units import format_bytes
     from ...core.files.schedule_json import address_fields, read_schedule
     from ...core.model.address_verifier import verify_addresses
     from ...core.model.verifier import verify
     from ...core.programs.importers import read_any
     from ...core.report.memory_by_role import memory_shares
     from ...core.report.peak_holders import alive_at_peak
-    from ..console import show, tell, write
+    from ..console import show
     from ..reports.peak import module_table, peak_table, phase_table, role_table
 
     loaded = read_schedule(schedule_path, read_any(graph_path, out.note), force=force)
@@ -168,7 +160,7 @@ def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bo
     shares = memory_shares(loaded.problem, loaded.schedule) if known else None
     if json:
         arenas = address_fields(loaded.addresses)
-        write(dumps({**dataclasses.asdict(peak), **(dataclasses.asdict(shares) if shares else {}), **arenas}))
+        write_json({**dataclasses.asdict(peak), **(dataclasses.asdict(shares) if shares else {}), **arenas})
         return
     where = f"device {peak.device} at step {peak.step + 1:,} of {len(loaded.schedule):,}"
     source = f" ({peak.source})" if peak.source else ""

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from ...core.base.errors import UsageError
 from ...core.search.options import SolveOptions
 from ...core.search.registry import DEFAULT_METHOD, FLAG_CHOICES, FLAGS
+from ..console import Output, show, tell, write
 from ..made_options import made_option, options_of, with_options
 from ..options import ForceFlag, GraphArgument, JsonFlag, MethodOption, QuietFlag, remark_bare_bytes
 
@@ -38,7 +40,6 @@ def solve(
     from ...core.files.atomic import check_writable, write_atomically
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import parse_method
-    from ..console import Output, show, tell, write
     from ..progress import run_with_progress
     from ..reports.solve import draw_result, remark
 
@@ -94,7 +95,6 @@ with_options(solve, {"method": [*map(_flag, FLAGS), *options_of(SolveOptions)]})
 def _read_initial(path: str | None, problem: Problem, force: bool) -> Schedule | None:
     if path is None:
         return None
-    from ...core.base.errors import UsageError
     from ...core.files.schedule_json import read_schedule
 
     loaded = read_schedule(path, problem.graph, force=force)

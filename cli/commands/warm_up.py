@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from ..console import Output, tell, write_json
 from ..options import JsonFlag, QuietFlag
 
 
 def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     """Compile all kernels, so that no later command waits for its own; once per installation, up to minutes."""
-    from json import dumps
-
     from ...core.bounds.diameter import warm_up as warm_up_diameter
     from ...core.kernels.compiling import compiling_tells
     from ...core.search.warm_up import all_runs
     from ...core.search.warm_up import warm_up as warm_up_method
     from ...core.solve.with_addresses import warm_up as warm_up_addresses
-    from ..console import Output, tell, write
     from ..progress import progress_bar
 
     kernels: list[str] = []
@@ -26,6 +24,6 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
         warm_up_addresses()
         warm_up_diameter()
     if json:
-        write(dumps({"compiled": len(kernels)}))
+        write_json({"compiled": len(kernels)})
         return
     tell(f"compiled {len(kernels):,} kernels" if kernels else "all kernels are compiled already")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...core.base.units import bytes_alike, format_change, signed, times_alike
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -34,7 +36,6 @@ def table(rows: Sequence[Measurement]) -> Table:
     from rich.markup import escape
 
     from ...core.base.tables import number_table
-    from ...core.base.units import bytes_alike, signed, times_alike
 
     table = number_table("order", "predicted", "measured", "error", "change", "time", "results")
     first = rows[0]
@@ -59,6 +60,4 @@ def table(rows: Sequence[Measurement]) -> Table:
 
 def change(value: float, before: float) -> str:
     """Return how a value differs from one before, in percent; nothing where that is 0."""
-    from ...core.base.units import format_change
-
     return format_change(value, before) if before else ""

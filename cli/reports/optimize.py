@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...core.base.units import bytes_alike, times_alike
 from ..console import show, tell
 from .measure import change, orders_document
 
@@ -71,7 +72,6 @@ def _bound(result: Result) -> int:
 def _table(optimized: Optimized) -> Table:
     """Build the table: program order, the order found, and what no order can beat."""
     from ...core.base.tables import number_table
-    from ...core.base.units import bytes_alike, times_alike
     from ...core.model.simulator import input_peak
 
     result, before = optimized.result, input_peak(optimized.result.problem.graph)
@@ -131,7 +131,6 @@ def range_document(job: Job, optimized: OptimizedRange) -> dict[str, Any]:
 def print_range(job: Job, optimized: OptimizedRange) -> None:
     """Print the peaks at both ends and at the worst size between, and whether the order is good for all."""
     from ...core.base.tables import number_table
-    from ...core.base.units import bytes_alike
 
     plan = optimized.plan
     measures = ["measured"] if optimized.measured else []

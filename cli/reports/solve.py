@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...core.search.registry import INPUT_METHOD, method_of
+from ..console import Output
+
 if TYPE_CHECKING:
     from ...core.report.result import Result
-    from ..console import Output
 
 
 def remark(out: Output, result: Result) -> None:
     """Say on standard error what the table cannot."""
     from ...core.report.reference import feasible_reference_value
-    from ...core.search.registry import method_of
 
     problem = result.problem
     for note in result.notes:
@@ -42,7 +43,6 @@ def draw_result(result: Result, target: str) -> None:
     from ...core.files.atomic import write_atomically
     from ...core.model.timeline import input_timeline, timeline_of
     from ...core.report.plots.draw import draw
-    from ...core.search.registry import INPUT_METHOD
 
     timelines = [timeline_of(result.method, result.problem, result.schedule, result.addresses)]
     if result.method != INPUT_METHOD:

@@ -117,8 +117,8 @@ class Packer:
             self.offsets, self.highest = offsets.copy(), highest
 
 
+# With so many threads, on however few processors, it searches below several targets at once, down to the bound
 LADDER_THREADS = 12
-"""With so many threads, on however few processors, it searches below several targets at once, down to the bound."""
 FEW_PIECES = 500
 OVERRUN = 0.85  # of the time given, for it ends late
 
@@ -151,8 +151,7 @@ def cliques(lower: IntArray, upper: IntArray) -> tuple[IntArray, IntArray]:
     return np.searchsorted(complete, lower, side="right"), np.searchsorted(complete, upper, side="right")
 
 
-SQUEAKY_SHARE = 0.5
-"""Of the time, for jumps out of where single moves cannot lead."""
+SQUEAKY_SHARE = 0.5  # of the time, for jumps out of where single moves cannot lead
 
 
 class PlacementOrders:

@@ -16,7 +16,7 @@ from ..base.errors import ScheduleError, UsageError
 from ..base.tables import Printed
 from ..base.units import bytes_alike, whole_number
 from ..files.buffers_csv import COLUMNS, NEEDED, Buffers, buffers_text, read_buffers
-from ..model.arena_verifier import Piece, check_arena, most_alive
+from ..model.address_verifier import Piece, check_arena, most_alive
 from ..search.options import PackOptions
 
 if TYPE_CHECKING:

@@ -36,10 +36,8 @@ def csr(rows: NDArray[Any], columns: NDArray[Any], count: int) -> tuple[IndexArr
 
 
 def stable_order(rows: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the places of `rows` in increasing order, equal ones as they stand.
-
-    Each is sorted together with its place, which is several times as fast as a stable sort.
-    """
+    """Return the places of `rows` in increasing order, equal ones as they stand."""
+    # Each is sorted together with its place, which is several times as fast as a stable sort.
     order = _packed(rows, np.arange(len(rows)))
     order.sort()
     order &= _LOW
@@ -74,6 +72,13 @@ def sum_of_groups(values: IntArray, pointers: IndexArray) -> IntArray:
     np.cumsum(values, out=before[1:])
     total: IntArray = before[pointers[1:]] - before[pointers[:-1]]
     return total
+
+
+def places_in(order: NDArray[Any]) -> FloatArray:
+    """Return the place of each op in an order, from 0 to 1."""
+    places = np.empty(len(order))
+    places[order] = np.linspace(0, 1, len(order))
+    return places
 
 
 def _rises(values: NDArray[Any]) -> bool:

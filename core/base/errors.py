@@ -1,7 +1,7 @@
 """The errors schedopt raises on purpose; each message names the file or node, the value and the remedy."""
 
+# Letters of a message: what it quotes may be as long as a file. The middle goes, since the remedy comes last.
 _LONGEST = 1500
-"""Letters of a message: what it quotes may be as long as a file. The middle goes, since the remedy comes last."""
 
 
 class SchedoptError(Exception):

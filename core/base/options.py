@@ -1,7 +1,4 @@
-"""Options: dataclass fields that say their default, help, range, unit and spelling once.
-
-The command line, the signatures in Python, JSON and the pages are made of these fields, or compared with them.
-"""
+"""Options: dataclass fields that say their default, help, range, unit and spelling once."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from .errors import UsageError
 from .names import did_you_mean
 from .units import whole_number
 
+# Makes an option's value from a text or a number, and what an error calls the option
 Reader = Callable[[Any, str], Any]
-"""Makes an option's value from a text or a number, and what an error calls the option."""
 _in_shell: ContextVar[bool] = ContextVar("in_shell", default=False)
 
 
@@ -52,11 +49,9 @@ def option(
     read: Reader | None = None,
     **more: str,
 ) -> Any:
-    """Declare an option: its default, a line of help, its inclusive range, and what reads a text or a number.
-
-    More is of its flag: `short` (one letter), `panel` of the help, `metavar`, `shown` (a default in words); or `json`,
-    its name there, empty to leave it out.
-    """
+    """Declare an option: its default, a line of help, its inclusive range, and what reads a text or a number."""
+    # More is of its flag: `short` (one letter), `panel` of the help, `metavar`, `shown` (a default in words); or
+    # `json`, its name there, empty to leave it out.
     return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "read": read, **more})
 
 

@@ -1,8 +1,4 @@
-"""Work on several processes, here or on a cluster: a function mapped over items, or many small pieces.
-
-This is the one place that knows where work is done: in this process, in others of this machine, or, `using` a
-cluster, on its workers. The results are the same.
-"""
+"""Work in this process, in others of this machine, or, `using` a cluster, on its workers: the results are the same."""
 
 from __future__ import annotations
 
@@ -70,12 +66,9 @@ def chunks(count: int, size: int) -> list[range]:
 
 
 def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs: int = 1) -> Iterator[Result]:
-    """Yield `function(item)` for each item, in their order, as soon as it is there.
-
-    At most `AHEAD` items per worker are done before their results are asked for, so results do not pile up. Workers
-    take no notice of Ctrl-C, which is for the process that started them and ends them; if the results are no longer
-    wanted, they end with the items that they have begun.
-    """
+    """Yield `function(item)` for each item, in their order, as soon as it is there."""
+    # At most `AHEAD` items per worker are done before their results are asked for. Workers take no notice of Ctrl-C,
+    # which is for the process that started them and ends them.
     if is_here(jobs):
         yield from map(function, items)
         return
@@ -100,10 +93,8 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs
 def map_as_ended(
     function: Callable[[Item], Result], items: Iterable[Item], jobs: int
 ) -> Generator[tuple[Item, Future[Result]], None, None]:
-    """Yield each item with the future of `function(item)` once that has ended, well or not, in the order of ending.
-
-    Not more are begun than keep the workers busy. If no more are wanted, those that are at work are ended.
-    """
+    """Yield each item with the future of `function(item)` once that has ended, well or not, in the order of ending."""
+    # Not more are begun than keep the workers busy. If no more are wanted, those that are at work are ended.
     pool = _new_pool(jobs)
     ended: queue.SimpleQueue[tuple[Item, Future[Result]]] = queue.SimpleQueue()
     is_finished, begun = False, 0
@@ -145,10 +136,7 @@ def _ahead(jobs: int) -> int:
 
 
 class Workers:
-    """Processes that stay for many pieces of work, as `map_in_order` has them for one map.
-
-    Use it as a context manager: on its way out, work that has not begun is given up.
-    """
+    """Processes that stay for many pieces of work; on its way out of `with`, work that has not begun is given up."""
 
     def __init__(self, jobs: int) -> None:
         self._pool = None if is_here(jobs) else _new_pool(jobs)
@@ -195,10 +183,7 @@ def _new_pool(jobs: int) -> Any:
 
 
 def begin_worker(parent: int) -> None:
-    """Leave Ctrl-C to the process that started this one, whose number is given, and end with it, even if it is killed.
-
-    By the time that a worker begins its parent may have been killed already, so it cannot be asked who that is.
-    """
+    """Leave Ctrl-C to the process that started this one, and end with it; it may have been killed already."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with(parent)
 

@@ -11,11 +11,9 @@ from typing import Any
 
 from .errors import UsageError
 
-Written = Callable[[float], str]
-"""How numbers are written."""
+Written = Callable[[float], str]  # how numbers are written
 LARGEST_PERCENT = 1_000_000
-DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT = 64, 2**31
-"""Of addresses, bytes."""
+DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT = 64, 2**31  # of addresses, bytes
 _PREFIXES = ("", *"kMGTPE")
 _BYTES = {"": 1, "B": 1}
 for _power, _prefix in enumerate(_PREFIXES[1:], start=1):
@@ -25,8 +23,7 @@ _BYTES_IN_ANY_CASE = {unit.lower(): size for unit, size in _BYTES.items()}
 _BYTES_IN_ANY_CASE |= {prefix.lower(): 1000**power for power, prefix in enumerate(_PREFIXES)}
 """8gb and 8G are 8 GB, the smaller of what may be meant: what keeps that keeps 8 GiB, too."""
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
-_MINUTES = {"m": 60.0, "sec": 1.0, "d": 86400.0}
-"""What time limits may be written in besides; elsewhere `m` is no unit."""
+_MINUTES = {"m": 60.0, "sec": 1.0, "d": 86400.0}  # what time limits may be written in besides; elsewhere `m` is no unit
 
 
 def _quoted(what: str, given: object) -> str:
@@ -129,11 +126,9 @@ def parse_count(given: str | int, what: str = "count") -> int:
 
 _BINARY = {"B": 1.0, **{f"{prefix}iB": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)}}
 _DECIMAL = {"us": 1.0, "ms": 1e3, "s": 1e6}
-_MOST_DECIMALS, _MOST_DIGITS = 2, 5
-"""Of bytes, unless values that differ would look alike."""
+_MOST_DECIMALS, _MOST_DIGITS = 2, 5  # of bytes, unless values that differ would look alike
 _MOST_DIGITS_OF_TIMES = 9
-_ROUNDING = 1e-12
-"""What sums of the same numbers may differ by, of themselves."""
+_ROUNDING = 1e-12  # what sums of the same numbers may differ by, of themselves
 _LEAST_SHOWN, _LEAST_COMPARED = 0.01, 0.1
 
 
@@ -156,12 +151,9 @@ def format_runs(value: float) -> str:
 
 
 def bytes_alike(*compared: Iterable[float], also: Iterable[float] = ()) -> Written:
-    """Return how to write some bytes in one unit: that of the largest, or the next where small ones need it.
-
-    Values that are below one of that next unit do not count: they are written as `<0.1 MiB`. Values that are
-    `compared` with each other and differ are written differently, in a smaller unit if need be; what is written `also`
-    is not compared.
-    """
+    """Return how to write some bytes in one unit: that of the largest, or the next where small ones need it."""
+    # Smaller values are written as `<0.1 MiB`. Those `compared` that differ are written differently, in a smaller unit
+    # if need be; what is written `also` is not compared.
     groups = [list(group) for group in compared]
     chosen, size, least, most = _unit([*chain(*groups), *also], _BINARY, 1.0)
     if chosen != "B" and most < 1024 and any(size / 1024 <= value < _LEAST_COMPARED * size for value in chain(*groups)):

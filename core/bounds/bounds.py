@@ -22,31 +22,24 @@ from ..problem.residents import first_home, model_of
 from .machine_bounds import EdgeCosts, earliest_ends, optimistic_costs, possible_times
 from .split_buffers import split_buffers
 
+# Arcs of all flows together: on one device; on several, where the bound is worth less
 MIN_CUT_WORK, MIN_CUT_WORK_SHARED = 100_000_000, 10_000_000
-"""Arcs of all flows together: on one device; on several, where the bound is worth less."""
-LEAST_FLOWS = 10
-"""For fewer the network is not built, which takes as long as some of them, and no notice of Ctrl-C."""
+LEAST_FLOWS = 10  # for fewer the network is not built, which takes as long as some of them, and no notice of Ctrl-C
+# Ops, and ops times pairs of them that read each other, for heads that know transfers: time goes with these, half a
+# second for so much
 LARGEST_WITH_HEADS, MOST_WORK = 2_000, 200_000_000
-"""Ops, and ops times pairs of them that read each other, for heads that know transfers: time goes with these, half a
-second for so much."""
-MOST_PAIRS = 20_000_000
-"""Of heads and tails: about a tenth of a second."""
+MOST_PAIRS = 20_000_000  # of heads and tails: about a tenth of a second
 ENERGY_ROUNDS, ASKED_EVERY = 200, 64
-ROUNDING_PER_TERM = 2.5e-16
-"""What the rounding of a sum may have added per term, relative."""
-FLOW, BUILDING = 12.0, 24.0
-"""Numbers sorted in the time of a flow, and of building the network, per arc."""
+ROUNDING_PER_TERM = 2.5e-16  # what the rounding of a sum may have added per term, relative
+FLOW, BUILDING = 12.0, 24.0  # numbers sorted in the time of a flow, and of building the network, per arc
 LARGEST = 2**63 - 1
 ROUNDING = 1e-12
+# Microseconds of which 1e-12 is less than one, so that a bound rounded up is not rounded up once more
 LARGEST_WHOLE = 2.0**39
-"""Microseconds of which 1e-12 is less than one, so that a bound rounded up is not rounded up once more."""
 
 
 def earliest_finish(graph: CostGraph, times: FloatArray | None = None) -> FloatArray:
-    """Return when each op ends at the earliest, on as many devices as it takes, microseconds; shape `(ops,)`.
-
-    An op takes its runtime, or what `times` say, shape `(ops,)`.
-    """
+    """Return when each op ends at the earliest, on as many devices as it takes, microseconds; shape `(ops,)`."""
     return path_ends(graph.input_order, *graph.predecessors, graph.runtime if times is None else times)
 
 
@@ -72,12 +65,10 @@ def least_times(problem: Problem) -> tuple[int, FloatArray, FloatArray]:
 
 
 def runtime_bound(problem: Problem, stop: Callable[[], bool] = lambda: False) -> float:
-    """Return what no makespan is below, microseconds.
-
-    The largest of the longest path, of the work, shared among the devices as best it can be, and of the work that is
-    left between a head and a tail. Where devices differ, heads and tails also know the best device of each op and the
-    transfers that it then needs, unless `stop` says that there is no time for these.
-    """
+    """Return what no makespan is below, microseconds."""
+    # The largest of the longest path, of the work shared as best it can be, and of the work between a head and a tail.
+    # Where devices differ, heads and tails also know the best device of each op and its transfers, unless `stop` says
+    # so.
     if problem.devices == 1 and problem.hardware.is_equal:
         return math.fsum((problem.op_times / problem.hardware.devices[0].speed).tolist())
     if problem.hardware.is_equal:
@@ -119,11 +110,9 @@ def communication_bound(problem: Problem) -> float:
 
 
 def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
-    """Return the earliest start of each op, and what follows it at least, microseconds; shape `(ops,)` each.
-
-    Where a transfer takes longer than to run more ops on one device, these run in turn (Papadimitriou and Yannakakis
-    1990). On large graphs transfers are left out.
-    """
+    """Return the earliest start of each op, and what follows it at least, microseconds; shape `(ops,)` each."""
+    # Where a transfer takes longer than to run more ops on one device, these run in turn (Papadimitriou and Yannakakis
+    # 1990). On large graphs transfers are left out.
     graph, (_, runtime, sending) = model_of(problem.graph), least_times(problem)
     if graph.num_ops > LARGEST_WITH_HEADS or graph.num_ops * len(graph.edges[0]) > MOST_WORK:
         head = path_ends(graph.input_order, *graph.predecessors, runtime) - runtime
@@ -159,12 +148,10 @@ def _edge_costs(graph: CostGraph, cost: FloatArray, together: np.ufunc) -> tuple
 
 
 def energy_bound(head: FloatArray, tail: FloatArray, runtime: FloatArray, energy: FloatArray) -> float:
-    """Return what no schedule is faster than, microseconds, by when ops may start and must have ended.
-
-    The larger of the longest head, runtime and tail, and over pairs of a head and a tail: both, and the energy of all
-    ops that have no less, which run in between (as Fernandez and Bussell 1973). An energy is what an op adds at least
-    to the mean time, weighted in any way, that devices are busy. Of many ops only some heads are tried.
-    """
+    """Return what no schedule is faster than, microseconds, by when ops may start and must have ended."""
+    # The longest head, runtime and tail; or a head and a tail, and the energy of all ops that have no less, which run
+    # between (as Fernandez and Bussell 1973). An energy is what an op adds at least to the mean time, weighted in any
+    # way, that devices are busy. Of many ops only some heads are tried.
     by_head, by_tail = (np.argsort(times, kind="stable").astype(np.int32) for times in (head, tail))
     some = np.ascontiguousarray(by_head[:: 1 + len(head) ** 2 // MOST_PAIRS])
     work = float(between_heads_and_tails(head, tail, some, by_tail, energy))
@@ -193,10 +180,8 @@ def _energies(times: FloatArray) -> FloatArray:
 
 
 def whole_units(problem: Problem, bound: float) -> float:
-    """Return a bound on a makespan, microseconds, rounded up to the next one that a schedule can have.
-
-    On equal devices what takes time takes whole multiples of a unit where times are whole microseconds.
-    """
+    """Return a bound on a makespan, microseconds, rounded up to the next one that a schedule can have."""
+    # On equal devices what takes time takes whole multiples of a unit where times are whole microseconds.
     unit = _unit_of_times(problem) if problem.hardware.is_equal else 0.0
     return math.ceil(bound / unit * (1 - ROUNDING)) * unit if unit else bound
 
@@ -223,12 +208,10 @@ def smallest_along_chain(graph: CostGraph) -> IntArray:
 
 
 def op_needs(graph: CostGraph, devices: int) -> IntArray:
-    """Bytes that each op needs on its device while it runs, shape `(ops,)`, persistent bytes left out.
-
-    That is its outputs that are no alias, its workspace, and its inputs, each buffer once. On one device a
-    buffer has its root's size; on several a view may have been sent alone, so a group of inputs that share
-    a buffer counts only the largest, over its members, of the least size along that member's alias chain.
-    """
+    """Bytes that each op needs on its device while it runs, shape `(ops,)`, persistent bytes left out."""
+    # Its own outputs, its workspace, and its inputs, each buffer once. On several devices a view may have been sent
+    # alone, so a group of inputs that share a buffer counts the largest, over its members, of the least size along its
+    # alias chain.
     least = smallest_along_chain(graph) if devices > 1 else graph.tensor_size[graph.root]
     pointers, tensors = graph.inputs
     size, made = least[tensors], graph.alias_of < 0
@@ -243,12 +226,9 @@ def op_needs(graph: CostGraph, devices: int) -> IntArray:
 
 
 def last_step_need(graph: CostGraph, b: Buffers, *, recompute: bool = False) -> int:
-    """Return the least bytes of any order's last step on one device, persistent bytes left out.
-
-    Every final buffer is there, and the last op frees whatever else it reads or makes, for nobody reads it later. Where
-    ops may run again, one that makes something final can be last, too; a last run that makes nothing final and is not
-    its op's only one could be left out. The buffers are the graph's own, or those that `split_buffers` returns.
-    """
+    """Return the least bytes of any order's last step on one device, persistent bytes left out."""
+    # Every final buffer is there, and the last op frees whatever else it reads or makes. Where ops may run again, one
+    # that makes something final can be last, too; a last run that makes nothing final could be left out.
     need = b.workspace + sum_of_groups(np.where(b.is_final, 0, b.size)[b.used], b.used_ptr)
     np.add.at(need, b.producer[~b.is_final], b.size[~b.is_final])
     can_be_last = np.diff(b.successor_ptr) == 0
@@ -259,11 +239,9 @@ def last_step_need(graph: CostGraph, b: Buffers, *, recompute: bool = False) -> 
 
 
 def memory_bound(problem: Problem) -> int:
-    """Return the bound on peak memory, bytes, that needs no flow.
-
-    One device: the largest op or the last step. Several: the largest op with its persistent bytes and the residents
-    that it reads, or the last step, views sent alone where that is less, or all that stays, shared evenly.
-    """
+    """Return the bound on peak memory, bytes, that needs no flow."""
+    # One device: the largest op or the last step. Several: the largest op with its persistent bytes and the residents
+    # that it reads, or the last step, views sent alone where that is less, or all that stays, shared evenly.
     graph, model = problem.graph, model_of(problem.graph)
     need, persistent = op_needs(model, problem.devices), int(model.persistent.sum())
     if problem.devices == 1:
@@ -280,11 +258,8 @@ def memory_bound(problem: Problem) -> int:
 
 
 def recomputation_bound(graph: CostGraph) -> tuple[int, int]:
-    """Return what no schedule on one device is below even if ops may run again, bytes, and the op that needs it.
-
-    Whenever an op runs, its inputs, outputs and workspace are there, and in the end all that is final is; beside
-    persistent bytes nothing else is sure. The op is -1 if what is final is more.
-    """
+    """Return what no schedule on one device is below even if ops may run again, bytes, and the op that needs it."""
+    # An op's inputs, outputs and workspace are there, and in the end all that is final. The op is -1 if that is more.
     need, buffers = op_needs(graph, 1), graph.buffers
     final = int(buffers.size[buffers.is_final].sum())
     op = int(need.argmax())
@@ -293,11 +268,7 @@ def recomputation_bound(graph: CostGraph) -> tuple[int, int]:
 
 
 class ArrivalCut:
-    """The least memory in which any order can arrive at an op: a minimum cut.
-
-    That is the least, over all sets of ops closed under predecessors that hold every ancestor of the op and
-    none of its descendants, of the bytes alive after the set.
-    """
+    """The least memory in which any order can arrive at an op: a minimum cut between its ancestors and descendants."""
 
     def __init__(self, buffers: Buffers) -> None:
         self.buffers = buffers
@@ -325,12 +296,9 @@ def min_cuts(
     stop: Callable[[], bool] = lambda: False,
     has_time_for: Callable[[float], bool] = lambda seconds: True,
 ) -> Iterator[tuple[int, BoolArray]]:
-    """Yield for op after op what no order's step of it is below, and the smallest set with which it is met.
-
-    That is what the op allocates and its workspace, plus the least memory in which any order can arrive at it
-    (`docs/concepts/bounds.md`). An op's term never exceeds the memory of its step in a known order, so ops are
-    tried by that, the largest first, until it is no more than the largest term.
-    """
+    """Yield for op after op what no order's step of it is below, and the smallest set with which it is met."""
+    # What the op allocates, its workspace, and the least memory in which any order can arrive at it. That is at most
+    # the memory of its step in a known order, so ops are tried by that, the largest first.
     arcs = 2 * (len(b.size) + len(b.users) + len(b.predecessors))
     if work < LEAST_FLOWS * arcs or stop() or not has_time_for(seconds_for(BUILDING * arcs)):
         return
@@ -348,11 +316,8 @@ def min_cuts(
 
 
 def min_cut_bound(problem: Problem, order: NDArray[Any], known: int = 0, **limits: Any) -> int:
-    """Return the min-cut bound on the peak, bytes, or what is known if that is more; given any order of the ops.
-
-    On one device it is the largest of `min_cuts` with the persistent bytes. Several share that evenly, views sent alone
-    where that is less. What limits the work is as there.
-    """
+    """Return the min-cut bound on the peak, bytes, or what is known if that is more; given any order of the ops."""
+    # Several devices share it evenly, views sent alone where that is less.
     graph, devices = model_of(problem.graph), problem.devices
     persistent, order = int(graph.persistent.sum()), order[order < graph.num_ops]
     b = graph.buffers if devices == 1 else split_buffers(graph)

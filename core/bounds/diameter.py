@@ -12,16 +12,13 @@ from ..kernels.reach import breadth_first
 
 _SINGLE_SOURCES = 32
 _SOURCES_AT_ONCE = 64
-_VISITS_AT_ONCE = 2**26
-"""Of edges; Ctrl-C is heard between them."""
+_VISITS_AT_ONCE = 2**26  # of edges; Ctrl-C is heard between them
 
 
 def diameter(graph: CostGraph) -> int:
-    """Return the longest shortest path of the largest component, edges taken both ways (REGAL figure 6).
-
-    Searches from single ops bound how far every op reaches (Takes and Kosters 2013, Computing the eccentricity
-    distribution of large graphs). Those that may reach farther than any before are then searched from, many at once.
-    """
+    """Return the longest shortest path of the largest component, edges taken both ways (REGAL figure 6)."""
+    # Searches from single ops bound how far every op reaches (Takes and Kosters 2013); those that may reach farther
+    # than any before are then searched from, many at once.
     ops, (before, after) = np.arange(graph.num_ops), graph.edges
     pointers, neighbours = csr(np.concatenate((before, after)), np.concatenate((after, before)), len(ops))
     edges = coo_matrix((np.ones_like(before), (before, after)), (len(ops), len(ops)))

@@ -80,17 +80,11 @@ class EdgeCosts:
 
 
 def optimistic_costs(
-    problem: Problem,
-    edges: EdgeCosts,
-    *,
-    mean: bool,
-    heed: Callable[[Iterable[int]], Iterator[int]] = iter,
+    problem: Problem, edges: EdgeCosts, *, mean: bool, heed: Callable[[Iterable[int]], Iterator[int]] = iter
 ) -> FloatArray:
-    """Return the least time from the end of each op on each device to the end of all (PEFT eq. 5); `(ops, devices)`.
-
-    Every later op is on its best device. A transfer costs what the mean link takes, as in the paper, or with
-    `mean` false what its own takes: no schedule is faster then. `heed` goes through ops and edges, and may raise.
-    """
+    """Return the least time from the end of each op on each device to the end of all (PEFT eq. 5); `(ops, devices)`."""
+    # Every later op is on its best device. A transfer takes what the mean link does, as in the paper, or its own with
+    # `mean` false: no schedule is faster then. `heed` goes through ops and edges, and may raise.
     graph, times = problem.graph, possible_times(problem)
     apart = ~np.eye(problem.devices, dtype=bool)
     cost, leaving = np.zeros((graph.num_ops, problem.devices)), edges.grouped(edges.sources, graph.num_ops)

@@ -17,17 +17,15 @@ from .partial_order import dense
 Verdict = Literal["impossible", "closed", "stopped"]
 LARGEST = 2**63 - 1
 ARCS_PER_CALL = 1_000_000
-OPS_COMPARED = 5
-"""Ops of least room among which the pair to branch on is chosen."""
+OPS_COMPARED = 5  # ops of least room among which the pair to branch on is chosen
 
 
 class Precedences:
     """Which op must come before which in every order whose peak stays at a target.
 
-    At its step an op finds resident at least the minimum cut between all that comes before it and all that
-    comes after (see `ArrivalCut`). If putting another op on the wrong side raises that cut above what the
-    target leaves, the other side is forced. Forced precedences enlarge what comes before and after, so cuts grow
-    and force more; when one exceeds the target on every side, no order has such a peak.
+    An op finds resident at least the minimum cut between all that comes before it and after it (see `ArrivalCut`). If
+    another op on one side raises that cut above what the target leaves, the other side is forced: then cuts grow and
+    force more. When one exceeds the target on every side, no order has such a peak.
     """
 
     def __init__(self, b: Buffers, order: IndexArray, memory: IntArray) -> None:
@@ -59,10 +57,7 @@ class Precedences:
         return Known(before, after, np.ones(len(self.need), bool))
 
     def propagate(self, known: Known, target: int, stop: Callable[[], bool]) -> Verdict:
-        """Add to what is known of the orders whose peak stays at a target, until nothing more follows.
-
-        Parameters and result are those of `tighten`; only what follows from stale ops is looked for.
-        """
+        """Add to what is known of the orders whose peak stays at a target, until nothing more follows."""
         limits = target - self.need
         if limits.min() < 0:
             return "impossible"
@@ -96,11 +91,8 @@ class Precedences:
         return "closed"
 
     def closest_pair(self, known: Known, target: int, stop: Callable[[], bool]) -> tuple[int, int] | None:
-        """Return the ops `(first, second)` whose relation nearly exceeds the target, or None if all are related.
-
-        Of the ops with the least room between their cut and the target, and the others whose side raises it most,
-        that pair which leaves least of the room, as a share. Also None if `stop` says so.
-        """
+        """Return the ops `(first, second)` whose relation nearly exceeds the target, or None if all are related."""
+        # Of the ops with least room between their cut and the target, the pair that leaves least of it, as a share.
         room = np.empty(len(self.need), np.int64)
         for op in range(len(room)):
             if stop():

@@ -20,21 +20,13 @@ class PartialOrder(NamedTuple):
 
     The seven graphs of Topoformer 4.1 are `reduction`, `other_edges`, what `before` holds beyond the edges, the
     reverses of these three, and `incomparable`.
-
-    Parameters
-    ----------
-    before, after
-        Shape `(ops, words)`: the strict ancestors of each op, and its strict descendants.
-    reduction
-        `(sources, targets)`, sorted by target: the edges of the transitive reduction.
-    other_edges
-        The same for all other edges between ops; longer paths imply them.
     """
 
+    # before, after: shape `(ops, words)`: the strict ancestors of each op, and its strict descendants
     before: Bits
     after: Bits
-    reduction: Edges
-    other_edges: Edges
+    reduction: Edges  # `(sources, targets)`, sorted by target: the edges of the transitive reduction
+    other_edges: Edges  # the same for all other edges between ops; longer paths imply them
 
 
 def partial_order(graph: CostGraph) -> PartialOrder:

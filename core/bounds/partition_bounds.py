@@ -1,8 +1,4 @@
-"""The lower bound on a makespan from what any placement that is even enough must send (`docs/concepts/bounds.md`).
-
-Donath and Hoffman 1973 bound what a graph's parts of given sizes cut by eigenvalues; here the parts are devices, their
-sizes the time that they work, and what is cut are tensors.
-"""
+"""The bound on a makespan from what even placements must send (Donath and Hoffman 1973; `docs/concepts/bounds.md`)."""
 
 from __future__ import annotations
 
@@ -20,20 +16,16 @@ from ..problem.problem import Problem
 from ..problem.residents import model_of
 from .bounds import least_times, whole_units
 
+# Ops, and pairs of ops of one tensor: a round of the largest graph takes an eighth of a second
 MOST_OPS, MOST_PAIRS = 1_500, 20_000_000
-"""Ops, and pairs of ops of one tensor: a round of the largest graph takes an eighth of a second."""
-MOST_ROUNDS, MOST_WORK = 30, 4e9
-"""Rounds that prices on ops are raised, and their number times the cube of the ops."""
-ROUND, WORK, PAIR = 12_000.0, 0.0018, 0.12
-"""Numbers sorted in the time of a round, of a cubed op in it, and of a pair."""
+MOST_ROUNDS, MOST_WORK = 30, 4e9  # rounds that prices on ops are raised, and their number times the cube of the ops
+ROUND, WORK, PAIR = 12_000.0, 0.0018, 0.12  # numbers sorted in the time of a round, of a cubed op in it, and of a pair
+# Ops that take less than so much of a mean op are taken to do so, or eigenvalues would have no bound
 SHARE_OF_MEAN = 0.01
-"""Ops that take less than so much of a mean op are taken to do so, or eigenvalues would have no bound."""
 FIRST_RISE, FALLS = 0.3, 0.8
 HALVINGS = 40
-DIGITS = 20
-"""Binary ones of the bound, which is rounded down, so that the rounding of eigenvalues does not show."""
-DEAREST = 1e9
-"""Mean runtimes that a transfer may take: beyond it the rounding of eigenvalues is larger than runtimes."""
+DIGITS = 20  # binary ones of the bound, which is rounded down, so that the rounding of eigenvalues does not show
+DEAREST = 1e9  # mean runtimes that a transfer may take: beyond it the rounding of eigenvalues is larger than runtimes
 
 
 def partition_bound(

@@ -1,15 +1,11 @@
 """Lower bounds where ops may run again: on the time that a memory limit adds, and on the peak for so much added time.
 
-Look at the moment at which an op runs for the first time. Its ancestors have run, its descendants have not. Every op is
-then either *done for good* or *still to run*: for the first time, or again, which costs its runtime. What is done for
-good has run, and so has all it waits for; what waits by a control edge and has run lets nothing run again before it. A
-buffer whose maker is done for good and which an op that is still to run reads is in memory; so are the op's own inputs,
-outputs and workspace. The cheapest division into the two that keeps a limit is a minimum cut with a side condition; its
-Lagrangian relaxation, in which a byte costs a price, is a minimum cut, and the best price gives the bound. No order is
-assumed, and what has to run again so that something else can is paid for as well. Views count as their buffer.
-
-Bounds of several moments add up where each op's runtime is shared out between them: whatever runs again after some of
-these moments runs again once at least. What the flow of one moment leaves of the runtimes is what the next one has.
+When an op runs for the first time, its ancestors have run and its descendants have not. Every op is then *done for
+good*, with all it waits for, or *still to run*: for the first time, or again, which costs its runtime. What waits by a
+control edge and has run lets nothing run again before it. A buffer whose maker is done for good and that an op which is
+still to run reads is in memory; so is what the op itself needs. The cheapest such division that keeps a limit has as
+its Lagrangian relaxation, in which a byte costs a price, a minimum cut; the best price gives the bound. Bounds of
+several moments add up where each op's runtime is shared out: what the flow of one leaves is what the next one has.
 """
 
 from __future__ import annotations
@@ -24,15 +20,13 @@ from numpy.typing import NDArray
 from ..base.arrays import FloatArray, IntArray
 from ..base.units import format_bytes
 from ..graph.graph import CostGraph
-from ..kernels.orders.max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, smallest_source_side
+from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_with, new_flow, smallest_source_side
 from ..kernels.reach import reachable
 from ..problem.problem import RUNTIME_TOLERANCE, Problem
 from .bounds import memory_bound, op_needs
 
-SCALE = 2**50
-"""What all bytes, and all microseconds, are in a network, whose capacities are whole numbers."""
-ROUNDED = 4
-"""Of these units, more than floats can have rounded up in all capacities together."""
+SCALE = 2**50  # what all bytes, and all microseconds, are in a network, whose capacities are whole numbers
+ROUNDED = 4  # of these units, more than floats can have rounded up in all capacities together
 MOST_PRICES = 30
 MOST_MOMENTS = 200
 UNLIMITED = 2**61
@@ -40,18 +34,11 @@ _BYTES, _TIME, _ALWAYS, _BACK = range(4)
 
 
 class Division(NamedTuple):
-    """Ops divided into those done for good and those still to run.
+    """Ops divided into those done for good and those still to run."""
 
-    Parameters
-    ----------
-    least
-        A bound on the weighted sum of both over all divisions, rounded down.
-    bytes, time
-        Of one division that comes as near to it as whole numbers can: bytes in memory beside what the op needs itself,
-        and microseconds of what runs again.
-    """
-
-    least: float
+    least: float  # A bound on the weighted sum of both over all divisions, rounded down
+    # bytes, time: of one division that comes as near to it as whole numbers can: bytes in memory beside what the op
+    # needs itself, and microseconds of what runs again
     bytes: float
     time: float
 
@@ -64,10 +51,7 @@ class Dual(NamedTuple):
 
 
 class FirstRuns:
-    """The moments at which the ops of a graph run first, as minimum cuts of one network.
-
-    Nodes are the ops as done for good, the buffers, and the ops as having run.
-    """
+    """The moments at which ops run first: minimum cuts among ops done for good, buffers, and ops that have run."""
 
     def __init__(self, graph: CostGraph, op_times: FloatArray | None = None) -> None:
         self.graph, b = graph, graph.buffers
@@ -88,23 +72,19 @@ class FirstRuns:
         forward[count : count + self.ops] = np.where(graph.runs_once, _ALWAYS, _TIME)
         of = np.zeros(2 * len(tails), np.int64)
         of[:count], of[count : count + self.ops] = np.arange(count), ops
-        self.network, order = _network(tails, heads, nodes, b.is_final)
+        self.network, order = network_with(tails, heads, np.zeros(len(tails), np.int64), nodes, b.is_final)
         kind = np.concatenate((forward, np.full(len(tails), _BACK)))[order]
         self.arcs_of_bytes, self.arcs_of_time = np.flatnonzero(kind == _BYTES), np.flatnonzero(kind == _TIME)
         self.buffer_of_arc, self.op_of_arc = of[order][self.arcs_of_bytes], of[order][self.arcs_of_time]
         self.capacity = np.where(kind == _ALWAYS, UNLIMITED, 0)
-        scratch = (np.empty(nodes, np.int32) for _ in range(4))
-        self.flow = Flow(self.capacity.copy(), np.full(nodes, FREE, np.int8), *scratch)
+        self.flow = new_flow(self.network)
         self.side = np.empty(nodes, bool)
         self.sizes = b.size.copy()
         self.too_large = self.arcs_of_bytes[:0]
         self.scale = 1.0
 
     def added_time(self, op: int, limit: int) -> Dual:
-        """Return the microseconds that any schedule adds whose memory at the first run of `op` keeps a limit.
-
-        They are infinite where none keeps it.
-        """
+        """Return the microseconds that any schedule adds whose memory at the first run of `op` keeps a limit."""
         spare = limit - int(self.needs[op])
         if spare < 0:
             return Dual(math.inf, 0.0)
@@ -114,10 +94,8 @@ class FirstRuns:
         )
 
     def take_time(self, op: int, limit: int, price: float) -> float:
-        """Return the microseconds that a price on bytes bounds the first run of `op` by, and use up what proves it.
-
-        The runtimes that are left bound what other moments add to that.
-        """
+        """Return the microseconds that a price on bytes bounds the first run of `op` by, and use up what proves it."""
+        # The runtimes that are left bound what other moments add.
         spare = limit - int(self.needs[op])
         self._look_at(op, spare)
         bound = _value(self._divide(price, 1.0).least, price * spare)
@@ -220,25 +198,6 @@ def _dual(
     return best
 
 
-def _network(
-    tails: NDArray[Any], heads: NDArray[Any], nodes: int, is_final: NDArray[Any]
-) -> tuple[Network, NDArray[np.intp]]:
-    """Return a network without capacities, and the places of its arcs among those given and their reverses."""
-    arcs = len(tails)
-    both_tails, both_heads = np.concatenate((tails, heads)), np.concatenate((heads, tails))
-    order = np.argsort(both_tails, kind="stable")
-    place = np.empty(2 * arcs, np.int64)
-    place[order] = np.arange(2 * arcs)
-    network = Network(
-        np.searchsorted(both_tails[order], np.arange(nodes + 1)).astype(np.int32),
-        both_heads[order].astype(np.int32),
-        place[(order + arcs) % (2 * arcs)].astype(np.int32),
-        np.zeros(2 * arcs, np.int64),
-        is_final,
-    )
-    return network, order
-
-
 def recompute_bound(
     problem: Problem, order: NDArray[Any], memory: IntArray, *, stop: Callable[[], bool] = lambda: False
 ) -> float:
@@ -291,10 +250,7 @@ def _added_time(runs: FirstRuns, ops: list[int], limit: int, stop: Callable[[], 
 
 
 def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> str:
-    """Return the sentence that says why no recomputation reaches a memory limit that is proven out of reach.
-
-    Parameters are those of `recompute_bound`, for which that returned infinity.
-    """
+    """Return the sentence that says why no recomputation reaches a memory limit that is proven out of reach."""
     graph, limit, runs = problem.graph, problem.memory_limit, FirstRuns(problem.graph)
     assert limit is not None
     op = int(np.argmax(runs.needs))

@@ -13,16 +13,11 @@ from .order_proofs import Precedences
 Verdict = Literal["impossible", "possible", "stopped"]
 FIRST_CASES, MORE_CASES = 8, 4
 SHARE_OF_GAP, FIRST_STEP = 32, 8
-MOST_BYTES = 2**26
-"""Of all cases that are put off."""
+MOST_BYTES = 2**26  # of all cases that are put off
 
 
 class Refutations:
-    """Branch and bound over the order of pairs of ops, below a target.
-
-    Of any two ops one comes first. So if no order with the peak has the one first, and none has the other first, there
-    is no such order. `Precedences` says of each case what else must hold, and it branches again where they cannot tell.
-    """
+    """Branch and bound over which of two ops comes first: below a target, by what `Precedences` says of each case."""
 
     def __init__(self, precedences: Precedences) -> None:
         self.precedences = precedences
@@ -50,14 +45,12 @@ class Refutations:
                     return "possible" if _is_total(known) else "stopped"
                 cases += 1
                 first, second = pair
-                open_cases.append((_copy(known), (second, first)))
+                open_cases.append((Known(*map(np.copy, known)), (second, first)))
             relate(known, first, second)
 
     def bounds(self, low: int, high: int, stop: Callable[[], bool]) -> Iterator[int]:
-        """Yield bytes, rising, that the peak of no order is below, until nothing is left between `low` and `high`.
-
-        The target is bisected. What could not be refuted is tried again, with more cases, once the bound has come near.
-        """
+        """Yield bytes, rising, that the peak of no order is below, until nothing is left between `low` and `high`."""
+        # What could not be refuted is tried again, with more cases, once the bound has come near.
         cases, step = 0, (high - low) // 2
         while low < high and not stop():
             target = min(low + step, high - 1)
@@ -75,7 +68,3 @@ def _is_total(known: Known) -> bool:
     """Whether every two ops are related."""
     ops = len(known.before)
     return int(np.unpackbits(known.before.view(np.uint8)).sum()) == ops * (ops - 1) // 2
-
-
-def _copy(known: Known) -> Known:
-    return Known(known.before.copy(), known.after.copy(), known.stale.copy())

@@ -1,10 +1,8 @@
 """Buffers on several devices, where a view may be sent alone: split into pieces that are somewhere while it is needed.
 
-On one device a view keeps the whole of what it is a view of. On several it may be sent by itself, which takes its own
-bytes on the target, and the rest may be freed. So a buffer is laid out: each view is put within what it is a view of,
-beside the other views of that as far as they fit, and over them beyond. Whatever holds a tensor (a copy of it, or of
-something that it is a view of) has at least as many bytes as the tensor has room, so all that is held of one buffer, on
-any devices, has at least the bytes of the union of what is needed. Any layout gives a valid bound.
+A buffer is laid out: each view is put within what it is a view of, beside the other views of that as far as they fit,
+and over them beyond. Whatever holds a tensor has at least as many bytes as it has room, so what is held of a buffer,
+on any devices, has at least the bytes of the union of what is needed. Any layout gives a valid bound.
 """
 
 from __future__ import annotations
@@ -18,16 +16,13 @@ from ..base.arrays import IntArray, csr, distinct_pairs, frozen
 from ..graph.buffers import Buffers
 from ..graph.graph import CostGraph
 
-MOST_VIEWS = 32
-"""Views of a buffer that are pieces of their own; the others have no room, which is valid, too."""
+MOST_VIEWS = 32  # views of a buffer that are pieces of their own; the others have no room, which is valid, too
 
 
 def split_buffers(graph: CostGraph) -> Buffers:
-    """Return the buffers, split where views are smaller than what they are views of.
-
-    A piece is alive as long as any tensor that has room in it is needed. All pieces of a buffer together have its
-    bytes. What any order needs of the pieces on one device is what several devices need together at least.
-    """
+    """Return the buffers, split where views are smaller than what they are views of."""
+    # A piece is alive as long as any tensor that has room in it is needed: what any order needs of the pieces on one
+    # device is what several devices need together at least.
     start, room = _layout(graph)
     root, data = graph.root, ~graph.is_control
     if (room == graph.tensor_size[root])[data].all():

@@ -17,11 +17,9 @@ Look = Callable[[], None]
 def stretch_of(
     b: Buffers, order: IndexArray, place: IntArray, memory: IntArray, first: int, last: int, look: Look = lambda: None
 ) -> tuple[Buffers, int]:
-    """Return the problem of reordering the steps `first` to `last - 1`, and the bytes that are there throughout.
-
-    Op 0 of the stretch is virtual: it comes before all others and holds what earlier ops hand over. Op `i` is
-    `order[first + i - 1]`. Buffers that later ops use, or that are final, stay to its end.
-    """
+    """Return the problem of reordering the steps `first` to `last - 1`, and the bytes that are there throughout."""
+    # Op 0 of the stretch is virtual: it comes before all others and holds what earlier ops hand over. Op `i` is
+    # `order[first + i - 1]`. Buffers that later ops use, or that are final, stay to its end.
     inside = order[first:last]
     reading, read = _rows(b.used_ptr, b.used, inside)
     _, made = _rows(b.made_ptr, np.arange(len(b.size)), inside)
@@ -89,11 +87,7 @@ def _rows(pointers: IndexArray, values: NDArray[Any], rows: NDArray[Any]) -> tup
 
 
 def separators(b: Buffers, order: IndexArray) -> IntArray:
-    """Return the places in an order at which an op stands that is before or after every other op in all orders.
-
-    All orders have the same ops on either side of it: the stretches between separators are independent, and
-    the peak is the largest of theirs.
-    """
+    """Return the places in an order at which an op stands that is before or after every other op in all orders."""
     ops = len(order)
     place = np.argsort(order)
     first_reader, last_source = np.full(ops, ops), np.full(ops, -1)

@@ -14,60 +14,34 @@ ROLES = ("parameter", "buffer", "constant", "input", "state", "gradient")
 
 @dataclass(frozen=True)
 class Resident:
-    """A tensor that the caller gives and keeps: it is there before the first op and after the last.
+    """A tensor that the caller gives and keeps: it is there before the first op and after the last."""
 
-    Parameters
-    ----------
-    name
-        The caller's name, such as `encoder.layer.0.weight`.
-    role
-        One of `ROLES`; `state` is the optimizer's, `gradient` what accumulates between steps.
-    size
-        Bytes, which are among the persistent bytes of `op`.
-    op
-        The op whose persistent bytes hold it; -1 if no op reads it, and it is not counted.
-    readers, writers
-        The ops that read it, and those that write it in place, ascending; views of it count as it.
-    """
-
-    name: str
-    role: str
-    size: int
-    op: int
+    name: str  # the caller's name, such as `encoder.layer.0.weight`
+    role: str  # one of `ROLES`; `state` is the optimizer's, `gradient` what accumulates between steps
+    size: int  # bytes, which are among the persistent bytes of `op`
+    op: int  # the op whose persistent bytes hold it; -1 if no op reads it, and it is not counted
+    # readers, writers: the ops that read it, and those that write it in place, ascending; views of it count as it
     readers: tuple[int, ...] = ()
     writers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Annotations:
-    """Remarks on the ops of a graph, on which no cost and no order on one device depends.
+    """Remarks on the ops of a graph, on which no cost and no order on one device depends."""
 
-    Parameters
-    ----------
-    modules
-        Per op the path of the module that calls it, such as `encoder.layer.0.attention`, or an empty text; no entries
-        if no op has one.
-    lines
-        Per op the line of the user's code that calls it, such as `model.py:31`, likewise.
-    phases
-        Per op one of `PHASES`, likewise.
-    residents
-        The tensors behind the persistent bytes. On several devices they have a home, and who reads them elsewhere is
-        sent them: costs depend on them there.
-    devices
-        Per op the device that its file names for it, or an empty text; no entries if no op has one.
-    imported
-        How the graph was imported: `model`, and the options that are not the default, by their names in Python.
-    view_offsets
-        By op and output of a view, how many bytes after what it is a view of it starts; 0 for those not named.
-    """
-
+    # per op the path of the module that calls it, such as `encoder.layer.0.attention`, or an empty text; no entries if
+    # no op has one
     modules: tuple[str, ...] = ()
-    lines: tuple[str, ...] = ()
-    phases: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()  # per op the line of the user's code that calls it, such as `model.py:31`, likewise
+    phases: tuple[str, ...] = ()  # per op one of `PHASES`, likewise
+    # the tensors behind the persistent bytes. On several devices they have a home, and who reads them elsewhere is sent
+    # them: costs depend on them there.
     residents: tuple[Resident, ...] = ()
+    # how the graph was imported: `model`, and the options that are not the default, by their names in Python
     imported: Mapping[str, Any] = field(default_factory=dict)
+    # per op the device that its file names for it, or an empty text; no entries if no op has one
     devices: tuple[str, ...] = ()
+    # by op and output of a view, how many bytes after what it is a view of it starts; 0 for those not named
     view_offsets: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -80,12 +54,8 @@ class Annotations:
 
     def check(self, ops: int, where: str) -> None:
         """Check the remarks against the number of ops."""
-        for what, values in (
-            ("modules", self.modules),
-            ("lines", self.lines),
-            ("phases", self.phases),
-            ("devices", self.devices),
-        ):
+        for what in ("modules", "lines", "phases", "devices"):
+            values = getattr(self, what)
             if values and len(values) != ops:
                 raise GraphError(f"{where}: {len(values)} {what} are given for {ops} ops")
         if unknown := set(self.phases) - set(PHASES):

@@ -1,8 +1,4 @@
-"""One device: the graph reduced to what its memory depends on.
-
-All views of a tensor share its buffer, so the memory after a set S of ops is a function of S alone: a buffer
-is alive if its producer is in S and it is final or some op that touches it is not in S.
-"""
+"""One device: the graph reduced to what its memory depends on; all views of a tensor share its buffer."""
 
 from __future__ import annotations
 

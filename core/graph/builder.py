@@ -22,14 +22,10 @@ if TYPE_CHECKING:
 class OpCosts(TypedDict, total=False):
     """What an op costs beside its outputs; what is not given is 0."""
 
-    runtime: float
-    """Microseconds."""
-    workspace: int
-    """Bytes while it runs."""
-    persistent: int
-    """Bytes resident throughout, such as weights."""
-    runs_once: bool
-    """Whether it may not run again, as it writes in place or draws random numbers."""
+    runtime: float  # microseconds
+    workspace: int  # bytes while it runs
+    persistent: int  # bytes resident throughout, such as weights
+    runs_once: bool  # whether it may not run again, as it writes in place or draws random numbers
 
 
 class GraphBuilder:

@@ -1,4 +1,1 @@
-"""The numba kernels: arrays and scalars in, arrays and scalars out; their callers check first.
-
-Every kernel has a plain-Python twin in `tests/naive/`.
-"""
+"""The numba kernels: arrays and scalars in, arrays and scalars out; each has a plain twin in `tests/naive/`."""

@@ -23,38 +23,25 @@ from .placements.moments import sort_moments
 
 NO_LIMIT = 2**62
 FINE, NOT_THERE, NO_LINK = 0, 1, 2
-THROUGHOUT = -1
-"""In place of a buffer's cell: a resident at its home, or a replica, whose bytes do not come and go."""
+THROUGHOUT = -1  # in place of a buffer's cell: a resident at its home, or a replica, whose bytes do not come and go
 
 
 class MachineArrays(NamedTuple):
-    """A machine, and how a graph lies on it.
+    """A machine, and how a graph lies on it."""
 
-    Parameters
-    ----------
-    times
-        Shape `(ops, devices)`: microseconds, infinite where an op cannot run.
-    latency, per_byte
-        Shape `(devices, devices)`: what a transfer takes, and each byte of it, in microseconds; infinite if unlinked.
-    limits
-        Shape `(devices,)`: bytes, `NO_LIMIT` for none.
-    beside, contention
-        Whether transfers run beside ops, and whether a direction of a link has one at a time.
-    first_home, first_resident
-        From which op, and from which tensor, on they are residents.
-    everywhere
-        Shape `(tensors,)`: whether a resident is on every device that reads it from the start.
-    """
-
-    times: FloatArray
+    times: FloatArray  # shape `(ops, devices)`: microseconds, infinite where an op cannot run
+    # latency, per_byte: shape `(devices, devices)`: what a transfer takes, and each byte of it, in microseconds;
+    # infinite if unlinked
     latency: FloatArray
     per_byte: FloatArray
-    limits: IntArray
+    limits: IntArray  # shape `(devices,)`: bytes, `NO_LIMIT` for none
+    # beside, contention: whether transfers run beside ops, and whether a direction of a link has one at a time
     beside: bool
     contention: bool
+    # first_home, first_resident: from which op, and from which tensor, on they are residents
     first_home: int
     first_resident: int
-    everywhere: BoolArray
+    everywhere: BoolArray  # shape `(tensors,)`: whether a resident is on every device that reads it from the start
 
 
 class TimedSteps(NamedTuple):
@@ -133,11 +120,7 @@ def replicated(problem: Problem) -> BoolArray:
 
 
 class State(NamedTuple):
-    """What changes while a schedule is stepped through.
-
-    A tensor on a device is the index `tensor * devices + device`; so is a buffer, named after the tensor
-    that started it there. `ready` and `transfers` receive what one step made possible.
-    """
+    """What changes while a schedule is stepped through; a tensor on a device is `tensor * devices + device`."""
 
     placement: IndexArray
     pending: IndexArray
@@ -170,18 +153,10 @@ def new_state(g: GraphArrays, devices: int, memory: bool) -> State:
 
 
 class Steps(NamedTuple):
-    """Steps of a schedule as in `Schedule`, for kernels that write them; empty arrays ask for none.
+    """Steps of a schedule as in `Schedule`, for kernels that write them; empty arrays ask for none."""
 
-    Parameters
-    ----------
-    items
-        Shape `(steps,)`: an op, or `~tensor` for its transfer.
-    targets
-        Shape `(steps,)`: the device that runs the op, or receives the tensor.
-    """
-
-    items: IndexArray
-    targets: IndexArray
+    items: IndexArray  # shape `(steps,)`: an op, or `~tensor` for its transfer
+    targets: IndexArray  # shape `(steps,)`: the device that runs the op, or receives the tensor
 
 
 def new_steps(g: GraphArrays, devices: int) -> Steps:
@@ -202,21 +177,6 @@ def write_step(steps: Steps, at: int, item: int, target: int) -> int:
         steps.items[at] = item
         steps.targets[at] = target
     return at + 1
-
-
-@inlined
-def reset(g: GraphArrays, s: State, memory: bool) -> None:
-    """Start a schedule with the placement that `s` holds."""
-    for op in range(g.runtime.size):
-        s.pending[op] = g.input_ptr[op + 1] - g.input_ptr[op]
-    for device in range(s.clock.size):
-        s.clock[device] = 0.0
-        s.resident[device] = 0
-    if memory:
-        for op in range(g.runtime.size):
-            s.resident[s.placement[op]] += g.persistent[op]
-    for device in range(s.clock.size):
-        s.peak[device] = s.resident[device]
 
 
 @inlined
@@ -247,19 +207,23 @@ def _add_replicas(g: GraphArrays, m: MachineArrays, placement: IndexArray, resid
 @inlined
 def start(g: GraphArrays, m: MachineArrays, s: State, memory: bool) -> None:
     """Start a schedule with the placement that `s` holds, on devices with blocking transfers."""
-    reset(g, s, memory)
-    if memory and m.first_resident < g.tensor_size.size:
+    for op in range(g.runtime.size):
+        s.pending[op] = g.input_ptr[op + 1] - g.input_ptr[op]
+    for device in range(s.clock.size):
+        s.clock[device] = 0.0
+        s.resident[device] = 0
+    if memory:
+        for op in range(g.runtime.size):
+            s.resident[s.placement[op]] += g.persistent[op]
         _add_replicas(g, m, s.placement, s.resident)
-        for device in range(s.clock.size):
-            s.peak[device] = s.resident[device]
+    for device in range(s.clock.size):
+        s.peak[device] = s.resident[device]
 
 
 @inlined
 def step_op(g: GraphArrays, m: MachineArrays, s: State, op: int, memory: bool) -> tuple[int, int]:
-    """Run an op on its device; returns how many ops became ready and how many transfers became due.
-
-    What holds a resident keeps a use of it for good, and takes no bytes but the persistent ones.
-    """
+    """Run an op on its device; returns how many ops became ready and how many transfers became due."""
+    # What holds a resident keeps a use of it for good, and takes no bytes but the persistent ones.
     device, devices = s.placement[op], s.clock.size
     s.clock[device] += m.times[op, device]
     ready = 0
@@ -336,10 +300,7 @@ def step_transfer(g: GraphArrays, m: MachineArrays, s: State, tensor: int, targe
 
 @kernel
 def step_through(g: GraphArrays, m: MachineArrays, s: State, steps: TimedSteps, memory: IntArray) -> tuple[int, int]:
-    """Simulate a schedule with blocking transfers; returns the first wrong step, or -1, and what is wrong with it.
-
-    Fills the start and end of each step; `memory` receives its bytes on its (target) device.
-    """
+    """Simulate a schedule with blocking transfers; returns the first wrong step, or -1, and what is wrong with it."""
     start(g, m, s, True)
     for step in range(steps.items.size):
         item = steps.items[step]
@@ -569,10 +530,8 @@ def note_rows(m: MachineArrays, s: Scratch, steps: TimedSteps, count: int) -> No
 
 @kernel
 def account(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, count: int) -> None:
-    """Fill `peak` per device and `memory` per step, of steps whose times are known.
-
-    Of a start and an end at one moment, that of the earlier step comes first, and of one step its start.
-    """
+    """Fill `peak` per device and `memory` per step, of steps whose times are known."""
+    # Of a start and an end at one moment, that of the earlier step comes first, and of one step its start.
     _find_lifetimes(g, m, s, steps, count)
     _note_freed(g, m, s, steps, count)
     s.resident[:] = 0
@@ -596,12 +555,6 @@ def account(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, cou
             s.resident[device] += s.up[step]
             s.peak[device] = max(s.peak[device], s.resident[device])
             s.memory[step] = s.resident[device]
-
-
-@kernel
-def account_steps(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps) -> None:
-    """Do what `account` does, called from outside."""
-    account(g, m, s, steps, steps.items.size)
 
 
 @kernel

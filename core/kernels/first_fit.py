@@ -11,24 +11,15 @@ from .jit import kernel
 
 
 class Placing(NamedTuple):
-    """What is to be placed, and scratch space; lifetimes are half-open.
+    """What is to be placed, and scratch space; lifetimes are half-open."""
 
-    Parameters
-    ----------
-    lower, upper, size, alignment
-        Shape `(pieces,)`.
-    offsets
-        Shape `(pieces,)`: receives the offsets.
-    placed
-        Scratch, shape `(pieces,)`: what is placed already, by offset.
-    """
-
+    # lower, upper, size, alignment: shape `(pieces,)`
     lower: IntArray
     upper: IntArray
     size: IntArray
     alignment: IntArray
-    offsets: IntArray
-    placed: IndexArray
+    offsets: IntArray  # shape `(pieces,)`: receives the offsets
+    placed: IndexArray  # scratch, shape `(pieces,)`: what is placed already, by offset
 
 
 def new_placing(lower: IntArray, upper: IntArray, size: IntArray, alignment: IntArray) -> Placing:

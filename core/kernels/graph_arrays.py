@@ -33,8 +33,6 @@ def graph_arrays(graph: CostGraph, devices: int) -> GraphArrays:
     """Collect the arrays of a graph."""
     if graph.num_ops + graph.num_tensors * devices >= 2**31:
         raise UsageError(f"{graph.name}: too many tensors times devices ({graph.num_tensors} x {devices})")
-    input_ptr, inputs = graph.inputs
-    consumer_ptr, consumers = graph.consumers
     return GraphArrays(
         graph.runtime,
         graph.workspace,
@@ -45,10 +43,8 @@ def graph_arrays(graph: CostGraph, devices: int) -> GraphArrays:
         graph.is_final,
         graph.is_control,
         graph.tensor_producer,
-        input_ptr,
-        inputs,
-        consumer_ptr,
-        consumers,
+        *graph.inputs,
+        *graph.consumers,
     )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from .jit import inlined
 
+# Whether, given the keys, the second argument leaves the heap before the third
 ComesFirst = Callable[[Any, Any, Any], bool]
-"""Whether, given the keys, the second argument leaves the heap before the third."""
 
 
 @inlined

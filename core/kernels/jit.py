@@ -1,8 +1,4 @@
-"""How every kernel is compiled: cached on disk, without the interpreter lock, without reference counts.
-
-Kernels allocate nothing (their callers pass scratch arrays), so numba's reference counting can be off:
-counting costs half the time where a kernel takes its arrays from named tuples.
-"""
+"""How every kernel is compiled: cached on disk, without the interpreter lock, without reference counts."""
 
 from __future__ import annotations
 

@@ -10,27 +10,13 @@ from .jit import inlined
 
 
 class Walk(NamedTuple):
-    """Moves at one temperature.
+    """Moves at one temperature."""
 
-    Parameters
-    ----------
-    temperature
-        A move is kept if what is minimised stays under its present value times `u ** -temperature`.
-    draws
-        Shape `(moves, columns)`, uniform: a row per move, each of which is one evaluation.
-    found
-        Shape `(2,)`: the least excess over the memory limit, and the task's value there.
-    kept
-        Arrays of the kernel to which the best is written, whose price `found` is.
-    places
-        Where ops may be, and which go together.
-    """
-
-    temperature: float
-    draws: FloatArray
-    found: FloatArray
-    kept: Any
-    places: Any
+    temperature: float  # A move is kept if what is minimised stays under its present value times `u ** -temperature`
+    draws: FloatArray  # shape `(moves, columns)`, uniform: a row per move, each of which is one evaluation
+    found: FloatArray  # shape `(2,)`: the least excess over the memory limit, and the task's value there
+    kept: Any  # arrays of the kernel to which the best is written, whose price `found` is
+    places: Any  # where ops may be, and which go together
 
 
 @inlined

@@ -37,10 +37,8 @@ def mark_reachable(
 
 
 def breadth_first(pointers: IndexArray, neighbours: IndexArray, sources: IndexArray) -> tuple[IndexArray, IndexArray]:
-    """Return how far from each source its farthest node is, and from each node its nearest source.
-
-    Shapes `(sources,)`, at most 64, and `(nodes,)`; nodes that no path leads to do not count, and are -1 away.
-    """
+    """Return how far from each source its farthest node is, and from each node its nearest source."""
+    # Shapes `(sources,)`, at most 64, and `(nodes,)`; nodes that no path leads to do not count, and are -1 away.
     nodes = len(pointers) - 1
     farthest, distance = np.zeros(len(sources), np.int32), np.full(nodes, -1, np.int32)
     sets, fronts = np.zeros((3, nodes), np.uint64), np.empty((2, nodes), np.int32)

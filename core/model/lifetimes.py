@@ -12,32 +12,19 @@ from .unrolled import original_tensors, unrolled
 
 
 class Holding(NamedTuple):
-    """Bytes on a device that a tensor, and its views there, keep from one step to another.
+    """Bytes on a device that a tensor, and its views there, keep from one step to another."""
 
-    Parameters
-    ----------
-    tensor
-        The tensor that the bytes are named after; on a device that received it, the copy.
-    device, size
-        Where, and how many bytes.
-    first, last
-        The steps that produce it, and after which it is freed; both hold it.
-    is_final
-        Whether it is a result, which stays after the last step.
-    readers
-        The steps that read it or a view of it there, transfers to other devices included, in order.
-    members
-        The tensors that share the bytes: itself, then its views, as they are produced.
-    """
-
-    tensor: int
+    tensor: int  # the tensor that the bytes are named after; on a device that received it, the copy
+    # device, size: where, and how many bytes
     device: int
     size: int
+    # first, last: the steps that produce it, and after which it is freed; both hold it
     first: int
     last: int
-    is_final: bool
+    is_final: bool  # whether it is a result, which stays after the last step
+    # the steps that read it or a view of it there, transfers to other devices included, in order
     readers: tuple[int, ...]
-    members: tuple[int, ...]
+    members: tuple[int, ...]  # the tensors that share the bytes: itself, then its views, as they are produced
 
 
 @dataclass

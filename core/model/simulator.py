@@ -15,43 +15,30 @@ from ..kernels.cost_model import (
     FINE,
     NO_LINK,
     TimedSteps,
-    account_steps,
+    account,
     device_arrays,
     find_receivers,
     new_scratch,
     new_state,
+    replicated,
     step_through,
     strike_out_sent,
     time_steps,
 )
 from ..kernels.graph_arrays import graph_arrays
 from ..problem.problem import Problem
-from ..problem.residents import GraphWithHomes, model_of
+from ..problem.residents import model_of
 from ..problem.schedule import Schedule
 from .unrolled import unrolled
 
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """What a schedule costs.
+    """What a schedule costs: bytes and microseconds."""
 
-    Parameters
-    ----------
-    peak_per_device
-        Shape `(devices,)`: bytes.
-    runtime
-        The latest clock, microseconds.
-    clock_per_device
-        Shape `(devices,)`: microseconds.
-    step_memory
-        Shape `(steps,)`: bytes on the step's device (a transfer's target) while it runs.
-    step_start, step_end
-        Shape `(steps,)`: microseconds.
-    """
-
-    peak_per_device: IntArray
+    peak_per_device: IntArray  # shape `(devices,)`
     clock_per_device: FloatArray
-    step_memory: IntArray
+    step_memory: IntArray  # shape `(steps,)`: on the step's device (a transfer's target) while it runs
     step_start: FloatArray
     step_end: FloatArray
 
@@ -72,12 +59,10 @@ def input_peak(graph: CostGraph) -> int:
     return simulate(Problem(model), Schedule.single_device(model.input_order)).peak
 
 
-def needed_receivers(graph: CostGraph, placement: IndexArray, *, replicate: bool = False) -> NDArray[np.uint64]:
+def needed_receivers(graph: CostGraph, placement: IndexArray) -> NDArray[np.uint64]:
     """Return per tensor the devices that a placement has it sent to, as bits; shape `(tensors,)`."""
     receivers = np.empty(graph.num_tensors, np.uint64)
     find_receivers(*graph.consumers, graph.tensor_producer, placement.astype(np.int32), receivers)
-    if replicate and isinstance(graph, GraphWithHomes):
-        receivers[graph.model.num_tensors :][~graph.is_written] = 0
     return receivers
 
 
@@ -93,7 +78,8 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     if not np.all((schedule.targets >= 0) & (schedule.targets < problem.devices)):
         raise ScheduleError(f"{graph.name}: the schedule uses devices outside 0 to {problem.devices - 1}")
     placement = schedule.placement(graph)
-    receivers = needed_receivers(graph, placement, replicate=problem.replicate)
+    receivers = needed_receivers(graph, placement)
+    receivers[replicated(problem)] = 0
     if not strike_out_sent(schedule.items, schedule.targets, receivers) or receivers.any():
         raise ScheduleError(f"{graph.name}: the schedule's transfers are not those its placement needs")
     _check_places(problem, placement)
@@ -106,7 +92,7 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
         steps = TimedSteps(schedule.items.copy(), schedule.targets.copy(), start, end)  # as searches have them
         wrong, reason = time_steps(arrays, devices, scratch, steps)
         if reason == FINE:
-            account_steps(arrays, devices, scratch, steps)
+            account(arrays, devices, scratch, steps, len(schedule))
         peak, memory, clock = scratch.peak, scratch.memory[: len(schedule)], np.zeros(used)
         for ends in (schedule.sources, schedule.targets):
             np.maximum.at(clock, ends, end)

@@ -10,43 +10,30 @@ import numpy as np
 from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..base.errors import UsageError
 from ..graph.graph import CostGraph
+from ..kernels.cost_model import replicated
 from ..problem.addresses import Addresses
 from ..problem.problem import Problem
-from ..problem.residents import GraphWithHomes, model_of
+from ..problem.residents import model_of
 from ..problem.schedule import Schedule
 from .lifetimes import Holding, holdings_of
-from .simulator import Simulation, simulate
+from .simulator import Simulation, needed_receivers, simulate
 from .unrolled import unrolled
 
-INPUT = "input"
-"""What the graph's own order is called."""
+INPUT = "input"  # what the graph's own order is called
 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """A schedule with its costs, and what is alive at each step.
+    """A schedule with its costs, and what is alive at each step."""
 
-    Parameters
-    ----------
-    label
-        What to call the schedule.
-    problem, schedule, simulation
-        What was solved, the steps, and what they cost by the simulator.
-    persistent
-        Shape `(devices,)`: bytes that each device holds throughout.
-    holdings
-        Everything else that a device holds, by first step.
-    addresses
-        Where each step puts what it makes; None where that is not known.
-    """
-
-    label: str
+    label: str  # what to call the schedule
+    # problem, schedule, simulation: what was solved, the steps, and what they cost by the simulator
     problem: Problem
     schedule: Schedule
     simulation: Simulation
-    persistent: IntArray
-    holdings: tuple[Holding, ...]
-    addresses: Addresses | None = None
+    persistent: IntArray  # shape `(devices,)`: bytes that each device holds throughout
+    holdings: tuple[Holding, ...]  # everything else that a device holds, by first step
+    addresses: Addresses | None = None  # where each step puts what it makes; None where that is not known
 
     @property
     def step_start(self) -> FloatArray:
@@ -179,15 +166,7 @@ def timeline_of(label: str, problem: Problem, schedule: Schedule, addresses: Add
     persistent = np.zeros(problem.devices, np.int64)
     np.add.at(persistent, schedule.placement(problem.graph), problem.graph.persistent)
     persistent += replicas(problem, schedule.placement(problem.graph))
-    return Timeline(
-        label,
-        problem,
-        schedule,
-        simulation,
-        persistent,
-        holdings_of(problem, schedule),
-        addresses,
-    )
+    return Timeline(label, problem, schedule, simulation, persistent, holdings_of(problem, schedule), addresses)
 
 
 def beside_weights(timeline: Timeline) -> Timeline:
@@ -202,16 +181,10 @@ def beside_weights(timeline: Timeline) -> Timeline:
 
 def replicas(problem: Problem, placement: IndexArray) -> IntArray:
     """Return the bytes of each device's replicas of residents that have their home elsewhere, shape `(devices,)`."""
-    graph, found = problem.graph, np.zeros(problem.devices, np.int64)
-    if not (problem.replicate and isinstance(graph, GraphWithHomes)):
-        return found
-    pointers, readers = graph.consumers
-    for number in np.flatnonzero(~graph.is_written).tolist():
-        tensor = graph.model.num_tensors + number
-        devices = set(placement[readers[pointers[tensor] : pointers[tensor + 1]]].tolist())
-        for device in devices - {int(placement[graph.tensor_producer[tensor]])}:
-            found[device] += graph.tensor_size[tensor]
-    return found
+    graph, there = problem.graph, needed_receivers(problem.graph, placement)
+    there[~replicated(problem)] = 0
+    devices = np.arange(problem.devices, dtype=np.uint64)
+    return np.array([graph.tensor_size[there >> device & np.uint64(1) != 0].sum() for device in devices])
 
 
 def input_timeline(graph: CostGraph) -> Timeline:

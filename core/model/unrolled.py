@@ -1,8 +1,4 @@
-"""Schedules that run ops several times, as graphs in which every run is an op of its own.
-
-Every run makes all outputs anew; a reader reads the latest run before it. So an order with repeated ops is the order
-of a larger graph, and what holds for graphs holds for it: prices, lifetimes, drawings.
-"""
+"""Schedules that run ops several times, as graphs whose ops are the runs: a reader reads the latest run before it."""
 
 from __future__ import annotations
 

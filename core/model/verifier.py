@@ -36,35 +36,24 @@ class Totals:
 
 
 class StepClaim(NamedTuple):
-    """What a file says of one step; None where it says nothing.
+    """What a file says of one step; None where it says nothing."""
 
-    Parameters
-    ----------
-    start, end
-        When it runs, microseconds.
-    size
-        Bytes that a transfer sends.
-    freed
-        The tensors whose bytes its device holds no longer after it: an op's device, and that from which a transfer
-        sends; views are freed with what they share. Control tensors, which have no bytes, are not among them.
-    """
-
+    # start, end: when it runs, microseconds
     start: float | None = None
     end: float | None = None
-    size: int | None = None
+    size: int | None = None  # bytes that a transfer sends
+    # the tensors whose bytes its device holds no longer after it: an op's device, and that from which a transfer sends;
+    # views are freed with what they share. Control tensors, which have no bytes, are not among them.
     freed: frozenset[int] | None = None
 
 
+# A time, the step that starts or ends then, and whether it ends: what comes first of equal times
 Moment = tuple[float, int, bool]
-"""A time, the step that starts or ends then, and whether it ends: what comes first of equal times."""
 
 
 @dataclass(slots=True)
 class Holding:
-    """Bytes on a device from the start of the step that takes them to the end of the last that needs them, or of all.
-
-    `tensors` share the bytes: the first one with its views; none for the workspace of an op.
-    """
+    """Bytes on a device while steps need them, of `tensors` that share them: the first with its views, or none."""
 
     device: int
     size: int
@@ -76,10 +65,7 @@ class Holding:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes: the most that each device holds, what each step's (target) device holds while it runs; and what is freed.
-
-    `freed` are the tensors that each step is the last to need.
-    """
+    """Bytes that each device holds at most and (target) devices while a step runs; what steps are the last to need."""
 
     peaks: list[int]
     steps: list[int]
@@ -414,25 +400,7 @@ def verify(
     steps: Sequence[StepClaim] | None = None,
     enforce_limit: bool = True,
 ) -> Totals:
-    """Replay a schedule under the rules of the cost model.
-
-    Parameters
-    ----------
-    problem, schedule
-        What was to be solved, and the claimed solution.
-    peak, peak_per_device, runtime
-        Claimed totals in bytes and microseconds; checked when given.
-    steps
-        What is claimed of each step; checked where given.
-    enforce_limit
-        Whether exceeding the memory limit is an error; off for a result known to be infeasible.
-
-    Raises
-    ------
-    ScheduleError
-        Naming the first broken rule: an op missing or repeated, an input not there, a transfer missing,
-        needless or twice, a wrong device, a claim that does not hold, the memory limit exceeded.
-    """
+    """Replay a schedule under the rules of the cost model; claimed totals and steps are checked where given."""
     graph, replay = problem.graph, Replay(problem, schedule)
     memory = replay.run()
     for number, claim in enumerate(steps or ()):

@@ -1,8 +1,4 @@
-"""One annealing for all searches: its share of the budget, its temperatures, its moves, and the weight of an excess.
-
-Kirkpatrick, Gelatt and Vecchi 1983: Metropolis moves, while the temperature falls geometrically. Kernels propose moves
-and price them.
-"""
+"""One annealing: share of the budget, temperatures, moves, weight of an excess (Kirkpatrick, Gelatt, Vecchi 1983)."""
 
 from __future__ import annotations
 
@@ -20,29 +16,19 @@ from ..search.search import Search
 OPS_PER_CALL = 50_000
 MOST_MOVES_PER_CALL = 2000
 LEAST_CALLS = 20
+# Of the time: so much passes before evaluations that do not fit in it end with it. Those that fit never notice it.
 LEAD_OF_COUNT = 0.2
-"""Of the time: so much passes before evaluations that do not fit in it end with it. Those that fit never notice it."""
 RISE, FALL, HEAVIEST = 1.5, 0.9, 1e6
 
 
 class Annealing:
-    """An annealing in a share of what is left of a search's budget.
-
-    Attributes
-    ----------
-    evaluations, seconds
-        Its share of both.
-    part
-        How much of a cooling has passed, from 0 to 1.
-    made
-        Moves made since the cooling began.
-    """
+    """An annealing in a share of what is left of a search's budget."""
 
     def __init__(self, search: Search, share: float = 1.0) -> None:
         self.search = search
         self.first_evaluation, self.started = search.evaluations, time.monotonic()
         self.evaluations, self.seconds = share * search.evaluations_left, share * search.seconds_left()
-        self.part, self.made, self._start = 0.0, 0, 0.0
+        self.part, self.made, self._start = 0.0, 0, 0.0  # part of a cooling that has passed, and moves made in it
 
     def progress(self) -> float:
         """Return the part that is spent: of the evaluations, or of the time if they are unlimited or do not fit."""

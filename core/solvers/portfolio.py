@@ -18,18 +18,12 @@ from .side_by_side import Course, search_side_by_side
 
 ORDERS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
 PLACEMENTS = ("heft", "peft", "cpop", "gp-dfs")
-SHARE_OF_HEURISTICS = 0.1
-"""Of the time: no heuristic begins after it."""
-MOST_CELLS = 2**31
-"""Tensors times devices that kernels number; beyond, only the heuristics are run."""
+SHARE_OF_HEURISTICS = 0.1  # of the time: no heuristic begins after it
+MOST_CELLS = 2**31  # tensors times devices that kernels number; beyond, only the heuristics are run
 
 
 class Step(NamedTuple):
-    """A method of a row: its share of the budget left, at most so many evaluations, and its parameters.
-
-    The last step of a row has all that is left. In rows without a proof a step has it, too, while no schedule keeps the
-    memory limit.
-    """
+    """A method of a row: its share of the budget left, at most so many evaluations, and its parameters."""
 
     method: str
     share: float = 1.0
@@ -38,22 +32,19 @@ class Step(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The steps for a kind of problem, up to a number of ops.
-
-    Kinds: `recompute`; `order` (the peak of one device); on several devices `peak`, `free` (the makespan, free
-    transfers, no memory limit), and `costly` (the makespan where transfers take time or memory is limited).
-    """
+    """The steps for some kinds of problem, see `kind_of`, up to a number of ops."""
 
     kinds: tuple[str, ...]
     most_ops: float
     steps: tuple[Step, ...]
 
 
+# Used within a time limit alone, since it has no end of its own, and on so many devices
 PROOF, MOST_DEVICES_PROVEN = "cp-sat", 8
-"""Used within a time limit alone, since it has no end of its own, and on so many devices."""
 _PROVE = Step(PROOF, parameters={"hint": 0})
 _COPIES = [Step(PROOF, parameters={"hint": 0, "copies": copies}) for copies in (2, 3, 4)]
 _HOT_CYCLES = {"hot": 0.01, "cycle": 500}
+# The first row that fits counts; one that ends in a proof fits where `cp-sat` can be used
 ROWS = (
     Row(("recompute",), 25, (Step("recompute", evaluations=20_000), *_COPIES)),
     Row(("recompute",), math.inf, (Step("recompute"),)),
@@ -67,7 +58,6 @@ ROWS = (
     Row(("costly",), 300, (Step("annealing", 0.4), Step("step-search"))),
     Row(("costly",), math.inf, (Step("annealing", 0.9), Step("step-search"))),
 )
-"""The first row that fits counts; one that ends in a proof fits where `cp-sat` can be used."""
 
 
 def kind_of(problem: Problem) -> str:
@@ -80,15 +70,7 @@ def kind_of(problem: Problem) -> str:
 
 
 def steps_for(problem: Problem, *, is_counted: bool) -> list[Step]:
-    """Return the steps of the first row that fits; one before a method that refuses the problem has its share, too.
-
-    Parameters
-    ----------
-    problem
-        What is to be solved.
-    is_counted
-        Whether evaluations are limited, or time is not.
-    """
+    """Return the steps of the first row that fits; one before a method that refuses the problem has its share, too."""
     kind, ops = kind_of(problem), first_home(problem.graph)
     rows = [row.steps for row in ROWS if kind in row.kinds and ops <= row.most_ops]
     proves = [all(_can_run(step, problem, is_counted) for step in steps if step.method == PROOF) for steps in rows]
@@ -114,9 +96,7 @@ def _can_run(step: Step, problem: Problem, is_counted: bool) -> bool:
 
 
 def _heuristics(problem: Problem) -> tuple[str, ...]:
-    if problem.devices == 1:
-        return ORDERS
-    return (*ORDERS, *PLACEMENTS)
+    return ORDERS if problem.devices == 1 else (*ORDERS, *PLACEMENTS)
 
 
 def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:
@@ -128,11 +108,9 @@ def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Search with one worker, or with several at once if time alone is limited.
-
-    With several, every second one runs another method as it is without `auto`, the first with the seed of the run, so
-    that in the same time it finds nothing better alone. The others do what one worker does, from seeds of their own.
-    """
+    """Search with one worker, or with several at once if time alone is limited."""
+    # Every second of several runs another method as it is without `auto`, the first with the seed of the run; the
+    # others do what one worker does, from seeds of their own.
     if search.jobs == 1 or search.is_counted or not search.is_timed:
         _search_alone(search)
         return

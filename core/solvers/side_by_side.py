@@ -9,24 +9,13 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from ..search.search import Search, Watcher
 
 LOOK_SECONDS = 0.05
-Course = Callable[[Search], None]
-"""A way to search: a method, or several in turn."""
+Course = Callable[[Search], None]  # A way to search: a method, or several in turn
 
 
 def search_side_by_side(search: Search, courses: Sequence[tuple[Course, int]]) -> None:
-    """Follow courses at once, until time ends or what one found meets what one proved; keep the best of all.
-
-    Each course has a search of its own, and what others find does not change it. So one that draws from the seed of
-    the run finds what it would find alone in the same time, if as many cores are free as there are courses.
-
-    Parameters
-    ----------
-    search
-        The run, which has found nothing yet; what it is given to start from is every course's.
-    courses
-        What to follow, and which number its random choices are drawn from: 0 for the seed of the run itself, another
-        for one of its own.
-    """
+    """Follow courses, each with the number of its seed, until time ends or what is found meets what is proven."""
+    # Each has a search of its own, and what others find does not change it: one from the seed of the run, number 0,
+    # finds what it would find alone in the same time, if as many cores are free as there are courses.
     ended, lock = threading.Event(), threading.Lock()
     search.steered_by_time()
 

@@ -16,13 +16,11 @@ FLOPS_PER_MICROSECOND = 2e6
 BYTES_PER_MICROSECOND = 5e4
 
 Norm = Literal["here", "later", "none"]
+# How the gradients of an op's inputs are found, from that of its output. `gradient`: from that alone; `passed on`: it
+# is theirs, too; `inputs`: from the inputs and further outputs, and with them the gradient of the parameters; `output`,
+# `extra`: from the output, or the further ones; `weights apart`: from the gradient alone, and by another op that of the
+# parameters, from the inputs.
 Backward = Literal["gradient", "passed on", "inputs", "output", "extra", "weights apart"]
-"""How the gradients of an op's inputs are found, from that of its output.
-
-`gradient`: from that alone; `passed on`: it is theirs, too; `inputs`: from the inputs and further outputs, and with
-them the gradient of the parameters; `output`, `extra`: from the output, or the further ones; `weights apart`: from
-the gradient alone, and by another op that of the parameters, from the inputs.
-"""
 
 
 @dataclass(frozen=True)
@@ -58,34 +56,26 @@ class Activation:
 
 @dataclass(frozen=True)
 class _Step:
-    """What the backward pass must know of a forward op.
-
-    `saved` is read, beside the gradient of `output`, to find the gradients of `inputs`; `weight_reads` to
-    find that of the parameters. With `joint` one op finds both, and with `passes` the gradient is unchanged.
-    """
+    """What the backward pass must know of a forward op."""
 
     name: str
     inputs: tuple[Activation, ...]
     output: Activation
     flops: float = 0.0
-    saved: tuple[tuple[int, int], ...] = ()
+    saved: tuple[tuple[int, int], ...] = ()  # read, beside the gradient of `output`, for the gradients of `inputs`
     weights: int = 0
-    weight_reads: tuple[Activation, ...] = ()
-    joint: bool = False
-    passes: bool = False
+    weight_reads: tuple[Activation, ...] = ()  # read for the gradient of the parameters
+    joint: bool = False  # whether one op finds both
+    passes: bool = False  # whether the gradient is unchanged
 
 
 class ConvNet:
     """Builds the graph of a network, forward alone or one step of training.
 
-    Forward, batch norm is folded into the convolution before it and a ReLU behind a convolution is part of
-    it, as inference compilers do; a ReLU in front of one is an op (`relu`), since its input has other
-    readers. In training all are ops, what the backward pass needs stays alive until then, and stochastic
-    gradient descent with momentum updates the parameters in place after the whole backward pass.
-
-    Parameters are persistent bytes of their forward op, momentum those of the update, unless they lie in
-    another memory, such as the flash of a microcontroller. Runtimes are a roofline, not a measurement: the
-    larger of FLOPs at 2 TFLOP/s and bytes read and written at 50 GB/s, in whole microseconds, at least 1.
+    Forward, batch norm and a ReLU behind a convolution are part of it, as inference compilers do. In training all are
+    ops, and stochastic gradient descent with momentum updates the parameters in place after the whole backward pass.
+    Parameters are persistent bytes of their forward op, momentum those of the update, unless these lie elsewhere.
+    Runtimes are a roofline, not a measurement: FLOPs at 2 TFLOP/s, or bytes at 50 GB/s, in whole microseconds.
     """
 
     def __init__(self, name: str, variant: Variant) -> None:
@@ -294,13 +284,5 @@ class ConvNet:
                 op = self._add(f"{step.name}/grad_weights", reads, [step.weights], step.flops)
                 updates.append((step, (op, 0), readers))
         for step, gradient, readers in reversed(updates):
-            elements = step.weights / FLOAT_BYTES
-            self._add(
-                f"{step.name}/update",
-                [gradient],
-                [],
-                4 * elements,
-                step.weights,
-                control=readers,
-                touched=2 * step.weights,
-            )
+            name, flops = f"{step.name}/update", 4 * step.weights / FLOAT_BYTES
+            self._add(name, [gradient], [], flops, step.weights, control=readers, touched=2 * step.weights)

@@ -23,8 +23,7 @@ from .features import Seen, seen
 from .training_settings import TrainingParameters
 
 HELD_OUT = 2**31
-_STREAM = 31
-"""Keeps the graphs apart from those of `schedopt gen`, whatever the seed."""
+_STREAM = 31  # keeps the graphs apart from those of `schedopt gen`, whatever the seed
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +42,9 @@ class Case:
 
 
 def make_case(parameters: TrainingParameters, first: int, graphs: Sequence[CostGraph], number: int) -> Case:
-    """Return the case of a number: the same one for the same numbers, in any process.
-
-    Devices are drawn from those of the settings. Where transfers take time the settings say how much; or else sending
-    the mean tensor takes between a thousandth and all of an op's mean runtime, and in half of these cases as much again
-    is latency.
-    """
+    """Return the case of a number: the same one for the same numbers, in any process."""
+    # Where transfers take time and the settings do not say how much, sending the mean tensor takes between a thousandth
+    # and all of an op's mean runtime, and in half of these cases as much again is latency.
     rng = np.random.default_rng([parameters.seed, _STREAM, first + number])
     graph = graphs[number] if graphs else parameters.synthetic.draw(number, rng)
     task = parameters.network.task

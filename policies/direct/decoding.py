@@ -15,22 +15,17 @@ from ...core.solvers.placements.lazy_keys import LazyChromosomes
 from ...core.solvers.placements.peak_annealing import FIRST_BEAM
 from ...core.solvers.placements.placed_orders import decode_keys, place
 
-PER_ORDER = 24
-"""Evaluations that placing an order for the peak may take: three beams of eight states at the most."""
+PER_ORDER = 24  # evaluations that placing an order for the peak may take: three beams of eight states at the most
 MOST_PATIENCE = 4.0
-ONE_DEVICE = -1.0
-"""A patience below 0, as this one, keeps all ops on one device, if transfers take time."""
+ONE_DEVICE = -1.0  # A patience below 0, as this one, keeps all ops on one device, if transfers take time
 
 
 def decode(search: Search, keys: Any) -> None:
-    """Offer the schedules of some rows of keys, the first row first, as far as the budget goes.
-
-    Makespan: the lazy decoder, one evaluation a row, but for those with a patience below 0: these stay on one device,
-    so only the first of them is tried. If none keeps the memory limit, ops are placed along the rows' orders by beams
-    that do. Peak: each row's order is placed by beams, of `PER_ORDER` evaluations at most. Where devices differ or
-    residents have a home, ops follow the row's order, each where it ends first, and the first row's also on each sort
-    of device alone.
-    """
+    """Offer the schedules of some rows of keys, the first row first, as far as the budget goes."""
+    # Makespan: the lazy decoder; of the rows that stay on one device only the first is tried. If none keeps the memory
+    # limit, ops are placed along the rows' orders by beams. Peak: each row's order is placed by beams. Where devices
+    # differ or residents have a home, ops follow the row's order, and the first row's also on each sort of device
+    # alone.
     rows = keys[: int(max(1.0, min(len(keys), search.evaluations_left)))]
     graph = search.problem.graph
     if search.problem.task == "runtime":
@@ -51,10 +46,7 @@ def decode(search: Search, keys: Any) -> None:
 
 
 def values_of(problem: Problem, keys: Any) -> FloatArray:
-    """Return what the schedule of each row of keys costs, microseconds or bytes, shape `(rows,)`.
-
-    Each row is decoded on its own, as if it were the first.
-    """
+    """Return what the schedule of each row of keys costs, microseconds or bytes, shape `(rows,)`."""
     if problem.task == "runtime":
         values = np.full(len(keys), float(problem.graph.runtime.sum()))
         moves = ~stays(problem, keys)

@@ -18,8 +18,7 @@ from ..networks.message_passing import Receivers
 from .decoding import ONE_DEVICE
 from .features import LINK_FEATURES, NODE_FEATURES, Seen
 
-SPREAD = -3.0
-"""Logarithm of the spread of keys before any training: 0.05, half of an op's on a path of ten."""
+SPREAD = -3.0  # logarithm of the spread of keys before any training: 0.05, half of an op's on a path of ten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,26 +33,19 @@ class DirectNetworkParameters(Parameters):
 
 
 class Batch(NamedTuple):
-    """Several problems as one graph, the ops of each after those of the one before.
+    """Several problems as one graph, the ops of each after those of the one before."""
 
-    Parameters
-    ----------
-    nodes, rule
-        Features, shape `(nodes, NODE_FEATURES + LINK_FEATURES)`, and keys of the rule, `(nodes,)`, float32.
-    sources, targets, graph_of_node
-        Ends of the edges, shape `(edges,)`, and the graph of each node, `(nodes,)`, int64.
-    sizes
-        Ops of each graph.
-    patience, transfers_take_time
-        The rule's patience and whether the network may change it, shape `(graphs,)`, float32.
-    """
-
+    # nodes, rule: features, shape `(nodes, NODE_FEATURES + LINK_FEATURES)`, and keys of the rule, `(nodes,)`, float32
     nodes: Tensor
     rule: Tensor
+    # sources, targets, graph_of_node: ends of the edges, shape `(edges,)`, and the graph of each node, `(nodes,)`,
+    # int64
     sources: Tensor
     targets: Tensor
     graph_of_node: Tensor
-    sizes: list[int]
+    sizes: list[int]  # ops of each graph
+    # patience, transfers_take_time: the rule's patience and whether the network may change it, shape `(graphs,)`,
+    # float32
     patience: Tensor
     transfers_take_time: Tensor
 
@@ -81,21 +73,13 @@ def batch_of(problems: Sequence[Seen]) -> Batch:
 
 @dataclasses.dataclass(frozen=True)
 class DirectPolicy:
-    """Independent normal distributions of the keys.
+    """Independent normal distributions of the keys."""
 
-    Parameters
-    ----------
-    batch
-        What the network saw.
-    mean, log_spread
-        Of the ops' keys, shape `(nodes,)`.
-    patience, log_spread_of_patience
-        Of the patience, shape `(graphs,)`.
-    """
-
-    batch: Batch
+    batch: Batch  # what the network saw
+    # mean, log_spread: of the ops' keys, shape `(nodes,)`
     mean: Tensor
     log_spread: Tensor
+    # patience, log_spread_of_patience: of the patience, shape `(graphs,)`
     patience: Tensor
     log_spread_of_patience: Tensor
 
@@ -115,11 +99,9 @@ class DirectPolicy:
         )
 
     def to_decode(self, count: int, rng: np.random.Generator) -> list[Any]:
-        """Return so many keys of each graph, of which the best is wanted, shape `(count, ops + 1)` each.
-
-        The means come first. The rest are drawn; the first of them keeps all ops on one device if the means do not, and
-        the others take their patience without its sign, as a second on one device would be no other schedule.
-        """
+        """Return so many keys of each graph, of which the best is wanted, shape `(count, ops + 1)` each."""
+        # The means come first, the rest are drawn; the first of them stays on one device if the means do not, and the
+        # others lose their patience's sign, as a second on one device would be no other schedule.
         if count == 1:
             return self.most_likely()
         keys = []
@@ -131,11 +113,9 @@ class DirectPolicy:
         return keys
 
     def log_probability(self, keys: Sequence[Any]) -> Tensor:
-        """Return the mean log-density of the ops' keys that were drawn plus that of the patience, up to a constant.
-
-        The shape is `(graphs, samples)`. That of the patience is not divided by the ops, of which there may be
-        thousands: a step moves the one as far as the others.
-        """
+        """Return the mean log-density of the ops' keys that were drawn plus that of the patience, up to a constant."""
+        # Shape `(graphs, samples)`. The patience's is not divided by the ops: a step moves the one as far as the
+        # others.
         device = self.mean.device
         drawn = torch.from_numpy(np.concatenate([of_graph[:, :-1] for of_graph in keys], axis=1)).to(device)
         patience = torch.from_numpy(np.stack([of_graph[:, -1] for of_graph in keys], axis=1)).to(device)
@@ -169,10 +149,7 @@ def _log_density(values: Tensor, mean: Tensor, log_spread: Tensor) -> Tensor:
 
 
 class DirectNetwork(nn.Module):
-    """Embeds each op by rounds of messages from its predecessors and its successors, and corrects its key.
-
-    Before training the corrections are zero: the keys are the rule's.
-    """
+    """Embeds each op by rounds of messages both ways, and corrects its key: by zero before training."""
 
     def __init__(self, parameters: DirectNetworkParameters) -> None:
         super().__init__()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...core.base.errors import UsageError
 from ...core.base.names import did_you_mean
 from ...core.problem.problem import Problem
-from ...core.search import parameters as base
 from ...core.search.parameters import parameter
 from ...core.search.search import Cancelled, Search
-from ..networks.shipped import described, digests, network_of, weights_of
+from ..networks.shipped import WithWeights, described, network_of, weights_of
 from .decoding import decode
 from .features import rule_keys, seen
 
@@ -21,16 +20,16 @@ if TYPE_CHECKING:  # torch is loaded once there is something to decode
     from .network import DirectNetwork, DirectPolicy
 
 DECODERS = ("greedy", "sample", "rule")
+# Messages of a round take about two kilobytes and five microseconds per edge, which nothing interrupts
 MOST_EDGES = 200_000
-"""Messages of a round take about two kilobytes and five microseconds per edge, which nothing interrupts."""
-SECONDS_PER_OP = 4e-6
-"""What the network sees of an op takes so long to find, at least."""
+SECONDS_PER_OP = 4e-6  # what the network sees of an op takes so long to find, at least
 
 
 @dataclass(frozen=True)
-class Parameters(base.Parameters):
+class Parameters(WithWeights):
     """Weights that cannot be read are refused before any run."""
 
+    method: ClassVar[str] = "direct"
     decode: str = parameter(
         "sample",
         "greedy: the most likely keys; sample: the best of these, one device and some drawn; rule: without the network",
@@ -48,22 +47,12 @@ class Parameters(base.Parameters):
         if self.weights:
             _network(files[0])
 
-    def identity(self) -> dict[str, Any]:
-        """Return the parameters with the hash of the weights, since a file may change."""
-        return {**asdict(self), "weights": digests(weights_of("direct", self.weights))}
-
     def check(self, problem: Problem) -> None:
         """Raise UsageError if there are no weights for this task."""
         self.file(problem)
 
     def file(self, problem: Problem) -> Path:
-        """Return the weights for a problem: those that are named, or else the first shipped ones for its task.
-
-        Raises
-        ------
-        UsageError
-            If they are for another task, or there are none for this one.
-        """
+        """Return the weights for a problem: those that are named, or else the first shipped ones for its task."""
         files = weights_of("direct", self.weights)
         tasks = [described(file, ("task",))[0] for file in files]
         if problem.task in tasks:
@@ -81,20 +70,8 @@ def _network(file: Path) -> DirectNetwork:
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Offer what the keys of the network decode to.
-
-    Where the network cannot be used, because the graph is too large or there was no time, the keys are those of the
-    rule that it corrects, and a note says so. The network runs on one thread of the processor, so that its last bits do
-    not depend on how many there are. The result depends on problem, weights and parameters, and for samples on the
-    seed.
-
-    Parameters
-    ----------
-    search
-        The problem, its budget and its random numbers.
-    parameters
-        Decoder, its width, and weights.
-    """
+    """Offer what the keys of the network decode to; else those of the rule that it corrects, with a note."""
+    # On one thread the last bits of what the network gives do not depend on their number.
     if search.exhausted():
         return
     keys = None if parameters.decode == "rule" else _keys(search, parameters)

@@ -9,7 +9,6 @@ from ..training.trainable import Screen, Trainable, Work
 
 if TYPE_CHECKING:
     from ..training.phases import PhasedTrainer
-    from ..training.run_folder import RunKind
 
 _PLANS = "plans.jsonl"
 
@@ -36,12 +35,6 @@ class _Schedules(Trainable):
     }
     word, kinds = "improvement", "greedy/sample"
 
-    @property
-    def kind(self) -> RunKind[Any, Any]:
-        from .training import KIND
-
-        return KIND
-
     def recipe(self, options: dict[str, Any]) -> Any:
         from .training_settings import recipe
 
@@ -55,14 +48,12 @@ class _Schedules(Trainable):
 
         from ...core.search.method_spec import parse_method
         from ...core.search.warm_up import warm_up
-        from ..training.run_folder import check_ready, check_same
+        from ..training.run_folder import check_ready
         from .cases import make_cases, taught
         from .training import Trainer, wants_orders
 
         settings = work.settings
-        if work.resume:
-            check_same(work.folder, self.kind, settings, work.graphs, work.validation)
-        check_ready(settings, work.folder)
+        check_ready(work, self.kind)
         cases: Any = make_cases(settings, 0, settings.training_graphs, work.graphs, work.jobs)
         if wants_orders(settings):
             with screen.compiling():

@@ -24,12 +24,9 @@ from .network import DirectNetwork, DirectPolicy, batch_of, load_network
 from .training_settings import Phase, TrainingParameters
 
 KIND = RunKind("direct", TrainingParameters, Place)
-SAMPLES = 16
-"""Of a validation, and what `schedopt solve` draws."""
-PAIRS_PER_OP, NEAR = 8, 0.25
-"""Pairs that imitation compares, and how far apart in the plan, as a share of it."""
-STEEPNESS = 20.0
-"""A key is to be larger than the next by about a twentieth: the steps of a path of twenty ops."""
+SAMPLES = 16  # of a validation, and what `schedopt solve` draws
+PAIRS_PER_OP, NEAR = 8, 0.25  # pairs that imitation compares, and how far apart in the plan, as a share of it
+STEEPNESS = 20.0  # A key is to be larger than the next by about a twentieth: the steps of a path of twenty ops
 _SAMPLES, _PAIRS, _VALIDATION, _DIRECTIONS = 0, 1, 2, 3
 
 
@@ -118,16 +115,9 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         return loss
 
     def validate(
-        self,
-        network: DirectNetwork,
-        must_stop: Callable[[], bool] = lambda: False,
-        on_graph: OnGraph = ignored,
+        self, network: DirectNetwork, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
     ) -> dict[str, float] | None:
-        """Return how much better than the rule the network's keys are, on average, in percent; None if stopped.
-
-        `greedy` are the most likely keys, `sample` the best of 16 of which these are the first. Each call has the same
-        random choices.
-        """
+        """Return how much better than the rule the network's keys are, on average, in percent; None if stopped."""
         rng = np.random.default_rng([self.parameters.seed, _VALIDATION])
         ratios = []
         with evaluating(network):
@@ -177,10 +167,8 @@ def ranking_loss(policy: DirectPolicy, places: Sequence[Any], rng: np.random.Gen
 
 
 def advantages(costs: FloatArray) -> FloatArray:
-    """Return how much dearer each sample is than the mean of its graph's, over their spread.
-
-    So a graph on which keys change much counts no more than one on which they change little.
-    """
+    """Return how much dearer each sample is than the mean of its graph's, over their spread."""
+    # So a graph on which keys change much counts no more than one on which they change little.
     centred = costs - costs.mean(1, keepdims=True)
     spread = np.sqrt(np.mean(centred**2, axis=1, keepdims=True))
     scaled: FloatArray = centred / np.maximum(spread, 1e-9 * np.abs(costs).max())

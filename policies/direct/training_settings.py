@@ -18,11 +18,7 @@ MOST_DEVICES = 8
 
 @dataclasses.dataclass(frozen=True)
 class Phase(Parameters):
-    """A part of the training; several are a curriculum.
-
-    The loss is `imitation` times that of a teacher's order plus `reinforce` times that of REINFORCE; `evolution` times
-    the gradient of the expected cost under perturbed weights is added to its gradient.
-    """
+    """A part of the training: the loss is the weighted sum of its parts, plus the gradient of evolution."""
 
     epochs: int = parameter(10, "each ends with a validation and a checkpoint", low=1)
     steps: int = parameter(50, "of an epoch", low=1)

@@ -1,8 +1,4 @@
-"""Messages along edges: through DGL, or through torch alone where DGL cannot be installed.
-
-DGL has no wheels for Python 3.12 and up, and most of its wheels know no accelerator. Both ways give the same
-values and gradients, up to rounding, and have the same parameters, so that weights trained one way serve the other.
-"""
+"""Messages along edges: through DGL, or through torch alone where DGL cannot be installed, with the same weights."""
 
 from __future__ import annotations
 
@@ -47,10 +43,8 @@ def _dgl() -> Any:
 
 @contextmanager
 def using_threads(count: int) -> Iterator[None]:
-    """Let networks use so many threads of the processor, in torch and in DGL, and then as many as before.
-
-    Messages of small graphs take DGL ten times as long on several threads as on one, where other processes run.
-    """
+    """Let networks use so many threads of the processor, in torch and in DGL, and then as many as before."""
+    # Messages of small graphs take DGL ten times as long on several threads as on one, where other processes run.
     before = torch.get_num_threads()
     try:
         _set_threads(count)
@@ -106,11 +100,7 @@ def edge_softmax(scores: Tensor, targets: Tensor, nodes: int) -> Tensor:
 
 
 class GatConvolution(nn.Module):
-    """Graph attention layer (Velickovic et al., ICLR 2018), as `dgl.nn.GATConv` has it.
-
-    A node hears the mean of what its sources say, weighted by a softmax over leaky rectified sums of a score of the
-    source and one of the node. A node without sources hears the bias alone. Autocast does not lower its precision.
-    """
+    """Graph attention layer (Velickovic et al., ICLR 2018), as `dgl.nn.GATConv` has it, in full precision."""
 
     def __init__(self, inputs: int, outputs: int, heads: int) -> None:
         super().__init__()

@@ -6,22 +6,22 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from ...core.base.errors import FormatError, UsageError
 from ...core.base.names import did_you_mean
+from ...core.search.parameters import Parameters
 
 Network = TypeVar("Network")
 WEIGHTS = Path(__file__).parents[1] / "weights"
 
 
 def shipped(method: str) -> list[Path]:
-    """Return the weights of a method that the package comes with: the files named after it, a shorter name first.
-
-    `regal-runtime` comes before `regal-runtime-transfers`: the paper's before their extension.
-    """
+    """Return the weights of a method that the package comes with: the files named after it, a shorter name first."""
+    # `regal-runtime` comes before `regal-runtime-transfers`: the paper's before their extension.
     if files := sorted(WEIGHTS.glob(f"{method}-*.safetensors"), key=lambda file: file.stem):
         return files
     raise UsageError(
@@ -46,9 +46,16 @@ def weights_of(method: str, name: str) -> list[Path]:
     return [weights_file(name)] if name else shipped(method)
 
 
-def digests(files: list[Path]) -> list[str]:
-    """Return the hashes of what files hold, which may change under their names."""
-    return [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+class WithWeights(Parameters):
+    """Parameters of a method of which one, `weights`, names those of its network."""
+
+    method: ClassVar[str]
+    weights: str
+
+    def identity(self) -> dict[str, Any]:
+        """Return the parameters with hashes of the weights, since files may change under their names."""
+        files = weights_of(self.method, self.weights)
+        return {**asdict(self), "weights": [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]}
 
 
 def described(file: Path, names: Sequence[str]) -> tuple[Any, ...]:

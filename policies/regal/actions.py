@@ -14,8 +14,8 @@ from ...core.search.parameters import Parameters, parameter
 from ...core.solvers.placements.brkga import GeneDistribution
 
 Kind = Literal["placement", "scheduling", "crossover", "transfers"]
+# Which of a policy's actions: mean levels, rounded; the most probable; or drawn, as the paper's
 Taken = Literal["expected", "most-likely", "sample"]
-"""Which of a policy's actions: mean levels, rounded; the most probable; or drawn, as the paper's."""
 Levels = TypeVar("Levels", bound=Any)
 
 
@@ -72,11 +72,9 @@ class ActionParameters(Parameters):
 
 
 def beta_parameters(mean: Levels, variance: Levels, k: int) -> tuple[Levels, Levels]:
-    """Return alpha and beta of the beta distribution that two levels stand for (A.6).
-
-    With mu = (m + 1) / (k + 1) and sigma^2 = mu (1 - mu) (v + 1) / (k + 1), the paper's formulas are those of a mean
-    mu and alpha + beta = mu (1 - mu) / sigma^2 - 1 = (k - v) / (v + 1). Computed like this, Beta(1, 1) is exact.
-    """
+    """Return alpha and beta of the beta distribution that two levels stand for (A.6)."""
+    # With mu = (m + 1) / (k + 1) and sigma^2 = mu (1 - mu) (v + 1) / (k + 1), the paper's formulas are those of a mean
+    # mu and alpha + beta = mu (1 - mu) / sigma^2 - 1 = (k - v) / (v + 1). Computed like this, Beta(1, 1) is exact.
     mu = (mean + 1) / (k + 1)
     concentration = (k - variance) / (variance + 1)
     return mu * concentration, (1 - mu) * concentration
@@ -91,12 +89,9 @@ def crossover_bias(level: Levels, k: int) -> Levels:
 def dequantise(
     actions: NDArray[Any], graph: CostGraph, devices: int, parameters: ActionParameters, bias: float = 0.7
 ) -> GeneDistribution:
-    """Turn the choices for every op into the distribution of every gene (A.6).
-
-    The genes are those of `core.solvers.placements.random_keys`: `ops * devices` affinities, `ops` priorities and
-    `tensors * devices` transfers. A level for the transfers of an op counts for all its output tensors, control
-    included, to every device.
-    """
+    """Turn the choices for every op into the distribution of every gene (A.6)."""
+    # Genes as in `core.solvers.placements.random_keys`. A level for the transfers of an op counts for all its output
+    # tensors, control included, to every device.
     ops = graph.num_ops
     genes = ops * (devices + 1) + graph.num_tensors * devices
     alpha, beta, biases = np.ones(genes), np.ones(genes), np.full(genes, float(bias))

@@ -67,10 +67,7 @@ def lines(batch: MultigraphBatch) -> Tensor:
 
 
 def sequences(nodes: Tensor, batch: MultigraphBatch) -> Tensor:
-    """Line up `(..., nodes, width)` by graphs and their topological order, shape `(..., graphs, longest, width)`.
-
-    After a graph's last node comes what must not matter.
-    """
+    """Line up `(..., nodes, width)` by graphs and their topological order, shape `(..., graphs, longest, width)`."""
     return nodes[..., lines(batch).clamp(min=0), :]
 
 

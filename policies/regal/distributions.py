@@ -11,16 +11,12 @@ from torch import Tensor, nn
 from .actions import Head, Kind, Taken
 from .batch import MultigraphBatch, lines, nodes_of, sequences
 
-NEAR_UNIFORM = 0.1
-"""What the last layer of the choices is scaled by at the start."""
+NEAR_UNIFORM = 0.1  # what the last layer of the choices is scaled by at the start
 SAMPLES_OF_ENTROPY = 16
 
 
 class RegalPolicy(ABC):
-    """A distribution over the actions of every op of a batch: p(a | G) of 4.1.
-
-    Actions are levels, int64, whose last axes are the nodes of the batch and the heads of its network's parameters.
-    """
+    """A distribution over the actions of all ops, p(a | G) of 4.1: levels, int64, shape `(..., nodes, heads)`."""
 
     def __init__(self, heads: Sequence[Head], batch: MultigraphBatch) -> None:
         self.heads, self.batch = heads, batch
@@ -38,11 +34,8 @@ class RegalPolicy(ABC):
         """Return the entropy of an op's action, mean over the ops of each graph, in nats; shape `(graphs,)`."""
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """Draw actions, shape `(count, nodes, heads)`.
-
-        The generator gives one number per choice, and a choice rises with it: what policies that differ little draw
-        from generators in the same state differs little.
-        """
+        """Draw actions, shape `(count, nodes, heads)`."""
+        # A choice rises with its number of the generator: what policies that differ little draw alike differs little.
         nodes = self.batch.nodes
         return self._picked(
             _choose, torch.rand(count, len(nodes), len(self.heads), generator=generator, device=nodes.device)
@@ -53,11 +46,9 @@ class RegalPolicy(ABC):
         return self._surely(_most_likely)
 
     def expected(self) -> Tensor:
-        """Return the mean level of each choice, given those before it, rounded; shape `(nodes, heads)`.
-
-        Levels are ordered, so where the policy is unsure this is between what it wavers between, not at one end. Of two
-        levels as near the even one is taken.
-        """
+        """Return the mean level of each choice, given those before it, rounded; shape `(nodes, heads)`."""
+        # Where the policy is unsure this is between what it wavers between. Of two levels as near the even one is
+        # taken.
         return self._surely(_expected)
 
     def _surely(self, pick: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
@@ -104,11 +95,7 @@ class IndependentPolicy(RegalPolicy):
 
 
 class AutoregressivePolicy(RegalPolicy):
-    """Ops choose in topological order, each knowing what those before it chose (A.8).
-
-    Its entropy is estimated, without bias: what each choice adds to it given the choices before it, over samples of a
-    fixed seed.
-    """
+    """Ops choose in topological order, each knowing what those before it chose (A.8)."""
 
     def __init__(
         self, heads: Sequence[Head], batch: MultigraphBatch, embeddings: Tensor, decoder: AutoregressiveDecoder
@@ -130,11 +117,7 @@ class AutoregressivePolicy(RegalPolicy):
 
 
 class AutoregressiveDecoder(nn.Module):
-    """An LSTM over the embeddings in topological order, which hears what was chosen for the op before (A.8).
-
-    Its input is the op's embedding and, for each head, a learned vector of the level chosen for the op before, added
-    up; its output goes through MLP_a. An op's own choices are independent, given the ops before.
-    """
+    """An LSTM in topological order, of ops' embeddings and a vector per level chosen for the op before (A.8)."""
 
     def __init__(self, heads: Sequence[Head], width: int) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.base.arrays import FloatArray, IndexArray, IntArray
+from ...core.base.arrays import FloatArray, IndexArray
 from ...core.graph.graph import CostGraph
 from ...core.problem.problem import Problem, Task
 from ...core.problem.schedule import Schedule
@@ -22,8 +22,7 @@ from .ratios import ratios
 
 Features = NDArray[np.float32]
 EDGE_FEATURES = 3
-EVALUATIONS = 400
-"""Of the search whose results are features."""
+EVALUATIONS = 400  # of the search whose results are features
 
 
 def node_features(task: Task, devices: int) -> int:
@@ -53,22 +52,9 @@ class SearchedGraph:
 
 
 def searched_graph(search: Search, evaluations: int = EVALUATIONS, until: float = math.inf) -> SearchedGraph:
-    """Run plain BRKGA for a few evaluations and return the features of the graph (A.2).
-
-    The features of an op:
-
-    - four of memory: the bytes of its inputs, of its outputs, and of its own, which are its workspace and what the
-      paper's model does not have, its persistent bytes; and whether it is the op that needs most, inputs, outputs and
-      workspace together;
-    - for the makespan alone, four of time: the runtimes of its predecessors, of its successors, and its own; and
-      whether it is the longest op;
-    - `devices + 1` of what the search found, averaged over the schedules of the last population: how often
-      the op is on each device, and its place in the order, from 0 to 1.
-
-    Those of an edge: the bytes of its tensor, whether that is a control tensor, and the tensor's index, from 0 to 1.
-    Bytes are divided by the largest number of bytes among these features of nodes and edges, times by the longest
-    runtime. An input read twice counts once, and a view as many bytes as it shows.
-    """
+    """Run plain BRKGA for a few evaluations and return the features of the graph (A.2)."""
+    # Of an op: its costs, see `_costs`, and over the schedules of the last population its share on each device and its
+    # mean place in the order, from 0 to 1.
     before = search.evaluations
     with search.part(evaluations=evaluations, until=until):
         (evolved,) = evolve(search, brkga.Parameters(), GeneDistribution())
@@ -94,13 +80,15 @@ def searched_graph(search: Search, evaluations: int = EVALUATIONS, until: float 
 
 def _costs(problem: Problem, tensors: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
     """Return the features of nodes and edges that no search is needed for; `tensors` has one entry per edge."""
-    graph = problem.graph
+    # Bytes count against the largest number of bytes among all features, times against the longest runtime. An input
+    # read twice counts once, and a view as many bytes as it shows.
+    graph, ops = problem.graph, problem.graph.num_ops
     read = graph.tensor_size[tensors]
     memory = np.column_stack(
         (
-            _sums(graph, graph.consumers[1], read),
-            _sums(graph, graph.tensor_producer, graph.tensor_size),
-            graph.workspace + graph.persistent,
+            np.bincount(graph.consumers[1], read, ops),
+            np.bincount(graph.tensor_producer, graph.tensor_size, ops),
+            graph.workspace + graph.persistent,  # its own; persistent bytes are not in the paper's model
         )
     )
     most = memory.max()  # no tensor is larger than what its producer writes
@@ -108,17 +96,12 @@ def _costs(problem: Problem, tensors: NDArray[np.intp]) -> tuple[FloatArray, Flo
     if problem.task == "runtime":
         sources, targets = graph.edges
         runtime = mean_times(problem)
-        times = np.column_stack(
-            (_sums(graph, targets, runtime[sources]), _sums(graph, sources, runtime[targets]), runtime)
-        )
+        before, after = np.bincount(targets, runtime[sources], ops), np.bincount(sources, runtime[targets], ops)
+        times = np.column_stack((before, after, runtime))
         longest = runtime.max()
         columns += [times / (longest if longest > 0 else 1.0), _is_op(graph, problem.fixed_op)]
     index = tensors / max(graph.num_tensors - 1, 1)
     return np.column_stack(columns), np.column_stack((read / max(most, 1), graph.is_control[tensors], index))
-
-
-def _sums(graph: CostGraph, ops: IndexArray, values: IntArray | FloatArray) -> FloatArray:
-    return np.bincount(ops, weights=values.astype(np.float64), minlength=graph.num_ops).astype(np.float64)
 
 
 def _is_op(graph: CostGraph, op: int) -> FloatArray:

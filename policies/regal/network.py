@@ -35,10 +35,7 @@ EPSILON = 1e-5
 
 @dataclasses.dataclass(frozen=True)
 class RegalNetworkParameters(Parameters):
-    """What decides a network's shape, and which of its actions are taken.
-
-    The defaults of the shape are those of the paper's agent for synthetic graphs (A.16).
-    """
+    """What decides a network's shape, by default A.16's for synthetic graphs, and which of its actions are taken."""
 
     task: Task = parameter("runtime", "memory or runtime: which features there are, and what is minimised")
     devices: int = parameter(2, "how many; paper 2", low=2, high=8)
@@ -70,9 +67,8 @@ class RegalNetworkParameters(Parameters):
 class GnnEncoder(nn.Module):
     """Embeds each op by rounds of messages along the edges, in both directions (eq. 1).
 
-    All rounds share their parameters. `sum` adds the two sums of eq. 1; `mean` adds two means. `mlp` is eq. 1,
-    `residual` adds its outcome to the embedding, and `gru` is a gated recurrent unit with the messages as its input (Li
-    et al., ICLR 2016), in place of MLP_node.
+    All rounds share their parameters. `mlp` is eq. 1, `residual` adds its outcome to the embedding, and `gru` is a
+    gated recurrent unit with the messages as its input (Li et al., ICLR 2016), in place of MLP_node.
     """
 
     def __init__(self, parameters: RegalNetworkParameters) -> None:
@@ -121,11 +117,10 @@ class GnnEncoder(nn.Module):
 
 
 class _Messages:
-    """One direction's part of eq. 1: what each node hears, from the nodes at both ends of its edges and the edges.
+    """One direction's part of eq. 1: what each node hears, from both ends of its edges and the edges."""
 
-    The first layer of the MLP is applied to each node and edge, not to each triple, and the last one to what is heard:
-    the same, up to rounding, for less work.
-    """
+    # The first layer of the MLP is applied to each node and edge, not to each triple, and the last to what is heard:
+    # the same, up to rounding, for less work.
 
     def __init__(
         self,
@@ -152,10 +147,7 @@ class _Messages:
 
 
 class LstmEncoder(nn.Module):
-    """Embeds each op by an LSTM over the ops in topological order: the graph as a sequence (GAS, 5.2).
-
-    Edges are not seen. The paper does not say more; here the LSTM has one layer and one direction (eq. 6 to 11).
-    """
+    """Embeds each op by an LSTM of one layer and direction over the topological order (GAS, 5.2; eq. 6 to 11)."""
 
     def __init__(self, parameters: RegalNetworkParameters) -> None:
         super().__init__()

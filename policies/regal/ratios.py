@@ -1,25 +1,17 @@
-"""Features of ops that mean the same in every graph: what sending takes against running, and bytes against the peak.
-
-The features of the paper are in units of each graph's largest, and a network that normalises them over a graph cannot
-tell one graph from another by them. These say how far apart two graphs are, and are not normalised.
-"""
+"""Features of ops that mean the same in every graph: sending against running, bytes against the peak."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from ...core.base.arrays import BoolArray, FloatArray
+from ...core.base.arrays import BoolArray, FloatArray, places_in
 from ...core.bounds.bounds import memory_bound, op_needs
 from ...core.graph.graph import CostGraph
 from ...core.kernels.placements.heads import path_ends
 from ...core.problem.problem import Problem, Task
 from ...core.solvers.placements.ranks import mean_times
 
-LARGE = 1 / 2
-"""Of what the largest op writes: an op of which this is written is a large one."""
+LARGE = 1 / 2  # of what the largest op writes: an op of which this is written is a large one
 TINY = 1e-300
 
 
@@ -29,32 +21,7 @@ def number_of_ratios(task: Task) -> int:
 
 
 def ratios(problem: Problem, found: float) -> FloatArray:
-    """Return what the features of the paper do not tell, shape `(ops, number_of_ratios(task))`; most from 0 to 1.
-
-    For the peak, of an op:
-
-    - the bytes that it writes against the largest op's, plainly and on a scale of powers of 2, and whether they are
-      `LARGE` of them;
-    - what it needs, inputs, outputs, workspace and persistent bytes, against the largest op's need and against the
-      peak found; what it writes, and its persistent bytes, against the latter;
-    - what is alive when it runs in the input order on one device, against the most that is alive and against the peak
-      found, of large ops' outputs and of all else apart as well; its place there, and how long its outputs stay.
-
-    Of the whole graph, against the peak found: the bound on the peak, a device's share of persistent and of final
-    bytes, the largest need, the most that is alive in the input order, of large ops' outputs and of all else apart as
-    well; and the share of ops that are large, and the logarithm of their number.
-
-    For the makespan, of an op:
-
-    - what sending its outputs, and its inputs, takes: against that and its runtime together, and against the mean
-      runtime, as its own runtime, as logarithms; its runtime and both its transfers against a device's share of all
-      runtimes;
-    - when it ends on as many devices as it takes, and how long the path after it is, against the critical path; its
-      slack, against that and against its transfers; how many ops run beside it then; its place in the input order.
-
-    Of the whole graph: the critical path and the makespan found against all runtimes, what a tensor takes to send
-    against the mean runtime, what all take to send against all runtimes, and the logarithm of the number of ops.
-    """
+    """Return what the paper's features do not tell, shape `(ops, number_of_ratios(task))`; most from 0 to 1."""
     of_ops, of_graph = (_memory_ratios if problem.task == "memory" else _runtime_ratios)(problem, found)
     ops = problem.graph.num_ops
     return np.column_stack([*of_ops, *(np.full(ops, value) for value in (*of_graph, np.log(ops) / 8))])
@@ -67,12 +34,12 @@ def _memory_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], li
     largest = max(float(written.max()), 1.0)
     is_large = written >= LARGE * largest
     alive = _alive(graph, np.ones(graph.num_ops, np.bool_)) + graph.workspace + int(graph.persistent.sum())
-    large = _alive(graph, is_large)
+    large = _alive(graph, is_large)  # of what large ops write alone
     place = places_in(graph.input_order)
     sources, targets = graph.edges
     last = place.copy()
     np.maximum.at(last, sources, place[targets])
-    of_ops = [
+    of_ops = [  # bytes against the largest op's, the most alive, and the peak found
         written / largest,
         np.maximum(1 + np.log2(np.maximum(written, 1) / largest) / 8, 0),
         is_large.astype(np.float64),
@@ -83,7 +50,7 @@ def _memory_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], li
         np.minimum(alive / found, 3) / 2,
         np.minimum(large / found, 2),
         np.minimum((alive - large) / found, 2),
-        last - place,
+        last - place,  # how long its outputs stay
         place,
         np.minimum(graph.persistent / found, 1),
     ]
@@ -132,7 +99,7 @@ def _runtime_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], l
     slack = np.maximum(path - (end - runtime + ahead), 0)
     middle = end - runtime / 2
     beside = np.searchsorted(np.sort(end - runtime), middle, "right") - np.searchsorted(np.sort(end), middle, "right")
-    of_ops = [
+    of_ops = [  # times of sending and running, against each other, the mean runtime, and a device's share of all
         sent / (sent + runtime + TINY),
         got / (got + runtime + TINY),
         np.log1p(sent / mean) / 3,
@@ -144,7 +111,7 @@ def _runtime_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], l
         ahead / path,
         slack / path,
         slack / (slack + sent + got + TINY),
-        np.log1p(np.maximum(beside, 0)) / 4,
+        np.log1p(np.maximum(beside, 0)) / 4,  # how many ops run at the same time
         places_in(order),
     ]
     of_graph = [
@@ -154,10 +121,3 @@ def _runtime_ratios(problem: Problem, found: float) -> tuple[list[FloatArray], l
         min(float(sent.sum()) / total, 10) / 5,
     ]
     return of_ops, of_graph
-
-
-def places_in(order: NDArray[Any]) -> FloatArray:
-    """Return the place of each op in an order, from 0 to 1."""
-    places = np.empty(len(order))
-    places[order] = np.linspace(0, 1, len(order))
-    return places

@@ -28,8 +28,7 @@ from .actions import ActionParameters, dequantise
 from .features import SearchedGraph, searched_graph
 from .teachers import TEACHERS
 
-Visit = tuple[int, int]
-"""Number of a graph, and seed."""
+Visit = tuple[int, int]  # number of a graph, and seed
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,7 @@ class Setting:
 
 
 class Start(NamedTuple):
-    """Where the search with a policy's choices begins: after the one that its features come from.
-
-    Every search from the same start has the same random numbers, whatever was chosen.
-    """
+    """Where the search with a policy's choices begins, after that for features: always with the same random numbers."""
 
     problem: Problem  # the problem to solve
     bound: float  # a value that no schedule can beat, in bytes or microseconds
@@ -136,10 +132,7 @@ class GivenGraphs:
 
 
 class DrawnGraphs:
-    """The graphs of a recipe from a number on; none is left out as a duplicate.
-
-    Each is drawn when it is first needed, and kept as a file: a filter may cost far more than what a graph is for.
-    """
+    """The graphs of a recipe from a number on: drawn when first needed, kept as files, none left out as a duplicate."""
 
     def __init__(self, recipe: Recipe, first: int, count: int, folder: Path) -> None:
         self._recipe, self._first, self._count, self._folder = recipe, first, count, folder

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, cast, get_args
 
 from ...core.base.errors import UsageError
 from ...core.problem.problem import Problem
-from ...core.search import parameters as base
 from ...core.search.parameters import parameter
 from ...core.search.search import Cancelled, Search
 from ...core.solvers.placements import brkga
 from ...core.solvers.placements.brkga import GeneDistribution, evolve
 from ...core.solvers.placements.random_keys import Chromosomes
-from ..networks.shipped import described, digests, network_of, weights_of
+from ..networks.shipped import WithWeights, described, network_of, weights_of
 from .actions import Taken
 
 if TYPE_CHECKING:  # torch is loaded once there is a network to run
     from .network import RegalNetwork
 
 MOST_DEVICES = 8
-MOST_ROWS = 100
-"""Of chromosomes that random search draws at once."""
-MOST_EDGES = 1_000_000
-"""The messages of a round take about two kilobytes per edge."""
+MOST_ROWS = 100  # of chromosomes that random search draws at once
+MOST_EDGES = 1_000_000  # the messages of a round take about two kilobytes per edge
 
 
 @dataclass(frozen=True)
-class Parameters(base.Parameters):
+class Parameters(WithWeights):
     """Weights that cannot be read are refused before any run; BRKGA has its defaults."""
 
     method: ClassVar[str] = "regal"
@@ -50,10 +47,6 @@ class Parameters(base.Parameters):
         files = weights_of(self.method, self.weights)
         if self.weights:
             _network(files[0])
-
-    def identity(self) -> dict[str, Any]:
-        """Return the parameters with the hash of the weights, since a file may change."""
-        return {**asdict(self), "weights": digests(weights_of(self.method, self.weights))}
 
     def check(self, problem: Problem) -> None:
         """Raise UsageError if there are no weights for this task on so many devices."""
@@ -90,11 +83,8 @@ def _network(file: Path) -> RegalNetwork:
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Run plain BRKGA for the features, then BRKGA, or random search, with the distributions that the network chooses.
-
-    The network runs on one thread of the processor: it is small, and the last bits of what it gives then do not depend
-    on how many there are.
-    """
+    """Run plain BRKGA for the features, then BRKGA, or random search, with what the network chooses."""
+    # On one thread the last bits of what the network gives do not depend on their number.
     distribution = propose(search, parameters)
     if distribution is None:
         return
@@ -108,11 +98,9 @@ def solve(search: Search, parameters: Parameters) -> None:
 
 
 def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
-    """Spend some evaluations on the features, and return what the policy chooses; None if the search must stop.
-
-    The features take at most half of the evaluations, and end with the generation in which half of the time has passed.
-    Where the graph is too large for the network, all genes stay uniform, and a note says so.
-    """
+    """Spend some evaluations on the features, and return what the policy chooses; None if the search must stop."""
+    # The features take at most half of the evaluations, and end with the generation in which half of the time has
+    # passed.
     import torch
 
     from ..networks.interrupts import heeding

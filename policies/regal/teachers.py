@@ -1,7 +1,4 @@
-"""Teachers: rules whose choices REGAL's network can be taught to imitate before it learns from rewards.
-
-They may look at more than the network does: it learns what of their choices its features and messages tell.
-"""
+"""Teachers: rules, which see more than the network, whose choices it can imitate before it learns from rewards."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from ...core.base.arrays import FloatArray, IndexArray
+from ...core.base.arrays import FloatArray, IndexArray, places_in
 from ...core.bounds.bounds import earliest_finish
 from ...core.graph.graph import CostGraph
 from ...core.problem.problem import Problem
@@ -23,7 +20,6 @@ from ...core.solvers.placements.brkga import Parameters, evolve
 from ...core.solvers.placements.lazy_keys import bottom_levels
 from .actions import ActionParameters, Head, beta_parameters, crossover_bias, dequantise
 from .features import SearchedGraph
-from .ratios import places_in
 
 ROUNDS = (4, 16, 64)
 WINDOW = 161
@@ -32,15 +28,13 @@ TRIED_EVALUATIONS = 2000
 ORDER_SEARCH, ORDER_EVALUATIONS = "order-search:proofs=0", 600
 BIAS = Parameters().bias
 
+# From what the network sees, and what it chooses, to actions, shape `(ops, heads)`
 Teacher = Callable[[SearchedGraph, ActionParameters], NDArray[np.int64]]
-"""From what the network sees, and what it chooses, to actions, shape `(ops, heads)`."""
 
 
 def uniform(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
-    """Return, for every op, the choices nearest to those of plain BRKGA: Beta(1, 1) and a crossover bias of 0.7.
-
-    The mean comes first, the smaller of two as near as each other, so that no device is preferred; then the variance.
-    """
+    """Return, for every op, the choices nearest to those of plain BRKGA: Beta(1, 1) and a crossover bias of 0.7."""
+    # The mean comes first, the smaller of two as near as each other, so that no device is preferred; then the variance.
     chosen: list[int] = []
     for head in parameters.heads(searched.problem.devices):
         k = head.choices
@@ -58,13 +52,10 @@ def uniform(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np
 
 
 def cut_and_time(rounds: int, searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
-    """Return, for the makespan, choices that keep neighbours on one device and let ops run in the order of time.
-
-    Placement is that of `_cut`. An op's priority falls with its rank by the middle of the earliest and the latest time
-    at which it may start on a critical path's clock, a transfer's with the rank that its op's end would have: so ops
-    run, and tensors are sent, in layers, and devices wait for each other less often. Ranks use all levels alike, which
-    the times themselves, crowded in the middle, do not.
-    """
+    """Return, for the makespan, choices that keep neighbours on one device and let ops run in the order of time."""
+    # An op's priority falls with its rank by the middle of the earliest and latest time at which it may start on a
+    # critical path's clock, a transfer's with the rank that its op's end would have: ops run, and tensors are sent, in
+    # layers. Ranks use all levels alike, which the times themselves, crowded in the middle, do not.
     graph = searched.problem.graph
     level = bottom_levels(graph)
     middle = (level.max() - level + earliest_finish(graph) - graph.runtime) / 2
@@ -76,11 +67,7 @@ def cut_and_time(rounds: int, searched: SearchedGraph, parameters: ActionParamet
 
 
 def ordered(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
-    """Return, for the peak, choices loosely around an order that needs little memory on one device, for any placement.
-
-    The order is that of a short `order-search` without proofs; a transfer's place in it is the mean of those of its
-    op's successors.
-    """
+    """Return, for the peak, choices loosely around an order of little memory on one device, by `order-search`."""
     graph = searched.problem.graph
     anywhere = np.full((graph.num_ops, searched.problem.devices), 1 / 2)
     targets = _Targets(anywhere, *_priorities(graph, _low_order(graph)))
@@ -88,10 +75,8 @@ def ordered(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np
 
 
 def cut_and_order(rounds: int, searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
-    """Return, for the peak, choices around the order of `ordered` that keep neighbours on one device.
-
-    Placement is that of `_cut`, for each stretch of the order apart, since devices share the memory of one time.
-    """
+    """Return, for the peak, choices around the order of `ordered` that keep neighbours on one device."""
+    # Placement is that of `_cut`, for each stretch of the order apart, since devices share the memory of one time.
     graph = searched.problem.graph
     order = _low_order(graph)
     written = np.bincount(graph.tensor_producer, graph.tensor_size, graph.num_ops)
@@ -100,11 +85,9 @@ def cut_and_order(rounds: int, searched: SearchedGraph, parameters: ActionParame
 
 
 def planned(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
-    """Return choices closely around a plan of `auto`, for either task: its placement, its order, and who reads when.
-
-    Devices are alike. Where one has most of the ops it is the first, which the network can learn whatever the features
-    say; else the devices are called as the features' search has most of each one's ops placed.
-    """
+    """Return choices closely around a plan of `auto`, for either task: its placement, its order, and who reads when."""
+    # Where one device has most of the ops it is the first, which the network can learn whatever the features say; else
+    # devices are called as the features' search has most of each one's ops placed.
     graph, devices = searched.problem.graph, searched.problem.devices
     plan = solve(searched.problem, "auto", evaluations=PLAN_EVALUATIONS).schedule
     placement = plan.placement(graph)
@@ -120,11 +103,9 @@ def planned(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np
 
 
 def apart(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.int64]:
-    """Return, for the peak, choices that keep large outputs on the first device and what waits for them on the second.
-
-    Large is at least half of the largest op's; the order is loosely that of `ordered`. Where a short search does better
-    with the choices of `uniform`, it is those.
-    """
+    """Return, for the peak, choices that keep large outputs on the first device, and their waiters on the second."""
+    # Large is at least half of the largest; the order is loosely that of `ordered`. Where a short search does better
+    # with the choices of `uniform`, it is those.
     graph, devices = searched.problem.graph, searched.problem.devices
     written = searched.nodes[:, 1]
     placement = np.where(written >= written.max() / 2, 0, 1)
@@ -226,6 +207,7 @@ def _levels(head: Head, mean: FloatArray, concentration: float) -> NDArray[np.in
     return np.clip(np.round(wanted), 0, k - 1).astype(np.int64)
 
 
+# Cuts of few rounds are easier to learn, those of many are better: a curriculum goes from the former to the latter
 TEACHERS: dict[str, Teacher] = {
     "uniform": uniform,
     "ordered": ordered,
@@ -234,4 +216,3 @@ TEACHERS: dict[str, Teacher] = {
     **{f"cut-and-time-{rounds}": partial(cut_and_time, rounds) for rounds in ROUNDS},
     **{f"cut-and-order-{rounds}": partial(cut_and_order, rounds) for rounds in ROUNDS},
 }
-"""Cuts of few rounds are easier to learn, those of many are better: a curriculum goes from the former to the latter."""

@@ -9,7 +9,6 @@ from ..training.trainable import Screen, Trainable, Work
 
 if TYPE_CHECKING:
     from ..training.phases import PhasedTrainer
-    from ..training.run_folder import RunKind
 
 _ENCODERS = {"regal": "gnn", "gas": "lstm"}
 
@@ -40,12 +39,6 @@ class _ChoosesDistributions(Trainable):
         "expected_matched_percent": "no worse",
     }
     word, kinds = "improvement", "by drawn/likely/expected actions"
-
-    @property
-    def kind(self) -> RunKind[Any, Any]:
-        from .training import KIND
-
-        return KIND
 
     def recipe(self, options: dict[str, Any]) -> Any:
         from .training_settings import recipe

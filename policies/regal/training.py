@@ -44,14 +44,10 @@ KIND = RunKind("regal", TrainingParameters, Place)
 
 
 class Trainer(PhasedTrainer[Phase, list[Case]]):
-    """A run of REGAL's training.
+    """A run of REGAL's training: BRKGA is run with drawn actions, for a reward of -o_a / o_s."""
 
-    Each step draws graphs and, for each, actions; BRKGA is run with them, and the reward is -o_a / o_s. BRKGA runs in
-    the workers, which in between prepare the graphs of the next steps. All samples of a graph have the same random
-    numbers of BRKGA, which come after those of its features.
-
-    A validation runs what `schedopt solve --method regal` runs: its budget holds the evaluations of the features.
-    """
+    # BRKGA runs in the workers, which in between prepare the graphs of the next steps; all samples of a graph have the
+    # same random numbers.
 
     kind: ClassVar[RunKind[TrainingParameters, Place]] = KIND
     same = ("task", "devices", "encoder")
@@ -219,12 +215,10 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     def validate(
         self, network: RegalNetwork, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
     ) -> dict[str, float] | None:
-        """Return how much better than plain BRKGA the policy's actions are, in percent; None if stopped.
-
-        For actions drawn, the most likely and the expected ones: the mean improvement, and the share of graphs on which
-        they are at least as good. And the entropy of what is chosen for an op, in nats: all of it, and its joint
-        placement action (figure 4a) if there is one. Each call has the same random choices.
-        """
+        """Return how much better than plain BRKGA the policy's actions are, in percent; None if stopped."""
+        # Of actions drawn, most likely and expected: the mean improvement, and the share of graphs on which they are as
+        # good. And the entropy of an op's choices, in nats; of its joint placement action (figure 4a), too, if there is
+        # one.
         p, cases = self.parameters, self._held_out
         kinds: dict[str, Kind | None] = {"entropy": None}
         if network.parameters_.actions.placement:

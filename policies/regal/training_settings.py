@@ -21,11 +21,7 @@ _TEACHERS = f"one of {', '.join(TEACHERS)}"
 
 @dataclasses.dataclass(frozen=True)
 class Phase(Parameters):
-    """A part of the training; several are a curriculum. The defaults are the paper's (A.14).
-
-    A step's gradient is `reward` times that of the expected reward, by `estimator`, plus `imitation` times that of the
-    log-probability per choice of a teacher's actions.
-    """
+    """A part of the training, by default the paper's (A.14): the weighted sum of reward and imitation."""
 
     epochs: int = parameter(100, "each ends with a validation and a checkpoint; paper 100,000 steps in all", low=1)
     steps: int = parameter(1000, "of an epoch", low=1)
@@ -106,10 +102,7 @@ class TrainingParameters(TrainingSettings):
 
 
 def recipe(method: str, task: Task, devices: int) -> TrainingParameters:
-    """Return the settings that made the shipped weights of a method, but on a CPU; the paper's until there are any.
-
-    Those are A.14's for memory, and A.16's, with the network for synthetic graphs, for the makespan.
-    """
+    """Return the settings that made the shipped weights of a method, but on a CPU; the paper's until there are any."""
     file = SHIPPED / f"{method}-{task}.yaml"
     if file.exists():
         settings = recipe_of(file, TrainingParameters)

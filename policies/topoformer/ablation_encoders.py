@@ -1,9 +1,4 @@
-"""The encoders that Topoformer is compared with (Topoformer 5.3, Table 3; appendix B).
-
-All have its layers: embeddings normalised before messages and before a perceptron, both added (eq. 4, 5). They
-differ in who listens to whom. Topoformer with heads along the DAG's edges alone, `topoformer-edges`, is a setting of
-its own encoder.
-"""
+"""The encoders that Topoformer is compared with, in layers like its own (Topoformer 5.3, Table 3; appendix B)."""
 
 from __future__ import annotations
 
@@ -47,12 +42,7 @@ class TransformerEncoder(AttentionEncoder):
 
 
 class EdgeTransformerEncoder(TransformerEncoder):
-    """The same with attention along the DAG's edges alone: the "GNN encoder" of appendix B.
-
-    It is the encoder of Kool et al. (ICLR 2019) "modified to do message passing only on the edges"; the paper does
-    not say in which direction. Here an op attends to its producers, its consumers and itself, all by the same
-    heads. The layers are Topoformer's, not those of Kool et al., who normalise by batch and after the sum.
-    """
+    """The same along the DAG's edges alone, both ways, and to itself: the "GNN encoder" of appendix B."""
 
     def relations(self, batch: GraphBatch) -> Tensor:
         """Return which op listens to which, `[graph, listener, speaker]`."""
@@ -66,11 +56,7 @@ class EdgeTransformerEncoder(TransformerEncoder):
 
 
 class GatEncoder(AttentionEncoder):
-    """Embeds each op with graph attention along the DAG's edges (Velickovic et al., ICLR 2018).
-
-    Heads are concatenated and projected to the width, as Topoformer's are. An op does not hear itself, for its own
-    embedding is added to what it hears.
-    """
+    """Embeds each op with graph attention along the DAG's edges (Velickovic et al., ICLR 2018), not to itself."""
 
     def __init__(
         self, inputs: int, layers: int, width: int, heads: int, head_width: int, bidirectional: bool = True

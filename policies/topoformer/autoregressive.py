@@ -1,9 +1,4 @@
-"""The autoregressive decoder that Topoformer's is compared with (Topoformer appendix B, Table 4).
-
-It is that of Kool, van Hoof and Welling, "Attention, learn to solve routing problems!" (ICLR 2019), section 3.2 and
-appendix A, which builds a tour: each step a *context* made of the graph and of the tour's two ends takes a glimpse of
-what can come next, and chooses by it. Here the choices are the ops that can be scheduled next, eq. 6.
-"""
+"""The autoregressive decoder that Topoformer's is compared with (appendix B, Table 4): Kool et al., ICLR 2019, 3.2."""
 
 from __future__ import annotations
 
@@ -64,11 +59,8 @@ class AutoregressiveDecoder(nn.Module):
         self.no_last, self.no_first = (nn.Parameter(torch.empty(1, width).uniform_(-1, 1)) for _ in range(2))
 
     def log_probability(self, embeddings: Tensor, batch: GraphBatch, orders: Tensor) -> Tensor:
-        """Return the log-probability of complete orders; differentiable.
-
-        An order says what every step's context is, so all steps are computed at once. They take several floats per
-        graph, row, step and op.
-        """
+        """Return the log-probability of complete orders; differentiable."""
+        # All steps are computed at once, several floats per graph, row, step and op.
         graphs, rows, ops = orders.shape
         is_step = orders >= 0
         chosen = orders.where(is_step, ops)
@@ -92,11 +84,9 @@ class AutoregressiveDecoder(nn.Module):
 
     @torch.no_grad()
     def beam(self, embeddings: Tensor, batch: GraphBatch, buffers: Sequence[Buffers], width: int) -> DecodedBatch:
-        """Extend partial orders by one op at a time and keep the `width` most probable (section 4.2, item 3).
-
-        Of partial orders with the same executed set only the one of least peak is kept, of equal peaks the more
-        probable. That is right for the peak, though here the probabilities of what follows differ with the order.
-        """
+        """Extend partial orders by one op at a time and keep the `width` most probable (section 4.2, item 3)."""
+        # Of equal executed sets only that of least peak is kept, though the probabilities of what follows differ with
+        # the order.
         context = self._context(embeddings, batch)
         graphs, ops = batch.is_op.shape
         device = batch.is_op.device

@@ -96,10 +96,8 @@ class Edges:
         self.speakers, self.listeners = edges
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Return what each op hears, zero if there is nobody; all of shape `(graphs, ops, heads, head width)`.
-
-        Half precision would save little here, so none is used inside.
-        """
+        """Return what each op hears, zero if there is nobody; all of shape `(graphs, ops, heads, head width)`."""
+        # Half precision would save little here, so none is used inside.
         nodes, precision = queries.shape[0] * queries.shape[1], torch.promote_types(queries.dtype, torch.float32)
         asked, offered, said = (
             tensor.flatten(0, 1).index_select(0, at).to(precision)
@@ -111,11 +109,7 @@ class Edges:
 
 
 class Pairs:
-    """Attention along a relation of many pairs, a stretch of listeners at a time.
-
-    Each stretch is compared with the ops from its first speaker to its last alone. If the ops stand in a topological
-    order, as those of most graphs do, that leaves out about half of the closure.
-    """
+    """Attention along a relation of many pairs, a stretch of listeners at a time, from first to last speaker."""
 
     def __init__(self, pairs: Tensor) -> None:
         self.stretches: list[tuple[slice, Tensor, Tensor]] = []
@@ -138,11 +132,7 @@ class Pairs:
 
 
 class TopologicalAttention(nn.Module):
-    """Multi-head attention, each head masked by one relation; heads concatenated and projected (eq. 4).
-
-    An op that has nobody to listen to along a relation hears zero there. Equation 4 adds the concatenation to the
-    embedding, which fits no width but its own, so it is projected to the width.
-    """
+    """Multi-head attention, each head masked by one relation; heads concatenated and projected to the width (eq. 4)."""
 
     def __init__(self, width: int, heads: Heads, head_width: int) -> None:
         super().__init__()
@@ -152,10 +142,7 @@ class TopologicalAttention(nn.Module):
         self.heard = nn.Identity()  # who listens to modules, as Ctrl-C does, can stop between relations
 
     def forward(self, embeddings: Tensor, relations: Sequence[Edges | Pairs | None]) -> Tensor:
-        """Return the messages, shape `(graphs, ops, width)`, for embeddings of that shape.
-
-        A relation without heads is None.
-        """
+        """Return the messages, shape `(graphs, ops, width)`, for embeddings of that shape."""
         queries, keys, values = (
             torch.split(linear(embeddings).unflatten(-1, (-1, self.head_width)), self.heads.sizes, dim=2)
             for linear in (self.query, self.key, self.value)

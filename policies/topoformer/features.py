@@ -16,29 +16,18 @@ NODE_FEATURES = 8
 
 
 def op_features(graph: CostGraph, *, eigenvectors: int = 20, look: Callable[[], None] = lambda: None) -> Features:
-    """Return the input features of every op, shape `(ops, NODE_FEATURES + eigenvectors)`.
-
-    The first eight, each divided by its largest value in the graph (zeros stay zeros), are
-
-    1. the bytes of its outputs, without views and control;
-    2. its workspace, which is where layered graphs keep what the paper calls the bytes of parameters
-       (`docs/concepts/cost-model.md`);
-    3. and 4. how many ops it waits for, and how many wait for it, by data or control;
-    5. and 6. the fewest and the most hops from a source, an op that waits for none;
-    7. and 8. the fewest and the most hops to a target, an op that none waits for.
-
-    The paper's graphs have one source and one target; where there are several, any of them counts, and each is
-    at distance 0 from itself. Then come the eigenvectors of the Laplacian, see `positional_encoding`, not divided.
-    """
+    """Return the input features of every op, shape `(ops, NODE_FEATURES + eigenvectors)`."""
+    # The first eight are divided by their largest value in the graph. Then come the eigenvectors, see
+    # `positional_encoding`, not divided. The paper's graphs have one source and one target; any of several counts here.
     sources, targets = graph.edges
     plain = np.column_stack(
         (
             graph.buffers.own,
-            graph.workspace,
-            np.bincount(targets, minlength=graph.num_ops),
-            np.bincount(sources, minlength=graph.num_ops),
-            *_hops(*graph.predecessors, graph.input_order),
-            *_hops(*graph.successors, graph.input_order[::-1]),
+            graph.workspace,  # where layered graphs keep what the paper calls the bytes of parameters
+            np.bincount(targets, minlength=graph.num_ops),  # how many ops it waits for
+            np.bincount(sources, minlength=graph.num_ops),  # how many wait for it
+            *_hops(*graph.predecessors, graph.input_order),  # from a source
+            *_hops(*graph.successors, graph.input_order[::-1]),  # to a target
         )
     )
     largest = plain.max(axis=0)

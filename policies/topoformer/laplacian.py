@@ -22,17 +22,12 @@ SAME = 1e-6
 
 
 def positional_encoding(graph: CostGraph, count: int, look: Callable[[], None] = lambda: None) -> FloatArray:
-    """Return the smoothest eigenvectors of the normalised Laplacian, smoothest first, shape `(ops, count)`.
-
-    The Laplacian is I - D^-1/2 A D^-1/2, where A joins ops by edges taken both ways. Each component of the graph
-    has one trivial eigenvector, of eigenvalue 0; these are left out, so on a graph of several components none
-    merely names a component, and an op without edges has zeros. Where the graph has fewer eigenvectors than asked
-    for, the last columns are zeros. The largest entry of each column (the first of those within one millionth) is
-    positive. The same graph gives the same numbers; within an eigenvalue that occurs several times, the choice of
-    eigenvectors is arbitrary.
-
-    Columns have the norm sqrt(ops) rather than 1, so that entries do not shrink as graphs grow (ours).
-    """
+    """Return the smoothest eigenvectors of the normalised Laplacian, smoothest first, shape `(ops, count)`."""
+    # Of I - D^-1/2 A D^-1/2, where A joins ops by edges taken both ways. The trivial eigenvector of each component, of
+    # eigenvalue 0, is left out, so that no column merely names a component; columns that a graph lacks are zeros. The
+    # largest entry of each column (the first within one millionth) is positive; within an eigenvalue that occurs
+    # several times, the choice is arbitrary. Columns have the norm sqrt(ops), so that entries do not shrink as graphs
+    # grow (ours).
     encoding = np.zeros((graph.num_ops, count))
     joined, ends = np.unique(np.concatenate(graph.edges), return_inverse=True)
     if count and len(joined):

@@ -21,13 +21,7 @@ from .autoregressive import GLIMPSE_HEADS, AutoregressiveDecoder, DecodedBatch
 from .batch import EncodedGraph, GraphBatch, batch_of
 from .encoders import DENSE, RELATIONS, Heads, TopoformerEncoder
 from .features import NODE_FEATURES
-from .priorities import (
-    Decoded,
-    decode_greedy,
-    decode_samples,
-    normalised_priorities,
-    order_log_probability,
-)
+from .priorities import Decoded, decode_greedy, decode_samples, normalised_priorities, order_log_probability
 from .tightening import decode_two_way
 
 Encoder = Literal[
@@ -111,11 +105,7 @@ class PriorityPolicy:
         return [decode_samples(b, row, count, rng) for b, row in self._values()]
 
     def beam(self, width: int, limit: int = NO_LIMIT, must_stop: Callable[[], bool] = lambda: False) -> list[Decoded]:
-        """Return what a beam of this width finds per graph, with state collapsing.
-
-        Orders that reach `limit` bytes are of no use: if that ends them all, or `must_stop` says so on the way, there
-        may be no rows.
-        """
+        """Return what a beam of this width finds per graph, with state collapsing."""
         found = [beam(b, row, width, limit=limit, must_stop=must_stop) for b, row in self._values()]
         return [Decoded(one.orders, one.peaks) for one in found]
 
@@ -187,8 +177,7 @@ class AutoregressivePolicy:
         return self.decoder.log_probability(self.embeddings, self.batch, padded)
 
 
-Policy = PriorityPolicy | AutoregressivePolicy
-"""A distribution over the orders of each graph of a batch."""
+Policy = PriorityPolicy | AutoregressivePolicy  # A distribution over the orders of each graph of a batch
 
 
 def _padded(orders: Sequence[np.ndarray], ops: int) -> np.ndarray:
@@ -199,11 +188,7 @@ def _padded(orders: Sequence[np.ndarray], ops: int) -> np.ndarray:
 
 
 class Network(nn.Module):
-    """From graphs to a distribution over their orders.
-
-    The embeddings are normalised once more before the decoder, as those that normalise layer inputs do (Xiong et al.
-    2020, which 4.1 follows); the paper does not say.
-    """
+    """From graphs to a distribution over their orders; embeddings are normalised before the decoder (ours)."""
 
     def __init__(self, parameters: NetworkParameters) -> None:
         super().__init__()

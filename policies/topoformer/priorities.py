@@ -38,13 +38,10 @@ def normalised_priorities(priorities: Tensor, is_op: Tensor | None = None, alpha
 
 
 def order_log_probability(priorities: Tensor, orders: Tensor, ready_steps: Tensor) -> Tensor:
-    """Return the log-probability of whole orders: at each step, a softmax over the ops that are ready (eq. 6, 8).
-
-    An op is ready from the step after its last predecessor up to its own. Instead of a (steps x ops) mask per order,
-    each such stretch of steps is cut into at most 2 log2(ops) nodes of a binary tree over the steps; a node takes the
-    log-sum-exp of the ops that have it, a step that of the nodes above it. Memory and time are
-    O(rows ops log(ops)), all terms are added and none subtracted.
-    """
+    """Return the log-probability of whole orders: at each step, a softmax over the ops that are ready (eq. 6, 8)."""
+    # An op is ready from the step after its last predecessor up to its own. Each such stretch of steps is cut into at
+    # most 2 log2(ops) nodes of a binary tree over the steps; a node takes the log-sum-exp of the ops that have it, a
+    # step that of the nodes above it: O(rows ops log(ops)), all terms added and none subtracted.
     rows, ops = orders.shape
     orders, first = orders.long(), ready_steps.long()
     is_step = orders >= 0

@@ -1,14 +1,11 @@
-"""Topoformer at work: a network sees a graph once, and orders are decoded from what it says (Topoformer 4).
-
-The paper orders ops for one device. On several, `core.solvers.placements.placed_orders` places these orders.
-"""
+"""Topoformer at work: a network sees a graph once, and orders are decoded from what it says (Topoformer 4)."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -18,31 +15,30 @@ from ...core.base.names import did_you_mean
 from ...core.graph.graph import CostGraph
 from ...core.problem.schedule import Schedule
 from ...core.report.graph_summary import levels
-from ...core.search import parameters as base
 from ...core.search.parameters import parameter
 from ...core.search.registry import INPUT_METHOD
 from ...core.search.search import Cancelled, Search
 from ...core.solvers.orders.baselines import reverse_postorder
 from ...core.solvers.placements.placed_orders import place
-from ..networks.shipped import digests, shipped, weights_file, weights_of
+from ..networks.shipped import WithWeights, shipped, weights_file
 
 if TYPE_CHECKING:  # torch is loaded once there is something to decode
     from .network import NetworkParameters, Policy
 
 DECODERS = ("greedy", "sample", "beam", "two-way")
-MOST_OPS = 20_000
-"""Relations between all pairs of ops take their square in bytes, several times: about 3 GiB here."""
+MOST_OPS = 20_000  # relations between all pairs of ops take their square in bytes, several times: about 3 GiB here
+# Per pair of ops and entry of a query: twice what one core takes, since others may be slower
 SECONDS_PER_PAIR = 2.5e-10
-"""Per pair of ops and entry of a query: twice what one core takes, since others may be slower."""
 NEXT_BEST = ("lpmf", "dfs-postorder")
+# Ops up to which the last of these is made even when told to stop, in a few tenths of a second
 LARGEST_ANYHOW = 200_000
-"""Ops up to which the last of these is made even when told to stop, in a few tenths of a second."""
 
 
 @dataclass(frozen=True)
-class Parameters(base.Parameters):
+class Parameters(WithWeights):
     """Weights that cannot be read are refused before any run."""
 
+    method: ClassVar[str] = "topoformer"
     decode: str = parameter(
         "two-way",
         "greedy: the most urgent op; sample: the best of some draws; beam: beam search; "
@@ -76,18 +72,10 @@ class Parameters(base.Parameters):
         else:
             shipped("topoformer")
 
-    def identity(self) -> dict[str, Any]:
-        """Return the parameters with the hash of the weights, since a file may change."""
-        return {**asdict(self), "weights": digests(weights_of("topoformer", self.weights))}
-
 
 def shipped_weights(graph: CostGraph) -> Path:
-    """Return the shipped weights that fit a graph.
-
-    `topoformer-layered` was trained on layered graphs, in which ops at the same depth have the same costs: it is
-    taken for graphs where output bytes and workspace depend on the depth alone, `topoformer-real` for all others. What
-    is missing is replaced by the first that there is.
-    """
+    """Return the shipped weights that fit a graph."""
+    # On layered graphs, in which ops at the same depth have the same costs, `topoformer-layered` was trained.
     files = {file.stem: file for file in shipped("topoformer")}
     name = "topoformer-layered" if _costs_depend_on_depth_alone(graph) else "topoformer-real"
     return files.get(name, next(iter(files.values())))
@@ -99,18 +87,11 @@ def _costs_depend_on_depth_alone(graph: CostGraph) -> bool:
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Offer the best of the decoded orders; on several devices, place them all.
-
-    Greedy decoding counts one evaluation, sampling one per order, a beam one per partial order that it keeps: each of
-    these is expanded once per op; so is an order in a pass that tightens it. A beam that is tightened keeps below the
-    tightened greedy order, which counts as greedy decoding does. Two-way decoding and tightening go on while the budget
-    holds them. On several devices at most half of the budget goes into the orders. Where the network cannot be used,
-    because the graph is too large or time too short, the order is the better one of `NEXT_BEST`, and a note says so.
-
-    The network runs on the processor, on as many threads as torch chooses. Their number can change the last bits of
-    the priorities, and so in rare cases an order. Apart from that the result depends on graph, weights and parameters,
-    and for samples on the seed.
-    """
+    """Offer the best of the decoded orders; on several devices, place them all."""
+    # Greedy decoding counts one evaluation, sampling one per order, a beam one per partial order that it keeps; so does
+    # an order in a pass that tightens it. A beam that is tightened keeps below the tightened greedy order. On several
+    # devices at most half of the budget goes into the orders. The number of torch's threads can change the last bits of
+    # the priorities, and so in rare cases an order.
     if search.exhausted():
         return
     orders = _orders_by_network(search, parameters)

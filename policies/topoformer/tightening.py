@@ -13,12 +13,9 @@ from ...core.graph.buffers import Buffers
 from ...core.kernels.orders.priority_beam import beam
 from .priorities import Decoded, decode_greedy
 
-WIDTHS = (1, 2, 4, 8, 16)
-"""Partial orders that a pass keeps, each width where those of the one before are stuck."""
-WIDER = 4
-"""How many times its first width a beam of both ends may have at last."""
-DRAWS = 60
-"""Passes by priorities that are drawn anew each time."""
+WIDTHS = (1, 2, 4, 8, 16)  # partial orders that a pass keeps, each width where those of the one before are stuck
+WIDER = 4  # how many times its first width a beam of both ends may have at last
+DRAWS = 60  # passes by priorities that are drawn anew each time
 
 
 def tightened(
@@ -30,15 +27,11 @@ def tightened(
     bound: int = 0,
     must_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Decoded, int]:
-    """Return orders of no higher peaks, in the rows of those that they were made of; and the passes over them.
-
-    A pass makes an order anew, from its first op on or from its last one, below the best peak of all: the op that stood
-    first (or last) in the order, of those that stay below; and at once any that stays below and leaves no more
-    resident, since what can follow it can then still follow. One that comes to an end gives the order that the next
-    pass goes through. Where both ends are stuck the next order follows, and after all of them the best one again, by
-    beams that keep up to the last of `WIDTHS`; then passes by the priorities, drawn, and if these found something, the
-    beams again.
-    """
+    """Return orders of no higher peaks, in the rows of those that they were made of; and the passes over them."""
+    # A pass makes an order anew, from its first op or its last one, below the best peak of all: the op that stood first
+    # (or last) of those that stay below, and at once any that leaves no more resident. Where both ends are stuck the
+    # next order follows, and after all of them the best again, by beams that keep up to the last of `WIDTHS`; then
+    # passes by drawn priorities, and if these found something, the beams again.
     passes = _Passes(b, decoded, most, bound, must_stop)
     for row in np.argsort(decoded.peaks, kind="stable"):
         passes.go_through(int(row), 1)
@@ -108,12 +101,10 @@ def decode_two_way(
     bound: int = 0,
     must_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Decoded, int]:
-    """Return the orders found, each better than the one before it, the best first; and the partial orders kept per op.
-
-    The first beam goes forward without a limit, as the paper's. Each that follows keeps below the best peak so far; one
-    that finds nothing is followed by one from the other end, and when both ends found nothing, by beams of twice the
-    width, up to `WIDER` times the first.
-    """
+    """Return the orders found, the best first, each better than those behind; and the partial orders kept per op."""
+    # The first beam goes forward without a limit, as the paper's; the others keep below the best peak so far. One that
+    # finds nothing is followed by one from the other end, and then by beams twice as wide, up to `WIDER` times the
+    # first.
     found = beam(b, priorities, width, must_stop=must_stop)
     if not len(found.orders):
         return decode_greedy(b, priorities), width

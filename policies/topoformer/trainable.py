@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from ...core.base.arrays import IndexArray
     from ...core.graph.graph import CostGraph
     from ..training.phases import PhasedTrainer
-    from ..training.run_folder import RunKind
 
 _ORDERS = "orders.jsonl"
 
@@ -36,12 +35,6 @@ class _OrdersOps(Trainable):
     }
     word, kinds, number = "gap", "greedy/sample/beam", "{:.2f}"
 
-    @property
-    def kind(self) -> RunKind[Any, Any]:
-        from .training import KIND
-
-        return KIND
-
     def recipe(self, options: dict[str, Any]) -> Any:
         from .training_settings import shipped_recipe
 
@@ -51,14 +44,12 @@ class _OrdersOps(Trainable):
         return {"precision": options["precision"]}
 
     def trainer(self, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
-        from ..training.run_folder import check_ready, check_same
+        from ..training.run_folder import check_ready
         from .training import Trainer, check_possible
         from .training_settings import wants_orders
 
         check_possible(work.graphs + work.validation)
-        if work.resume:
-            check_same(work.folder, self.kind, work.settings, work.graphs, work.validation)
-        check_ready(work.settings, work.folder)
+        check_ready(work, self.kind)
         imitated = work.graphs if any(map(wants_orders, work.settings.phases)) else []
         orders = _searched(imitated, "to imitate", work, screen, must_stop)
         if orders is None:
@@ -95,7 +86,7 @@ def _searched(
     from ...core.problem.problem import Problem
     from ...core.search.method_spec import parse_method
     from ...core.search.warm_up import warm_up
-    from .searched_orders import searched_orders
+    from .training_graphs import searched_orders
 
     if not graphs:
         return []

@@ -143,10 +143,8 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
     def validate(
         self, network: Network, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
     ) -> dict[str, float] | None:
-        """Return the mean gap of greedy, sample-16 and beam-16 to the reference orders, in percent; None if stopped.
-
-        Those of layered graphs are orders of a backward beam of width 200. Each call has the same random choices.
-        """
+        """Return the mean gap of greedy, sample-16 and beam-16 to the reference orders, in percent; None if stopped."""
+        # Those of layered graphs are orders of a backward beam of width 200. Each call has the same random choices.
         gaps: dict[str, list[float]] = {name: [] for name in self.validated}
         rng = np.random.default_rng([self.parameters.seed, _VALIDATION])
         with evaluating(network):

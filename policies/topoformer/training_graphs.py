@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from ...core.base.arrays import IndexArray
 from ...core.base.parallel import map_in_order
+from ...core.files.costgraph import graph_hash
 from ...core.graph.graph import CostGraph
 from ...core.kernels.orders.priority_orders import price_orders
 from ...core.problem.problem import Problem
 from ...core.search.search import Search
+from ...core.solve.solve import solve
 from ...core.solvers.orders.approximate_dp import UNLIMITED, run_beam
 from ...datasets.layered import LayeredParameters, layered_graph
+from ..training.kept_orders import kept_orders
 from .batch import EncodedGraph, encode
 
 VALIDATION = 2**31
+# Ops of the largest graph to train on: attention among all of them takes memory in their square, per layer
 MOST_OPS = 10_000
-"""Ops of the largest graph to train on: attention among all of them takes memory in their square, per layer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,3 +94,24 @@ def good_order(graph: CostGraph, width: int, rng: np.random.Generator) -> IndexA
     beam = run_beam(search, b, width, UNLIMITED, is_backward=True, floor=int((b.own + b.workspace).max()))
     assert beam.chosen is not None
     return np.ascontiguousarray(beam.chosen[::-1])
+
+
+def searched_orders(
+    graphs: Sequence[CostGraph],
+    path: str | Path,
+    *,
+    evaluations: int,
+    seed: int,
+    jobs: int = 1,
+    on_order: Callable[[int], None] = lambda count: None,
+    must_stop: Callable[[], bool] = lambda: False,
+) -> list[IndexArray] | None:
+    """Return an order of low peak for each graph, or None if told to stop; see `kept_orders`."""
+    keys = [f"{graph_hash(graph)}-{evaluations}-{seed}" for graph in graphs]
+    problems = dict(zip(keys, map(Problem, graphs), strict=True))
+    orders = kept_orders(problems, path, "order", partial(_search, evaluations, seed), jobs, on_order, must_stop)
+    return None if orders is None else [orders[key] for key in keys]
+
+
+def _search(evaluations: int, seed: int, problem: Problem) -> IndexArray:
+    return solve(problem, "order-search", evaluations=evaluations, seed=seed).schedule.op_order()

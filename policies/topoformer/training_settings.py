@@ -18,11 +18,7 @@ RECIPE = SHIPPED / "topoformer-layered.yaml"
 
 @dataclasses.dataclass(frozen=True)
 class Phase(Parameters):
-    """A part of the training; several are a curriculum. The defaults are the paper's (C.1, 5.1).
-
-    The loss is `reinforce` times the loss of eq. 9 plus `imitation` times the negative log-probability per op of the
-    order to imitate.
-    """
+    """A part of the training, by default the paper's (C.1, 5.1): the loss is eq. 9's and imitation's weighted sum."""
 
     epochs: int = parameter(325, "each ends with a validation and a checkpoint; paper 325", low=1)
     graphs: int = parameter(1000, "of an epoch, new ones, or the given ones again and again; paper 1000", low=1)

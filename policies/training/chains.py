@@ -1,9 +1,4 @@
-"""Recipes: files that make weights from nothing, by runs of which each starts from the best weights of the one before.
-
-A recipe holds the `method`, the `settings` of all runs (or the name of shipped weights, whose card has them) and the
-`runs`. Each run has a `name` and the numbers of the `phases` of the settings that it does; it may `set` other settings,
-as `{seed: 3, network.width: 8}`, and with `given: true` it is trained on the graphs of the command.
-"""
+"""Recipes: files that make weights from nothing, by runs that start from the best weights of the one before."""
 
 from __future__ import annotations
 

@@ -24,10 +24,7 @@ def centred_ranks(fitness: FloatArray) -> FloatArray:
 
 
 def estimated_gradient(fitness: FloatArray, directions: Tensor, sigma: float) -> Tensor:
-    """Estimate the gradient of the expected fitness under the perturbations, shape `(size,)`.
-
-    Salimans et al., algorithm 1, on pairs of opposite perturbations (section 2): the sum over them of the directions
-    times half the difference of the two values, divided by their number and sigma.
-    """
+    """Estimate the gradient of the expected fitness under the perturbations, shape `(size,)`."""
+    # Algorithm 1 of Salimans et al., on pairs of opposite perturbations (section 2).
     halves = torch.from_numpy((fitness[0] - fitness[1]) / 2).to(directions)
     return halves @ directions / (len(directions) * sigma)

@@ -36,14 +36,14 @@ from .run_folder import (
     read_checkpoint,
     tensors_of,
 )
-from .settings import PhaseSettings, TrainingSettings, check_device
+from .settings import TrainingSettings, check_device
 
 Batch = TypeVar("Batch")
 Given = TypeVar("Given")
 Module = TypeVar("Module", bound=nn.Module)
-Phase = TypeVar("Phase", bound=PhaseSettings)
+Phase = TypeVar("Phase", bound=Any)  # has epochs, the steps of one, and its learning_rate with its decay per epoch
+# Told in a validation what is done with its graphs, with how many of them, and of how many
 OnGraph = Callable[[str, int, int], None]
-"""Told in a validation what is done with its graphs, with how many of them, and of how many."""
 
 
 def ignored(what: str, done: int, total: int) -> None:

@@ -150,17 +150,6 @@ def read_checkpoint(folder: str | Path, kind: RunKind[Settings, At]) -> Checkpoi
         raise FormatError(f"{path}: is not a checkpoint of schedopt train {kind.command} ({error})") from error
 
 
-def check_same(
-    folder: str | Path,
-    kind: RunKind[Settings, At],
-    parameters: Settings,
-    graphs: Sequence[CostGraph] = (),
-    validation: Sequence[CostGraph] = (),
-) -> None:
-    """Check that the run in a folder can be gone on with like this, before any work is done for it."""
-    read_checkpoint(folder, kind).check_same(parameters, hash_of(graphs, validation))
-
-
 def hash_of(graphs: Sequence[CostGraph], validation: Sequence[CostGraph]) -> str:
     """Return a hash of given graphs, to train and to validate on; empty without any."""
     if not (graphs or validation):
@@ -174,12 +163,14 @@ def has_checkpoint(folder: str | Path) -> bool:
     return (Path(folder) / CHECKPOINT).exists()
 
 
-def check_ready(parameters: TrainingSettings, folder: str) -> None:
-    """Find before what takes long what would keep a run from starting; make its folder."""
-    check_device(parameters)
-    if parameters.start and not has_checkpoint(folder):
-        described(weights_file(parameters.start), ())
-    make_folder(folder)
+def check_ready(work: Any, kind: RunKind[Any, Any]) -> None:
+    """Find before what takes long what would keep a run, a `Work`, from starting or going on; make its folder."""
+    if work.resume:
+        read_checkpoint(work.folder, kind).check_same(work.settings, hash_of(work.graphs, work.validation))
+    check_device(work.settings)
+    if work.settings.start and not has_checkpoint(work.folder):
+        described(weights_file(work.settings.start), ())
+    make_folder(work.folder)
 
 
 def open_folder(folder: Path, parameters: TrainingSettings, place: Place) -> None:
@@ -230,10 +221,8 @@ def add_to_curve(
 
 
 def curve_of(folder: str | Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's curve, one per epoch and one before the first.
-
-    It is a log, which nothing depends on: what is torn or damaged is left out.
-    """
+    """Return the lines of a run's curve, one per epoch and one before the first."""
+    # It is a log, which nothing depends on: what is torn or damaged is left out.
     path = Path(folder) / CURVE
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.is_file() else []
     return [line for line in map(_curve_line, lines) if line]

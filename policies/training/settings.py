@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -12,26 +12,6 @@ from ...core.base.errors import UsageError
 from ...core.files.yaml_files import read_yaml
 from ...core.search.parameters import Parameters, parameter
 from ...core.search.settings import from_plain
-
-
-class PhaseSettings(Protocol):
-    """What every part of a training has."""
-
-    @property
-    def epochs(self) -> int:
-        """Each ends with a validation and a checkpoint."""
-
-    @property
-    def steps(self) -> int:
-        """Of an epoch."""
-
-    @property
-    def learning_rate(self) -> float:
-        """Of Adam, in the first epoch."""
-
-    @property
-    def decay(self) -> float:
-        """Factor of the learning rate per epoch."""
 
 
 @dataclass(frozen=True)

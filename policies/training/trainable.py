@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
@@ -52,9 +53,10 @@ class Trainable(ABC):
         self.method = method
 
     @property
-    @abstractmethod
     def kind(self) -> RunKind[Any, Any]:
-        """What tells its runs from others."""
+        """What tells its runs from others: `KIND` of the module `training` beside it."""
+        kind: RunKind[Any, Any] = import_module(type(self).__module__.replace("trainable", "training")).KIND
+        return kind
 
     @abstractmethod
     def recipe(self, options: dict[str, Any]) -> Any:

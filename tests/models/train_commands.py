@@ -115,7 +115,7 @@ search_evaluations: 50
         use="--method topoformer",
         kept="orders.jsonl",
         kept_lines=15,
-        searched="schedopt.policies.topoformer.searched_orders._search",
+        searched="schedopt.policies.topoformer.training_graphs._search",
         given=[],
         recipe=lambda patch, folder: patch.setattr(topoformer_settings, "RECIPE", folder / "recipe.yaml"),
         recipe_file="recipe.yaml",

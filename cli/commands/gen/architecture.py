@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from ...console import Output
 from ...options import DEFAULT_OUTPUT, JsonFlag, QuietFlag
 from .options import FormatOption, OutputOption
 
@@ -29,7 +30,6 @@ def architecture(
     """
     from ....core.files.costgraph import SUFFIXES, encoding_of, format_graph
     from ....datasets.architectures.catalogue import architecture_graph
-    from ...console import Output
     from .output import resolve_output, say_written
 
     to = resolve_output(ctx, 1, name)

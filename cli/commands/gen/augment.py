@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import typer
 
+from ....core.base.errors import UsageError
 from ...backends import workers_of
+from ...console import Output
 from ...made_options import with_options
 from ...options import GraphsArgument
 from .options import DATA_SET_OPTIONS, OUTPUT_HELP
@@ -24,15 +27,11 @@ def augment(
     A data set folder holds the originals too; copies are in the same set as their original. Of duplicates the
     first is kept. One copy of one graph may go to a file or to standard output.
     """
-    from itertools import chain
-
-    from ....core.base.errors import UsageError
     from ....core.files.costgraph import find_graphs, graph_name, read_graph
     from ....datasets.augment import encode_copy
     from ....datasets.duplicates import parse_dedup
     from ....datasets.fill import augmented_names, distinct_originals, improvable_originals, write_augmented
     from ....datasets.folder import DatasetFolder
-    from ...console import Output
     from ...progress import progress_bar
     from .output import finish_folder, incomplete, resolve_output, room_asked, say_written
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ....core.base.errors import UsageError
 from ...backends import workers_of
+from ...console import Output
 from ...made_options import Notation, Written, options_of, parameters_of, with_options
 from .options import DATA_SET_OPTIONS, OUTPUT_HELP, OutputOption
 
@@ -18,8 +21,6 @@ if TYPE_CHECKING:
 
 
 def _read_numbers(text: str, what: str) -> list[tuple[float, ...]]:
-    from ....core.base.errors import UsageError
-
     try:
         return [tuple(float(number) for number in text.split(","))]
     except ValueError:
@@ -27,18 +28,15 @@ def _read_numbers(text: str, what: str) -> list[tuple[float, ...]]:
 
 
 def _read_range(text: str, what: str) -> tuple[float, float]:
-    from ....core.base.errors import UsageError
-
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(?:-(\d+\.?\d*|\.\d+))?", text)
     if not match:
         raise UsageError(f"{what} '{text}' is not understood; write a range like 50-200, or one number")
     return float(match[1]), float(match[2] or match[1])
 
 
+# Several numbers, as `0.5,1,3,5`
 NUMBERS = Notation(_read_numbers, lambda numbers: ",".join(f"{number:g}" for number in numbers))
-"""Several numbers, as `0.5,1,3,5`."""
-RANGE = Notation(_read_range, "{:g}-{:g}".format)
-"""The ends of a range, as `50-200`, or `100` for a range of one value."""
+RANGE = Notation(_read_range, "{:g}-{:g}".format)  # the ends of a range, as `50-200`, or `100` for a range of one value
 
 
 def family_command(
@@ -66,14 +64,11 @@ def family_command(
 
 def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     """Draw graphs of a family and write them where the options say."""
-    from dataclasses import asdict
-
     from ....datasets.duplicates import parse_dedup
     from ....datasets.fill import generated_names, write_generated
     from ....datasets.filters import KeepWithRoom
     from ....datasets.folder import DatasetFolder
     from ....datasets.recipe import Recipe, generate
-    from ...console import Output
     from ...progress import progress_bar
     from .output import finish_folder, incomplete, resolve_output, room_asked, say_written
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
+from inspect import getdoc
 from typing import Any
 
 import typer
 from typer.main import get_command
 
+from ....core.base.errors import UsageError
 from ....core.search import entry_points
+from ....core.search.parameters import check_declared
 from ...lazy_group import lazy_group
 
 
@@ -28,8 +31,6 @@ def _subcommands() -> typer.Typer:
 
 def _of_package(name: str) -> Any:
     """Return the subcommand of another package's generator; of a broken one, a subcommand that says why."""
-    from ....core.base.errors import UsageError
-
     try:
         return entry_points.load("generator", name, partial(_command, name))
     except UsageError as error:
@@ -46,9 +47,6 @@ def _of_package(name: str) -> Any:
 
 def _command(name: str, family: Any) -> Any:
     """Return the subcommand of a family of another package once it is clear that it is one."""
-    from inspect import getdoc
-
-    from ....core.search.parameters import check_declared
     from .family import family_command
 
     check_declared(family)

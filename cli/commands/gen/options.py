@@ -45,5 +45,5 @@ def of_data_sets(
     """Have the options of all generators of data sets."""
 
 
+# The first two, seed and split, come before those of a generator
 DATA_SET_OPTIONS = list(inspect.signature(of_data_sets, eval_str=True).parameters.values())
-"""The first two, seed and split, come before those of a generator."""

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ....core.base.errors import UsageError
+from ....core.base.names import one_of, unknown
+from ....version import VERSION
+from ...console import Output, write_json
 from ...options import command_line, output_of
 
 if TYPE_CHECKING:
     from ....core.problem.problem import Task
-    from ...console import Output
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,6 @@ class Target:
 
 def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Target:
     """Decide where `graphs` graphs go from the command's options, or say why they cannot."""
-    from ....core.base.errors import UsageError
-    from ....core.base.names import unknown
     from ....core.files.atomic import check_writable
     from ....core.files.costgraph import SUFFIXES
     from ....datasets.split import parse_ratio
@@ -74,9 +75,6 @@ def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Target:
 
 def room_asked(ctx: typer.Context) -> tuple[Task, int] | None:
     """Return the task and the number of devices that `--improvable` asks about."""
-    from ....core.base.errors import UsageError
-    from ....core.base.names import one_of
-
     task, devices = ctx.params["improvable"], ctx.params["devices"]
     if task is None:
         if devices is not None:
@@ -91,11 +89,6 @@ def finish_folder(
     ctx: typer.Context, out: Output, folder: Any, parameters: dict[str, Any], counts: dict[str, Any]
 ) -> None:
     """Write dataset.json and say what was written."""
-    from json import dumps
-
-    from ....version import VERSION
-    from ...console import write
-
     description = {
         "schedopt": VERSION,
         "generator": ctx.info_name,
@@ -108,7 +101,7 @@ def finish_folder(
     }
     written = folder.finish(description)
     if ctx.params["json"]:
-        write(dumps({"output": str(folder.path), **written}))
+        write_json({"output": str(folder.path), **written})
         return
     least, most = counts["ops"]["least"], counts["ops"]["most"]
     ops = f"{least:,}" if least == most else f"{least:,} to {most:,}"
@@ -126,11 +119,7 @@ def incomplete(path: str) -> str:
 
 def say_written(ctx: typer.Context, out: Output, path: str, graph: dict[str, Any]) -> None:
     """Say what was written to one file, as JSON or as a note."""
-    from json import dumps
-
-    from ...console import write
-
     if ctx.params["json"]:
-        write(dumps({**graph, "output": path}))
+        write_json({**graph, "output": path})
     elif path != "-":
         out.note(f"wrote {path}: {graph['ops']} ops, {graph['tensors']} tensors")

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ....core.base.errors import UsageError
+from ....core.base.units import signed
 from ....core.search.options import GridOptions
+from ....version import VERSION
 from ...backends import ELSEWHERE, AddressOption, BackendOption, ClusterJobsOption, workers_of
+from ...console import Output, complain, show, write_json
 from ...made_options import options_of, with_options
 from ...options import GraphsArgument, JsonFlag, QuietFlag, command_line
 
@@ -22,7 +29,6 @@ if TYPE_CHECKING:
     from ....core.experiments.grid_search import Grid, Round
     from ....core.experiments.runs import ResumeFile
     from ....core.report.summaries import MethodSummary
-    from ...console import Output
     from ...progress import Bar
 
 HELP = (
@@ -56,15 +62,11 @@ def grid_search(
     **given: Any,
 ) -> None:
     """Search the grid of the method that the subcommand names, and write the winner."""
-    from contextlib import nullcontext
-    from json import dumps
-
     from ....core.api.graphs import graphs_of
     from ....core.base.parallel import is_here
     from ....core.experiments.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
     from ....core.experiments.runs import ResumeFile, opened
     from ....core.files.yaml_files import write_yaml
-    from ...console import Output, write
     from ...progress import interruptible, progress_bar
 
     out = Output(quiet)
@@ -98,7 +100,7 @@ def grid_search(
         },
     }
     if json:
-        write(dumps({"method": grid.method, "task": task, **document[task]}, indent=1))
+        write_json({"method": grid.method, "task": task, **document[task]}, indent=1)
     else:
         _show(grid, ranking, confirmed)
     if output is not None:
@@ -118,7 +120,6 @@ class _Runner:
 
     def __call__(self, experiment: Experiment) -> Comparison:
         """Do the runs of an experiment."""
-        from ...console import complain
         from ...progress import compiling
 
         file = self.file
@@ -141,9 +142,6 @@ class _Runner:
 
 def _read_output(output: str | None, method: str) -> dict[str, Any]:
     """Return what the output file holds already, or the start of a new one."""
-    from pathlib import Path
-
-    from ....core.base.errors import UsageError
     from ....core.files.atomic import check_writable
     from ....core.search.tuned import read_document
 
@@ -158,10 +156,6 @@ def _read_output(output: str | None, method: str) -> dict[str, Any]:
 
 def _circumstances(ctx: typer.Context, settings: GridOptions, rounds: Sequence[Round]) -> dict[str, Any]:
     """Return what the search was, as plain values."""
-    from datetime import datetime, timezone
-
-    from ....version import VERSION
-
     return {
         "command": command_line(ctx, _SILENT),
         "schedopt": VERSION,
@@ -193,8 +187,6 @@ def _rounded(value: float | None) -> float | None:
 
 def _show(grid: Grid, ranking: list[MethodSummary], confirmed: MethodSummary | None) -> None:
     """Print the best settings, and what the first of them does on the held-out graphs."""
-    from ...console import show
-
     show(_table(grid, ranking), f"{grid.method}: improvement over its defaults, {ranking[0].graphs} graphs")
     if confirmed is not None:
         show(f"the first on {confirmed.graphs} held-out graphs: {_improvement(confirmed)}")
@@ -213,8 +205,6 @@ def _table(grid: Grid, ranking: list[MethodSummary]) -> Table:
 
 def _improvement(summary: MethodSummary) -> str:
     """Write the mean and its standard error."""
-    from ....core.base.units import signed
-
     mean, error = summary.improvement.mean, summary.improvement.standard_error
     if mean is None:
         return "none"

@@ -11,13 +11,13 @@ import typer
 
 from ....core.search.registry import METHODS
 from ...backends import AddressOption, BackendOption, ClusterJobsOption, workers_of
+from ...console import Output
 from ...made_options import made_option, with_options
 from ...options import TASKS, JsonFlag, QuietFlag
 
 if TYPE_CHECKING:
     from ....policies.training.phases import PhasedTrainer
     from ....policies.training.trainable import Trainable, Work
-    from ...console import Output
 
 _OptionalPrecision = Literal["float32", "bfloat16"] | None
 _OptionalDevice = Literal["cpu", "cuda"] | None
@@ -67,14 +67,13 @@ def network_command(method: str) -> Callable[..., None]:
         from ....core.api.graphs import graphs_of
         from ....policies.training.run_folder import has_tensorboard
         from ....policies.training.trainable import Work
-        from ...console import Output
-        from ...reports.training import report
         from .runs import (
             chained_works,
             check_alone,
             chosen_settings,
             folder_of,
             how_to_go_on,
+            report,
             resume_command,
             split,
             workers_words,

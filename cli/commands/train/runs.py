@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,21 +11,22 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from ....core.base.errors import UsageError
+from ...console import Output, complain, show, write, write_json
+
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from ....core.graph.graph import CostGraph
     from ....policies.training.phases import PhasedTrainer, Progress
     from ....policies.training.run_folder import RunKind
     from ....policies.training.trainable import Trainable, Work
-    from ...console import Output
 
 _FEW = 10
 
 
 def folder_of(output: str | None, method: str, resume: bool, out: Output) -> str:
-    """Return the folder of a run: the one that is named, or one in `runs/`, which a note tells.
-
-    That is the first of `runs/METHOD`, `runs/METHOD-2` and so on that is not there; with `resume` the last that is.
-    """
+    """Return the folder named, or the first of `runs/METHOD-2` and so on not there; with `resume` the last there is."""
     if output is not None:
         return output
     number, there, folder = 1, None, Path("runs", method)
@@ -45,7 +47,6 @@ def chosen_settings(
     settings: list[str] | None,
 ) -> Any:
     """Return the settings of the file, or else of the run to go on with, or of the recipe; changed by options."""
-    from ....core.base.errors import UsageError
     from ....core.search.settings import from_plain, plain, read_config, with_settings
     from ....policies.training.run_folder import has_checkpoint, read_checkpoint
 
@@ -68,7 +69,6 @@ def split(
     """Return the graphs to train on and those to validate on."""
     import numpy as np
 
-    from ....core.base.errors import UsageError
     from ....core.files.costgraph import graph_hash
 
     if validation or not graphs:
@@ -90,8 +90,6 @@ def split(
 
 def check_alone(options: dict[str, Any]) -> None:
     """Refuse options that say what a recipe says."""
-    from ....core.base.errors import UsageError
-
     for name, value in options.items():
         if value is not None:
             raise UsageError(f"--{name} does not go with --recipe, which says that; change a copy of the recipe's file")
@@ -99,7 +97,6 @@ def check_alone(options: dict[str, Any]) -> None:
 
 def chained_works(recipe: str, trainable: Trainable, work: Work, out: Output) -> Iterator[Work]:
     """Yield the runs of a recipe, each once the one before it is finished; a finished one is not done again."""
-    from ....core.base.errors import UsageError
     from ....policies.training.chains import read_chain
     from ....policies.training.run_folder import WEIGHTS, has_checkpoint
 
@@ -125,8 +122,6 @@ def resume_command(
     method: str, output: str, graphs: list[str], validation: list[str], recipe: str | None = None
 ) -> str:
     """Return the command that goes on with a run, or with those of a recipe, on a worker here."""
-    import shlex
-
     others = [word for path in validation for word in ("--validation", path)]
     words = ["schedopt", "train", method, *graphs, *others, *(["--recipe", recipe] if recipe else [])]
     return shlex.join([*words, "--output", output, "--resume"])
@@ -134,16 +129,12 @@ def resume_command(
 
 def workers_words(backend: str, address: str | None, jobs: int | None) -> list[str]:
     """Return the options of a command that say where its workers are."""
-    import shlex
-
     words = ["--jobs", str(jobs)] if jobs is not None and jobs > 1 else []
     return words if address is None else [*words, "--backend", backend, "--address", shlex.quote(address)]
 
 
 def leave(output: str, again: str) -> NoReturn:
     """End an interrupted run, saying how to go on."""
-    from ...console import complain
-
     complain(f"interrupted: {how_to_go_on(output, again)}")
     raise typer.Exit(130)
 
@@ -190,3 +181,34 @@ def _left(seconds: float) -> list[str]:
         return []
     text = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
     return [f"about {text if seconds < 6000 else f'{seconds / 3600:.1f} h'} left"]
+
+
+def report(trainable: Trainable, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None:
+    """Print how the validations of a finished run went, and what to do with the weights; or one JSON document."""
+    from ....policies.training.run_folder import WEIGHTS, curve_of
+
+    curve, columns = curve_of(trainer.folder), trainable.columns
+    weights = trainer.folder / WEIGHTS
+    best = min(curve, key=trainer.score)
+    lines = {"first": curve[0], "best": best, "last": curve[-1]}
+    if as_json:
+        facts = {"weights": str(weights), "steps": trainer.place.step, "seconds": round(trainer.place.seconds, 1)}
+        kept = {
+            which: {name: line[name] for name in ("phase", "epoch", "step", *columns)} for which, line in lines.items()
+        }
+        write_json({**facts, "validation": kept}, indent=1)
+        return
+    title = trainable.title(trainer.parameters)
+    show(_table(lines, columns), f"{trainer.place.step:,} steps in {trainer.place.seconds:,.0f} s: {title}")
+    write("The best weights are kept. To use them:")
+    use = " ".join(filter(None, (f"--method {trainable.method}", trainable.use(trainer.network))))
+    write(f"schedopt solve GRAPH {use} --weights {shlex.quote(str(weights))}")
+
+
+def _table(lines: dict[str, dict[str, float]], columns: dict[str, str]) -> Table:
+    from rich.table import Table
+
+    table = Table("validation", "step", *columns.values())
+    for which, line in lines.items():
+        table.add_row(which, f"{line['step']:,}", *(f"{line[name]:.2f}" for name in columns))
+    return table

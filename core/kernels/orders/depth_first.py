@@ -15,43 +15,26 @@ _PROBES = 8
 
 
 class Search(NamedTuple):
-    """Where the search stands, so that it can pause: one frame per op of the current path.
+    """Where the search stands, so that it can pause: one frame per op of the current path."""
 
-    Parameters
-    ----------
-    waiting, users_left
-        Per op the predecessors, per buffer the users, that have not run.
-    ready
-        Shape `(ops,)`: the ops that can run next, the first `children[depth]`.
-    path
-        Shape `(ops,)`: the ops that have run.
-    place, tried, start, stride, children
-        Per frame, shape `(ops + 1,)`: where in `ready` the op now running was, how many children were
-        tried, the walk over them, and their number.
-    hash
-        Per frame: the exclusive or of the Zobrist numbers of the ops that have run.
-    resident, peak
-        Per frame, bytes: alive after these ops, and the largest step on the way.
-    closed
-        Open-addressing table of hashes, 0 where free, its size a power of two.
-    depth
-        Shape `(1,)`: frames in use, or -1 when all is searched.
-    """
-
+    # waiting, users_left: per op the predecessors, per buffer the users, that have not run
     waiting: IntArray
     users_left: IntArray
-    ready: IndexArray
-    path: IndexArray
+    ready: IndexArray  # shape `(ops,)`: the ops that can run next, the first `children[depth]`
+    path: IndexArray  # shape `(ops,)`: the ops that have run
+    # place, tried, start, stride, children: per frame, shape `(ops + 1,)`: where in `ready` the op now running was, how
+    # many children were tried, the walk over them, and their number
     place: IndexArray
     tried: IndexArray
     start: IndexArray
     stride: IndexArray
     children: IndexArray
-    hash: Any
+    hash: Any  # per frame: the exclusive or of the Zobrist numbers of the ops that have run
+    # resident, peak: per frame, bytes: alive after these ops, and the largest step on the way
     resident: IntArray
     peak: IntArray
-    closed: Any
-    depth: IntArray
+    closed: Any  # open-addressing table of hashes, 0 where free, its size a power of two
+    depth: IntArray  # shape `(1,)`: frames in use, or -1 when all is searched
 
 
 def new_search(b: Buffers, table: int, salt: Any) -> Search:

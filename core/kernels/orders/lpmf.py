@@ -14,40 +14,20 @@ NONE = -1
 
 
 class Greedy(NamedTuple):
-    """How far an order is; a kernel goes on with it.
+    """How far an order is; a kernel goes on with it."""
 
-    Parameters
-    ----------
-    waiting
-        Per op: predecessors that have not run.
-    users_left
-        Per buffer: users that have not run.
-    freed
-        Per op: bytes that running it now would free, its own unused outputs included.
-    ran
-        Per op.
-    need
-        Bytes that an op takes while it runs beside what is there, sorted; a place in it is a leaf of `tree`.
-    leaf
-        Per op: its place in `need`.
-    tree
-        A binary tree in an array, its root at 1 and leaf `i` at `size + i`: the ready op of a subtree after which
-        least is resident, of equals the smallest; or NONE.
-    order
-        The ops that have run, then scratch.
-    memory
-        The peak so far and what is resident, bytes without persistent ones.
-    """
-
-    waiting: IntArray
-    users_left: IntArray
-    freed: IntArray
-    ran: BoolArray
+    waiting: IntArray  # per op: predecessors that have not run
+    users_left: IntArray  # per buffer: users that have not run
+    freed: IntArray  # per op: bytes that running it now would free, its own unused outputs included
+    ran: BoolArray  # per op
+    # bytes that an op takes while it runs beside what is there, sorted; a place in it is a leaf of `tree`
     need: IntArray
-    leaf: IndexArray
+    leaf: IndexArray  # per op: its place in `need`
+    # A binary tree in an array, its root at 1 and leaf `i` at `size + i`: the ready op of a subtree after which least
+    # is resident, of equals the smallest; or NONE
     tree: IndexArray
-    order: IndexArray
-    memory: IntArray
+    order: IndexArray  # the ops that have run, then scratch
+    memory: IntArray  # the peak so far and what is resident, bytes without persistent ones
 
 
 def new_greedy(b: Buffers) -> Greedy:
@@ -141,11 +121,7 @@ def _begin(b: Buffers, g: Greedy) -> None:
 
 @kernel
 def least_peak_memory_first(b: Buffers, g: Greedy, start: int, end: int) -> None:
-    """Run the ops of steps `start` up to `end`, in O((ops + edges) log ops) for all.
-
-    Among the ready ops it takes the one that keeps the peak lowest, then the one after which least is resident, then
-    the smallest index.
-    """
+    """Run the ops of steps `start` up to `end`, in O((ops + edges) log ops) for all."""
     for step in range(start, end):
         op = _choose(b, g, g.memory[0] - g.memory[1])
         g.order[step] = op

@@ -18,24 +18,14 @@ class Network(NamedTuple):
 
     A buffer is an arc of its size from its producer into a node of its own, from there unlimited arcs to its
     users; unlimited arcs to predecessors keep the source side closed. The node of a final buffer is a sink.
-
-    Parameters
-    ----------
-    pointers, heads
-        CSR node -> where its arcs lead, those against the flow included.
-    reverse
-        Per arc: the arc back.
-    capacity
-        Per arc, bytes.
-    is_final
-        Per buffer.
     """
 
+    # pointers, heads: CSR node -> where its arcs lead, those against the flow included
     pointers: IndexArray
     heads: IndexArray
-    reverse: IndexArray
-    capacity: IntArray
-    is_final: BoolArray
+    reverse: IndexArray  # per arc: the arc back
+    capacity: IntArray  # per arc, bytes
+    is_final: BoolArray  # per buffer
 
 
 def network_of(b: Buffers) -> Network:
@@ -48,37 +38,33 @@ def network_of(b: Buffers) -> Network:
     heads = np.concatenate((buffers, b.users, b.predecessors))
     # All bytes together: no cut of buffers alone is larger, and one byte more could overflow.
     unlimited = np.full(len(buffer_of_user) + len(waiter), b.size.sum(), np.int64)
+    network, _ = network_with(tails, heads, np.concatenate((b.size, unlimited)), ops + count, b.is_final)
+    return network
+
+
+def network_with(tails: Any, heads: Any, capacity: Any, nodes: int, is_final: BoolArray) -> tuple[Network, IntArray]:
+    """Return the network of arcs and their reverses, and the places of its arcs among those given and the reverses."""
     arcs = len(tails)
     both_tails, both_heads = np.concatenate((tails, heads)), np.concatenate((heads, tails))
-    capacity = np.concatenate((b.size, unlimited, np.zeros(arcs, np.int64)))
     order = stable_order(both_tails)
     place = np.empty(2 * arcs, np.int64)
     place[order] = np.arange(2 * arcs)
-    pointers = np.searchsorted(both_tails[order], np.arange(ops + count + 1))
-    return Network(
-        pointers.astype(np.int32),
-        both_heads[order],
+    network = Network(
+        np.searchsorted(both_tails[order], np.arange(nodes + 1)).astype(np.int32),
+        both_heads[order].astype(np.int32),
         place[(order + arcs) % (2 * arcs)].astype(np.int32),
-        capacity[order],
-        b.is_final,
+        np.concatenate((capacity, np.zeros(arcs, np.int64)))[order],
+        is_final,
     )
+    return network, order
 
 
 class Flow(NamedTuple):
-    """A flow, the labels of its nodes, and scratch space.
+    """A flow, the labels of its nodes, and scratch space."""
 
-    Parameters
-    ----------
-    residual
-        Per arc, bytes that it can still take.
-    label
-        Per node: FREE, SOURCE or SINK.
-    level
-        Per node, after `max_flow`: negative on the source side of the minimum cut that has the largest one.
-    """
-
-    residual: IntArray
-    label: Any
+    residual: IntArray  # per arc, bytes that it can still take
+    label: Any  # per node: FREE, SOURCE or SINK
+    # per node, after `max_flow`: negative on the source side of the minimum cut that has the largest one
     level: IndexArray
     queue: IndexArray
     cursor: IndexArray
@@ -96,10 +82,8 @@ def new_flow(network: Network) -> Flow:
 
 @kernel
 def max_flow(network: Network, flow: Flow, limit: int) -> Any:
-    """Send as much more as possible from the sources to the sinks; returns how much.
-
-    Nodes that carry flow may have become sources or sinks since the last call: what was sent stays valid.
-    """
+    """Send as much more as possible from the sources to the sinks; returns how much."""
+    # Nodes that carry flow may have become sources or sinks since the last call: what was sent stays valid.
     sent = 0
     while True:
         filled = 0

@@ -13,10 +13,7 @@ from ..jit import kernel
 
 @kernel
 def order_memory(b: Buffers, order: Any, base: Any, uses: Any, memory: IntArray) -> None:
-    """Write to `memory` the bytes that each step of `order` takes; `base` bytes are there throughout.
-
-    `uses`, shape `(buffers,)`, is scratch space.
-    """
+    """Write to `memory` the bytes that each step of `order` takes; `base` bytes are there throughout."""
     for buffer in range(b.size.size):
         uses[buffer] = b.user_ptr[buffer + 1] - b.user_ptr[buffer]
     resident = base

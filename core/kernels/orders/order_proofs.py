@@ -13,46 +13,32 @@ from .max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, new_flow, sma
 from .partial_order import has
 
 LARGEST = 2**63 - 1
+# How many ops one op's sets may be made of, per arc of the network: about as long as so many flows take
 MOVES_PER_ARC = 16
-"""How many ops one op's sets may be made of, per arc of the network: about as long as so many flows take."""
 
 
 class Known(NamedTuple):
-    """What is known of the ops' order.
+    """What is known of the ops' order."""
 
-    Parameters
-    ----------
-    before, after
-        Per op the ops that come before it, and after it, as bits: transitive closures, shape `(ops, words)`.
-    stale
-        Per op: whether something has been found for it.
-    """
-
+    # before, after: per op the ops that come before it, and after it, as bits: transitive closures, shape `(ops,
+    # words)`
     before: Any
     after: Any
-    stale: BoolArray
+    stale: BoolArray  # per op: whether something has been found for it
 
 
 class Trials(NamedTuple):
-    """Two flows to work in, and what the cuts of an op show.
+    """Two flows to work in, and what the cuts of an op show."""
 
-    Parameters
-    ----------
-    flow, trial
-        The flow of an op, and of another op beside it.
-    can_be_before, can_be_after
-        Per op: whether a cut within the limit has it on that side.
-    side
-        Per node, whether it is in a set.
-    members, left, moved
-        The set's ops as bits; per buffer, how many of its users are not in the set; per op, scratch space.
-    """
-
+    # flow, trial: the flow of an op, and of another op beside it
     flow: Flow
     trial: Flow
+    # can_be_before, can_be_after: per op: whether a cut within the limit has it on that side
     can_be_before: BoolArray
     can_be_after: BoolArray
-    side: BoolArray
+    side: BoolArray  # per node, whether it is in a set
+    # members, left, moved: the set's ops as bits; per buffer, how many of its users are not in the set; per op, scratch
+    # space
     members: Any
     left: IntArray
     moved: IndexArray
@@ -206,10 +192,8 @@ def _note_single_moves(b: Buffers, trials: Trials, known: Known, op: int, limit:
 
 @kernel
 def note_possible_sides(network: Network, b: Buffers, trials: Trials, known: Known, op: int, limit: int) -> None:
-    """Note the sides of all ops that the minimum cut of an op shows, and sets that are nearly the same.
-
-    `trials.flow` holds that cut: the smallest set of least bytes is let grow by each op, the largest shrink.
-    """
+    """Note the sides of all ops that the minimum cut of an op shows, and sets that are nearly the same."""
+    # `trials.flow` holds that cut: the smallest set of least bytes is let grow by each op, the largest shrink.
     trials.can_be_before[:] = False
     trials.can_be_after[:] = False
     _note_sides(network, trials, trials.flow)
@@ -224,13 +208,10 @@ def note_possible_sides(network: Network, b: Buffers, trials: Trials, known: Kno
 def tighten(
     network: Network, b: Buffers, trials: Trials, known: Known, op: int, limit: int, start: int, most: int
 ) -> Any:
-    """Find what must come before or after an op for at most `limit` bytes to be resident when it starts.
-
-    The minimum cut that separates what comes before the op from what comes after is the least that can be
-    resident. Forcing another op to the other side continues that flow; if it then exceeds the limit, the op's
-    side is settled. Each set within the limit shows a side that is possible for all ops at once, so few are
-    tried.
-    """
+    """Find what must come before or after an op for at most `limit` bytes to be resident when it starts."""
+    # The minimum cut that separates what comes before the op from what comes after is the least that can be resident.
+    # Forcing another op to the other side continues that flow; if it then exceeds the limit, the op's side is settled.
+    # Each set within the limit shows a side that is possible for all ops at once, so few are tried.
     ops = known.before.shape[0]
     least = arrive(network, trials.flow, known, op, limit)
     if least > limit:

@@ -27,79 +27,44 @@ from .set_beam import (
 )
 
 NO_LIMIT = 2**62
+# States that are extended before it is asked whether to stop, which takes some tenths of a second in large graphs
 STATES_AT_ONCE = 2**14
-"""States that are extended before it is asked whether to stop, which takes some tenths of a second in large graphs."""
 
 
 class BeamOrders(NamedTuple):
-    """The complete orders that a beam ends with, the first found first.
+    """The complete orders that a beam ends with, the first found first."""
 
-    Parameters
-    ----------
-    orders
-        Shape `(rows, ops)`: up to the width, or a single one with state collapsing, since complete orders all have
-        executed the same set; none if every partial order reached the limit, or the beam was told to stop.
-    log_probability
-        By eq. 8, or backward by its mirror image, shape `(rows,)`; ops that are taken at once count for nothing.
-    peaks
-        Bytes, persistent ones left out, shape `(rows,)`.
-    """
-
+    # shape `(rows, ops)`: up to the width, or a single one with state collapsing, since complete orders all have
+    # executed the same set; none if every partial order reached the limit, or the beam was told to stop
     orders: IndexArray
+    # by eq. 8, or backward by its mirror image, shape `(rows,)`; ops that are taken at once count for nothing.
     log_probability: FloatArray
-    peaks: IntArray
+    peaks: IntArray  # bytes, persistent ones left out, shape `(rows,)`
 
 
 class Rules(NamedTuple):
-    """What decides which partial orders are kept.
+    """What decides which partial orders are kept."""
 
-    Parameters
-    ----------
-    priorities, zobrist
-        Per op: its priority, and a random number.
-    collapse
-        Whether equal executed sets are collapsed.
-    limit
-        Bytes that no partial order may reach.
-    """
-
+    # priorities, zobrist: per op: its priority, and a random number
     priorities: FloatArray
     zobrist: Any
-    collapse: bool
-    limit: int
+    collapse: bool  # whether equal executed sets are collapsed
+    limit: int  # bytes that no partial order may reach
 
 
 class Successors(NamedTuple):
-    """Scratch for all successors of a level.
+    """Scratch for all successors of a level."""
 
-    Parameters
-    ----------
-    candidates
-        The successors.
-    likelihood
-        Shape `(2, successors)`: the log-probability of each, and a row of scratch.
-    slots
-        Per successor, its slot of the candidates' hash table.
-    """
-
-    candidates: Candidates
-    likelihood: FloatArray
-    slots: IndexArray
+    candidates: Candidates  # the successors
+    likelihood: FloatArray  # shape `(2, successors)`: the log-probability of each, and a row of scratch
+    slots: IndexArray  # per successor, its slot of the candidates' hash table
 
 
 class Trail(NamedTuple):
-    """How the states of a beam came to be.
+    """How the states of a beam came to be."""
 
-    Parameters
-    ----------
-    log_probability
-        Shape `(width,)`: that of each state so far.
-    back
-        Shape `(2, ops, width)`: the parent and the op of each state of each step.
-    """
-
-    log_probability: FloatArray
-    back: Any
+    log_probability: FloatArray  # shape `(width,)`: that of each state so far
+    back: Any  # shape `(2, ops, width)`: the parent and the op of each state of each step
 
 
 def beam(
@@ -112,17 +77,11 @@ def beam(
     limit: int = NO_LIMIT,
     must_stop: Callable[[], bool] = lambda: False,
 ) -> BeamOrders:
-    """Extend partial orders by one op at a time and keep the `width` most probable, ties by the last op's index.
-
-    Of partial orders with the same executed set only the one of least peak is kept, of equal peaks the more
-    probable: whatever follows, it ends no higher. So the result is optimal if no state is cut, and no worse than
-    that of plain beam search if the states on the way to the plain one all survive. Otherwise it can be worse:
-    what is kept is scored by its own probability, and can be cut later where what it replaced would not be.
-    """
+    """Extend partial orders by one op at a time and keep the `width` most probable, ties by the last op's index."""
+    # Of equal executed sets only the one of least peak is kept, of equal peaks the more probable: whatever follows ends
+    # no higher. Scored by its own probability, it can be cut later where what it replaced would not be.
     ops = len(b.own)
-    priorities = checked_priorities(priorities, ops)
-    if width < 1:
-        raise ValueError(f"a beam needs a width of at least 1, not {width}")
+    priorities = checked_priorities(priorities)
     zobrist = np.random.default_rng(0).integers(0, 2**64, ops, dtype=np.uint64)
     rules = Rules(-priorities if is_backward else priorities, zobrist, collapse, limit)
     found = _run(b, backward_walk(b) if is_backward else forward_walk(b), rules, width, must_stop)
@@ -135,7 +94,7 @@ def _run(b: Buffers, walk: Walk, rules: Rules, width: int, must_stop: Callable[[
     ops = len(rules.priorities)
     room = max(1, width * ops)
     successors = Successors(new_candidates(room, room), np.empty((2, room)), np.empty(room, np.int32))
-    levels = _first_level(walk, width), _first_level(walk, width)
+    levels = first_level(walk, width, width * ops), first_level(walk, width, width * ops)
     trail = Trail(np.zeros(width), np.empty((2, ops, width), np.int32))
     at_once = max(1, STATES_AT_ONCE // width)
     states = 1
@@ -151,26 +110,6 @@ def _run(b: Buffers, walk: Walk, rules: Rules, width: int, must_stop: Callable[[
     orders = np.empty((states, ops), np.int32)
     fill_orders(trail.back, orders)
     return BeamOrders(orders, trail.log_probability[:states], levels[0].peak[:states])
-
-
-def _first_level(walk: Walk, width: int) -> Level:
-    """Return a level with room for `width` states, its first the empty set."""
-    start, ops = first_level(walk), len(walk.step)
-
-    def with_room(values: Any, *shape: int) -> Any:
-        room = np.zeros(shape, values.dtype)
-        room[: len(values)] = values
-        return room
-
-    return Level(
-        executed=with_room(start.executed, width, start.executed.shape[1]),
-        hash=with_room(start.hash, width),
-        resident=with_room(start.resident, width),
-        peak=with_room(start.peak, width),
-        ready_ptr=with_room(start.ready_ptr, width + 1),
-        ready=with_room(start.ready, width * ops),
-        safe=with_room(start.safe, width),
-    )
 
 
 @kernel

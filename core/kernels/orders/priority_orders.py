@@ -16,8 +16,7 @@ from .order_memory import order_memory
 def greedy(b: Buffers, priorities: Any) -> IndexArray:
     """Return the orders that always take the ready op of highest priority, ties by index."""
     ops = len(b.own)
-    rows = np.atleast_2d(priorities)
-    rows = checked_priorities(rows, len(rows), ops)
+    rows = checked_priorities(np.atleast_2d(priorities))
     urgency = np.ascontiguousarray(np.argsort(-rows, axis=1, kind="stable")[:, ::-1].astype(np.int32))
     orders = np.empty(rows.shape, np.int32)
     rank, waiting, heap = (np.empty(ops, np.int32) for _ in range(3))
@@ -26,14 +25,11 @@ def greedy(b: Buffers, priorities: Any) -> IndexArray:
 
 
 def sample(b: Buffers, priorities: Any, count: int, rng: np.random.Generator) -> IndexArray:
-    """Draw orders in which each next op is a softmax of the priorities over the ready ops (eq. 8).
-
-    Exact however far apart the priorities are, in O((E + V log V) count): the ready ops are the leaves of a tree whose
-    nodes hold the sum of e^priority below them, relative to the largest there. No sum is ever reduced by subtraction,
-    and none underflows.
-    """
+    """Draw orders in which each next op is a softmax of the priorities over the ready ops (eq. 8)."""
+    # Exact however far apart the priorities are: the ready ops are the leaves of a tree whose nodes hold the sum of
+    # e^priority below them, relative to the largest there; no sum is reduced by subtraction, and none underflows.
     ops = len(b.own)
-    priorities = checked_priorities(priorities, ops)
+    priorities = checked_priorities(priorities)
     leaves = 1 << max(ops - 1, 0).bit_length()
     largest, total = np.full(2 * leaves, -np.inf), np.zeros(2 * leaves)
     orders = np.empty((count, ops), np.int32)
@@ -57,11 +53,9 @@ def ready_steps(predecessors: tuple[IndexArray, IndexArray], orders: Any) -> Ind
     return steps
 
 
-def checked_priorities(priorities: Any, *shape: int) -> FloatArray:
+def checked_priorities(priorities: Any) -> FloatArray:
     """Return priorities as float64."""
     checked = np.ascontiguousarray(priorities, np.float64)
-    if checked.shape != shape:
-        raise ValueError(f"priorities must have the shape {shape}, not {checked.shape}")
     if not np.isfinite(checked).all():
         raise ValueError("a priority is not finite")
     return checked
@@ -128,12 +122,9 @@ def _draw_leaf(largest: Any, total: Any, draw: float) -> int:
 
 @kernel
 def fill_sampled(b: Buffers, priorities: Any, draws: Any, waiting: Any, largest: Any, total: Any, orders: Any) -> None:
-    """Fill each row of `orders` by a row of `draws`, uniform in [0, 1).
-
-    `largest` (-inf) and `total` (0) hold a binary tree with a leaf for each op, node `i` above `2i` and `2i + 1`; a
-    node stands for e^largest * total. `waiting` is scratch space. No generator is passed in: an interrupt while
-    numba takes one apart ends the process.
-    """
+    """Fill each row of `orders` by a row of `draws`, uniform in [0, 1)."""
+    # `largest` (-inf) and `total` (0) hold a binary tree with a leaf for each op; a node stands for e^largest * total.
+    # No generator is passed in: an interrupt while numba takes one apart ends the process.
     leaves = total.size >> 1
     for row in range(draws.shape[0]):
         for op in range(waiting.size):

@@ -1,8 +1,4 @@
-"""One level of a beam over executed-op sets with state collapsing (Topoformer C.3), in either direction.
-
-Backward, a set holds the ops that run last: the beam walks the reversed order, and the memory after the other
-ops is as much a function of the set. Layered graphs have their hump late, so this way decides it first.
-"""
+"""A level of a beam over executed-op sets (Topoformer C.3), in either direction: backward, of ops that run last."""
 
 from __future__ import annotations
 
@@ -17,30 +13,18 @@ from ..jit import inlined, kernel
 
 
 class Walk(NamedTuple):
-    """The direction in which sets of ops grow.
+    """The direction in which sets of ops grow."""
 
-    Parameters
-    ----------
-    is_backward
-        Whether sets hold the last ops of an order instead of its first.
-    waits_ptr, waits, next_ptr, next
-        CSR op -> ops that must be in the set before it, and those that wait for it.
-    step
-        Per op, bytes that its step needs beside what is resident and, backward, the buffers it frees.
-    change
-        Per op, bytes by which it changes what is resident, but for the buffers that it is the last to use.
-    start
-        Bytes resident at the empty set.
-    """
-
-    is_backward: bool
+    is_backward: bool  # whether sets hold the last ops of an order instead of its first
+    # waits_ptr, waits, next_ptr, next: CSR op -> ops that must be in the set before it, and those that wait for it
     waits_ptr: IndexArray
     waits: IndexArray
     next_ptr: IndexArray
     next: IndexArray
-    step: IntArray
+    step: IntArray  # per op, bytes that its step needs beside what is resident and, backward, the buffers it frees
+    # per op, bytes by which it changes what is resident, but for the buffers that it is the last to use
     change: IntArray
-    start: int
+    start: int  # bytes resident at the empty set
 
 
 def forward_walk(b: Buffers) -> Walk:
@@ -58,43 +42,32 @@ def backward_walk(b: Buffers) -> Walk:
 
 
 class Level(NamedTuple):
-    """States whose sets have the same number of ops.
+    """States whose sets have the same number of ops."""
 
-    Parameters
-    ----------
-    executed
-        Shape `(states, words)`: the set as bits.
-    hash
-        Per state: the exclusive or of its ops' Zobrist numbers.
-    resident, peak
-        Per state, bytes: what is alive at it, and the least peak of the orders that lead to it.
-    ready_ptr, ready
-        CSR state -> the ops that can join next.
-    safe
-        Per state: an op that may as well join at once (see `_is_safe`), or -1.
-    """
-
-    executed: Any
-    hash: Any
+    executed: Any  # shape `(states, words)`: the set as bits
+    hash: Any  # per state: the exclusive or of its ops' Zobrist numbers
+    # resident, peak: per state, bytes: what is alive at it, and the least peak of the orders that lead to it
     resident: IntArray
     peak: IntArray
+    # ready_ptr, ready: CSR state -> the ops that can join next
     ready_ptr: IntArray
     ready: IndexArray
-    safe: IndexArray
+    safe: IndexArray  # per state: an op that may as well join at once (see `_is_safe`), or -1
 
 
-def first_level(walk: Walk) -> Level:
-    """Return the level of the empty set."""
-    ops = len(walk.step)
-    ready = np.flatnonzero(np.diff(walk.waits_ptr) == 0).astype(np.int32)
+def first_level(walk: Walk, states: int = 1, most_ready: int = 0) -> Level:
+    """Return the level of the empty set, with room for more states and for what they can run."""
+    first = np.flatnonzero(np.diff(walk.waits_ptr) == 0)
+    ready = np.zeros(max(len(first), most_ready), np.int32)
+    ready[: len(first)] = first
     return Level(
-        executed=np.zeros((1, (ops + 63) // 64), np.uint64),
-        hash=np.zeros(1, np.uint64),
-        resident=np.full(1, walk.start, np.int64),
-        peak=np.zeros(1, np.int64),
-        ready_ptr=np.array([0, len(ready)], np.int64),
+        executed=np.zeros((states, (len(walk.step) + 63) // 64), np.uint64),
+        hash=np.zeros(states, np.uint64),
+        resident=np.full(states, walk.start, np.int64),
+        peak=np.zeros(states, np.int64),
+        ready_ptr=np.append(0, np.full(states, len(first), np.int64)),
         ready=ready,
-        safe=np.full(1, -1, np.int32),
+        safe=np.full(states, -1, np.int32),
     )
 
 
@@ -223,11 +196,8 @@ def step_need(level: Level, b: Buffers, walk: Walk, state: int, op: int, limit: 
 
 @kernel
 def expand(level: Level, b: Buffers, walk: Walk, c: Candidates, zobrist: Any, size: int, cutoff: int, salt: Any) -> Any:
-    """Choose the next level: the `size` distinct successor states of least peak, ties at random.
-
-    Equal states are collapsed to the one of least peak. Successors are priced before they are built: most
-    fall to the running threshold, and only survivors are materialised.
-    """
+    """Choose the next level: the `size` distinct successor states of least peak, ties at random."""
+    # Equal states are collapsed; successors are priced before they are built, since most fall to the running threshold.
     count = 0
     truncated = False
     limit = cutoff - 1
@@ -281,10 +251,8 @@ def _is_safe(b: Buffers, walk: Walk, op: int, executed: Any, resident: int, most
 
 
 def materialise(level: Level, b: Buffers, walk: Walk, c: Candidates, count: int, floor: int) -> Level:
-    """Build the chosen successor states: their sets, what they hold, and what they can run.
-
-    A peak of up to `floor` bytes costs nothing; negative, no op counts as safe.
-    """
+    """Build the chosen successor states: their sets, what they hold, and what they can run."""
+    # A peak of up to `floor` bytes costs nothing; negative, no op counts as safe.
     parents, ops = c.parent[:count], c.op[:count]
     gained = (walk.next_ptr[ops + 1] - walk.next_ptr[ops]).astype(np.int64)
     most = int((np.diff(level.ready_ptr)[parents] - 1 + gained).sum())

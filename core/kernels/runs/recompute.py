@@ -1,8 +1,4 @@
-"""Annealing of sequences with repeated runs: insert a chain of runs, delete one, move one.
-
-Kirkpatrick, Gelatt and Vecchi 1983. The moves are in `run_moves`, the edits that they make in
-`run_edits`, and what those cost in `run_bytes`.
-"""
+"""Annealing of sequences with repeated runs (Kirkpatrick, Gelatt and Vecchi 1983)."""
 
 from __future__ import annotations
 
@@ -16,8 +12,7 @@ from .run_moves import Aim, Annealing, delete, draw, draw_move, insert_chain
 from .runs import RunGraph
 from .tensor_groups import Groups
 
-INSERT, DELETE = 0.4, 0.55
-"""Moves that insert a chain, and with those that delete a run, as shares of all."""
+INSERT, DELETE = 0.4, 0.55  # moves that insert a chain, and with those that delete a run, as shares of all
 
 
 @kernel

@@ -1,8 +1,4 @@
-"""What a sequence of runs takes: the bytes of one group of tensors, found from where the runs stand that touch it.
-
-Which buffers a group has, and from when to when, depends on nothing else; the rules are those of
-`core.model.unrolled`.
-"""
+"""The bytes of a group of tensors, from where the runs stand that touch it, by the rules of `core.model.unrolled`."""
 
 from __future__ import annotations
 
@@ -15,41 +11,31 @@ from ..jit import inlined, kernel
 from .runs import RunGraph
 from .tensor_groups import Groups
 
-MOST_TIMES = 8
-"""How often an op may run."""
+MOST_TIMES = 8  # how often an op may run
 
 
 class Sequence(NamedTuple):
-    """A sequence of runs, and the bytes that each takes.
+    """A sequence of runs, and the bytes that each takes."""
 
-    Parameters
-    ----------
-    length
-        Shape `(1,)`: how many runs.
-    items, number, memory
-        Shape `(capacity,)`: per run its op, which of its op's runs it is, and bytes.
-    times, places
-        Shapes `(ops,)` and `(ops, MOST_TIMES)`: how often each op runs, and where, ascending.
-    old_length, old_items, old_number, old_memory
-        As they were before the edit.
-    edited, is_edited
-        The groups whose bytes are left out of `memory` during an edit, how many in the last place; whether each is.
-    here, events, first, last, is_kept
-        Scratch of one group: per tensor its buffer; the runs that touch it; per buffer from when to when it is there.
-    """
-
-    length: IndexArray
+    length: IndexArray  # shape `(1,)`: how many runs
+    # items, number, memory: shape `(capacity,)`: per run its op, which of its op's runs it is, and bytes
     items: IndexArray
     number: IndexArray
     memory: IntArray
+    # times, places: shapes `(ops,)` and `(ops, MOST_TIMES)`: how often each op runs, and where, ascending
     times: IndexArray
     places: IndexArray
+    # old_length, old_items, old_number, old_memory: as they were before the edit
     old_length: IndexArray
     old_items: IndexArray
     old_number: IndexArray
     old_memory: IntArray
+    # edited, is_edited: the groups whose bytes are left out of `memory` during an edit, how many in the last place;
+    # whether each is
     edited: IndexArray
     is_edited: BoolArray
+    # here, events, first, last, is_kept: scratch of one group: per tensor its buffer; the runs that touch it; per
+    # buffer from when to when it is there
     here: IndexArray
     events: IndexArray
     first: IndexArray

@@ -135,11 +135,9 @@ def delete_run(g: RunGraph, groups: Groups, s: Sequence, step: Any) -> None:
 
 @kernel
 def shift_run(g: RunGraph, groups: Groups, s: Sequence, step: int, place: int, limit: int) -> Any:
-    """Let a run stand at another place; returns by how much the bytes above a limit rise, summed over the runs.
-
-    It is no edit to be begun: between the two places there may be no run of its op, nor of one that it reads or waits
-    for, or that reads it or waits for it. So the sequence stays valid, and no other run has other bytes.
-    """
+    """Let a run stand at another place; returns by how much the bytes above a limit rise, summed over the runs."""
+    # No run of its op, nor of one that reads it or that it reads or waits for, may be between the two places: so it is
+    # no edit to be begun, the sequence stays valid, and no other run has other bytes.
     op, number = s.items[step], s.number[step]
     low, high = min(step, place), max(step, place) + 1
     rise = -excess_between(s, limit, low, high)

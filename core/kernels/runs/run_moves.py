@@ -1,9 +1,6 @@
-"""Moves between sequences with repeated runs: insert a chain of runs, delete one, move one.
-
-A chain is what has to run again so that a tensor need not be kept over a step that takes too much: its op, the views
-that are read, and those inputs which are no longer there either. Insertions and deletions are edits that are begun
-already, and leave in `chain` the ops whose runs may have become needless.
-"""
+"""Moves between sequences with repeated runs: insert a chain of runs, delete one, move one."""
+# A chain is what has to run again so that a tensor need not be kept over a step: its op, views that are read, inputs no
+# longer there. Insertions and deletions are edits begun already; `chain` then has ops whose runs may be needless.
 
 from __future__ import annotations
 
@@ -25,25 +22,17 @@ MULTIPLIER = np.uint64(2685821657736338717)
 
 
 class Annealing(NamedTuple):
-    """What a search keeps between calls.
+    """What a search keeps between calls."""
 
-    Parameters
-    ----------
-    draws
-        Shape `(1,)`: the state of the generator (xorshift64*; Vigna 2016), never 0.
-    best, best_length
-        The best sequence found that keeps the limit, and how long it is; 0 if none does.
-    values
-        Shape `(4,)`: excess and microseconds of the current sequence, microseconds of the best, least excess; the
-        best never has fewer microseconds than are allowed.
-    chain, in_chain
-        Scratch: ops of a chain, and per op whether it is in it.
-    """
-
+    # shape `(1,)`: the state of the generator (xorshift64*; Vigna 2016), never 0
     draws: np.ndarray[tuple[int], np.dtype[np.uint64]]
+    # best, best_length: the best sequence found that keeps the limit, and how long it is; 0 if none does
     best: IndexArray
     best_length: IndexArray
+    # shape `(4,)`: excess and microseconds of the current sequence, microseconds of the best, least excess; the best
+    # never has fewer microseconds than are allowed
     values: np.ndarray[tuple[int], np.dtype[np.float64]]
+    # chain, in_chain: scratch: ops of a chain, and per op whether it is in it
     chain: IndexArray
     in_chain: BoolArray
 
@@ -61,27 +50,13 @@ def new_annealing(g: RunGraph, capacity: int, seed: int) -> Annealing:
 
 
 class Aim(NamedTuple):
-    """What annealing is to lower, and how.
+    """What annealing is to lower, and how."""
 
-    Parameters
-    ----------
-    limit
-        Bytes that a sequence shall keep.
-    allowed
-        Microseconds that cost nothing.
-    weight
-        Microseconds that one byte above the limit in one run counts.
-    temperature
-        Microseconds that are accepted with probability 1/e.
-    moves_first
-        Whether the first run of an op may move, too; else the order of the first runs stays.
-    """
-
-    limit: int
-    allowed: float
-    weight: float
-    temperature: float
-    moves_first: bool
+    limit: int  # bytes that a sequence shall keep
+    allowed: float  # microseconds that cost nothing
+    weight: float  # microseconds that one byte above the limit in one run counts
+    temperature: float  # microseconds that are accepted with probability 1/e
+    moves_first: bool  # whether the first run of an op may move, too; else the order of the first runs stays
 
 
 @inlined

@@ -1,61 +1,47 @@
-"""A graph as sequences need it that may run an op several times, on one device.
-
-Every run makes its outputs anew; a reader reads the latest run before it. The rules are those of
-`core.model.unrolled`.
-"""
+"""A graph as sequences need it that may run an op several times, on one device; rules as in `core.model.unrolled`."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray, csr
+from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray, csr, sorted_csr
 from ...graph.graph import CostGraph
 
 
 class RunGraph(NamedTuple):
-    """A graph as sequences of runs need it; control tensors are edges between ops.
+    """A graph as sequences of runs need it; control tensors are edges between ops."""
 
-    Parameters
-    ----------
-    read_ptr, reads
-        CSR op -> the distinct tensors it reads.
-    made_ptr, made
-        CSR op -> the tensors it makes.
-    alias, size, is_final, producer
-        Per tensor: what it is a view of or -1, bytes, whether it is kept, and its op.
-    pred_ptr, preds, succ_ptr, succs
-        CSR op -> ops that it reads or waits for, and those that read it or wait for it.
-    wait_ptr, waits, follow_ptr, follows
-        CSR op -> ops that it waits for by control edges, and those that so wait for it.
-    runs_once, runtime, workspace, rank
-        Per op: whether it may not run again, microseconds, bytes, its place in the input order.
-    persistent
-        Bytes throughout.
-    """
-
+    # read_ptr, reads: CSR op -> the distinct tensors it reads
     read_ptr: IndexArray
     reads: IndexArray
+    # made_ptr, made: CSR op -> the tensors it makes
     made_ptr: IndexArray
     made: IndexArray
+    # alias, size, is_final, producer: per tensor: what it is a view of or -1, bytes, whether it is kept, and its op
     alias: IndexArray
     size: IntArray
     is_final: BoolArray
     producer: IndexArray
+    # pred_ptr, preds, succ_ptr, succs: CSR op -> ops that it reads or waits for, and those that read it or wait for it
     pred_ptr: IndexArray
     preds: IndexArray
     succ_ptr: IndexArray
     succs: IndexArray
+    # wait_ptr, waits, follow_ptr, follows: CSR op -> ops that it waits for by control edges, and those that so wait for
+    # it
     wait_ptr: IndexArray
     waits: IndexArray
     follow_ptr: IndexArray
     follows: IndexArray
+    # runs_once, runtime, workspace, rank: per op: whether it may not run again, microseconds, bytes, its place in the
+    # input order
     runs_once: BoolArray
     runtime: FloatArray
     workspace: IntArray
     rank: IndexArray
-    persistent: int
+    persistent: int  # bytes throughout
 
 
 def run_graph(graph: CostGraph) -> RunGraph:
@@ -77,15 +63,10 @@ def run_graph(graph: CostGraph) -> RunGraph:
         *graph.predecessors,
         *graph.successors,
         *csr(waiting, waited, ops),
-        *_sorted_csr(waited, waiting, ops),
+        *sorted_csr(waited, waiting, ops),
         graph.runs_once,
         graph.runtime,
         graph.workspace,
         rank,
         int(graph.persistent.sum()),
     )
-
-
-def _sorted_csr(keys: Any, values: Any, count: int) -> tuple[IndexArray, IndexArray]:
-    order = np.lexsort((values, keys))
-    return csr(keys[order], values[order], count)

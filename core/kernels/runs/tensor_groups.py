@@ -11,29 +11,19 @@ from ...graph.graph import CostGraph
 
 
 class Groups(NamedTuple):
-    """Tensors with their views, by what touches them.
+    """Tensors with their views, by what touches them."""
 
-    Parameters
-    ----------
-    group
-        Per tensor its group, -1 for control.
-    tensor_ptr, tensors
-        CSR group -> its tensors, the one that is no view first.
-    member_ptr, members
-        CSR group -> the ops that make or read one of them.
-    touch_ptr, touches
-        CSR op -> the groups that it makes or reads.
-    user_ptr, users
-        CSR op -> the ops that read what it makes.
-    """
-
-    group: IndexArray
+    group: IndexArray  # per tensor its group, -1 for control
+    # tensor_ptr, tensors: CSR group -> its tensors, the one that is no view first
     tensor_ptr: IndexArray
     tensors: IndexArray
+    # member_ptr, members: CSR group -> the ops that make or read one of them
     member_ptr: IndexArray
     members: IndexArray
+    # touch_ptr, touches: CSR op -> the groups that it makes or reads
     touch_ptr: IndexArray
     touches: IndexArray
+    # user_ptr, users: CSR op -> the ops that read what it makes
     user_ptr: IndexArray
     users: IndexArray
 

@@ -6,10 +6,9 @@ from typing import Any
 
 from .variables import Buffer, Variables
 
-MOST_RANKED = 200
-"""Ops by which equal devices are told apart: more say little."""
+MOST_RANKED = 200  # ops by which equal devices are told apart: more say little
+# Of a device or a link: per step that it may have, whether it has it, its start and its duration
 Steps = list[tuple[Any, Any, int]]
-"""Of a device or a link: per step that it may have, whether it has it, its start and its duration."""
 
 
 def add_time_constraints(v: Variables) -> dict[int, Steps]:
@@ -31,10 +30,8 @@ def ops_run_on_one_device_each(v: Variables) -> None:
 
 
 def equal_devices_are_numbered_as_they_are_used(v: Variables) -> None:
-    """Let an op be on a device only if one before it, in `v.ranked`, is on the device numbered one lower.
-
-    So one op stays on device 0 (REGAL A.2). Every best schedule obeys this once its devices are numbered so.
-    """
+    """Let an op be on a device only if one before it, in `v.ranked`, is on the device numbered one lower."""
+    # So one op stays on device 0 (REGAL A.2). Every best schedule obeys this once its devices are numbered so.
     ranked = v.ranked[:MOST_RANKED]
     for place, op in enumerate(ranked):
         for device in v.devices[1:]:

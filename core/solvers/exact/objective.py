@@ -1,8 +1,4 @@
-"""The objectives of the CP-SAT model: the makespan, the peak of the fullest device, or by how much limits are exceeded.
-
-Each function builds the whole model, and returns its variables and how the solver's numbers become bytes or
-microseconds.
-"""
+"""The objectives of the CP-SAT model: a function each builds all of it, and says what the solver's numbers mean."""
 
 from __future__ import annotations
 

@@ -1,13 +1,9 @@
 """Recomputation as constraint programming: retention intervals (Bartan et al., MOCCASIN, ICML 2023), the order free.
 
-Each op has up to `copies` runs, the first of them always there; a run is one place of a sequence, and what it makes is
-kept from there to the last run that reads it: its retention interval. A reader reads the latest run before it. The
-paper keeps the order of first runs as it is given, which `fixed` does here, too. The variables are others than those of
-`variables`: an op has several steps on one device, of which each reader chooses one, not one step on one of several.
-
-No schedule has to run an op oftener than its readers run, and once more if it makes something final: a run that nothing
-reads can be left out. So few ops need more than `copies` runs, and a schedule in which one of those has them takes at
-least so many times its runtime: that is what makes a bound of this model one of every schedule.
+Each op has up to `copies` runs; what a run makes is kept from its place to the last run that reads it. Unlike in
+`variables` an op has several steps on one device, of which each reader chooses the latest before it. No schedule has to
+run an op oftener than its readers run, and once more if it makes something final. So few ops need more than `copies`
+runs, and where one has them its runtimes say what that adds: so a bound of this model becomes one of every schedule.
 """
 
 from __future__ import annotations
@@ -51,31 +47,13 @@ class Run(NamedTuple):
 
 
 class RetentionModel(Model):
-    """The variables and constraints of a problem, hinted with the best schedule known.
-
-    Parameters
-    ----------
-    search
-        The run, which has a schedule to hint.
-    copies
-        How often an op may run.
-    is_fixed
-        Whether the first runs keep the input order.
-
-    Attributes
-    ----------
-    model
-        OR-Tools' `CpModel`.
-    runs
-        Per op its runs, in their order.
-    least_outside
-        Microseconds that every schedule adds in which an op runs oftener than here and that could not do without.
-    """
+    """The variables and constraints of a problem, hinted with the best schedule known."""
 
     def __init__(self, search: Search, copies: int, is_fixed: bool) -> None:
         super().__init__(search)
         times, useful = self.problem.op_times, most_useful_runs(self.graph)
         self.copies = [min(copies, most) for most in useful]
+        # Microseconds that every schedule adds in which an op runs oftener than here and that could not do without.
         self.least_outside = copies * min(
             (float(times[op]) for op, most in enumerate(useful) if most > copies), default=math.inf
         )

@@ -1,9 +1,4 @@
-"""Constraint programming with OR-Tools' CP-SAT (REGAL A.10): order, tensor lifetimes and cumulative memory.
-
-The model is in `variables`, `constraints` and `objective`, its whole numbers in `units`, the schedule that it is hinted
-with in `hint`; `recompute` has a model of its own. What it proves, and when it is worth its time:
-`docs/methods/exact.md`.
-"""
+"""Constraint programming with OR-Tools' CP-SAT (REGAL A.10); what it proves is in `docs/methods/exact.md`."""
 
 from __future__ import annotations
 
@@ -20,12 +15,12 @@ from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
 from .. import portfolio as auto
-from .hint import improve
 from .objective import knows_memory, minimised_excess, minimised_makespan, minimised_peak
 from .recompute import RetentionModel
 from .variables import OutOfTimeError, Variables, is_over, is_too_large
 
 POLL_SECONDS = 0.02
+EDITS_AS_ONE = 20
 
 
 @dataclass(frozen=True)
@@ -57,16 +52,14 @@ def _hinting(problem: Problem, parameters: Parameters) -> str:
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Offer each schedule that the solver finds, and raise the bound to what it proves.
-
-    It is hinted with the best schedule known: that to start from, the input order, or what `auto` finds. For
-    the makespan under a memory limit that none of them keeps, the peak is minimised first, down to the limit:
-    the result is the next hint, or else the schedule of least excess. The solver's strategies take turns
-    (`interleave_search`), so a run that ends by itself does not depend on the number of workers. Each schedule
-    offered counts one evaluation.
-    """
+    """Offer each schedule that the solver finds, and raise the bound to what it proves."""
+    # For the makespan under a memory limit that no schedule known keeps, the peak is minimised first: the result is the
+    # next hint, or else the schedule of least excess. The solver's strategies take turns (`interleave_search`), so a
+    # run that ends by itself does not depend on the number of workers.
     search.offer_order(search.problem.graph.input_order)
-    improve(search, parameters.hint, _hinting(search.problem, parameters))
+    with search.part(evaluations=parameters.hint * (EDITS_AS_ONE if search.problem.recompute else 1)):
+        if not search.exhausted():
+            search.run(_hinting(search.problem, parameters))
     if search.exhausted() or math.isinf(search.lower_bound):
         return
     try:

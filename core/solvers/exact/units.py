@@ -28,24 +28,15 @@ class Units(NamedTuple):
     A time is `microseconds` times whole units, rounded down, times `steps`. What then has none lasts 1, so that steps
     without duration have an order, too; no schedule has enough of them to make up one unit. What is rounded down keeps
     every bound valid; where sizes have a common divisor, and times one that is not too fine, nothing is.
-
-    Parameters
-    ----------
-    bytes, microseconds
-        Of one unit; a unit of time is infinite where only the order counts, so that every step lasts 1.
-    steps
-        More than any schedule has without duration; 1 where only the order counts.
-    longest
-        Microseconds; no step of a schedule that is worth finding takes more.
-    horizon
-        The latest end of any step.
     """
 
+    # bytes, microseconds: of one unit; a unit of time is infinite where only the order counts, so that every step lasts
+    # 1
     bytes: int
     microseconds: float
-    steps: int
-    longest: float
-    horizon: int
+    steps: int  # more than any schedule has without duration; 1 where only the order counts
+    longest: float  # microseconds; no step of a schedule that is worth finding takes more
+    horizon: int  # the latest end of any step
 
     def whole(self, times: FloatArray) -> list[list[int]]:
         """Return times in units, -1 for what is impossible or longer than all that is worth finding."""

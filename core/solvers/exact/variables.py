@@ -1,9 +1,7 @@
 """The variables of the CP-SAT model: devices of ops, starts of steps, lives of buffers.
 
-Steps are ops, and optional transfers of a tensor to a device. Steps on one device, where a blocking transfer is on both
-of its own, do not overlap, nor do those on a contended link; that and the precedences are all that the cost model asks
-of time. With blocking transfers the memory of a device changes by the steps on it alone, so no total order of all steps
-is needed.
+Steps are ops, and optional transfers of a tensor to a device; those on one device, or on a contended link, do not
+overlap. With blocking transfers the memory of a device changes by its own steps alone: no total order is needed.
 """
 
 from __future__ import annotations
@@ -21,12 +19,10 @@ from ...problem.problem import Problem
 from ...problem.residents import first_home
 from ...problem.schedule import Schedule
 from ...search.search import Search
-from .hint import HintedTimes
 from .units import bytes_of_devices, units_of
 
 HOLDS = -1  # when what holds a resident runs: before all steps
-MOST_TRANSFERS = 1_000_000
-"""Tensors times pairs of devices; more take gigabytes."""
+MOST_TRANSFERS = 1_000_000  # tensors times pairs of devices; more take gigabytes
 
 
 class OutOfTimeError(Exception):
@@ -62,8 +58,7 @@ class Buffer(NamedTuple):
 class Model:
     """What every model has: OR-Tools' `CpModel`, the graph as lists, and how variables are made and hinted."""
 
-    symmetry_level = 2
-    """How much OR-Tools looks for symmetries."""
+    symmetry_level = 2  # how much OR-Tools looks for symmetries
 
     def __init__(self, search: Search) -> None:
         from ortools.sat.python import cp_model
@@ -105,50 +100,50 @@ class Model:
         return both
 
 
+class HintedTimes:
+    """Device of each op, and times of each step, of a schedule whose steps run as early as they can."""
+
+    def __init__(self, devices: list[int]) -> None:
+        self.device = devices
+        self.times: dict[int | tuple[int, int], tuple[int, int]] = {}  # by op, and by tensor and target
+        self.clock: dict[int | tuple[int, int], int] = {}
+
+    @property
+    def makespan(self) -> int:
+        """The latest end."""
+        return max((end for _, end in self.times.values()), default=0)
+
+    def run(self, step: int | tuple[int, int], ready: int, duration: int, places: list[int | tuple[int, int]]) -> None:
+        """Run a step once it is ready and the devices or the link that it occupies are free."""
+        start = max([ready, *(self.clock.get(place, 0) for place in places)])
+        self.times[step] = start, start + duration
+        self.clock |= dict.fromkeys(places, start + duration)
+
+    def number_devices(self, ranked: list[int]) -> None:
+        """Give the devices numbers, in the order in which the ops of a list use them first."""
+        used = list(dict.fromkeys(self.device[op] for op in ranked))
+        new = {device: number for number, device in enumerate(used)}
+        self.device = [new[device] for device in self.device]
+        self.times = {
+            step if isinstance(step, int) else (step[0], new[step[1]]): times for step, times in self.times.items()
+        }
+
+
 class Variables(Model):
-    """A CP-SAT model's variables, each hinted with the best schedule known.
-
-    Parameters
-    ----------
-    search
-        The run, which has a schedule to hint.
-    counts_time
-        Whether steps last what they take; else only their order counts.
-
-    Attributes
-    ----------
-    model
-        OR-Tools' `CpModel`.
-    units
-        How bytes and microseconds become whole numbers.
-    on
-        Per op: by device where it may be, whether it is there; ops that are together share it.
-    takes, ops
-        Per op of the model's own: by device what it takes, and its step; residents are there throughout.
-    ranked
-        The ops, by which equal devices are numbered.
-    sent
-        By tensor and device: whether it has to be there and is made elsewhere. Empty on one device.
-    transfers, links
-        By tensor and device, but for replicas: the step that sends it there, and by source whether it comes from there,
-        with what it takes.
-    buffers
-        By whether it is a copy that was sent, tensor, device; once `add_buffers` was called.
-    """
+    """A CP-SAT model's variables, each hinted with the best schedule known; without `counts_time` only order counts."""
 
     def __init__(self, search: Search, *, counts_time: bool) -> None:
         super().__init__(search)
         self.machine, self.own = self.problem.hardware, first_home(self.graph)
         self.is_everywhere = replicated(self.problem)
-        self.symmetry_level = (
-            2 if self.problem.is_symmetric else 0
-        )  # else OR-Tools 9.15 fails on residents without room
+        # Else OR-Tools 9.15 fails on residents without room.
+        self.symmetry_level = 2 if self.problem.is_symmetric else 0
         self.units = units_of(search, counts_time=counts_time)
         self.most = bytes_of_devices(self.problem, self.units.bytes)
         self.size = (self.graph.tensor_size // self.units.bytes).tolist()
         self._op_times = self.units.whole(possible_times(self.problem))
         self.hint = self._hinted()
-        self.ranked = self._rank()
+        self.ranked = self._rank()  # the ops, by which equal devices are numbered
         if self.problem.is_symmetric:
             self.hint.number_devices(self.ranked)
         self._add_placement()
@@ -198,7 +193,7 @@ class Variables(Model):
 
     def _add_placement(self) -> None:
         """Each op is on some device where it and all that is together with it may be."""
-        self.on: list[dict[int, Any]] = []
+        self.on: list[dict[int, Any]] = []  # per op, by device; ops that are together share it
         groups = self.problem.rules.groups
         for op, first in enumerate(self.problem.rules.group.tolist()):
             self.check_time()
@@ -223,6 +218,8 @@ class Variables(Model):
 
     def _add_transfers(self) -> None:
         """Each tensor that is read may be sent to each device where a reader may be, at some start."""
+        # By tensor and device: whether it has to be there and is made elsewhere; the step that sends it, but for
+        # replicas; and by source whether it comes from there, with what it takes.
         self.sent: dict[tuple[int, int], Any] = {}
         self.transfers: dict[tuple[int, int], Step] = {}
         self.links: dict[tuple[int, int], dict[int, tuple[Any, int]]] = {}
@@ -250,7 +247,7 @@ class Variables(Model):
 
     def add_buffers(self) -> None:
         """Start a buffer for each tensor that is no view where an op makes it, and for any where it is sent."""
-        self.buffers: dict[tuple[bool, int, int], Buffer] = {}
+        self.buffers: dict[tuple[bool, int, int], Buffer] = {}  # by whether it is a copy that was sent, tensor, device
         for tensor, producer in enumerate(self.producer):
             self.check_time()
             if self.size[tensor] and self.graph.alias_of[tensor] < 0 and producer < self.own:

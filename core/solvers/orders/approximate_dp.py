@@ -17,8 +17,8 @@ from ...search.parameters import parameter
 from ...search.search import Search
 
 UNLIMITED = 2**62
+# Ready ops of a state from which on all states of a level have no more than so many: nothing interrupts a level
 WIDE, MOST_READY = 5_000, 20_000_000
-"""Ready ops of a state from which on all states of a level have no more than so many: nothing interrupts a level."""
 
 
 @dataclass(frozen=True)
@@ -62,74 +62,40 @@ class _Backpointers:
 
 
 class Beam(NamedTuple):
-    """How a beam ended.
+    """How a beam ended."""
 
-    Parameters
-    ----------
-    chosen
-        The ops chosen, the last first if backward, or None if every state reached the limit.
-    is_complete
-        Whether these are all ops, or there is no way to choose all.
-    is_exact
-        Whether no state was cut for want of room.
-    priced
-        Successor states looked at, to which the time is about proportional.
-    """
-
-    chosen: IndexArray | None
-    is_complete: bool
-    is_exact: bool
-    priced: int
-
-
-@dataclass(frozen=True)
-class BeamResult:
-    """What a beam found.
-
-    Parameters
-    ----------
-    order
-        A complete order, or None if every state reached the cutoff.
-    is_exact
-        Whether no state was cut for want of room: then nothing below the cutoff was missed.
-    """
-
-    order: IndexArray | None
-    is_exact: bool
+    chosen: IndexArray | None  # the ops chosen, the last first if backward, or None if every state reached the limit
+    is_complete: bool  # whether these are all ops, or there is no way to choose all
+    is_exact: bool  # whether no state was cut for want of room
+    priced: int  # successor states looked at, to which the time is about proportional
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Offer the best order in the beam; if none was cut it is optimal, and the lower bound says so.
-
-    A schedule known before cuts what cannot be better.
-    """
+    """Offer the best order in the beam; if none was cut it is optimal, and the lower bound says so."""
     cutoff = None if search.best is None else int(search.best_value)
     result = beam_search(search, parameters.beam_size, cutoff=cutoff)
-    if result.order is not None:
-        search.offer_order(result.order)
+    if result.chosen is not None:
+        search.offer_order(result.chosen)
     if result.is_exact:
         search.raise_lower_bound(search.best_value)
 
 
-def beam_search(search: Search, beam_size: int, cutoff: int | None = None) -> BeamResult:
-    """Run the beam over the levels of executed-op sets of the whole graph, from the first op on."""
+def beam_search(search: Search, beam_size: int, cutoff: int | None = None) -> Beam:
+    """Run the beam over the whole graph, from the first op on; the order is complete, and none if nothing is below."""
     graph = search.problem.graph
     limit = UNLIMITED if cutoff is None else cutoff - int(graph.persistent.sum())
     beam = run_beam(search, graph.buffers, beam_size, limit)
     if beam.chosen is None:
-        return BeamResult(None, beam.is_exact)
-    return BeamResult(_complete(graph, beam.chosen), beam.is_exact and beam.is_complete)
+        return beam
+    return beam._replace(chosen=_complete(graph, beam.chosen), is_exact=beam.is_exact and beam.is_complete)
 
 
 def run_beam(
     search: Search, b: Buffers, beam_size: int, limit: int, is_backward: bool = False, floor: int = -1
 ) -> Beam:
-    """Run the beam over the levels of executed-op sets of any buffers, which may be a part of the graph's.
-
-    The state after a set of ops is the set alone: of equal states the one of least peak is kept (state
-    collapsing), of the others the `beam_size` of least peak, ties at random; fewer where thousands of ops are ready.
-    Sets are told apart by a 64-bit Zobrist hash.
-    """
+    """Run the beam over the levels of executed-op sets of any buffers, which may be a part of the graph's."""
+    # Of equal states the one of least peak is kept (state collapsing), of the others the `beam_size` of least peak,
+    # ties at random. Sets are told apart by a 64-bit Zobrist hash.
     ops = len(b.own)
     walk = backward_walk(b) if is_backward else forward_walk(b)
     zobrist = search.rng.integers(0, 2**64, ops, dtype=np.uint64)

@@ -13,8 +13,8 @@ from ...graph.graph import CostGraph
 from ...search.parameters import Parameters
 from ...search.search import Cancelled, Search
 
+# What goes through the ops and may raise `Cancelled`: a search's `heeding`
 Heed = Callable[[Iterable[int]], Iterator[int]]
-"""What goes through the ops and may raise `Cancelled`: a search's `heeding`."""
 
 
 def input_order(search: Search, parameters: Parameters) -> None:
@@ -41,11 +41,9 @@ def dfs_postorder(search: Search, parameters: Parameters) -> None:
 
 
 def kahn_order(graph: CostGraph, *, last_in_first_out: bool, heed: Heed = iter) -> IndexArray:
-    """Return Kahn's order with a stack (depth first) or a queue (breadth first).
-
-    Of ops that become ready together the one of smallest index comes first. The paper takes both orders
-    from a drawing of the graph; this reading comes closest to its numbers.
-    """
+    """Return Kahn's order with a stack (depth first) or a queue (breadth first)."""
+    # Of ops that become ready together the one of smallest index comes first. The paper takes both orders from a
+    # drawing of the graph; this reading comes closest to its numbers.
     pointers, successors = (a.tolist() for a in graph.successors)
     waiting = np.diff(graph.predecessors[0]).tolist()
     ready: deque[int] = deque()

@@ -24,18 +24,12 @@ class Parameters(base.Parameters):
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Offer each better order as it is found; when the search ends, the last is optimal, and the bound says so.
-
-    Orders are completed depth first with backtracking, the next op picked at random: the ready ops from a
-    random one on, a random stride apart, which needs no list per step. A branch is cut if its peak reaches
-    the best known (cost pruning) or its set was closed before (state collapsing). The first order takes
-    O(ops + edges).
-
-    Beyond the paper, which searches a set again whenever it is reached at a lower peak: a set is closed once
-    all that follows it was searched in vain, that is without an order below the best, while the peak on the
-    way to it was below the best. Then what follows reaches the best by itself, and no other way to the set
-    can help. Sets are told apart by a 64-bit Zobrist hash. Each set followed counts 1 / ops evaluations.
-    """
+    """Offer each better order as it is found; when the search ends, the last is optimal, and the bound says so."""
+    # The next op is picked at random: the ready ops from a random one on, a random stride apart, which needs no list
+    # per step. A branch is cut if its peak reaches the best known or its set was closed before. Beyond the paper, a set
+    # is closed once all that follows it was searched in vain while the peak on the way to it was below the best: then
+    # what follows reaches the best by itself, and no other way to the set can help. Each set followed counts 1 / ops
+    # evaluations.
     graph = search.problem.graph
     persistent = int(graph.persistent.sum())
     zobrist = search.rng.integers(1, 2**64, graph.num_ops, dtype=np.uint64)

@@ -10,8 +10,7 @@ from ...kernels.orders.lpmf import least_peak_memory_first, new_greedy
 from ...search.parameters import Parameters
 from ...search.search import Search
 
-CHUNK = 20_000
-"""Steps between two looks at the clock."""
+CHUNK = 20_000  # steps between two looks at the clock
 
 
 def solve(search: Search, parameters: Parameters) -> None:

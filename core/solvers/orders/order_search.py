@@ -1,8 +1,4 @@
-"""Order search for least peak memory on one device: beams in both directions, cut and tightened by proofs.
-
-The best peak falls and its lower bound rises at once; where they meet the order is optimal. What is proven and why:
-`docs/methods/one-device.md`.
-"""
+"""Order search for least peak on one device: beams both ways, tightened by proofs (`docs/methods/one-device.md`)."""
 
 from __future__ import annotations
 
@@ -49,10 +45,8 @@ class Parameters(base.Parameters):
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Improve the stretch of largest peak until it is proven optimal, and with it the order, or the budget ends.
-
-    Ops that are before or after every other cut the graph into stretches, which are solved apart and glued.
-    """
+    """Improve the stretch of largest peak until it is proven optimal, and with it the order, or the budget ends."""
+    # Ops that are before or after every other cut the graph into stretches, which are solved apart and glued.
     if search.best is None:
         search.offer_order(search.problem.graph.input_order)
     if search.exhausted():  # a million ops take a second to be cut
@@ -143,14 +137,10 @@ class _Stretch:
         return self.search.exhausted() or self.peak <= self.bound
 
     def improve(self) -> bool:
-        """Spend some more effort, twice as much each time; False if there is nothing left to try.
-
-        First come minimum cuts and, but for very large graphs, narrow beams backward from the end, which
-        decides the hump of layered graphs first. Then each round reorders short stretches around the peak, each by
-        a narrow beam (large neighbourhood search); sends wider beams through the stretch tightened by what any
-        better order must obey, of which one that cuts no state and finds nothing proves the best order
-        optimal; and tries to prove a target halfway between bound and peak impossible (see `Precedences`).
-        """
+        """Spend some more effort, twice as much each time; False if there is nothing left to try."""
+        # First come minimum cuts and, but for very large graphs, narrow backward beams. Then each round reorders short
+        # stretches around the peak (large neighbourhood search), sends wider beams through the stretch as tightened by
+        # proofs, and tries to prove a target halfway between bound and peak impossible.
         if not self.effort:
             while self._uncross():
                 pass

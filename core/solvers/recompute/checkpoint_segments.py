@@ -1,10 +1,8 @@
 """Checkpointing of segments of the forward pass (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost").
 
-The forward pass, in the input order, is cut into segments of about as many bytes each. What one segment reads of
-another is kept; all else that the backward pass reads runs again, segment by segment, before it is read first
-(section 4.1). In the recursive form a segment that runs again is cut once more (section 4.2). The paper takes the
-square root of the number of layers for the number of segments; here all that matter are tried, with and without a
-second level.
+The forward pass is cut into segments of about as many bytes each. What one reads of another is kept; all else that the
+backward pass reads runs again, segment by segment, before it is read first (section 4.1), perhaps cut once more (4.2).
+The paper takes the square root of the layers for the number of segments; here all that matter are tried.
 """
 
 from __future__ import annotations
@@ -132,11 +130,9 @@ class _Segments:
 
 
 def forward_ops(search: Search) -> BoolArray:
-    """Return which ops are of the forward pass, shape `(ops,)`.
-
-    By the graph's annotations; where it has none, those up to the step of the input order after which most bytes are
-    kept for later, which in a training step is the loss.
-    """
+    """Return which ops are of the forward pass, shape `(ops,)`."""
+    # By the annotations; else up to the step of the input order after which most is kept for later, in training the
+    # loss.
     graph = search.problem.graph
     phases = graph.annotations.phases
     if "forward" in phases and "backward" in phases:

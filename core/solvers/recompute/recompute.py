@@ -1,8 +1,4 @@
-"""Order and recomputation decided together, on one device: what runs again, when, and in which order.
-
-Each search starts from a known order, most often that of `order-search`, and anneals sequences with repeated runs
-(`core.kernels.runs.recompute`). What an order alone can keep is never paid for.
-"""
+"""Order and recomputation decided together, on one device: runs annealed from a known order."""
 
 from __future__ import annotations
 
@@ -49,10 +45,7 @@ class Parameters(base.Parameters):
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Look for an order that needs nothing to run again, then anneal runs from the best one.
-
-    With the input order kept, runs are annealed between its ops.
-    """
+    """Look for an order that needs nothing to run again, then anneal runs from the best one."""
     search.offer_order(search.problem.graph.input_order)
     moves_first = parameters.order == "searched"
     if moves_first and not search.exhausted():

@@ -27,9 +27,9 @@ def test_one_device_optimum(seed):
 
     beam = beam_search(Search(problem, seed=seed), 10**6)
     assert beam.is_exact
-    order = beam.order.tolist()
+    order = beam.chosen.tolist()
     assert naive.order_peak(plain, order) == optimum
-    schedule = Schedule.single_device(beam.order)
+    schedule = Schedule.single_device(beam.chosen)
     simulation = simulate(problem, schedule)
     assert simulation.peak == optimum
     assert verify(problem, schedule).peak == optimum
@@ -44,9 +44,9 @@ def test_one_device_optimum(seed):
         assert naive.order_peak(plain, chosen[:: -1 if is_backward else 1].tolist()) <= optimum + 10
 
     assert lower_bound(problem) == memory_bound(problem) <= optimum
-    assert min_cut_bound(Problem(graph), beam.order) <= optimum
-    assert beam_search(Search(problem, seed=seed), 10**6, cutoff=optimum).order is None
-    assert beam_search(Search(problem, seed=seed), 10**6, cutoff=optimum + 1).order is not None
+    assert min_cut_bound(Problem(graph), beam.chosen) <= optimum
+    assert beam_search(Search(problem, seed=seed), 10**6, cutoff=optimum).chosen is None
+    assert beam_search(Search(problem, seed=seed), 10**6, cutoff=optimum + 1).chosen is not None
 
 
 @pytest.mark.parametrize("seed", seeds(40, quick=4))

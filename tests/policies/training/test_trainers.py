@@ -13,11 +13,12 @@ from schedopt.policies.training.run_folder import (
     CONFIG,
     CURVE,
     WEIGHTS,
-    check_same,
+    check_ready,
     curve_of,
     has_checkpoint,
     read_checkpoint,
 )
+from schedopt.policies.training.trainable import Work
 
 STEPS = 8
 
@@ -161,11 +162,15 @@ def test_a_run_with_other_settings_is_refused_by_their_names(method, whole):
     phases = (first, dataclasses.replace(second, samples=3), *rest)
     others = dataclasses.replace(method.parameters, phases=phases, seed=4)
     before = (whole / CONFIG).read_text()
-    for refuse in (method.trainer, lambda folder, parameters: check_same(folder, method.training.KIND, parameters)):
+
+    def check(folder, parameters):
+        check_ready(Work(folder, parameters, [], [], 1, True), method.training.KIND)
+
+    for refuse in (method.trainer, check):
         with pytest.raises(UsageError, match=r"checkpoint.*another seed, phases\.1\.samples; go on with the same"):
             refuse(whole, others)
     assert (whole / CONFIG).read_text() == before
-    check_same(whole, method.training.KIND, dataclasses.replace(method.parameters, checkpoint_seconds=7.0))
+    check(whole, dataclasses.replace(method.parameters, checkpoint_seconds=7.0))
 
 
 def test_a_run_on_other_graphs_is_refused(method, whole, tmp_path):

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from models.train_commands import refused
-from schedopt.policies.topoformer import searched_orders
+from schedopt.policies.topoformer import training_graphs
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_sizes_out_of_range_are_one_sentence_and_exit_2(config, run, tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_ctrl_c_during_the_search_for_orders_keeps_them(runs, config, run, tmp_path, monkeypatch):
-    search = searched_orders._search
+    search = training_graphs._search
     searched = []
 
     def interrupted(evaluations, seed, problem):
@@ -33,7 +33,7 @@ def test_ctrl_c_during_the_search_for_orders_keeps_them(runs, config, run, tmp_p
             os.kill(os.getpid(), signal.SIGINT)
         return search(evaluations, seed, problem)
 
-    monkeypatch.setattr(searched_orders, "_search", interrupted)
+    monkeypatch.setattr(training_graphs, "_search", interrupted)
     graphs = runs.folders("topoformer")[0]
     command = ["train", "topoformer", graphs, "--output", tmp_path, "--config", config, "--quiet"]
     result = run(*command)

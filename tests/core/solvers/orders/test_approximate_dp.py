@@ -18,7 +18,7 @@ def test_a_beam_that_cut_nothing_is_exact_and_says_so(seed):
     exact = []
     for size in (1, 2, 5, 20, 1000):
         beam = beam_search(Search(Problem(graph)), size)
-        peak = naive.order_peak(plain, beam.order.tolist())
+        peak = naive.order_peak(plain, beam.chosen.tolist())
         assert peak >= optimum
         assert peak == optimum or not beam.is_exact
         exact.append(beam.is_exact)
@@ -54,7 +54,7 @@ def test_a_stopped_beam_completes_its_best_state_in_input_order(budget):
     beam = beam_search(search, 50)
     assert not beam.is_exact
     assert search.evaluations <= max(0, budget - 1)
-    order = beam.order.tolist()
-    assert verify(Problem(graph), Schedule.single_device(beam.order)).peak == naive.order_peak(plain, order)
+    order = beam.chosen.tolist()
+    assert verify(Problem(graph), Schedule.single_device(beam.chosen)).peak == naive.order_peak(plain, order)
     if budget <= 1:
         assert order == graph.input_order.tolist()

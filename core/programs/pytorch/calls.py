@@ -68,9 +68,7 @@ def can_run_again(target: Op, values: Mapping[str, Any]) -> bool:
     return not written(target, values) or (target.overloadpacket in _NORMS and values["training"])
 
 
-def run_again(
-    target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+def run_again(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a second run of a call, which updates no running statistics."""
     if not isinstance(target, OpOverload) or target.overloadpacket not in _NORMS:
         return args, kwargs

@@ -56,10 +56,9 @@ def run_call(model: str, sizes: dict[str, int], device: str, threads: int) -> in
     torch.set_num_threads(threads)
     called, inputs = call_function(model, sizes)
     args, kwargs = as_call(inputs)
-    is_model = isinstance(called, torch.nn.Module)
-    if is_model:
+    if isinstance(called, torch.nn.Module):
         called, args, kwargs = placed(called, args, kwargs, device, model, print)
-    with torch.set_grad_enabled(not is_model):
+    with torch.set_grad_enabled(not isinstance(called, torch.nn.Module)):
         called(*args, **kwargs)  # makes the optimizer's state, and what else is made once
         gc.collect()
         tensors: list[torch.Tensor] = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]

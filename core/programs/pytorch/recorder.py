@@ -194,7 +194,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise ProgramError(f"{func} calls functions of its own, which cannot be recorded")
         sort = sort_of(func)
         tensors = _tensors((args, kwargs.values()) if kwargs else args)
-        if sort.without_tensors and not tensors:
+        has_values = not self.is_waiting and not any(isinstance(tensor, Deferred) for tensor in tensors)
+        if has_values or (sort.without_tensors and not tensors):
             return func(*args, **kwargs)
         if func is torch.ops.aten.lift_fresh.default and not isinstance(tensors[0], Deferred):
             self.fresh[id(tensors[0])] = tensors[0]
@@ -282,7 +283,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in tensors:
             if isinstance(tensor, Deferred):
                 tensor.value = values[id(tensor)]
-        if sort.writes:
+        if sort.writes and self.is_waiting:
             self.undo += [_restoring(value) for value in values.values() if value is not None]
         real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, lambda leaf: values[id(leaf)], (args, kwargs))
         result = func(*real_args, **real_kwargs)

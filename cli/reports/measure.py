@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 _WRITTEN = (
-    *("order", "predicted_peak", "measured_peak", "measured_peaks", "error", "memory_limit", "keeps_limit"),
+    *("order", "predicted_peak", "measured_peak", "measured_peaks", "error", "memory_limit", "keeps_limit", "own_peak"),
     *("predicted_microseconds", "microseconds", "runs", "page_faults", "kept_microseconds"),
 )
 
@@ -39,8 +39,12 @@ def table(rows: Sequence[Measurement]) -> Table:
 
     table = number_table("order", "predicted", "measured", "error", "change", "time", "results")
     first = rows[0]
-    memory = bytes_alike((row.predicted_peak for row in rows), also=(row.measured_peak for row in rows))
+    measured = [row.measured_peak for row in rows]
+    own = first.own_peak
+    memory = bytes_alike((row.predicted_peak for row in rows), also=(*measured, *(() if own is None else (own,))))
     time = times_alike(also=(row.median_microseconds for row in rows))
+    if own is not None:
+        table.add_row("as it is", "", f"[bold]{memory(own)}[/]", "", change(own, first.measured_peak), "", "")
     for row in rows:
         table.add_row(
             escape(row.order),

@@ -77,9 +77,13 @@ def _table(optimized: Optimized) -> Table:
     result, before = optimized.result, input_peak(optimized.result.problem.graph)
     by_order = dict(zip(("before", "after"), optimized.rows, strict=False))
     measured = [row.measured_peak for row in by_order.values()]
+    own = by_order["before"].own_peak if by_order else None
+    measured += [] if own is None else [own]
     memory = bytes_alike([before, result.peak_memory, _bound(result)], also=measured)
     time = times_alike(also=(row.median_microseconds for row in by_order.values()))
     table = number_table("order", "peak", "change", *(("measured", "change", "time") if by_order else ()))
+    if own is not None:
+        table.add_row("as it is", "", "", memory(own), change(own, measured[0]), "")
     method = f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else "")
     for name, key, peak in (("program order", "before", before), (method, "after", result.peak_memory)):
         cells = [name, memory(peak), change(peak, before) if key == "after" else ""]

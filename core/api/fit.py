@@ -14,6 +14,7 @@ from ..base.units import format_bytes, parse_bytes
 from ..bounds.bounds import memory_bound, recomputation_bound
 from ..experiments.fit import (
     AS_IT_IS,
+    AS_TRACED,
     IN_ANOTHER_ORDER,
     WITH_RECOMPUTATION,
     Fit,
@@ -166,6 +167,13 @@ class _Question:
             return path == "-" or path.endswith(tuple(SUFFIXES))
         return isinstance(self.model, CostGraph)
 
+    @property
+    def _program_order(self) -> str:
+        """What program order is called: that of a trace is not how PyTorch runs the model itself."""
+        is_file = isinstance(self.model, (str, os.PathLike))
+        is_torch = not self.is_graph and (not is_file or kind_by_name(os.fspath(self.model)) == "pytorch")
+        return AS_TRACED if is_torch else AS_IT_IS
+
     @cached_property
     def arenas(self) -> TfliteRuntime | None:
         """The program, if its runtime keeps all that it has in one arena, which then is what must fit."""
@@ -178,10 +186,9 @@ class _Question:
         graph = self._graph()
         bound = self._predicted(graph)
         least = None if self.arenas is None else self.arenas.arena(graph)
-        first = FitOption(AS_IT_IS, self.memory, bound if least is None else least, bound)
+        first = FitOption(self._program_order, self.memory, bound if least is None else least, bound)
         order = self._solved(IN_ANOTHER_ORDER, graph, 1)
-        first, order = self._confirmed(first, order)
-        ways = [first, order]
+        ways = self._confirmed(first, order)
         if not any(way.verdict == "yes" for way in ways):
             ways.append(self._recomputed(graph))
         for devices in range(2, self.asked.devices + 1):
@@ -198,7 +205,7 @@ class _Question:
             peak = input_peak(self._graph(batch, size))
             return Need(peak, peak)
 
-        ways: list[tuple[str, Callable[[int], Need]]] = [(AS_IT_IS, as_it_is)]
+        ways: list[tuple[str, Callable[[int], Need]]] = [(self._program_order, as_it_is)]
         for devices in range(1, self.asked.devices + 1):
             name = IN_ANOTHER_ORDER if devices == 1 else f"on {devices} devices"
             ways.append((name, lambda size, d=devices: self._need(batch, size, d)))  # type: ignore[misc]
@@ -288,15 +295,18 @@ class _Question:
         self.progress(f"{about}: looking for a schedule of {wanted}")
         return solve(problem, **self.asked.budget)
 
-    def _confirmed(self, first: FitOption, order: FitOption) -> tuple[FitOption, FitOption]:
-        """Return both ways on one device with what a run takes, if it is asked for and they should fit."""
+    def _confirmed(self, first: FitOption, order: FitOption) -> list[FitOption]:
+        """Return the ways on one device with what a run takes, if it is asked for and they should fit."""
         assert order.result is not None
         if not self.asked.confirm or order.verdict != "yes":
-            return first, order
-        runs = self._measured(order.result, {})
+            return [first, order]
+        own, *runs = self._measured(order.result, {})
         if first.verdict == "yes":
             first = replace(first, measured=runs[0])
-        return first, replace(order, measured=runs[-1])
+        ways = [first, replace(order, measured=runs[-1])]
+        if own is None:
+            return ways
+        return [FitOption(AS_IT_IS, self.memory, own, int(self._graph().persistent.sum()), measured=own), *ways]
 
     def _confirmed_batches(
         self, batch: str, first: LargestBatch, order: LargestBatch
@@ -307,14 +317,14 @@ class _Question:
             runs = self._measured(self._result(problem, f"{batch}={order.batch:,}"), {batch: order.batch})
             order = replace(order, measured=runs[-1])
             if first.batch == order.batch:
-                return replace(first, measured=runs[0]), order
+                return replace(first, measured=runs[1]), order
         if first.batch:
             problem = Problem(self._graph(batch, first.batch))
-            first = replace(first, measured=self._measured(solve(problem, INPUT_METHOD), {batch: first.batch})[0])
+            first = replace(first, measured=self._measured(solve(problem, INPUT_METHOD), {batch: first.batch})[1])
         return first, order
 
-    def _measured(self, result: Result, sizes: Mapping[str, int]) -> list[int]:
-        """Run the model in program order and in another one, each in a new process; return both peaks in bytes."""
+    def _measured(self, result: Result, sizes: Mapping[str, int]) -> list[int | None]:
+        """Run the model itself, in program order and in another one, each in a new process; return peaks in bytes."""
         model = os.fspath(self.model)
         options = ImportOptions(**{**self.options, "shapes": {**self.options["shapes"], **sizes}})
         self.progress("running it to measure its peak")
@@ -327,8 +337,9 @@ class _Question:
         if not all(row.is_equal for row in rows):
             raise ProgramError(f"{model}: its results differ from run to run, or in the order that was found")
         if self.arenas is not None:
-            return [arena for arena in (self.arenas.arena(graph), self.arenas.arena(graph, order)) if arena is not None]
-        return [row.measured_peak for row in rows]
+            found = (self.arenas.arena(graph), self.arenas.arena(graph, order))
+            return [None, *(arena for arena in found if arena is not None)]
+        return [rows[0].own_peak, *(row.measured_peak for row in rows)]
 
 
 _LEAST = (

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION = "as it is", "in another order", "with recomputation"
+AS_IT_IS, AS_TRACED = "as it is", "as traced, in program order"
+IN_ANOTHER_ORDER, WITH_RECOMPUTATION = "in another order", "with recomputation"
 SMALLEST, LARGEST = 1, 65_536
 _STEP = 8
 
@@ -24,7 +25,9 @@ _STEP = 8
 class FitOption:
     """A way to run a model, and what it needs on the fullest device."""
 
-    name: str  # `as it is` (program order), `in another order`, `with recomputation`, or `on 2 devices`
+    # `as it is`, `as traced, in program order` (of PyTorch, whose own call is `as it is`), `in another order`,
+    # `with recomputation`, or `on 2 devices`
+    name: str
     memory: int  # bytes that each device has
     # bytes that the best schedule found needs, verified; None if none was looked for, since the bound tells
     peak: int | None
@@ -184,7 +187,7 @@ def _batch_table(fit: Fit) -> Table:
     memory = bytes_alike(sizes)
     for row in fit.batches:
         more = "no such model" if row.next_peak is None else memory(row.next_peak)
-        if row.next_peak is not None and row.name != AS_IT_IS:
+        if row.next_peak is not None and row.name not in (AS_IT_IS, AS_TRACED):
             more = f"at least {more}" if row.next_is_proven else f"{more} (found)"
         measured = (_optional(row.measured, memory),) if is_measured else ()
         table.add_row(row.name, f"[bold]{row.batch:,}[/]", _optional(row.peak, memory), *measured, more)

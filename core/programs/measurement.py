@@ -81,6 +81,7 @@ class Measurement:
     kept_microseconds: tuple[float, ...] = ()
     predicted_microseconds: float = 0.0  # of all ops, each as often as it runs
     memory_limit: int | None = None  # bytes
+    own_peak: int | None = None  # of program order where that is a trace: bytes of a call of the model itself
 
     @property
     def measured_peak(self) -> int:

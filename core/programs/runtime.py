@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, cast
@@ -124,6 +125,10 @@ class Runtime(ABC, Generic[Version]):
         cost = simulate(problem_of(graph, ops.tolist()), Schedule.single_device(ops))
         return cost.peak - int(graph.persistent.sum()), cost.runtime
 
+    def own_peak(self) -> int | None:
+        """Run the model itself and return the most bytes held; None where program order is all that can be run."""
+        return None
+
     def reason(self) -> str:
         """Return why results may differ, to end a sentence; empty where nothing is known."""
         return ""
@@ -182,11 +187,12 @@ class Runtime(ABC, Generic[Version]):
         self.remark(reports, note)
         reports.update((label, reports[PROGRAM_ORDER]) for label in same)
         expected = reports[PROGRAM_ORDER][0]["digests"]
-        return [
+        rows = [
             measurement(label, self.predicted(graph, order), reports[label], held, expected)
             for label, order in every.items()
             if reports[label]
         ]
+        return [replace(rows[0], own_peak=self.own_peak()), *rows[1:]]
 
     def _is_program_order(self, graph: CostGraph, order: Sequence[int]) -> bool:
         """Whether the program in an order is the program as it is; one that is planned anew may be another."""

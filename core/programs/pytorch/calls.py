@@ -26,6 +26,11 @@ UNMARKED_WRITES = {
 }
 
 
+# These give the same bits in training without the statistics that they update, so that they can run again.
+_NORMS = (aten.native_batch_norm, aten.cudnn_batch_norm)
+_NORM_BACKWARDS = (aten.native_batch_norm_backward, aten.cudnn_batch_norm_backward)
+
+
 def given(target: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the value of each argument of a call by its name, defaults included."""
     parameters = schema_of(target).arguments
@@ -46,10 +51,29 @@ def written(target: Op, values: Mapping[str, Any]) -> list[Any]:
     return [values[name] for name in names if name in values]
 
 
+def read_by(target: Op, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a call reads, by name, of those that `given` returned."""
+    unread = _STATISTICS if target.overloadpacket in _NORM_BACKWARDS and values.get("train", True) else ()
+    return {name: value for name, value in values.items() if name not in unread}
+
+
 def is_random(target: Op, values: Mapping[str, Any]) -> bool:
     """Whether a call draws from the random number generator, with the arguments that `given` returned."""
     idle = values.get("train") is False or values.get("training") is False or values.get("dropout_p") == 0.0
     return torch.Tag.nondeterministic_seeded in target.tags and not idle
+
+
+def can_run_again(target: Op, values: Mapping[str, Any]) -> bool:
+    """Whether a call writes to nothing but running statistics, which a second run leaves out; see `run_again`."""
+    return not written(target, values) or (target.overloadpacket in _NORMS and values["training"])
+
+
+def run_again(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a second run of a call, which updates no running statistics."""
+    if not isinstance(target, OpOverload) or target.overloadpacket not in _NORMS:
+        return args, kwargs
+    values = given(target, args, kwargs)
+    return (), {**values, **dict.fromkeys(_STATISTICS)} if values["training"] else values
 
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -18,6 +18,7 @@ from torch import fx
 
 from .replay import Replay
 from .sources import refuse_without_data
+from .torch_internals import is_profiling
 
 if TYPE_CHECKING:
     from .program import TorchProgram
@@ -99,7 +100,7 @@ def measured_costs(
     timed = _Timed(program, device) if timed_runs else traced
     for replay in (traced, *[timed] * timed_runs):
         replay.run(program.arguments, program.training != "none")
-    return {name: (statistics.median(timed.microseconds[name]), bytes_) for name, bytes_ in traced.workspace.items()}
+    return {name: (statistics.median(times), traced.workspace[name]) for name, times in timed.microseconds.items()}
 
 
 class _Timed(Replay):
@@ -110,7 +111,7 @@ class _Timed(Replay):
         self.device = device
         self.wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
         self.microseconds: defaultdict[str, list[float]] = defaultdict(list)
-        self.workspace: dict[str, int] = {}
+        self.workspace: defaultdict[str, int] = defaultdict(int)
 
     def call_op(self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the op of a node and wait for its end."""
@@ -126,8 +127,8 @@ class _Traced(_Timed):
     """Keeps the workspace of each op, too: by the trace of the CPU allocator, or the CUDA allocator's statistics."""
 
     def run(self, arguments: Sequence[Any], grad: bool) -> Any:
-        """Run, on the CPU under the profiler."""
-        if self.device == "cuda":
+        """Run, on the CPU under the profiler; where the caller's own runs, which can be only one, without workspace."""
+        if self.device == "cuda" or is_profiling():
             return super().run(arguments, grad)
         with trace_cpu_allocator() as trace:
             results = super().run(arguments, grad)

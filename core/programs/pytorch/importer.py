@@ -22,7 +22,7 @@ from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..options import Roofline
-from .calls import StorageAccesses, given, is_random, tensors_in
+from .calls import StorageAccesses, can_run_again, given, is_random, read_by, tensors_in
 from .calls import written as written_by
 from .program import TorchProgram
 from .source_lines import node_label, sources_of
@@ -181,7 +181,7 @@ class Import:
         assert isinstance(target, OpOverload)
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
         values = given(target, args, kwargs)
-        read = {self._storage(tensor, node) for tensor in tensors_in(values)}
+        read = {self._storage(tensor, node) for tensor in tensors_in(read_by(target, values))}
         changed = tensors_in(written_by(target, values))
         written = {self._storage(tensor, node): tensor.untyped_storage().nbytes() for tensor in changed}
         result = self._run(target, args, kwargs)
@@ -214,7 +214,7 @@ class Import:
         else:
             runtime, workspace = 0.0 if is_view else self._roofline(target, args, kwargs, result), 0
         final = [False] * len(sizes)
-        once = bool(written) or draws or target.namespace not in _KNOWN
+        once = draws or target.namespace not in _KNOWN or not can_run_again(target, values)
         bases = {(op, port): inputs[alias] for port, alias in enumerate(aliases) if alias >= 0}
         starts = {view: self.start_of[view] - self.start_of.get(base, 0) for view, base in bases.items()}
         self.view_offsets.update((view, offset) for view, offset in starts.items() if offset)

@@ -17,6 +17,7 @@ from ...graph.builder import GraphBuilder
 from ...problem.problem import Problem
 from ...search.method_spec import MethodSpec, check_supported, parse_method
 from ...search.registry import DEFAULT_METHOD
+from .calls import run_again
 
 
 def order_method(method: Any, evaluations: int | None = None) -> MethodSpec:
@@ -68,6 +69,8 @@ def in_order(module: fx.GraphModule, names: Iterable[str]) -> fx.GraphModule:
         runs[node] += 1
         name = node.name if runs[node] == 1 else f"{node.name}_run_{runs[node]}"
         args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
+        if runs[node] > 1:
+            args, kwargs = run_again(node.target, args, kwargs)
         copies[node] = new.create_node(node.op, node.target, args, kwargs, name, node.type)
         copies[node].meta = dict(node.meta)
         for user in node.users:

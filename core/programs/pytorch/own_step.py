@@ -13,28 +13,38 @@ import torch
 from torch import fx, nn
 
 from ...base.errors import ProgramError, ScheduleError, UsageError
+from ...base.units import format_bytes
+from ...model.simulator import input_peak
+from ...search.options import Share
+from .costs import measured_costs
 from .guards import Facts, difference, input_facts, settings_facts
+from .importer import graph_of
 from .plans import PlanSettings, as_traced, in_order
 from .program import STEP, TorchProgram
 from .python_state import PythonState
 from .recorded import Deferred, Segment, Tree
 from .recorder import Recorder
+from .run import held_bytes
 from .sources import as_call
-from .step_graph import Enough, StepNames, arguments_of, rehearse, step_graph
+from .step_graph import Enough, StepNames, arguments_of, rehearse, run_in_order, step_graph
+from .torch_internals import current_modes, disable_torch_function, entered, pytree, storage_of
+
+_MOST_KINDS = 1000
 
 
 class _Plan(NamedTuple):
     """How to run what was recorded, and the numbers of the tensors that it returns."""
 
     wanted: tuple[int, ...]
-    module: fx.GraphModule
+    module: fx.GraphModule | None  # None: in program order
 
 
 class PlannedStep(nn.Module):
     """A function that does a whole training step, run in orders of less peak memory; see `schedopt.optimize`.
 
     Each call runs the function's Python and records its ops, which run in the order of a plan when it returns, or reads
-    a value (`item()`, a branch). A plan is kept for each sequence of ops, whatever the numbers in them.
+    a value (`item()`, a branch). A plan is kept for each sequence of ops, whatever the numbers in them. Calls that no
+    plan was found for, or that come after the last plan that is allowed, run as they are.
     """
 
     def __init__(self, function: Callable[..., Any], inputs: Any, settings: PlanSettings) -> None:
@@ -46,8 +56,14 @@ class PlannedStep(nn.Module):
         self._plans = 0
         self._notes: list[str] = []
         self._at_limit = False
-        self._parts = 0
+        self._parts = 0  # of this call
         self._most_parts = 1
+        self._planned_parts = 0
+        self._is_planned: dict[Any, bool] = {}  # whether a call with inputs of a kind ran by a plan
+        # peaks of the parts of the first call in program order, all that other parts hold included, for a limit that is
+        # a share of them, and their maximum
+        self._peaks: list[int] = []
+        self._peak: int | None = None
         self._only: Facts | None = None
         args, kwargs = as_call(inputs)
         if settings.dynamic is False:
@@ -62,13 +78,15 @@ class PlannedStep(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Do one step, and return what the function returns; its tensors have no graph of autograd."""
-        if self._only is not None:
-            facts = input_facts(inspect.signature(self._function), args, kwargs)
-            if found := difference(self._only, facts):
-                raise UsageError(f"{found}; it was made with dynamic=False")
-        self._parts = 0
-        names = StepNames(self._function, args, kwargs, self._trained)
-        recorder = Recorder(self._tree(), lambda segment, wanted: self._run(segment, wanted, names), [])
+        with disable_torch_function():  # modes of functions see the step's calls alone
+            if self._only is not None:
+                facts = input_facts(inspect.signature(self._function), args, kwargs)
+                if found := difference(self._only, facts):
+                    raise UsageError(f"{found}; it was made with dynamic=False")
+            kind = (*kwargs, *map(_kind_of, pytree.tree_leaves((args, kwargs))))
+            recorder = self._recorder(args, kwargs) if self._is_planned.get(kind, True) else None
+        if recorder is None:
+            return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, self._function(*args, **kwargs))
         try:
             with recorder.recording():
                 returned = self._function(*args, **kwargs)
@@ -80,57 +98,115 @@ class PlannedStep(nn.Module):
                     if any(isinstance(value, Deferred) and value.value is None for value in entries.values()):
                         del optimizer.state[parameter]
             raise
+        self._end(kind)
+        with disable_torch_function():
+            return recorder.settle(returned)
+
+    def _recorder(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recorder:
+        """Return a recorder of one call, which runs each part by its plan."""
+        self._parts = self._planned_parts = 0
+        names = StepNames(self._function, args, kwargs, self._trained)
+        outer = current_modes()
+
+        def run(segment: Segment, wanted: list[int], reason: str) -> dict[int, torch.Tensor]:
+            self._parts += 1
+            others = recorder.values() if reason or self._parts > 1 else None
+            plan = _fitting(segment, wanted) or self._planned_or_not(segment, wanted, names, others)
+            if plan.module is None:
+                return run_in_order(segment, wanted, outer)
+            self._planned_parts += 1
+            with as_traced(grad=True), entered(outer):
+                values = plan.module(*arguments_of(segment))
+            return dict(zip(plan.wanted, values, strict=True))
+
+        recorder = Recorder(self._tree(), run, [], may_grow=self._may_plan)
+        return recorder
+
+    def _end(self, kind: Any) -> None:
+        """Take what a call with inputs of a kind has shown, for the next calls."""
         self._most_parts = max(self._most_parts, self._parts)
+        if self._peaks and self._peak is None:
+            self._peak = max(self._peaks)
+        else:
+            if len(self._is_planned) >= _MOST_KINDS:
+                self._is_planned.clear()
+            self._is_planned[kind] = self._is_planned.get(kind, False) or self._planned_parts > 0
         self._say_notes()
-        return recorder.settle(returned)
 
     def _tree(self) -> Tree:
         """Return what was recorded under PyTorch's settings of now, such as the default dtype, which shapes follow."""
         return self._trees.setdefault(settings_facts(), Tree())
 
-    def _take(self, segment: Segment, wanted: Sequence[int], names: StepNames, ended: bool) -> None:
-        """Plan what a rehearsal has recorded; end it where the step asks for a value, which no rehearsal can give."""
-        if _fitting(segment, wanted) is None:
-            self._planned(segment, wanted, names)
-        if not ended:
-            raise Enough
-
-    def _run(self, segment: Segment, wanted: Sequence[int], names: StepNames) -> dict[int, torch.Tensor]:
-        """Run what was recorded, and return the values that are wanted, by number."""
-        self._parts += 1
-        plan = _fitting(segment, wanted) or self._planned_or_not(segment, wanted, names)
-        with as_traced(grad=True):
-            values = plan.module(*arguments_of(segment))
-        return dict(zip(plan.wanted, values, strict=True))
-
-    def _planned_or_not(self, segment: Segment, wanted: Sequence[int], names: StepNames) -> _Plan:
-        """Return a new plan; of program order if no better one can be made, as the step has begun and must go on."""
-        limit = self._settings.plan_limit * max(self._parts, self._most_parts)
-        if self._plans < limit:
-            try:
-                return self._planned(segment, wanted, names)
-            except (ProgramError, ScheduleError, UsageError) as error:
-                warnings.warn(f"{error}; it runs in program order", stacklevel=2)
-        elif not self._at_limit:
+    def _may_plan(self) -> bool:
+        """Whether a further sequence of ops may have a plan; the first that may not is said."""
+        if self._plans < self._settings.plan_limit * max(self._parts, self._most_parts):
+            return True
+        if not self._at_limit:
             self._at_limit = True
             warnings.warn(
-                f"{self._name}: {limit} sequences of ops have a plan, and plan_limit={self._settings.plan_limit} "
+                f"{self._name}: {self._plans} sequences of ops have a plan, and plan_limit={self._settings.plan_limit} "
                 "allows no more; further ones run in program order: give inputs of fewer shapes, or a higher limit",
                 stacklevel=2,
             )
-        graph = step_graph(segment, wanted, {})
-        segment.last.forget()
-        return _Plan(tuple(wanted), graph.module)
+        return False
 
-    def _planned(self, segment: Segment, wanted: Sequence[int], names: StepNames) -> _Plan:
-        """Make a plan for what was recorded."""
+    def _take(self, segment: Segment, wanted: Sequence[int], names: StepNames, reason: str) -> None:
+        """Plan what a rehearsal has recorded; end it where the step asks for a value, which no rehearsal can give."""
+        if _fitting(segment, wanted) is None and not (reason and isinstance(self._limit, Share)):
+            self._planned(segment, wanted, names, [] if reason else None)
+        if reason:
+            raise Enough
+
+    @property
+    def _limit(self) -> Any:
+        return self._settings.options.memory_limit
+
+    def _planned_or_not(
+        self, segment: Segment, wanted: Sequence[int], names: StepNames, others: Sequence[torch.Tensor] | None
+    ) -> _Plan:
+        """Return a new plan; of program order if no better one can be made, as the step has begun and must go on.
+
+        `others` are tensors of other parts; None if there is no other.
+        """
+        plan = _Plan(tuple(wanted), None)
+        if self._may_plan():
+            try:
+                return self._planned(segment, wanted, names, others)
+            except (ProgramError, ScheduleError, UsageError) as error:
+                warnings.warn(f"{error}; it runs in program order", stacklevel=2)
+                segment.last.plans.append(plan)
+                self._plans += 1
+                return plan
+        segment.last.forget()
+        return plan
+
+    def _planned(
+        self, segment: Segment, wanted: Sequence[int], names: StepNames, others: Sequence[torch.Tensor] | None
+    ) -> _Plan:
+        """Make a plan for what was recorded; a limit holds for the whole step, with what its other parts hold."""
         graph = step_graph(segment, wanted, names.of_held())
         program = TorchProgram(self._name, **graph._asdict(), training=STEP)
         settings = self._settings
         if settings.note is not None:
             settings = replace(settings, note=self._notes.append)
-        with as_traced(grad=True):
-            plan = _Plan(tuple(wanted), in_order(program, settings))
+        elsewhere = ""
+        if others is not None and self._limit is not None:
+            tensors = [*names.tensors(), *others]
+            here = {storage_of(tensor) for tensor in segment.held.values()}
+            held = held_bytes(tensor for tensor in tensors if storage_of(tensor) not in here)
+            limit = self._limit
+            if isinstance(limit, Share):
+                if self._peak is None:
+                    self._peaks.append(held + _peak_of(program))
+                    return _Plan(tuple(wanted), None)
+                limit = int(limit * self._peak)
+            settings = replace(settings, options=replace(settings.options, memory_limit=max(1, limit - held)))
+            elsewhere = f"; of {format_bytes(limit)} other parts of the step hold {format_bytes(held)}"
+        try:
+            with as_traced(grad=True):
+                plan = _Plan(tuple(wanted), in_order(program, settings))
+        except ScheduleError as error:
+            raise ScheduleError(f"{error}{elsewhere}") from None
         segment.last.plans.append(plan)
         self._plans += 1
         return plan
@@ -142,6 +218,21 @@ class PlannedStep(nn.Module):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name}, {self._plans} plan{'s' * (self._plans != 1)})"
+
+
+def _kind_of(value: Any) -> Any:
+    """Return what a sequence of ops may depend on of an input."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.shape, value.device
+    return value if isinstance(value, (bool, int, str)) else type(value)
+
+
+def _peak_of(program: TorchProgram) -> int:
+    """Return the bytes that a program needs in program order."""
+    on_cuda = any(isinstance(value, torch.Tensor) and value.is_cuda for value in program.arguments)
+    with as_traced(grad=True):
+        measured = measured_costs(program, "cuda" if on_cuda else "cpu", timed_runs=0)
+        return input_peak(graph_of(program, measured=measured))
 
 
 def _fitting(segment: Segment, wanted: Sequence[int]) -> _Plan | None:

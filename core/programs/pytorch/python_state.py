@@ -6,7 +6,7 @@ import functools
 import random
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,6 +61,7 @@ class PythonState:
     def __init__(self, function: Callable[..., Any]) -> None:
         # with the name under which each was met
         self.modules: list[tuple[str, nn.Module]] = []
+        self.named: list[tuple[str, torch.Tensor]] = []
         self.optimizers: list[tuple[str, torch.optim.Optimizer]] = []
         self._restoring: list[Callable[[], Any]] = []
         self._seen: dict[int, Any] = {}
@@ -121,6 +122,7 @@ class PythonState:
     def _visit(self, name: str, thing: Any) -> Iterator[tuple[str, Any]]:
         """Keep what a thing consists of, and give it to be visited."""
         if isinstance(thing, torch.Tensor):
+            self.named.append((name, thing))
             self._keep_tensor(thing)
         elif isinstance(thing, types.FunctionType):
             yield from self._function(thing)
@@ -131,7 +133,7 @@ class PythonState:
         elif isinstance(thing, functools.partial):
             yield from ((name, part) for part in (thing.func, *thing.args, *thing.keywords.values()))
         elif isinstance(thing, (tuple, frozenset)):
-            yield from ((name, part) for part in thing)
+            yield from _parts(name, thing)
         elif isinstance(thing, (dict, list, set, deque)):
             yield from self._container(name, thing)
         if isinstance(thing, nn.Module):
@@ -181,8 +183,13 @@ class PythonState:
             yield from ((name, key) for key in kept)
             yield from ((f"{name}.{key}" if name and isinstance(key, str) else name, kept[key]) for key in kept)
         else:
-            yield from ((name, part) for part in kept)
+            yield from _parts(name, kept)
         self._restoring.append(functools.partial(put_back, thing, kept))
+
+
+def _parts(name: str, things: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Return the parts of a list with the names that they have in it."""
+    return ((f"{name}.{at}" if name else name, part) for at, part in enumerate(things))
 
 
 def _names(code: types.CodeType) -> set[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -29,6 +30,15 @@ WITHOUT_EFFECT = (aten.detach.default, aten.alias.default, aten.lift_fresh.defau
 _RESIZING = (aten.resize_, aten.resize_as_, aten.set_)
 # What these give has a shape and type that no number among their arguments changes, as that of a pointwise op.
 _FILLED = (aten.full, aten.full_like, aten.new_full, aten.fill, aten.addmm, aten.baddbmm, aten.scalar_tensor)
+
+
+class _Recording(threading.local):
+    """The recorder of this thread, while a step of it is recorded."""
+
+    recorder: Any = None
+
+
+RECORDING = _Recording()
 
 
 class Deferred(torch.Tensor):
@@ -89,10 +99,8 @@ class Deferred(torch.Tensor):
 
     def values(self) -> torch.Tensor:  # type: ignore[override]
         """Return the values; a recording runs the ops before them."""
-        if self.value is None:
-            torch.equal(self, self)  # what gives a number cannot wait
         with disable_current_modes():
-            return _value(self).data
+            return (_value(self) if RECORDING.recorder is None else RECORDING.recorder.read(self)).data
 
 
 def _value(tensor: Deferred) -> torch.Tensor:
@@ -160,6 +168,17 @@ class Sort:
 sort_of = cache(Sort)
 
 
+@cache
+def view_of(op: Any) -> Any:
+    """Return the op that gives as a view what an op makes of its argument in place; None if there is none."""
+    packet = getattr(aten, op.overloadpacket.__name__.removesuffix("_"), None)
+    if packet in (None, op.overloadpacket) or op.overloadpacket in _RESIZING:
+        return None
+    views = (getattr(packet, name) for name in packet.overloads())
+    types = [str(argument.type) for argument in schema_of(op).arguments]
+    return next((view for view in views if [str(one.type) for one in schema_of(view).arguments] == types), None)
+
+
 class TensorKey(NamedTuple):
     """A tensor among the arguments of a recorded op; one met for the first time has its layout, and whose memory."""
 
@@ -189,6 +208,13 @@ class Result:
     layout: Layout | None = None
 
 
+def tensor_keys(key: Any) -> list[TensorKey]:
+    """Return the tensors in the key of an op."""
+    if isinstance(key, TensorKey):
+        return [key]
+    return [found for part in key for found in tensor_keys(part)] if isinstance(key, tuple) else []
+
+
 class RecordedOp:
     """An op that a step has recorded, as a node of a tree: steps that began with the same ops share these."""
 
@@ -207,6 +233,12 @@ class RecordedOp:
         # for a graph: the line of the user's code, and the number of its forward op
         self.meta: dict[str, Any] = {}
         self.plans: list[Any] = []  # of steps that end with it
+
+    def written(self) -> set[int]:
+        """Return the numbers of the tensors that it writes to."""
+        args, kwargs = self.key
+        given = [value for at, value in (*enumerate(args), *kwargs) if at in sort_of(self.op).writes]
+        return {key.number for key in tensor_keys(tuple(given))}
 
     def path(self) -> list[RecordedOp]:
         """Return the ops from the first one to this one."""
@@ -293,6 +325,8 @@ class Segment:
         self.next = node.next
         self.numbers += numbers
         self.draws |= draws
+        if self.fakes is not None:
+            self.add_fakes(node)
         self.read.update(storage_of(self.held[number]) for number in node.reads)
         self.written.update(storage_of(self.held[number]) for number in node.writes)
 
@@ -318,3 +352,32 @@ class Segment:
         self.fakes.update(node.fakes)
         for number, fake in node.fakes.items():
             self.owners.setdefault(storage_of(fake), number)
+
+    def constants(self, wanted: set[int], given: Collection[int]) -> dict[int, torch.Tensor] | None:
+        """Compute tensors by number that follow from values `given`, by `id`, alone; None if others enter."""
+        fakes = self.all_fakes()
+        owners = {number: self.owners[storage_of(fake)] for number, fake in fakes.items()}
+        needed = {owners[number] for number in wanted}
+        chosen: set[RecordedOp] = set()
+        path = self.last.path()
+        for op in reversed(path):
+            read = {key.number for key in tensor_keys(op.key)}
+            if needed.isdisjoint(owners[number] for number in (op.fakes.keys() - read) | op.written()):
+                continue
+            needed.update(owners[number] for number in read)
+            if sort_of(op.op).is_random or any(id(self.held[at]) not in given for at in needed & self.held.keys()):
+                return None
+            chosen.add(op)
+        if any(id(self.held[at]) not in given for at in needed & self.held.keys()):
+            return None
+        values = {at: self.held[at].clone() for at in needed & self.held.keys()}
+        numbers = iter(self.numbers)
+        for op in path:
+            args, kwargs = op.call(lambda key: values.get(key.number), numbers.__next__)
+            if op in chosen:
+                made = pytree.tree_leaves(op.op(*args, **kwargs))
+                results = pytree.tree_leaves(op.returned)
+                values.update(
+                    (one.number, leaf) for one, leaf in zip(results, made, strict=True) if type(one) is Result
+                )
+        return values

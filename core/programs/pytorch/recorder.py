@@ -6,18 +6,22 @@ without recording. Ops that were recorded before are found again in a tree, and 
 
 from __future__ import annotations
 
+import functools
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils import swap_tensors
 from torch.utils.weak import TensorWeakRef
 
-from ...base.errors import ProgramError
-from .calls import tensors_in
+from ...base.errors import ProgramError, SchedoptError
+from .calls import given, is_random, tensors_in
 from .recorded import (
+    RECORDING,
     WITHOUT_EFFECT,
     Constant,
     Deferred,
@@ -31,36 +35,82 @@ from .recorded import (
     Tree,
     layout_of,
     sort_of,
+    tensor_keys,
+    view_of,
 )
 from .source_lines import SourceRecorder
 from .torch_internals import (
     VALUE_DEPENDENT,
     OpOverload,
     TorchDispatchMode,
+    UnsupportedOperatorException,
     disable_autocast,
     disable_current_modes,
+    disable_torch_function,
     is_held_by_python_alone,
     is_traceable_wrapper_subclass,
     pytree,
     storage_of,
+    without_dispatch,
 )
+from .tracing import zeros_like
 
 # Reads and writes of the generator's state, before which recorded ops have to draw their numbers.
 _OF_GENERATOR = ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed", "seed")
 # Methods of tensors that read their memory without a call of an op.
-_READING = (
-    *((torch.Tensor, name) for name in ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "data_ptr")),
-    (torch.nn.Parameter, "__reduce_ex__"),
+_READING = tuple(
+    getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "data_ptr")
 )
+_READS = (
+    "it reads a value there that its ops have to give first; return the tensor instead, or give the step to "
+    "schedopt.optimize, which runs it in parts"
+)
+_ALONE = "op {} has no kernel for tensors without data; register a fake, or give the step to schedopt.optimize: {}"
 
-Run = Callable[[Segment, list[int]], dict[int, torch.Tensor]]
+Run = Callable[[Segment, list[int], str], dict[int, torch.Tensor]]
+
+
+class _NotInTree(Exception):
+    """An op is new in a tree that may not grow."""
+
+
+class _Reads(TorchFunctionMode):
+    """Gives values to the methods that read the memory of tensors, in the thread that records."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function, a method that reads on the values."""
+        if func in _READING and RECORDING.recorder is not None:
+            value = RECORDING.recorder.read(args[0])
+            with disable_current_modes():
+                return func(value, *args[1:], **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _after_draws(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function so that it first runs the ops that wait for random numbers in this thread."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if RECORDING.recorder is not None and RECORDING.recorder.segment.draws:
+            RECORDING.recorder.flush(
+                "it reads or sets the state of the random generator, whose numbers ops have to draw"
+            )
+        return function(*args, **kwargs)
+
+    return call
+
+
+for module in (torch, torch.random, torch.cuda, torch.cuda.random):
+    for name in set(_OF_GENERATOR) & set(dir(module)):
+        setattr(module, name, _after_draws(getattr(module, name)))
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the ops of one call of a step.
 
-    `tree` holds earlier records; `run` returns the values of a segment's tensors by number; `undo` takes functions that
-    restore each tensor changed at once.
+    `tree` holds earlier records; `run` returns the values of a segment's tensors by number, and is told why it has to;
+    `undo` takes functions that restore each tensor changed at once; `may_grow` says whether the tree takes new ops,
+    without which the rest of the step runs op by op; `rehearses` is set where values are zeros.
     """
 
     def __init__(
@@ -69,35 +119,41 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         run: Run,
         undo: list[Callable[[], Any]],
         modules: Mapping[str, torch.nn.Module] | None = None,
+        may_grow: Callable[[], bool] = lambda: True,
+        rehearses: bool = False,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.root = tree.root
         self.fake_mode = tree.fake_mode
         self.run = run
         self.undo = undo
+        self.may_grow = may_grow
+        self.rehearses = rehearses
         self.segment = Segment(tree.root)
         self.leaves: dict[int, torch.Tensor] = {}
         self.made: list[TensorWeakRef] = []
+        self.fresh: dict[int, torch.Tensor] = {}  # made of Python's values meanwhile
         self.failed = False
+        self.is_waiting = True  # whether ops are recorded, or run at once
         self.sources = SourceRecorder(modules or {})
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Record what is called within."""
+        """Record what this thread calls within."""
         with ExitStack() as stack:
+            stack.callback(setattr, RECORDING, "recorder", RECORDING.recorder)
+            RECORDING.recorder = self
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-            for module in (torch, torch.random, torch.cuda, torch.cuda.random):
-                for name in set(_OF_GENERATOR) & set(dir(module)):
-                    stack.callback(setattr, module, name, getattr(module, name))
-                    setattr(module, name, self._after_draws(getattr(module, name)))
-            for kind, name in _READING:
-                stack.callback(_set_method, kind, name, vars(kind).get(name))
-                _set_method(kind, name, self._after_all(getattr(kind, name)))
+            stack.enter_context(_Reads())  # type: ignore[no-untyped-call]
             stack.enter_context(self)
             yield
 
-    def flush(self) -> None:
-        """Run the ops that wait."""
+    def flush(self, reason: str = "") -> None:
+        """Run the ops that wait, for a reason unless the step has ended."""
+        with disable_torch_function():
+            self._flush(reason)
+
+    def _flush(self, reason: str) -> None:
         segment = self.segment
         if segment.last is self.root:
             return
@@ -106,41 +162,65 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         alive = segment.alive()
         wanted = sorted(alive.keys() - segment.held.keys())
         values = segment.held
-        if wanted or any(sort_of(node.op).writes or sort_of(node.op).is_random for node in segment.last.path()):
+        if wanted or segment.draws or segment.written:
             with disable_current_modes(), disable_autocast(), torch.enable_grad():
                 self.failed = True
-                values = {**segment.held, **self.run(segment, wanted)}
+                values = {**segment.held, **self.run(segment, wanted, reason)}
                 self.failed = False
         for number, tensors in alive.items():
             for tensor in tensors:
                 tensor.value = values[number]
+        segment.made.clear()
+
+    def read(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor with its values, to which all ops that wait have written."""
+        value = self.segment.value(tensor)
+        if value is not None and storage_of(value) not in self.segment.read | self.segment.written:
+            return value
+        found = self._constants([tensor])
+        if found is None:
+            self.flush(_READS)
+        value = self.segment.value(tensor) if found is None else found[id(tensor)]
+        assert value is not None
+        return value
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record an op, or run it at once where it cannot wait."""
-        kwargs = kwargs or {}
+        with disable_torch_function():  # modes of functions have seen the call that makes it
+            return self._take(func, args, kwargs or {})
+
+    def _take(self, func: Any, args: Any, kwargs: Any) -> Any:
         if not isinstance(func, OpOverload):
             raise ProgramError(f"{func} calls functions of its own, which cannot be recorded")
         sort = sort_of(func)
         tensors = _tensors((args, kwargs.values()) if kwargs else args)
-        if sort.without_tensors and not tensors:
+        has_values = not self.is_waiting and not any(isinstance(tensor, Deferred) for tensor in tensors)
+        if has_values or (sort.without_tensors and not tensors):
             return func(*args, **kwargs)
         if func is torch.ops.aten.lift_fresh.default and not isinstance(tensors[0], Deferred):
+            self.fresh[id(tensors[0])] = tensors[0]
             return tensors[0]
-        can_run = self._can_run(sort, tensors, args, kwargs)
-        if can_run or sort.gives_values:
-            if not can_run:
-                self.flush()
+        if not self.is_waiting or self._can_run(sort, tensors, args, kwargs):
             return self._run(func, sort, tensors, args, kwargs)
-        if sort.changes_shape:
-            # If they have values, and no recorded op works on them.
-            if all(not isinstance(tensor, Deferred) and self.segment.number(tensor) is None for tensor in tensors):
-                return self._run(func, sort, tensors, args, kwargs)
-            raise ProgramError(f"op {func} changes the shape of a tensor in place; use the op that returns a new one")
+        if sort.gives_values:
+            return self._run_alone(func, sort, tensors, args, kwargs, _READS)
         try:
-            return self._record(func, sort, args, kwargs)
-        except VALUE_DEPENDENT:
-            self.flush()
-            return self._run(func, sort, tensors, args, kwargs)
+            return self._reshape(func, args, kwargs) if sort.changes_shape else self._record(func, sort, args, kwargs)
+        except SchedoptError:
+            raise
+        except _NotInTree:
+            self.is_waiting = False
+            reason = ""
+        except Exception as error:  # of a fake: the op itself may run
+            if self.rehearses and not isinstance(error, (*VALUE_DEPENDENT, UnsupportedOperatorException)):
+                self._try(func, args, kwargs, error)
+            reason = _READS if isinstance(error, VALUE_DEPENDENT) else _ALONE.format(func, str(error).split("\n")[0])
+        return self._run_alone(func, sort, tensors, args, kwargs, reason)
+
+    def values(self) -> list[torch.Tensor]:
+        """Return the values that the step has made and that anyone still refers to."""
+        made = [tensor for reference in self.made if (tensor := reference()) is not None]
+        return [tensor.value for tensor in made if tensor.value is not None]
 
     def settle(self, returned: Any) -> Any:
         """Give every tensor that the step has made its values, wherever it is referred to; return what was returned.
@@ -170,22 +250,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 undo()
         self.settle(None)
 
-    def _after_draws(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if self.segment.draws:
-                self.flush()
-            return function(*args, **kwargs)
-
-        return call
-
-    def _after_all(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            self.flush()
-            with disable_current_modes():
-                return method(self.segment.value(tensor), *args, **kwargs)
-
-        return call
-
     def _can_run(self, sort: Sort, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> bool:
         """Whether an op is arithmetic on single numbers in the CPU's memory, none of which waits for another op."""
         if sort.is_random or not tensors:
@@ -200,18 +264,78 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return False
         return True
 
+    def _run_alone(
+        self, func: Any, sort: Sort, tensors: list[torch.Tensor], args: Any, kwargs: Any, reason: str
+    ) -> Any:
+        """Run an op that cannot wait: on constants, or once all that waits has run."""
+        constants = None if sort.writes or sort.is_random else self._constants(tensors)
+        if constants is None:
+            self.flush(reason)
+            return self._run(func, sort, tensors, args, kwargs)
+        args, kwargs = pytree.tree_map_only(torch.Tensor, lambda leaf: constants[id(leaf)], (args, kwargs))
+        result = func(*args, **kwargs)
+        self.fresh.update((id(tensor), tensor) for tensor in tensors_in(result))
+        return result
+
     def _run(self, func: Any, sort: Sort, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         """Run an op on the values."""
         values = {id(tensor): self.segment.value(tensor) for tensor in tensors}
         for tensor in tensors:
             if isinstance(tensor, Deferred):
                 tensor.value = values[id(tensor)]
-        if sort.writes:
+        if sort.writes and self.is_waiting:
             self.undo += [_restoring(value) for value in values.values() if value is not None]
         real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, lambda leaf: values[id(leaf)], (args, kwargs))
         result = func(*real_args, **real_kwargs)
+        if sort.changes_shape and isinstance(args[0], Deferred):
+            with without_dispatch():
+                func(*args, **kwargs)
         given = {id(values[id(tensor)]): tensor for tensor in tensors} if sort.writes else {}
         return pytree.tree_map_only(torch.Tensor, lambda leaf: given.get(id(leaf), leaf), result)
+
+    def _try(self, func: Any, args: Any, kwargs: Any, error: Exception) -> None:
+        """Raise an error of an op on fakes if it fails on zeros, too."""
+        fakes = self.segment.all_fakes()
+
+        def zeros(tensor: torch.Tensor) -> torch.Tensor:
+            number = self.segment.number(tensor)
+            return zeros_like(tensor if number is None else fakes[number])
+
+        try:
+            with disable_current_modes():
+                args, kwargs = pytree.tree_map_only(torch.Tensor, zeros, (args, kwargs))
+                func(*args, **kwargs)
+        except Exception:
+            raise error from None
+
+    def _reshape(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Record an op that changes the shape of its argument in place as the view which that becomes."""
+        tensor, view = args[0], view_of(func)
+        if not isinstance(tensor, Deferred) or view is None:
+            # If they have values, and no recorded op works on them.
+            if all(not isinstance(one, Deferred) and self.segment.number(one) is None for one in _tensors(args)):
+                return self._run(func, sort_of(func), _tensors(args), args, kwargs)
+            raise ProgramError(f"op {func} changes the shape of a tensor in place; use the op that returns a new one")
+        made = self._record(view, sort_of(view), args, kwargs)
+        tensor.number, tensor.value = made.number, None
+        self.segment.made.append(TensorWeakRef(tensor))
+        with without_dispatch():
+            func(*args, **kwargs)
+        return tensor
+
+    def _constants(self, tensors: list[torch.Tensor]) -> dict[int, torch.Tensor] | None:
+        """Compute tensors that follow from shapes and Python's values alone, by `id`; None if others enter.
+
+        Their ops wait all the same, so that the step stays in one part.
+        """
+        segment = self.segment
+        numbers = {id(tensor): segment.number(tensor) for tensor in tensors}
+        if any(numbers[id(tensor)] is None and id(tensor) not in self.fresh for tensor in tensors):
+            return None
+        values = segment.constants({number for number in numbers.values() if number is not None}, self.fresh)
+        if values is None:
+            return None
+        return {id(one): one if (at := numbers[id(one)]) is None else values[at] for one in tensors}
 
     def _record(self, func: Any, sort: Sort, args: Any, kwargs: Any) -> Any:
         segment = self.segment
@@ -224,12 +348,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         node = segment.last.after.get((func, key))
         if node is None:
             try:
-                node = self._infer(func, sort, key, numbers)
+                if not self.may_grow():
+                    raise _NotInTree
+                with disable_current_modes():
+                    node = self._infer(func, sort, key, numbers)
             except BaseException:
                 self._forget(before)
                 raise
             segment.last.after[func, key] = node
-        segment.go_on(node, numbers, sort.is_random)
+        segment.go_on(node, numbers, sort.is_random and is_random(func, given(func, args, kwargs)))
         return self._results(node, args, kwargs)
 
     def _forget(self, first: int) -> None:
@@ -279,11 +406,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         node = RecordedOp(func, key, segment.last)
         node.next = segment.next
         fakes = segment.all_fakes()
-        for tensor in _tensor_keys(key):
+        for tensor in tensor_keys(key):
             if tensor.layout is not None:
                 node.fakes[tensor.number] = self._fake(tensor.layout)
         segment.add_fakes(node)
-        given = {id(fakes[tensor.number]): tensor.number for tensor in _tensor_keys(key)}
+        given = {id(fakes[tensor.number]): tensor.number for tensor in tensor_keys(key)}
         args, kwargs = node.call(lambda tensor: fakes[tensor.number], iter(numbers).__next__)
         if func in WITHOUT_EFFECT:
             first = next(iter(given.values()))
@@ -337,9 +464,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return pytree.tree_map(tensor_of, node.returned)
 
 
-def _become_plain(tensor: Deferred) -> None:
-    """Make a tensor what its value is, in place, if nothing but Python refers to it."""
-    if tensor.value is not None and is_held_by_python_alone(tensor):
+def _become_plain(tensor: torch.Tensor) -> None:
+    """Make a tensor what its value is, in place, if nothing but Python refers to it, and no weak reference."""
+    if not isinstance(tensor, Deferred) or tensor.value is None:
+        return
+    if is_held_by_python_alone(tensor) and not weakref.getweakrefcount(tensor):
         swap_tensors(tensor, tensor.value.data)  # type: ignore[no-untyped-call]
 
 
@@ -352,21 +481,6 @@ def _tensors(values: Any) -> list[torch.Tensor]:
         elif isinstance(value, Iterable) and not isinstance(value, str):
             found += _tensors(value)
     return found
-
-
-def _tensor_keys(key: Any) -> list[TensorKey]:
-    """Return the tensors in the key of an op."""
-    if isinstance(key, TensorKey):
-        return [key]
-    return [found for part in key for found in _tensor_keys(part)] if isinstance(key, tuple) else []
-
-
-def _set_method(kind: type, name: str, method: Callable[..., Any] | None) -> None:
-    """Set a method of a class of tensors, or leave it to the class above."""
-    if method is None:
-        delattr(kind, name)
-    else:
-        setattr(kind, name, method)
 
 
 def _restoring(tensor: torch.Tensor) -> Callable[[], Any]:

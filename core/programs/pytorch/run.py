@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -13,19 +14,16 @@ from .. import fresh_process
 from ..system_allocator import time_runs
 from .costs import peak_of
 from .replay import SEED
-from .torch_internals import custom_builtins, pytree
+from .sources import as_call, call_function, placed
+from .torch_internals import custom_builtins, pytree, storage_of
 
 ARGUMENTS = "arguments.pt"
 
 
 def held_bytes(values: Iterable[Any]) -> int:
     """Return the bytes of all tensors among the values, each storage once."""
-    storages = {
-        value.untyped_storage().data_ptr(): value.untyped_storage().nbytes()
-        for value in values
-        if isinstance(value, torch.Tensor)
-    }
-    return sum(storages.values())
+    tensors = [value for value in values if issubclass(type(value), torch.Tensor) and value.layout is torch.strided]
+    return sum({storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}.values())
 
 
 def function_of(code: str) -> Callable[..., Any]:
@@ -51,6 +49,23 @@ def digest(value: Any) -> str:
     dense = value.cpu().contiguous()
     flat = dense.as_strided((dense.numel(),), (1,))  # one element may keep any stride, of which no bytes are viewed
     return fresh_process.digest(value.dtype, value.shape, flat.view(torch.uint8).numpy().data)
+
+
+def run_call(model: str, sizes: dict[str, int], device: str, threads: int) -> int:
+    """Call a model or a step as its user does, twice, and return the most bytes held in the second call."""
+    torch.set_num_threads(threads)
+    called, inputs = call_function(model, sizes)
+    args, kwargs = as_call(inputs)
+    if isinstance(called, torch.nn.Module):
+        called, args, kwargs = placed(called, args, kwargs, device, model, print)
+    with torch.set_grad_enabled(not isinstance(called, torch.nn.Module)):
+        called(*args, **kwargs)  # makes the optimizer's state, and what else is made once
+        gc.collect()
+        tensors: list[torch.Tensor] = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
+        tensors += [tensor.grad for tensor in tensors if tensor.is_leaf and tensor.grad is not None]
+        held = held_bytes(tensor for tensor in tensors if tensor.device.type == device)
+        del tensors
+        return held + peak_of(lambda: called(*args, **kwargs), device)[1]
 
 
 def run_file(path: str, device: str, threads: int) -> dict[str, Any]:

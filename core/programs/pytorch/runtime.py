@@ -12,6 +12,7 @@ import torch
 
 from ...files.atomic import write_atomically
 from ...graph.graph import CostGraph
+from ..fresh_process import ask
 from ..runtime import Note, Runtime
 from .apply import arguments_of, export_in_order, other_result, reorder, results_of
 from .costs import measured_costs
@@ -90,6 +91,17 @@ class TorchRuntime(Runtime[bytes]):
         ops = graph.input_order.tolist() if order is None else order
         file.write_text(reorder(program, graph, ops).code, encoding="utf-8")
         return {"path": str(file), "device": self.options.device, "threads": torch.get_num_threads()}
+
+    def own_peak(self) -> int | None:
+        """Call what `module:function` returns, in a process of its own."""
+        options = self.options
+        if self.model.endswith(".pt2") or options.training != "none":
+            return None
+        question = {"model": self.model, "sizes": options.plain_shapes, "device": options.device}
+        answer = ask(
+            "pytorch.run:run_call", {**question, "threads": torch.get_num_threads()}, f"{self.model}, as it is"
+        )
+        return int(answer)
 
     def held(self, graph: CostGraph) -> int:
         """Return the bytes of all arguments, also of those that no op reads."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import getitem
@@ -13,11 +14,11 @@ from torch import fx
 from torch.amp import GradScaler
 
 from ...base.errors import ProgramError
-from .calls import argument_names
+from .calls import argument_names, tensors_in
 from .python_state import PythonState
-from .recorded import WITHOUT_EFFECT, RecordedOp, Result, Segment, Tree
+from .recorded import WITHOUT_EFFECT, Deferred, RecordedOp, Result, Segment, Tree, tensor_keys
 from .recorder import Recorder
-from .torch_internals import SCALER_STEP, pytree
+from .torch_internals import SCALER_STEP, entered, pytree
 from .tracing import foreign_code, silent, zeros_like
 
 Named = Mapping[int, tuple[str, str]]
@@ -41,7 +42,8 @@ def step_graph(segment: Segment, wanted: Sequence[int], named: Named) -> StepGra
     roles, names = [], []
     for number, tensor in segment.held.items():
         role, label = named.get(id(tensor), ("constant", f"tensor_{number}"))
-        nodes[number] = graph.placeholder(re.sub(r"\W", "_", f"{role}_{label}"))
+        nodes[number] = node = graph.placeholder(re.sub(r"\W", "_", f"{role}_{label}"))
+        node.target = node.name  # which no other has
         roles.append(role)
         names.append(label)
     labels = [f"number_{at}" for at in range(len(segment.numbers))]
@@ -62,6 +64,35 @@ def step_graph(segment: Segment, wanted: Sequence[int], named: Named) -> StepGra
 def arguments_of(segment: Segment) -> list[Any]:
     """Return what the program of a segment runs on: tensors, without autograd, that share memory with those met."""
     return [*(tensor.data for tensor in segment.held.values()), *segment.numbers]
+
+
+def run_in_order(segment: Segment, wanted: Sequence[int], outer: Sequence[Any]) -> dict[int, torch.Tensor]:
+    """Run the ops that a step has recorded as it recorded them, each value until its last use, seen by modes."""
+    path = segment.last.path()
+    last: dict[int, RecordedOp] = {}
+    for op in path:
+        last.update(dict.fromkeys([*(key.number for key in tensor_keys(op.key)), *_numbers(op)], op))
+    drops: defaultdict[RecordedOp, list[int]] = defaultdict(list)
+    for number in last.keys() - set(wanted):
+        drops[last[number]].append(number)
+    values: dict[int, Any] = {number: tensor.data for number, tensor in segment.held.items()}
+    numbers = iter(segment.numbers)
+    with torch.no_grad(), entered(outer):
+        for op in path:
+            args, kwargs = op.call(lambda key: values[key.number], numbers.__next__)
+            made = pytree.tree_leaves(op.op(*args, **kwargs))
+            del args, kwargs
+            leaves = zip(pytree.tree_leaves(op.returned), made, strict=True)
+            values.update((result.number, leaf) for result, leaf in leaves if isinstance(result, Result))
+            del made, leaves
+            for number in drops[op]:
+                del values[number]
+    return {number: values[number] for number in wanted}
+
+
+def _numbers(op: RecordedOp) -> list[int]:
+    """Return the numbers of the tensors that an op returns."""
+    return [result.number for result in pytree.tree_leaves(op.returned) if isinstance(result, Result)]
 
 
 def _add(graph: fx.Graph, op: RecordedOp, nodes: dict[int, fx.Node], number: Callable[[], Any]) -> None:
@@ -94,17 +125,28 @@ class StepNames:
         self._function = function
         names = argument_names(function, args, kwargs)
         leaves = zip(pytree.tree_leaves((args, kwargs)), names, strict=True)
+        self._given = tensors_in((args, kwargs))
         self._inputs = {id(leaf): name for leaf, name in leaves if isinstance(leaf, torch.Tensor)}
         self._gradients = {id(tensor.grad): name for name, tensor in trained if tensor.grad is not None}
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Return the tensors with values that the step reaches now."""
+        reached = [*(tensor for _, tensor in PythonState(self._function).named), *self._given]
+        reached += [tensor.grad for tensor in reached if tensor.is_leaf and tensor.grad is not None]
+        return [tensor for tensor in reached if not isinstance(tensor, Deferred)]
 
     def of_held(self) -> Named:
         """Return role and name of each tensor that is known, by `id`."""
         state = PythonState(self._function)
         named = {key: ("input", name) for key, name in self._inputs.items()}
         parameters = state.parameters()
+        loose = {id(tensor): name for name, tensor in state.named}
         for name, optimizer in state.optimizers:
+            for at, parameter in enumerate(part for group in optimizer.param_groups for part in group["params"]):
+                called = loose.get(id(parameter)) or f"{name or 'optimizer'}.{at}"
+                parameters.setdefault(id(parameter), (called, parameter))
             for parameter, entries in optimizer.state.items():
-                owner = parameters.get(id(parameter), (name, None))[0]
+                owner = parameters[id(parameter)][0]
                 for key, value in entries.items() if isinstance(entries, dict) else ():
                     if isinstance(value, torch.Tensor):
                         named[id(value)] = ("state", f"{owner}.{key}")
@@ -114,7 +156,7 @@ class StepNames:
         return named
 
 
-Take = Callable[[Segment, Sequence[int], StepNames, bool], Any]
+Take = Callable[[Segment, Sequence[int], StepNames, str], Any]
 
 
 class Enough(BaseException):
@@ -134,24 +176,22 @@ def rehearse(
 
     Modules, optimizers, gradients, attributes, closures, globals and generators are then as before; other effects
     (files, iterators) cannot be undone. `take` gets the segment, what it shall return, the names of tensors, and
-    whether the function has returned; it may raise `Enough`.
+    why its ops have to run before the function returns, empty if it has; it may raise `Enough`.
     """
     state = PythonState(function)
     changes: list[Callable[[], Any]] = []
 
-    def run(segment: Segment, wanted: list[int]) -> dict[int, torch.Tensor]:
-        take(segment, wanted, names, ended)
+    def run(segment: Segment, wanted: list[int], reason: str) -> dict[int, torch.Tensor]:
+        take(segment, wanted, names, reason)
         fakes = segment.all_fakes()
         return {number: zeros_like(fakes[number]) for number in wanted}
 
     try:
         for _ in range(2):
-            ended = False
             names = StepNames(function, args, kwargs, state.parameters().values())
-            recorder = Recorder(tree, run, changes, state.paths())
+            recorder = Recorder(tree, run, changes, state.paths(), rehearses=True)
             with foreign_code(where, what), silent(), torch.enable_grad(), recorder.recording():
                 returned = function(*args, **kwargs)  # what the caller will hold has to be there
-            ended = True
             recorder.flush()
             recorder.settle(returned)
             del returned
@@ -170,12 +210,9 @@ def graph_of_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     """
     found: list[StepGraph] = []
 
-    def take(segment: Segment, wanted: Sequence[int], names: StepNames, ended: bool) -> None:
-        if not ended:
-            raise RuntimeError(
-                "it reads a value there that its ops have to give first; return the tensor instead, or give the step "
-                "to schedopt.optimize, which runs it in parts"
-            )
+    def take(segment: Segment, wanted: Sequence[int], names: StepNames, reason: str) -> None:
+        if reason:
+            raise RuntimeError(reason)
         found.append(step_graph(segment, wanted, names.of_held()))
 
     with _finite_gradients():

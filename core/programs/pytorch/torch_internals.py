@@ -6,7 +6,7 @@ methods and training need none. The names that `torch.compile` needs are in `dyn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter, methodcaller
 from typing import Any
@@ -62,10 +62,14 @@ with needed_by("PyTorch programs"):
     from torch.fx.graph import _custom_builtins as custom_builtins
 
     """Names in generated code, to run it in another process."""
-    from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+    from torch.utils._mode_utils import no_dispatch as without_dispatch
+    from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode, is_traceable_wrapper_subclass
     from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as current_modes
 
-    """A mode that sees each op of a step, to record it, and that is off while recorded ops run."""
+    """A mode that sees each op of a step, to record it, and that is off while recorded ops run; the modes of others."""
+    disable_torch_function = torch._C.DisableTorchFunction
+    """Recorded ops were seen by modes of functions when they were recorded."""
     disable_autocast = torch._C._DisableAutocast  # type: ignore[attr-defined]
     """Recorded ops run without autocast, which has cast their arguments already."""
     make_wrapper_subclass = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
@@ -109,6 +113,7 @@ with needed_by("PyTorch programs"):
         (nn.Module(), (*REGISTRIES, NON_PERSISTENT, *STATE_HOOKS)),
         (GradScaler, (SCALER_STEP,)),
         (torch.UntypedStorage, ("_cdata",)),
+        (torch.autograd.profiler, ("_is_profiler_enabled",)),
         (torch.Tensor, ("_version", "_use_count")),
         (torch._C._autograd, ("_unsafe_set_version_counter",)),
         (torch._C._FunctionBase, ("_sequence_nr",)),
@@ -118,12 +123,29 @@ with needed_by("PyTorch programs"):
             getattr(owner, name)
 
 
+@contextmanager
+def entered(modes: Sequence[TorchDispatchMode]) -> Iterator[None]:
+    """Let modes of dispatch see what is called within."""
+    for mode in modes:
+        _push_mode(mode)
+    try:
+        yield
+    finally:
+        for _ in modes:
+            _pop_mode()
+
+
 write_count: Callable[[torch.Tensor], int] = attrgetter("_version")
 """How often a tensor was written to, as autograd counts it, so that a rehearsal leaves no trace."""
 sequence_number: Callable[[Any], int] = methodcaller("_sequence_nr")
 """The number that an op of autograd got in the forward pass."""
 schema_of: Callable[[Any], Any] = attrgetter("_schema")
 """The arguments and results of an op, and which of them it writes to."""
+
+
+def is_profiling() -> bool:
+    """Whether a profiler of PyTorch runs."""
+    return torch.autograd.profiler._is_profiler_enabled
 
 
 def storage_id(storage: torch.UntypedStorage) -> int:

@@ -54,6 +54,7 @@ def test_a_run_confirms_it(run):
     done = run("fit", MODEL, "--memory", "1MiB", "--confirm", "--json")
     assert done.exit_code == 0, done.stderr
     ways = json.loads(done.stdout)["ways"]
+    assert [way["way"] for way in ways] == ["as it is", "as traced, in program order", "in another order"]
     assert all(way["measured_peak"] >= way["lower_bound"] for way in ways)
     done = run("fit", MODEL, "--memory", "200KiB", "--batch", "batch", "--confirm", "--json")
     assert done.exit_code == 0, done.stderr

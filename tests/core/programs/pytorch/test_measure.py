@@ -1,5 +1,7 @@
 """Programs measured in processes of their own."""
 
+import gc
+
 import pytest
 import torch
 from schedopt.core.base.errors import ProgramError
@@ -7,6 +9,7 @@ from schedopt.core.programs import runtime
 from schedopt.core.programs.fresh_process import ask
 from schedopt.core.programs.measurement import Measurement
 from schedopt.core.programs.options import ImportOptions
+from schedopt.core.programs.pytorch import run as run_module
 from schedopt.core.programs.pytorch import runtime as torch_runtime
 from schedopt.core.programs.pytorch.costs import peak_of
 from schedopt.core.programs.pytorch.program import program_of
@@ -62,7 +65,7 @@ def test_arguments_that_nobody_reads_are_counted_on_both_sides(monkeypatch):
     monkeypatch.setattr(torch_runtime, "load_program", lambda *_: program)
     monkeypatch.setattr(runtime, "ask", lambda *_: {"peak": 0, "digests": [], **TIMES})
     notes = []
-    unread = torch_runtime.TorchRuntime("net:unread", ImportOptions(), notes.append)
+    unread = torch_runtime.TorchRuntime("net.pt2", ImportOptions(), notes.append)
     (row,) = unread.measure(unread.graph("roofline", notes.append), {}, 1, notes.append)
     assert row.predicted_peak == row.measured_peak + 2 * 4 == 4000 + 2 * 4 + 4 * 4 + 2 * 4 + 2 * 4
     assert any("3.91 KiB" in note for note in notes)
@@ -87,6 +90,23 @@ def test_values_of_every_kind_have_digests_that_tell_them_apart():
     found = digests(values)
     assert len(set(found)) == len(values)
     assert found == digests([torch.clone(v) if torch.is_tensor(v) else v for v in values])
+
+
+def test_as_it_is_a_model_and_a_step_hold_what_their_names_refer_to(monkeypatch):
+    def model():
+        net = torch.nn.Linear(2, 2)
+        net.forward = lambda x: [y := x + 1, z := y + 1, z + 1][-1]
+        return net, torch.ones(1000)
+
+    def step():
+        weight = torch.nn.Parameter(torch.ones(1000))
+        return lambda: (weight * 2).sum().backward(), ()
+
+    monkeypatch.setattr(run_module, "call_function", lambda model, sizes: model())
+    gc.collect()
+    before = run_module.held_bytes(gc.get_objects())
+    for make, tensors in ((model, 4), (step, 3)):  # the step's weight, its gradient, and that of the second call
+        assert tensors * 4000 <= run_module.run_call(make, {}, "cpu", 1) - before < tensors * 4000 + 200
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import copy
 import functools
 import random
+import threading
 import warnings
 
 import numpy as np
@@ -17,6 +18,7 @@ from schedopt.core.programs.pytorch.sources import as_call
 from torch import nn, optim
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 MODELS = {
     name: getattr(torch_models, name)
@@ -489,7 +491,7 @@ def test_other_inputs_are_refused_where_that_is_asked_for():
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (lambda x: (x + 1).t_(), "changes the shape of a tensor in place"),
+        (lambda x: (x + 1).resize_(2), "changes the shape of a tensor in place"),
         (lambda x: x.to_sparse() * 2, "sparse"),
         (lambda x: x.no_such_method(), r"step cannot be recorded at test_own_step.py:\d+: .*no_such_method"),
         (lambda x: torch.randn(3, generator=torch.Generator()), "draw from PyTorch's default generator"),
@@ -538,3 +540,157 @@ def test_a_step_may_save_its_model(tmp_path):
         return step
 
     check(eager, mine, batches_of(3), saving)
+
+
+def binomial(h):
+    return (torch.distributions.Binomial(5, h.sigmoid().detach()).sample() * h).sum()
+
+
+def gamma(h):
+    return torch.distributions.Gamma(h.exp(), h.exp() + 1).rsample().sum()
+
+
+def ctc(h):
+    return nn.functional.ctc_loss(h[:, None].log_softmax(-1), torch.ones(1, 2).long(), *torch.tensor([[6], [2]]))
+
+
+def spectrum(h):
+    return torch.stft(h.flatten(), 8, window=torch.hann_window(8), return_complex=True).abs().sum()
+
+
+def pooled(h):
+    return nn.functional.adaptive_avg_pool2d(h.view(2, 3, 2, 2).to(memory_format=torch.channels_last), 1).square().sum()
+
+
+def margins(h):
+    return nn.functional.multi_margin_loss(h, torch.tensor([0, 1, 2, 3, 0, 1]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "loss",
+    [
+        *(binomial, gamma, ctc, spectrum, pooled, margins),
+        lambda h: h.quantile(torch.tensor([0.1, 0.9]), dim=1).sum() + h.median(),
+        lambda h: (h * 2).t_().unsqueeze_(0).squeeze_().sum(),
+    ],
+)
+def test_ops_of_every_sort_do_what_they_do_in_eager(loss):
+    """Ops that change shapes in place within the library, have no fake, or draw numbers by values."""
+
+    def step(trained):
+        def call(x):
+            trained.optimizer.zero_grad()
+            value = loss(trained.model(x))
+            value.backward()
+            trained.optimizer.step()
+            return value
+
+        return call
+
+    eager, mine = (Trained(lambda: (nn.Linear(4, 4), torch.ones(6, 4))) for _ in range(2))
+    mine.model.load_state_dict(eager.model.state_dict())
+    check(eager, mine, batches_of(3, rows=6), step)
+
+
+def test_values_that_follow_from_shapes_are_computed():
+    weight, reads = nn.Parameter(torch.ones(4)), []
+
+    def step(x, reads_input=False):
+        positions = torch.arange(len(x))
+        positions[1:].add_(torch.tensor([1]))
+        reads.append((x if reads_input else positions).tolist())
+        (weight * x[positions.clamp(max=2)]).sum().backward()
+        return weight.grad
+
+    assert schedopt.import_model(step, torch.ones(4)).num_ops
+    planned = optimized(step, torch.ones(4))
+    planned(torch.ones(4))
+    assert (reads[-1], planned._most_parts) == ([0, 2, 3, 4], 1)
+    with pytest.raises(ProgramError, match="it reads a value there"):
+        schedopt.import_model(lambda x: (x + torch.arange(4)).tolist(), torch.ones(4))
+
+
+def lists():
+    """Two trained tensors in no module, and modules in a list whose names are equal."""
+    loose, layers = [nn.Parameter(torch.ones(3)) for _ in range(2)], [nn.Linear(3, 3) for _ in range(2)]
+    layers[0].a, layers[0].a_b = nn.Module(), nn.Linear(1, 1)
+    layers[0].a.b = nn.Linear(1, 1)
+    optimizer = optim.AdamW([*loose, *(part for layer in layers for part in layer.parameters())])
+
+    def step(x):
+        x = layers[1](layers[0](x * loose[0] + loose[1]))
+        x = layers[0].a_b(layers[0].a.b(x[:, :1]))
+        x.square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step, (torch.ones(2, 3),)
+
+
+def test_tensors_of_lists_have_names_of_their_own():
+    names = [resident.name for resident in schedopt.import_model(*lists()).annotations.residents]
+    assert len(names) == len(set(names))
+    assert {"loose.0", "loose.1.exp_avg", "layers.0.a.b.weight", "layers.0.a_b.weight"} <= set(names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", ["20MiB", "23MiB", "90%", "103%"])
+@pytest.mark.filterwarnings("ignore:step. the memory limit")
+def test_a_limit_holds_for_all_parts_of_a_step_together(limit):
+    layers = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.Tanh())))
+    wide = nn.Sequential(nn.Linear(64, 512), nn.Tanh())
+
+    def step(x):
+        loss = layers(x).square().mean()
+        loss.item()
+        with torch.no_grad():
+            wide(x).mean().item()  # 16 MiB beside what the loss holds
+        loss.backward()
+
+    x = torch.randn(4096, 64)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        planned = schedopt.optimize(step, x, memory_limit=limit, evaluations=5)
+        for _ in range(3):
+            planned(x)
+    refused = [str(one.message) for one in caught if "is not kept" in str(one.message)]
+    assert len(refused) == (limit in ("20MiB", "90%")), "searched for once"
+    assert all("other parts of the step hold 4." in text for text in refused)
+
+
+def test_checkpointed_attention_without_dropout_is_one_part():
+    layer = nn.Linear(8, 8)
+
+    def attend(x):
+        return nn.functional.scaled_dot_product_attention(layer(x), x, x)
+
+    def step(x):
+        checkpoint(attend, x, use_reentrant=False).square().mean().backward()
+
+    planned = optimized(step, torch.ones(1, 2, 4, 8))
+    planned(torch.ones(1, 2, 4, 8))
+    assert planned._most_parts == 1
+
+
+def test_who_looks_on_sees_what_runs_and_another_thread_nothing():
+    trained, read = Trained(), []
+
+    def step(x):
+        loss = trained.step(x)
+        other = threading.Thread(target=lambda: read.append((x * 2).tolist()))
+        other.start()
+        other.join()
+        return loss
+
+    planned = optimized(step, trained.args)
+    counts = []
+    for call in (step, planned):
+        with FlopCounterMode(display=False) as counter:
+            call(torch.ones(3, 4))
+        counts.append(counter.get_total_flops())
+        assert read[-1] == [[2.0] * 4] * 3
+    assert counts[0] == counts[1] > 0
+    with torch.autograd.profiler.profile() as profiler:
+        planned(torch.ones(2, 4))  # planned anew
+    assert any(event.key == "aten::addmm" for event in profiler.key_averages())

@@ -69,4 +69,5 @@ def apply(
     if json:
         write_json({"model": model, "schedule": schedule, "output": output, "equal": source == model})
     else:
-        out.note(f"wrote {output}: its results are bitwise those of {source}")
+        what = "the arena of an order whose results are" if is_header else "its results are"
+        out.note(f"wrote {output}: {what} bitwise those of {source}")

@@ -28,6 +28,8 @@ class OpCosts(TypedDict, total=False):
     workspace: int  # bytes while it runs
     persistent: int  # bytes resident throughout, such as weights
     once: bool  # whether it may not run again, as it writes in place or draws random numbers
+    is_final: bool | Sequence[bool]  # what `final` and `once` were called by 0.2, and programs that were written for it
+    runs_once: bool
 
 
 class GraphBuilder:
@@ -109,7 +111,8 @@ class GraphBuilder:
             it read its output that is a view of what it wrote, if they read that.
         **costs
             `runtime`, `workspace` and `persistent`: microseconds, temporary bytes, bytes resident throughout; each is
-            0 by default. `once`: whether the op may not be computed again, false by default.
+            0 by default. `once`: whether the op may not be computed again, false by default. `is_final` and `runs_once`,
+            the names of `final` and `once` in 0.2, are read, too.
 
         Raises
         ------
@@ -117,6 +120,7 @@ class GraphBuilder:
             If outputs are no list, an input is no pair, aliases or `final` are not as many as outputs, or `writes`
             names no input.
         """
+        final, costs["once"] = costs.pop("is_final", final), costs.pop("runs_once", costs.get("once", False))
         self._check_ports(name, inputs, outputs)
         for what, values in (("aliases", aliases), ("final", final)):
             if values is not None and not isinstance(values, bool) and len(values) != len(outputs):

@@ -54,7 +54,7 @@ def chained(rng, parts, ops):
             named = {"name": f"{op['name']}/{part}", "op_id": op["op_id"] + shift}
             whole.append({**op, **named, "inputs": inputs, "control": control})
         waits = [op["op_id"] for op in whole if op["op_id"] >= shift]
-        whole.append({"name": f"join{part}", "op_id": part, "control": waits, "outputs": [3], "is_final": part % 2 > 0})
+        whole.append({"name": f"join{part}", "op_id": part, "control": waits, "outputs": [3], "final": part % 2 > 0})
     return naive.build(whole)
 
 

@@ -120,7 +120,7 @@ class GraphBuilder:
             If outputs are no list, an input is no pair, aliases or `final` are not as many as outputs, or `writes`
             names no input.
         """
-        final, costs["once"] = costs.pop("is_final", final), costs.pop("runs_once", costs.get("once", False))
+        final = costs.get("is_final", final)
         self._check_ports(name, inputs, outputs)
         for what, values in (("aliases", aliases), ("final", final)):
             if values is not None and not isinstance(values, bool) and len(values) != len(outputs):
@@ -156,11 +156,19 @@ class GraphBuilder:
             if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(part, Integral) for part in pair):
                 raise UsageError(f"{self.where}: an input of op '{name}' is a pair (op id, port), not {pair!r}")
 
-    def _add_costs(self, runtime: float = 0.0, workspace: int = 0, persistent: int = 0, once: bool = False) -> None:
+    def _add_costs(
+        self,
+        runtime: float = 0.0,
+        workspace: int = 0,
+        persistent: int = 0,
+        once: bool = False,
+        runs_once: bool = False,
+        is_final: bool | Sequence[bool] = False,  # read before
+    ) -> None:
         self._runtime.append(runtime)
         self._workspace.append(workspace)
         self._persistent.append(persistent)
-        self._once.append(once)
+        self._once.append(once or runs_once)
 
     def build(self, annotations: Annotations = NO_ANNOTATIONS) -> CostGraph:
         """Check every rule and return the graph.

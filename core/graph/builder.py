@@ -111,8 +111,7 @@ class GraphBuilder:
             it read its output that is a view of what it wrote, if they read that.
         **costs
             `runtime`, `workspace` and `persistent`: microseconds, temporary bytes, bytes resident throughout; each is
-            0 by default. `once`: whether the op may not be computed again, false by default. `is_final` and `runs_once`,
-            the names of `final` and `once` in 0.2, are read, too.
+            0 by default. `once`: whether it may not run again, false by default. `is_final`, `runs_once`: old names.
 
         Raises
         ------
@@ -124,9 +123,8 @@ class GraphBuilder:
         self._check_ports(name, inputs, outputs)
         for what, values in (("aliases", aliases), ("final", final)):
             if values is not None and not isinstance(values, bool) and len(values) != len(outputs):
-                raise UsageError(
-                    f"{self.where}: op '{name}' has {len(outputs)} outputs, but {len(values)} values of {what}"
-                )
+                counts = f"{len(outputs)} outputs, but {len(values)} values of {what}"
+                raise UsageError(f"{self.where}: op '{name}' has {counts}")
         if wrong := [at for at in writes if at not in range(len(inputs))]:
             raise UsageError(f"{self.where}: op '{name}' writes its input {wrong[0]}, but it has {len(inputs)} inputs")
         op_id = len(self._names) if op_id is None else op_id

@@ -12,18 +12,36 @@ from typing import Any, TypeVar, cast
 
 import numba
 from numba import njit
+from numba.core.caching import IndexDataCacheFile
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def kernel(function: Function) -> Function:
     """Compile a kernel at its first call."""
-    return cast(Function, njit(cache=_IS_CACHED, nogil=True, _nrt=False)(function))
+    return _compiled(function)
 
 
 def inlined(function: Function) -> Function:
     """Compile a function into the kernels that call it."""
-    return cast(Function, njit(cache=_IS_CACHED, nogil=True, _nrt=False, inline="always")(function))
+    return _compiled(function, inline="always")
+
+
+def _compiled(function: Function, **options: str) -> Function:
+    dispatcher = njit(cache=_IS_CACHED, nogil=True, _nrt=False, **options)(function)
+    if _IS_CACHED:
+        dispatcher._cache._cache_file.__class__ = _CacheFile
+    return cast(Function, dispatcher)
+
+
+class _CacheFile(IndexDataCacheFile):  # type: ignore[misc]
+    """What numba keeps of a kernel; nothing if it is of a version of schedopt that had other types."""
+
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()
+        except (AttributeError, ImportError):
+            return {}
 
 
 def _finds_cache() -> bool:

@@ -45,7 +45,7 @@ class Problem:
     memory_limit
         Bytes per device, or None; on a machine the smaller of this and the memory of each device counts.
     bandwidth
-        Bytes per second between two devices, or None for infinite.
+        Bytes per second between two devices, `math.inf` by default.
     latency
         Microseconds that every transfer adds, control transfers included; 0 by default.
     recompute
@@ -104,6 +104,7 @@ class Problem:
         memory_limit = _number("memory_limit", memory_limit, Integral, "a whole number of bytes or None")
         if memory_limit is not None and not 0 < memory_limit <= INT64_MAX:
             raise UsageError(f"the memory limit must be from 1 to 2^63 - 1 bytes, not {memory_limit}")
+        runtime_limit = _number("runtime_limit", runtime_limit, Real, "a number of microseconds or None")
         machine = _with_links(Machine.equal(1) if machine is None else machine, devices, bandwidth, latency)
         values = (graph, task, memory_limit, recompute, runtime_limit, machine, replicate)
         for field, given in zip(fields(self), values, strict=True):
@@ -154,10 +155,7 @@ class Problem:
         if not self.recompute:
             raise UsageError("a limit of the runtime is for recomputation alone; without it one device takes the same")
         total = float(self.op_times.sum())
-        if (
-            not isinstance(self.runtime_limit, Real)
-            or not total * (1 - RUNTIME_TOLERANCE) <= self.runtime_limit <= sys.float_info.max
-        ):
+        if not total * (1 - RUNTIME_TOLERANCE) <= self.runtime_limit <= sys.float_info.max:
             raise UsageError(f"the limit of the runtime must be at least the {self.format_time(total)} of all ops")
 
     def _given(self) -> dict[str, Any]:
@@ -314,12 +312,14 @@ def _with_links(machine: Any, devices: Any, bandwidth: Any, latency: Any) -> Mac
     latency = _number("latency", latency, Real, "a number of microseconds")
     if devices is not None and not 1 <= devices <= MAX_DEVICES:
         raise UsageError(f"devices must be from 1 to {MAX_DEVICES}, not {devices}")
-    if bandwidth is not None and not 0 < bandwidth <= sys.float_info.max:
+    if bandwidth not in (None, math.inf) and not 0 < bandwidth <= sys.float_info.max:
         raise UsageError(f"the bandwidth must be positive, not {bandwidth} bytes per second")
     if latency is not None and not 0 <= latency <= sys.float_info.max:
         raise UsageError(f"the latency must not be negative, not {latency} us")
     count, link = len(machine.devices), machine.common_link
-    asked = link[0] if bandwidth is None else bandwidth, link[1] if latency is None else latency
+    if bandwidth is None or bandwidth == math.inf:
+        bandwidth = link[0] if bandwidth is None else None
+    asked = bandwidth, link[1] if latency is None else latency
     if machine.is_anonymous:
         return Machine.equal(devices or count, *asked)
     if devices not in (None, count):

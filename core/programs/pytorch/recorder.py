@@ -134,6 +134,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.made: list[TensorWeakRef] = []
         self.fresh: dict[int, torch.Tensor] = {}  # made of Python's values meanwhile
         self.failed = False
+        self.recovers = False  # from an error: what still waits is to run as it was recorded
         self.is_waiting = True  # whether ops are recorded, or run at once
         self.sources = SourceRecorder(modules or {})
 
@@ -243,12 +244,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         Gradients and states of optimizers that have no value are dropped, as if they had not been made.
         """
-        if not self.failed:
-            self.flush()
-        else:
-            for undo in reversed(self.undo):
+        self.recovers = True
+        try:
+            if not self.failed:
+                self.flush()
+        finally:
+            for undo in reversed(self.undo if self.failed else []):
                 undo()
-        self.settle(None)
+            self.settle(None)
 
     def _can_run(self, sort: Sort, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> bool:
         """Whether an op is arithmetic on single numbers in the CPU's memory, none of which waits for another op."""

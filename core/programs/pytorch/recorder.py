@@ -199,8 +199,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if has_values or (sort.without_tensors and not tensors):
             return func(*args, **kwargs)
         if func is torch.ops.aten.lift_fresh.default and not isinstance(tensors[0], Deferred):
-            self.fresh[id(tensors[0])] = tensors[0]
-            return tensors[0]
+            made = tensors[0].clone()  # of an array of NumPy perhaps, which the step may fill again
+            self.fresh[id(made)] = made
+            return made
         if not self.is_waiting or self._can_run(sort, tensors, args, kwargs):
             return self._run(func, sort, tensors, args, kwargs)
         if sort.gives_values:

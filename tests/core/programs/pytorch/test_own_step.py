@@ -684,6 +684,19 @@ def test_a_plan_is_not_used_again_where_other_parts_hold_more_than_the_limit_lea
         planned(torch.ones(128, 32))
 
 
+def test_an_array_is_copied_before_the_step_fills_it_again():
+    weight, array = nn.Parameter(torch.ones(3)), np.zeros(3, np.float32)
+
+    def step(x):
+        total = 0
+        for array[:] in (1, 2):
+            for copied in (torch.tensor(array), torch.from_numpy(array)):
+                total = total + (weight * x * copied).sum()
+        return total
+
+    assert optimized(step, torch.ones(3))(torch.ones(3)) == 18
+
+
 def test_a_call_without_ops_says_nothing_of_the_next():
     weight, works = nn.Parameter(torch.ones(3)), [True]
 

@@ -180,6 +180,8 @@ class Runtime(ABC, Generic[Version]):
                 what = f"{format_bytes(unread)} of parameters, buffers and inputs"
                 note(f"{self.model}: {what} that no op reads are held too")
 
+            own_peak = self.own_peak()  # before the rounds, whose runs an error or Ctrl-C here would take along
+
             def run_once(label: str) -> Any:
                 return ask(self.runs, questions[label], f"{self.model}, {label}")
 
@@ -192,7 +194,7 @@ class Runtime(ABC, Generic[Version]):
             for label, order in every.items()
             if reports[label]
         ]
-        return [replace(rows[0], own_peak=self.own_peak()), *rows[1:]]
+        return [replace(rows[0], own_peak=own_peak), *rows[1:]]
 
     def _is_program_order(self, graph: CostGraph, order: Sequence[int]) -> bool:
         """Whether the program in an order is the program as it is; one that is planned anew may be another."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -37,6 +38,7 @@ class _Plan(NamedTuple):
 
     wanted: tuple[int, ...]
     module: fx.GraphModule | None  # None: in program order
+    peak: int = 0  # bytes
 
 
 class PlannedStep(nn.Module):
@@ -92,13 +94,15 @@ class PlannedStep(nn.Module):
                 returned = self._function(*args, **kwargs)
             recorder.flush()
         except BaseException:
-            recorder.recover()
-            for _, optimizer in PythonState(self._function).optimizers:
-                for parameter, entries in list(optimizer.state.items()):  # whose ops failed: the next step makes them
-                    if any(isinstance(value, Deferred) and value.value is None for value in entries.values()):
-                        del optimizer.state[parameter]
+            try:
+                recorder.recover()  # an op that fails would have ended it earlier: its error goes out
+            finally:
+                for _, optimizer in PythonState(self._function).optimizers:
+                    for parameter, entries in list(optimizer.state.items()):  # the next step makes what has no value
+                        if any(isinstance(value, Deferred) and value.value is None for value in entries.values()):
+                            del optimizer.state[parameter]
             raise
-        self._end(kind)
+        self._end(kind, has_run=self._parts > 0 or not recorder.is_waiting)
         with disable_torch_function():
             return recorder.settle(returned)
 
@@ -110,9 +114,14 @@ class PlannedStep(nn.Module):
 
         def run(segment: Segment, wanted: list[int], reason: str) -> dict[int, torch.Tensor]:
             self._parts += 1
-            others = recorder.values() if reason or self._parts > 1 else None
-            plan = _fitting(segment, wanted) or self._planned_or_not(segment, wanted, names, others)
-            if plan.module is None:
+            plan = None
+            if recorder.recovers:
+                segment.last.forget()
+            else:
+                others = recorder.values() if reason or self._parts > 1 else None
+                held = self._held(segment, names, others)
+                plan = self._fitting(segment, wanted, held) or self._planned_or_not(segment, wanted, names, held)
+            if plan is None or plan.module is None:
                 return run_in_order(segment, wanted, outer)
             self._planned_parts += 1
             with as_traced(grad=True), entered(outer):
@@ -122,12 +131,12 @@ class PlannedStep(nn.Module):
         recorder = Recorder(self._tree(), run, [], may_grow=self._may_plan)
         return recorder
 
-    def _end(self, kind: Any) -> None:
-        """Take what a call with inputs of a kind has shown, for the next calls."""
+    def _end(self, kind: Any, has_run: bool) -> None:
+        """Take what a call with inputs of a kind has shown, if any op has run, for the next calls."""
         self._most_parts = max(self._most_parts, self._parts)
         if self._peaks and self._peak is None:
             self._peak = max(self._peaks)
-        else:
+        elif has_run:
             if len(self._is_planned) >= _MOST_KINDS:
                 self._is_planned.clear()
             self._is_planned[kind] = self._is_planned.get(kind, False) or self._planned_parts > 0
@@ -152,8 +161,9 @@ class PlannedStep(nn.Module):
 
     def _take(self, segment: Segment, wanted: Sequence[int], names: StepNames, reason: str) -> None:
         """Plan what a rehearsal has recorded; end it where the step asks for a value, which no rehearsal can give."""
-        if _fitting(segment, wanted) is None and not (reason and isinstance(self._limit, Share)):
-            self._planned(segment, wanted, names, [] if reason else None)
+        held = self._held(segment, names, [] if reason else None)
+        if self._fitting(segment, wanted, held) is None and not (reason and isinstance(self._limit, Share)):
+            self._planned(segment, wanted, names, held)
         if reason:
             raise Enough
 
@@ -161,17 +171,34 @@ class PlannedStep(nn.Module):
     def _limit(self) -> Any:
         return self._settings.options.memory_limit
 
-    def _planned_or_not(
-        self, segment: Segment, wanted: Sequence[int], names: StepNames, others: Sequence[torch.Tensor] | None
-    ) -> _Plan:
+    def _held(self, segment: Segment, names: StepNames, others: Sequence[torch.Tensor] | None) -> int | None:
+        """Return the bytes that other parts, of tensors `others`, hold beside one; None if none is, or no limit."""
+        if others is None or self._limit is None:
+            return None
+        here = {storage_of(tensor) for tensor in segment.held.values()}
+        return held_bytes(tensor for tensor in [*names.tensors(), *others] if storage_of(tensor) not in here)
+
+    def _bytes(self) -> float:
+        """Return the limit of all parts together; infinite for a share of a peak that no call has shown yet."""
+        if isinstance(self._limit, Share):
+            return math.inf if self._peak is None else int(self._limit * self._peak)
+        return int(self._limit)
+
+    def _fitting(self, segment: Segment, wanted: Sequence[int], held: int | None) -> _Plan | None:
+        """Return a plan for what was recorded that returns what is wanted, and keeps the limit beside what is held."""
+        most = math.inf if held is None else self._bytes() - held
+        plans: list[_Plan] = segment.last.plans
+        return next((plan for plan in plans if plan.peak <= most and set(wanted) <= set(plan.wanted)), None)
+
+    def _planned_or_not(self, segment: Segment, wanted: Sequence[int], names: StepNames, held: int | None) -> _Plan:
         """Return a new plan; of program order if no better one can be made, as the step has begun and must go on.
 
-        `others` are tensors of other parts; None if there is no other.
+        `held` are the bytes of other parts; None if there is no other.
         """
         plan = _Plan(tuple(wanted), None)
         if self._may_plan():
             try:
-                return self._planned(segment, wanted, names, others)
+                return self._planned(segment, wanted, names, held)
             except (ProgramError, ScheduleError, UsageError) as error:
                 warnings.warn(f"{error}; it runs in program order", stacklevel=2)
                 segment.last.plans.append(plan)
@@ -180,9 +207,7 @@ class PlannedStep(nn.Module):
         segment.last.forget()
         return plan
 
-    def _planned(
-        self, segment: Segment, wanted: Sequence[int], names: StepNames, others: Sequence[torch.Tensor] | None
-    ) -> _Plan:
+    def _planned(self, segment: Segment, wanted: Sequence[int], names: StepNames, held: int | None) -> _Plan:
         """Make a plan for what was recorded; a limit holds for the whole step, with what its other parts hold."""
         graph = step_graph(segment, wanted, names.of_held())
         program = TorchProgram(self._name, **graph._asdict(), training=STEP)
@@ -190,23 +215,19 @@ class PlannedStep(nn.Module):
         if settings.note is not None:
             settings = replace(settings, note=self._notes.append)
         elsewhere = ""
-        if others is not None and self._limit is not None:
-            tensors = [*names.tensors(), *others]
-            here = {storage_of(tensor) for tensor in segment.held.values()}
-            held = held_bytes(tensor for tensor in tensors if storage_of(tensor) not in here)
-            limit = self._limit
-            if isinstance(limit, Share):
-                if self._peak is None:
-                    self._peaks.append(held + _peak_of(program))
-                    return _Plan(tuple(wanted), None)
-                limit = int(limit * self._peak)
+        if held is not None:
+            if (most := self._bytes()) == math.inf:
+                self._peaks.append(held + _peak_of(program))
+                return _Plan(tuple(wanted), None)
+            limit = int(most)
             settings = replace(settings, options=replace(settings.options, memory_limit=max(1, limit - held)))
             elsewhere = f"; of {format_bytes(limit)} other parts of the step hold {format_bytes(held)}"
         try:
             with as_traced(grad=True):
-                plan = _Plan(tuple(wanted), in_order(program, settings))
+                module = in_order(program, settings)
         except ScheduleError as error:
             raise ScheduleError(f"{error}{elsewhere}") from None
+        plan = _Plan(tuple(wanted), module, module.meta["peak"])
         segment.last.plans.append(plan)
         self._plans += 1
         return plan
@@ -233,12 +254,6 @@ def _peak_of(program: TorchProgram) -> int:
     with as_traced(grad=True):
         measured = measured_costs(program, "cuda" if on_cuda else "cpu", timed_runs=0)
         return input_peak(graph_of(program, measured=measured))
-
-
-def _fitting(segment: Segment, wanted: Sequence[int]) -> _Plan | None:
-    """Return a plan for what was recorded that returns at least what is wanted."""
-    plans: list[_Plan] = segment.last.plans
-    return next((plan for plan in plans if set(wanted) <= set(plan.wanted)), None)
 
 
 def step_name(function: Callable[..., Any]) -> str:

@@ -60,6 +60,7 @@ def ordered(program: TorchProgram, settings: PlanSettings) -> tuple[CostGraph, f
     result = solve(settings.options.problem(graph), settings.method, **settings.options.budget)
     check_limit(program.name, result, remedy="let ops run again with recompute=True")
     module = reorder(program, graph, result.schedule.op_order().tolist())
+    module.meta["peak"] = result.peak_memory
     if settings.note is not None:
         settings.note(_summary(program.name, result))
     before, peak, bound = int(result.input_value), int(result.value), int(result.lower_bound)

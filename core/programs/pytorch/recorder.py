@@ -134,6 +134,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.made: list[TensorWeakRef] = []
         self.fresh: dict[int, torch.Tensor] = {}  # made of Python's values meanwhile
         self.failed = False
+        self.recovers = False  # from an error: what still waits is to run as it was recorded
         self.is_waiting = True  # whether ops are recorded, or run at once
         self.sources = SourceRecorder(modules or {})
 
@@ -198,8 +199,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if has_values or (sort.without_tensors and not tensors):
             return func(*args, **kwargs)
         if func is torch.ops.aten.lift_fresh.default and not isinstance(tensors[0], Deferred):
-            self.fresh[id(tensors[0])] = tensors[0]
-            return tensors[0]
+            made = tensors[0].clone()  # of an array of NumPy perhaps, which the step may fill again
+            self.fresh[id(made)] = made
+            return made
         if not self.is_waiting or self._can_run(sort, tensors, args, kwargs):
             return self._run(func, sort, tensors, args, kwargs)
         if sort.gives_values:
@@ -243,12 +245,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         Gradients and states of optimizers that have no value are dropped, as if they had not been made.
         """
-        if not self.failed:
-            self.flush()
-        else:
-            for undo in reversed(self.undo):
+        self.recovers = True
+        try:
+            if not self.failed:
+                self.flush()
+        finally:
+            for undo in reversed(self.undo if self.failed else []):
                 undo()
-        self.settle(None)
+            self.settle(None)
 
     def _can_run(self, sort: Sort, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> bool:
         """Whether an op is arithmetic on single numbers in the CPU's memory, none of which waits for another op."""

@@ -64,9 +64,12 @@ def test_arguments_that_nobody_reads_are_counted_on_both_sides(monkeypatch):
     program = program_of(Unread().eval(), torch.ones(1, 2))
     monkeypatch.setattr(torch_runtime, "load_program", lambda *_: program)
     monkeypatch.setattr(runtime, "ask", lambda *_: {"peak": 0, "digests": [], **TIMES})
+    monkeypatch.setattr(torch_runtime.TorchRuntime, "own_peak", lambda _: notes.append("own"))
     notes = []
     unread = torch_runtime.TorchRuntime("net.pt2", ImportOptions(), notes.append)
-    (row,) = unread.measure(unread.graph("roofline", notes.append), {}, 1, notes.append)
+    graph = unread.graph("roofline", notes.append)
+    (row,) = unread.measure(graph, {}, 1, notes.append, lambda *_: notes.append("rounds"))
+    assert notes.index("own") < notes.index("rounds"), "Ctrl-C there would lose all rows"
     assert row.predicted_peak == row.measured_peak + 2 * 4 == 4000 + 2 * 4 + 4 * 4 + 2 * 4 + 2 * 4
     assert any("3.91 KiB" in note for note in notes)
 

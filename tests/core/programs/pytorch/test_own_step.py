@@ -425,6 +425,7 @@ def test_an_error_of_the_steps_own_comes_after_the_ops_before_it():
     def failing(trained, x):
         loss = trained.step(x)
         if trained.calls == 2:
+            loss.mul_(2)
             raise KeyError("no such batch")
         return loss
 
@@ -437,25 +438,29 @@ def test_an_error_of_the_steps_own_comes_after_the_ops_before_it():
             except KeyError as error:
                 outcomes.append(str(error))
         assert_same(*outcomes)
+        assert planned._plans <= 2, "what an error cuts off is not planned"
         assert_same(eager.state(), mine.state())
 
 
-def test_after_an_op_fails_the_next_step_goes_on():
+@pytest.mark.parametrize("fails", [False, True])
+def test_after_an_op_fails_the_next_step_goes_on(fails):
     model = nn.EmbeddingBag(5, 3)
     optimizer = optim.Adam(model.parameters())
 
-    def step(tokens):
+    def step(tokens, fails=False):
         optimizer.zero_grad()
         loss = model(tokens).square().mean()
         loss.backward()
         optimizer.step()
+        if fails:
+            raise ValueError("comes after the op")
         return loss
 
     tokens = torch.tensor([[1, 2], [3, 4]])
     planned = optimized(step, tokens)
     before = copy.deepcopy(model.state_dict())
     with pytest.raises((IndexError, RuntimeError)):
-        planned(tokens + 7)
+        planned(tokens + 7, fails)
     assert_same(before, model.state_dict())
     assert not optimizer.state
     first = planned(tokens)
@@ -657,6 +662,51 @@ def test_a_limit_holds_for_all_parts_of_a_step_together(limit):
     refused = [str(one.message) for one in caught if "is not kept" in str(one.message)]
     assert len(refused) == (limit in ("20MiB", "90%")), "searched for once"
     assert all("other parts of the step hold 4." in text for text in refused)
+
+
+def test_a_plan_is_not_used_again_where_other_parts_hold_more_than_the_limit_leaves():
+    model = nn.Sequential(*(part for _ in range(6) for part in (nn.Linear(32, 32, bias=False), nn.Tanh())))
+    optimizer = optim.SGD(model.parameters(), momentum=0.9, foreach=False)
+
+    def step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        if loss.item():
+            optimizer.step()
+        optimizer.zero_grad()
+
+    planned = optimized(step, torch.ones(128, 32), memory_limit="192KiB", recompute=False)
+    planned(torch.ones(128, 32))
+    with pytest.warns(UserWarning, match="other parts of the step hold 24.0 KiB; it runs in program order"):
+        planned(torch.ones(128, 32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        planned(torch.ones(128, 32))
+
+
+def test_an_array_is_copied_before_the_step_fills_it_again():
+    weight, array = nn.Parameter(torch.ones(3)), np.zeros(3, np.float32)
+
+    def step(x):
+        total = 0
+        for array[:] in (1, 2):
+            for copied in (torch.tensor(array), torch.from_numpy(array)):
+                total = total + (weight * x * copied).sum()
+        return total
+
+    assert optimized(step, torch.ones(3))(torch.ones(3)) == 18
+
+
+def test_a_call_without_ops_says_nothing_of_the_next():
+    weight, works = nn.Parameter(torch.ones(3)), [True]
+
+    def step(x):
+        return (weight * x).sum() if works[0] else None
+
+    planned = optimized(step, torch.ones(3))
+    for works[0] in (False, True):
+        planned(torch.ones(3))
+    assert planned._planned_parts == 1
 
 
 def test_checkpointed_attention_without_dropout_is_one_part():

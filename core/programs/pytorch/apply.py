@@ -115,17 +115,13 @@ def other_result(program: TorchProgram, found: Mapping[str, str]) -> str | None:
     model, exported = program.source, program.exported
     if model is None or exported is None:
         return None
-    kept = [(tensor, tensor.detach().clone()) for tensor in tensors_of(model)]
     args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), exported.example_inputs)
-    try:
-        with foreign_code(program.name, "the model cannot be called"), untouched(model), torch.no_grad():
-            torch.manual_seed(SEED)
-            expected = digests(model(*args, **kwargs))
-            held = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
-            state = {name: digest(tensor) for name, tensor in held.items()}
-    finally:
-        for tensor, value in kept:
-            tensor.data.copy_(value)
+    as_it_was = untouched(model, tensors_of(model))
+    with foreign_code(program.name, "the model cannot be called"), as_it_was, torch.no_grad():
+        torch.manual_seed(SEED)
+        expected = digests(model(*args, **kwargs))
+        held = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
+        state = {name: digest(tensor) for name, tensor in held.items()}
     results = (name for name, role in zip(found, program.results, strict=False) if role == "output")
     names = program.module.graph.find_nodes(op="placeholder")
     for name, node, role in zip(program.names, names, program.roles, strict=True):

@@ -18,6 +18,9 @@ with needed_by("the backend 'schedopt' of torch.compile, or schedopt.optimize(mo
     from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 
     """The limit of graphs for one function, and errors of a function that is no one graph."""
+    from torch._dynamo import run as run_only
+
+    """Runs a function by the graphs that there are, without a trace of new ones."""
     from torch._dynamo.backends.common import aot_autograd
 
     """The forward and backward graphs of ATen ops that TorchDynamo's graph becomes."""

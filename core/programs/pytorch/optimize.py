@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import sys
+import threading
 import types
 import warnings
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,7 +20,7 @@ from torch import fx, nn
 
 from ...base.errors import ProgramError, SchedoptError, UsageError
 from .calls import argument_names, tensors_in
-from .dynamo_internals import FailOnRecompileLimitHit, TorchDynamoException, dynamo_config
+from .dynamo_internals import FailOnRecompileLimitHit, TorchDynamoException, dynamo_config, run_only
 from .guards import Facts, difference, input_facts, settings_facts
 from .plans import PlanSettings, as_traced, ordered
 from .program import TorchProgram
@@ -29,6 +33,8 @@ from .tracing import foreign_code, know_outputs, lift_constants, line_of, refuse
 _SHARED = (*REGISTRIES, NON_PERSISTENT, *STATE_HOOKS)
 # Hooks are guarded, recurrent layers are ops as others, and the limit of plans is our own.
 _CONFIG: dict[str, Any] = {"skip_nnmodule_hook_guards": False, "allow_rnn": True, "recompile_limit": sys.maxsize}
+_SEEDED = torch.Tag.nondeterministic_seeded
+_LOCK = threading.RLock()  # around all that sets or restores what is the process's: random numbers, attributes, logging
 _FOR_GRADIENTS = 'to train, give optimize a step function, or use torch.compile(model, backend="schedopt")'
 
 
@@ -52,7 +58,8 @@ class PlannedModel(nn.Module):
         self._settings = settings
         self._facts: Facts | None = None  # of the last kind of call that was planned
         self._start()
-        self._plan(args, kwargs)
+        with _LOCK:
+            self._plan(args, kwargs)
 
     def _start(self) -> None:
         """Begin without plans."""
@@ -63,11 +70,14 @@ class PlannedModel(nn.Module):
         model = self._model
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            if not torch.compiler.is_compiling():
+                raise _Stopped
             return model(*args, **kwargs)
 
         # TorchDynamo keeps its guards with the code, so each model has code of its own.
         own = types.FunctionType(call.__code__.replace(), call.__globals__, "call", None, call.__closure__)
         self._compiled = torch.compile(own, backend=self._plans.compile, dynamic=False, fullgraph=True)
+        self._planned = run_only(own)  # calls `own` itself where no graph fits
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the plan for these inputs, which is made where there is none yet."""
@@ -79,38 +89,28 @@ class PlannedModel(nn.Module):
             self._facts_of(args, kwargs)  # refuses it: to TorchDynamo it would be the tensor that it can become
         try:
             return self._run(args, kwargs, "run")
-        except _Stopped as stopped:
-            is_planned = stopped.is_planned
-        if not is_planned:
-            self._plan(args, kwargs)
-        if self._settings.verify:
-            return self._checked(args, kwargs)
-        return self._run(args, kwargs, "check")
+        except _Stopped:
+            pass
+        with _LOCK:
+            if not self._fits(args, kwargs):
+                self._plan(args, kwargs)
+            if self._settings.verify:
+                return self._checked(args, kwargs)
+            return self._run(args, kwargs, "check")
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], stage: str) -> Any:
         """Call the model through PyTorch's guards."""
-        self._plans.stage, self._plans.grad = stage, torch.is_grad_enabled()
-        try:
-            with torch.no_grad():
-                if stage != "plan":
-                    return self._compiled(*args, **kwargs)
-                with dynamo_config.patch(_CONFIG), warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # it says in the error, too, what it cannot trace
-                    return self._compiled(*args, **kwargs)
-        except (TorchDynamoException, FailOnRecompileLimitHit) as error:
-            if stage != "plan":
-                raise _Stopped(is_planned=False) from None
-            self._facts_of(args, kwargs)  # inputs that do not fit the model have a sentence of their own
-            raise ProgramError(_why_not(type(self._model).__name__, error)) from None
+        now = self._plans.now
+        now.stage, now.grad = stage, torch.is_grad_enabled()
+        with torch.no_grad():
+            return self._planned(*args, **kwargs)
 
     def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Make the plan for a call, without a change of anything."""
         facts = self._facts_of(args, kwargs)
         self._refuse_or_go_on(facts)
         try:
-            self._run(args, kwargs, "plan")
-        except _Stopped:
-            pass
+            self._graph(args, kwargs)()
         except SchedoptError as error:
             if isinstance(error, ProgramError) and self._facts is not None:
                 found = difference(self._facts, facts) or "the model has changed"
@@ -118,6 +118,22 @@ class PlannedModel(nn.Module):
             raise error.with_traceback(None) from None
         if self._facts is None or self._settings.dynamic is None:
             self._facts = facts
+
+    def _graph(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], None]:
+        """Have TorchDynamo trace a call, and return what makes the plan for it."""
+        self._plans.now.stage = "look"
+        try:
+            with torch.no_grad(), dynamo_config.patch(_CONFIG), silent():
+                self._compiled(*args, **kwargs)
+        except _Stopped as stopped:
+            return stopped.make
+        except (TorchDynamoException, FailOnRecompileLimitHit) as error:
+            why = error
+        # The model may raise as well: then that is what the caller gets.
+        args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), (args, kwargs))
+        with untouched(self._model, tensors_of(self._model)), torch.random.fork_rng(), silent():
+            self._model(*args, **kwargs)
+        raise ProgramError(_why_not(type(self._model).__name__, why))
 
     def _facts_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Facts:
         return input_facts(inspect.signature(self._model.forward), args, kwargs) + settings_facts()
@@ -138,27 +154,27 @@ class PlannedModel(nn.Module):
 
     def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what the model itself does, and compare it with what its plan does to copies."""
-        plans, model, name = self._plans, self._model, type(self._model).__name__
+        now, model, name = self._plans.now, self._model, type(self._model).__name__
         planned: list[Any] | str
         try:
             with untouched(model), torch.random.fork_rng():
                 returned = self._run(args, kwargs, "check on copies")
                 know_outputs(returned, name, every=True)
-                planned = [*digests(returned, [copied for _, copied in plans.written]), *_generators()]
+                planned = [*digests(returned, [copied for _, copied in now.written]), *_generators()]
         except SchedoptError:
             raise
-        except Exception as error:  # the model may raise as well: then that is what the caller gets
+        except (Exception, _Stopped) as error:  # the model may raise as well: then that is what the caller gets
             planned = str(error)
-        written = [given for given, _ in plans.written]
+        written = [given for given, _ in now.written]
         others = {id(tensor): tensor for tensor in tensors_in([tensors_of(model), args, kwargs])}
         counts = {key: _writes(tensor) for key, tensor in others.items()}
         storages = {storage_of(tensor) for tensor in written}
-        plans.written = []
+        now.written = []
         returned = model(*args, **kwargs)
         is_same = planned == [*digests(returned, written), *_generators()] and all(
             _writes(tensor) == counts[key] or storage_of(tensor) in storages for key, tensor in others.items()
         )
-        plans.checked.update(plans.ran)
+        now.confirm()
         self._unfitting = 0 if self._fits(args, kwargs) else self._unfitting + 1
         if not is_same or self._unfitting > 1:
             self._differs = True
@@ -206,7 +222,7 @@ class PlannedModel(nn.Module):
             self._model.training = mode
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_plans", "_compiled")}
+        return {key: value for key, value in self.__dict__.items() if key not in ("_plans", "_compiled", "_planned")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -217,12 +233,29 @@ class PlannedModel(nn.Module):
         return f"{type(self).__name__}({type(self._model).__name__}, {count} plan{'s' * (count != 1)})"
 
 
+def _switched_off() -> None:
+    raise ProgramError(
+        "torch.compile is switched off, and plans need it; unset TORCHDYNAMO_DISABLE, or call "
+        'torch.compiler.set_stance("default")'
+    )
+
+
 class _Stopped(BaseException):
     """Ends a call before it has run anything, as its plan is missing, was made just now, or is not checked yet."""
 
-    def __init__(self, *, is_planned: bool) -> None:
+    def __init__(self, make: Callable[[], None] = _switched_off, *, is_planned: bool = False) -> None:
         super().__init__()
+        self.make = make  # the plan that its graph lacks
         self.is_planned = is_planned
+
+
+class _Now(threading.local):
+    """What a thread calls the model for."""
+
+    stage = "run"  # or `look` whether there is a plan, `check on copies`, or `check`, without a comparison
+    grad = False  # whether the caller has autograd on
+    written: Sequence[tuple[torch.Tensor, torch.Tensor]] = ()  # what the check would write to, and copies that it did
+    confirm: Callable[[], Any] = bool  # notes that the plan which the check ran is right
 
 
 class _Plans:
@@ -231,20 +264,19 @@ class _Plans:
     def __init__(self, name: str, settings: PlanSettings) -> None:
         self.name = name
         self.settings = settings
-        self.stage = (
-            "run"  # or `plan`, `look` whether there is one, `check on copies`, or `check`, without a comparison
-        )
-        self.grad = False  # whether the caller has autograd on
-        self.count = 0
-        self.checked: set[Any] = set()  # plans, and whether autograd was on
-        self.ran: set[Any] = set()  # of them, by the last check
-        self.written: list[tuple[torch.Tensor, torch.Tensor]] = []  # what it would write to, and copies that it did
+        self.now = _Now()
+        self.graphs: weakref.WeakSet[_Graph] = weakref.WeakSet()  # that TorchDynamo has not dropped
+
+    @property
+    def count(self) -> int:
+        """The number of plans."""
+        return sum(len(graph.ordered) for graph in self.graphs)
 
     def compile(self, module: fx.GraphModule, inputs: Sequence[Any]) -> _Graph:
-        """Return a graph of TorchDynamo, to be planned at its first call."""
-        if self.stage != "plan":
-            raise _Stopped(is_planned=False)
-        return _Graph(self, module)
+        """Return a graph of TorchDynamo, which has no plan yet."""
+        graph = _Graph(self, module)
+        self.graphs.add(graph)
+        return graph
 
 
 class _Graph:
@@ -253,34 +285,39 @@ class _Graph:
     def __init__(self, plans: _Plans, module: fx.GraphModule) -> None:
         self.plans = plans
         self.module = module
+        self.writes = self.draws = False  # to arguments, and random numbers; known with the first plan
         self.ordered: dict[Any, tuple[fx.GraphModule, list[Any], list[int]]] = {}
+        self.checked: set[Any] = set()  # keys of plans, and whether autograd was on
 
     def __call__(self, *args: Any) -> Any:
-        plans, key = self.plans, self._sharing(args)
+        now, key = self.plans.now, self._sharing(args)
         found = self.ordered.get(key)
-        if found is None and plans.stage == "plan":
-            self.ordered[key] = self._ordered(args)
-            plans.count += 1
-        if found is None or plans.stage in ("plan", "look"):
-            raise _Stopped(is_planned=found is not None)
+        if found is None or now.stage == "look":
+            raise _Stopped(functools.partial(self._plan, args), is_planned=found is not None)
         module, constants, written = found
-        checked = (id(self), key, plans.grad)
-        if plans.stage == "check on copies":
-            plans.ran = {checked}
+        checked = key, now.grad
+        if now.stage == "check on copies":
+            now.confirm = functools.partial(self.checked.add, checked)
             copies = copy.deepcopy([args[number].detach() for number in written])
-            plans.written = list(zip([args[number] for number in written], copies, strict=True))
+            now.written = list(zip([args[number] for number in written], copies, strict=True))
             changed = dict(zip(written, copies, strict=True))
             args = tuple(changed.get(number, value) for number, value in enumerate(args))
-        elif plans.stage == "check":
-            plans.checked.add(checked)
-        elif checked not in plans.checked:
+        elif now.stage == "check":
+            self.checked.add(checked)
+        elif checked not in self.checked:
             raise _Stopped(is_planned=True)
-        with as_traced(grad=False):
+        with _LOCK if self.writes or self.draws else nullcontext(), as_traced(grad=False):
             return module(*args, *constants)
+
+    def _plan(self, args: Sequence[Any]) -> None:
+        planned = self._ordered(args)
+        self.writes = bool(planned[2])
+        self.draws = any(_SEEDED in getattr(node.target, "tags", ()) for node in planned[0].graph.nodes)
+        self.ordered[self._sharing(args)] = planned
 
     def _sharing(self, args: Sequence[Any]) -> Any:
         """Return which arguments share memory, and where they begin, if the graph writes to one."""
-        if not any(written for _, _, written in self.ordered.values()):
+        if not self.writes:
             return ()
         first: dict[int, int] = {}
         at = [first.setdefault(storage_of(arg), number) for number, arg in enumerate(args) if _is_tensor(arg)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import random
 import types
 from collections import OrderedDict, deque
@@ -52,7 +53,7 @@ def put_back(container: Any, kept: Any) -> None:
 
 
 _PLAIN: tuple[type, ...] = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType)
-_PLAIN += (types.BuiltinFunctionType, np.ndarray, np.generic, torch.dtype, torch.device, torch.Size)
+_PLAIN += (types.BuiltinFunctionType, logging.Logger, np.ndarray, np.generic, torch.dtype, torch.device, torch.Size)
 
 
 class PythonState:
@@ -138,6 +139,7 @@ class PythonState:
             yield from self._container(name, thing)
         if isinstance(thing, nn.Module):
             self.modules.append((name, thing))
+            yield "", getattr(type(thing), "forward", None)
         elif isinstance(thing, torch.optim.Optimizer):
             self.optimizers.append((name, thing))
         attributes = getattr(thing, "__dict__", None)
@@ -204,13 +206,16 @@ def random_states() -> tuple[Any, ...]:
 
 
 @contextmanager
-def untouched(model: nn.Module) -> Iterator[PythonState]:
-    """Undo what is done to a model's attributes and to random numbers within, as when its code runs on fakes.
+def untouched(model: nn.Module, tensors: Iterable[torch.Tensor] = ()) -> Iterator[PythonState]:
+    """Undo what is done to a model's attributes, random numbers and these tensors, as when its code runs on fakes.
 
     PyTorch itself leaves fakes in the place of parameters of a layer that has two names (`functional_call`).
     """
     state = PythonState(model)
+    kept = [(tensor, tensor.detach().clone()) for tensor in tensors]
     try:
         yield state
     finally:
+        for tensor, value in kept:
+            tensor.data.copy_(value)
         state.restore()

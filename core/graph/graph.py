@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -148,7 +149,7 @@ class CostGraph:
         names, ops = self.tensor_names, self.op_names
         columns = (self.tensor_size, self.is_final, self.is_control)
         pointers, consumers = self.consumers
-        readers = (tuple(ops[op] for op in read.tolist()) for read in np.split(consumers, pointers[1:-1]))
+        readers = (tuple(ops[op] for op in consumers[a:b].tolist()) for a, b in pairwise(pointers.tolist()))
         views = (names[tensor] if tensor >= 0 else "" for tensor in self.alias_of.tolist())
         makers = (ops[op] for op in self.tensor_producer.tolist())
         rows = zip(names, *(column.tolist() for column in columns), views, makers, readers, strict=True)

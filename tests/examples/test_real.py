@@ -67,18 +67,18 @@ def test_real_programs_measures_models_and_skips_rows_that_are_there(tmp_path):
 def test_onnx_models(tmp_path):
     """The table has a row per model, whose better order saves what is predicted, and keeps the results."""
     pytest.importorskip("onnxruntime")
-    from models.onnx_models import branches, save
+    from models.onnx_models import narrowed, save
 
-    path = save(tmp_path / "branches.onnx", branches(5))
+    path = save(tmp_path / "narrowed.onnx", narrowed())
     printed = run("real/onnx_models.py", path, "--time-limit", "1", "--folder", tmp_path / "out")
     _, row = printed.splitlines()
     name, nodes, *peaks, saved, bound, beside, error, _, _, arena_before, arena, arena_bound, kept = row.split()
     assert float(arena_bound) <= float(arena) < float(arena_before) < float(peaks[0])
     predicted_before, predicted_after, before, after = map(float, peaks)
-    assert (name, int(nodes), kept) == ("branches", 33, "yes")
+    assert (name, int(nodes), kept) == ("narrowed", 9, "yes")
     assert after < before
     assert float(bound) <= predicted_after
     assert predicted_after < predicted_before
     assert float(beside.rstrip("%")) > float(saved.rstrip("%")) > 10
     assert float(error.rstrip("%")) < 5
-    assert (tmp_path / "out" / "branches_ordered.onnx").exists()
+    assert (tmp_path / "out" / "narrowed_ordered.onnx").exists()

@@ -48,6 +48,19 @@ def branches(depth=3, width=64):
     return model_of(by_level + tail, inputs, outputs, constants, producer_name="tests")
 
 
+def narrowed(widths=(64, 48, 32, 16), size=64):
+    """Convolutions that widen one image, each narrowed by another: the default order is not the best one."""
+    random, nodes, constants = np.random.default_rng(0), [], {}
+    for at, width in enumerate(widths):
+        constants[f"a{at}"] = random.standard_normal((width, 3, 3, 3)).astype(np.float32)
+        constants[f"b{at}"] = random.standard_normal((8, width, 1, 1)).astype(np.float32)
+        nodes.append(helper.make_node("Conv", ["x", f"a{at}"], [f"w{at}"], f"wide{at}", pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Conv", [f"w{at}", f"b{at}"], [f"n{at}"], f"narrow{at}"))
+    nodes.append(helper.make_node("Concat", [f"n{at}" for at in range(len(widths))], ["y"], "join", axis=1))
+    outputs = [value("y", [1, 8 * len(widths), size, size])]
+    return model_of(nodes, [value("x", [1, 3, size, size])], outputs, constants)
+
+
 def random_model(seed, ops=14):
     """A random graph of unary, binary, view and growing ops on tensors of 64 KiB and more."""
     random = np.random.default_rng(seed)

@@ -78,7 +78,8 @@ def test_readers_and_writers_are_those_of_a_run(name):
             result = super().run_node(n)
             for tensor, version in zip(given, versions, strict=True):
                 owner = owners.get(tensor.untyped_storage().data_ptr())
-                if owner is not None:
+                is_unread = "norm_backward" in n.name and "running" in (owner or "")  # in training it takes the batch's
+                if owner is not None and not is_unread:
                     (reads if tensor._version == version else writes)[owner].add(places[n.name])
             return result
 

@@ -17,10 +17,8 @@ from ...base.errors import ProgramError, ScheduleError, UsageError
 from ...base.units import format_bytes
 from ...model.simulator import input_peak
 from ...search.options import Share
-from .costs import measured_costs
 from .guards import Facts, difference, input_facts, settings_facts
-from .importer import graph_of
-from .plans import PlanSettings, as_traced, in_order
+from .plans import PlanSettings, as_traced, in_order, measured_graph
 from .program import STEP, TorchProgram
 from .python_state import PythonState
 from .recorded import Deferred, Segment, Tree
@@ -128,7 +126,7 @@ class PlannedStep(nn.Module):
                 values = plan.module(*arguments_of(segment))
             return dict(zip(plan.wanted, values, strict=True))
 
-        recorder = Recorder(self._tree(), run, [], may_grow=self._may_plan)
+        recorder = Recorder(self._tree(), run, [], may_grow=self._may_plan)  # which `run` asks
         return recorder
 
     def _end(self, kind: Any, has_run: bool) -> None:
@@ -217,7 +215,8 @@ class PlannedStep(nn.Module):
         elsewhere = ""
         if held is not None:
             if (most := self._bytes()) == math.inf:
-                self._peaks.append(held + _peak_of(program))
+                with as_traced(grad=True):
+                    self._peaks.append(held + input_peak(measured_graph(program)))
                 return _Plan(tuple(wanted), None)
             limit = int(most)
             settings = replace(settings, options=replace(settings.options, memory_limit=max(1, limit - held)))
@@ -246,14 +245,6 @@ def _kind_of(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.dtype, value.shape, value.device
     return value if isinstance(value, (bool, int, str)) else type(value)
-
-
-def _peak_of(program: TorchProgram) -> int:
-    """Return the bytes that a program needs in program order."""
-    on_cuda = any(isinstance(value, torch.Tensor) and value.is_cuda for value in program.arguments)
-    with as_traced(grad=True):
-        measured = measured_costs(program, "cuda" if on_cuda else "cpu", timed_runs=0)
-        return input_peak(graph_of(program, measured=measured))
 
 
 def step_name(function: Callable[..., Any]) -> str:

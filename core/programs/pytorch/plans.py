@@ -52,11 +52,16 @@ def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
     return module
 
 
+def measured_graph(program: TorchProgram) -> CostGraph:
+    """Return the graph of a program with the workspaces that its ops were seen to take."""
+    on_cuda = any(isinstance(value, torch.Tensor) and value.is_cuda for value in program.arguments)
+    return graph_of(program, measured=measured_costs(program, "cuda" if on_cuda else "cpu", timed_runs=0))
+
+
 def ordered(program: TorchProgram, settings: PlanSettings) -> tuple[CostGraph, fx.GraphModule]:
     """Measure, solve and reorder a program; the logger `schedopt.optimize` is told its `OrderedGraph`."""
     start = time.monotonic()
-    on_cuda = any(isinstance(value, torch.Tensor) and value.is_cuda for value in program.arguments)
-    graph = graph_of(program, measured=measured_costs(program, "cuda" if on_cuda else "cpu", timed_runs=0))
+    graph = measured_graph(program)
     result = solve(settings.options.problem(graph), settings.method, **settings.options.budget)
     check_limit(program.name, result, remedy="let ops run again with recompute=True")
     module = reorder(program, graph, result.schedule.op_order().tolist())

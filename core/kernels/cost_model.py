@@ -19,7 +19,6 @@ from ..problem.residents import GraphWithHomes, first_home, model_of
 from .bits import bit_of, has_bit
 from .graph_arrays import GraphArrays, graph_arrays, most_transfers
 from .jit import inlined, kernel
-from .placements.moments import sort_moments
 
 NO_LIMIT = 2**62
 FINE, NOT_THERE, NO_LINK = 0, 1, 2
@@ -171,7 +170,7 @@ def no_steps() -> Steps:
 
 
 @inlined
-def write_step(steps: Steps, at: int, item: int, target: int) -> int:
+def write_step(steps: Any, at: int, item: int, target: int) -> int:
     """Write a step at a place, if steps are asked for; returns the next place."""
     if steps.items.size > 0:
         steps.items[at] = item
@@ -526,6 +525,57 @@ def note_rows(m: MachineArrays, s: Scratch, steps: TimedSteps, count: int) -> No
             s.row[step] = devices + 1
         else:
             s.row[step] = steps.targets[step]
+
+
+@kernel
+def sort_moments(moments: FloatArray, order: IndexArray, merged: IndexArray, ends: IndexArray, rows: Any) -> None:
+    """Fill `order` with the places of the least moments first, equals in their order."""
+    per_step = moments.size // max(1, rows.size)
+    last = ends.size - 2
+    ends[:] = 0
+    for step in range(rows.size):
+        ends[rows[step] + 1] += per_step
+    for row in range(last + 1):
+        ends[row + 1] += ends[row]
+    for step in range(rows.size):
+        for at in range(step * per_step, (step + 1) * per_step):
+            order[ends[rows[step]]] = at
+            ends[rows[step]] += 1
+    _sort(moments, order, merged, ends[last - 1] if last else 0, ends[last])
+    for row in range(1, last + 1):
+        _merge(moments, order, merged, 0, ends[row - 1], ends[row])
+
+
+@inlined
+def _sort(moments: FloatArray, order: IndexArray, merged: IndexArray, first: int, last: int) -> None:
+    """Sort a stretch of places by their moments, bottom up."""
+    width = 1
+    while width < last - first:
+        for low in range(first, last, 2 * width):
+            _merge(moments, order, merged, low, min(low + width, last), min(low + 2 * width, last))
+        width *= 2
+
+
+@inlined
+def _merge(moments: FloatArray, order: IndexArray, merged: IndexArray, low: int, middle: int, high: int) -> None:
+    """Merge two stretches of places that are in order, one behind the other."""
+    if low < middle < high and _is_before(moments, order[middle], order[middle - 1]):
+        for at in range(low, middle):
+            merged[at] = order[at]
+        one, two, at = low, middle, low
+        while one < middle:
+            if two < high and _is_before(moments, order[two], merged[one]):
+                order[at] = order[two]
+                two += 1
+            else:
+                order[at] = merged[one]
+                one += 1
+            at += 1
+
+
+@inlined
+def _is_before(moments: FloatArray, one: np.int32, other: np.int32) -> bool:
+    return bool(moments[one] < moments[other] or (moments[one] == moments[other] and one < other))
 
 
 @kernel

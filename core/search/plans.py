@@ -13,8 +13,7 @@ from ..base.errors import UsageError
 from ..graph.graph import CostGraph
 from ..kernels.cost_model import NO_LIMIT, machine_arrays, new_scratch, new_timed_steps
 from ..kernels.placements.group_moves import Groups, Places, places_of
-from ..kernels.placements.list_schedule import Greedy, begin_list, list_ops
-from ..kernels.placements.plans import Cost, Plan, price_plan, sort_steps
+from ..kernels.placements.plans import Cost, Greedy, Plan, begin_list, list_ops, price_plan, sort_steps
 from ..kernels.placements.sequences import Objective
 from ..problem.machine import distinct_devices
 from ..problem.problem import Problem

@@ -23,7 +23,7 @@ from ..search.method_spec import MethodSpec, check_supported, parse_method
 from ..search.registry import DEFAULT_METHOD, INPUT_METHOD
 from ..search.search import Search, Watcher
 from ..search.warm_up import warm_up
-from ..solvers.placements.list_schedule import list_schedule, seconds_to_list
+from ..solvers.placements.list_schedulers import list_schedule, seconds_to_list
 
 RECOMPUTE_BOUND_SHARE = 0.1
 """Of the time, before the search and after it, to bound what recomputation costs."""

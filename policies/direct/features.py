@@ -15,7 +15,7 @@ from ...core.search.search import Cancelled
 from ...core.solvers.orders.baselines import reverse_postorder
 from ...core.solvers.orders.lpmf import greedy_order
 from ...core.solvers.placements.lazy_keys import bottom_levels
-from ...core.solvers.placements.ranks import mean_times
+from ...core.solvers.placements.list_schedulers import mean_times
 
 PATIENCE = 0.5  # of the rule: in the middle of what the lazy decoder's searches start from
 NODE_FEATURES = 20

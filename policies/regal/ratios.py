@@ -9,7 +9,7 @@ from ...core.bounds.bounds import memory_bound, op_needs
 from ...core.graph.graph import CostGraph
 from ...core.kernels.placements.heads import path_ends
 from ...core.problem.problem import Problem, Task
-from ...core.solvers.placements.ranks import mean_times
+from ...core.solvers.placements.list_schedulers import mean_times
 
 LARGE = 1 / 2  # of what the largest op writes: an op of which this is written is a large one
 TINY = 1e-300

@@ -97,15 +97,20 @@ def bench_peak_moves() -> None:
     """Moves of the peak's annealing on four devices, from random placements; wanted: a tenth of pricing all of them."""
     from schedopt.core.kernels.cost_model import machine_arrays
     from schedopt.core.kernels.metropolis import Walk
-    from schedopt.core.kernels.placements.group_moves import no_groups, places_of
-    from schedopt.core.kernels.placements.incremental_peak import Scale, Sequence, new_lifetimes, price_lifetimes
-    from schedopt.core.kernels.placements.incremental_peak_moves import anneal_lifetimes
+    from schedopt.core.kernels.placements.group_moves import places_of
+    from schedopt.core.kernels.placements.incremental_peak import (
+        Scale,
+        Sequence,
+        anneal_lifetimes,
+        new_lifetimes,
+        price_lifetimes,
+    )
     from schedopt.core.problem.problem import Problem
 
     for graph in (synthetic(98, 0), synthetic(998, 0), layered(1000, 0), layered(10_000, 0)):
         problem, rng, place = Problem(graph, "memory", 4), np.random.default_rng(0), np.argsort(graph.input_order)
         (arrays, machine), rules = machine_arrays(problem), problem.rules
-        places = places_of(rules.group, rules.allowed, no_groups())
+        places = places_of(rules.group, rules.allowed)
         first = graph.input_order.copy(), place.astype(np.int32), rng.integers(0, 4, graph.num_ops, np.int32)
         present, best = (Sequence(*(a.copy() for a in first), np.ones(graph.num_tensors * 4, np.bool_)) for _ in "ab")
         lifetimes, scale = new_lifetimes(arrays, machine), Scale(0.0, 1e6, np.empty(0))

@@ -5,8 +5,8 @@ from itertools import pairwise
 import naive
 import numpy as np
 from schedopt.core.kernels.cost_model import NO_LIMIT, Steps, machine_arrays, new_state
-from schedopt.core.kernels.placements.group_moves import Groups, no_groups, places_of
-from schedopt.core.kernels.placements.lazy_decoder import new_lazy
+from schedopt.core.kernels.placements.group_moves import NO_GROUPS, Groups, places_of
+from schedopt.core.kernels.placements.lazy_keys import new_lazy
 from schedopt.core.kernels.placements.sequences import Objective, run_sequence
 from schedopt.core.problem.problem import Problem
 
@@ -27,7 +27,7 @@ class SequenceCase:
         self.problem = Problem(self.graph, "runtime", devices, **self.costs)
         self.arrays, self.machine = machine_arrays(self.problem)
         self.state = new_state(self.arrays, devices, True)
-        self.places = self.places_with(no_groups())
+        self.places = self.places_with(NO_GROUPS)
         self.lazy = new_lazy(self.arrays, self.machine, self.places)
         self.limit = NO_LIMIT
 

@@ -15,17 +15,13 @@ from .sequences import sending
 
 
 class Cuts(NamedTuple):
-    """A placement by what it costs.
-
-    How many ops on each device read each tensor, shape `(tensors, devices)`; the microseconds that the ops of each
-    window take on each device, shape `(windows, devices)`; the window of each op; and whether links differ.
-    """
+    """A placement by what it costs."""
 
     placement: IndexArray
-    readers: IndexArray
-    load: FloatArray
-    window: IndexArray
-    differ: bool
+    readers: IndexArray  # shape `(tensors, devices)`: how many ops on each device read each tensor
+    load: FloatArray  # shape `(windows, devices)`: microseconds that the ops of each window take on each device
+    window: IndexArray  # of each op
+    differ: bool  # whether links do
 
 
 def new_cuts(g: GraphArrays, m: MachineArrays, placement: IndexArray, window: IndexArray) -> Cuts:
@@ -88,11 +84,9 @@ def _longer(m: MachineArrays, c: Cuts, op: int, here: int, there: int) -> float:
 
 @kernel
 def anneal_cuts(g: GraphArrays, m: MachineArrays, c: Cuts, walk: Walk) -> None:
-    """Move single ops to other devices at one temperature, microseconds.
+    """Move single ops to other devices at one temperature, microseconds; the best is not kept.
 
-    What is minimised is the time of all transfers and, summed over the windows, the work of the fullest device. Each
-    row of three draws chooses an op, a device, and whether a worse placement is kept. A device where an op is not
-    allowed is no move. The best is not kept.
+    What is minimised is the time of all transfers and, summed over the windows, the work of the fullest device.
     """
     draws, allowed = walk.draws, walk.places.allowed
     ops, devices = len(c.placement), c.load.shape[1]
@@ -117,8 +111,7 @@ def anneal_cuts(g: GraphArrays, m: MachineArrays, c: Cuts, walk: Walk) -> None:
 def weigh_moves(g: GraphArrays, m: MachineArrays, c: Cuts, mean: float, weights: Any) -> None:
     """Fill `weights`, shape `(ops, devices)`, by what each op sends and receives less on another device.
 
-    An op's own device weighs 1; another `(1 + less / mean) ** 2` if less is sent, `(1 + more / mean) ** -2` if more is.
-    Nothing of `c` is used but `placement`; the readers are counted anew.
+    Its own weighs 1; another `(1 + less / mean) ** 2`, or its inverse if more is sent. The readers are counted anew.
     """
     devices = weights.shape[1]
     c.readers[:] = 0

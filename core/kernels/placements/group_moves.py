@@ -11,44 +11,33 @@ from ..jit import inlined
 
 
 class Groups(NamedTuple):
-    """Groups of ops that go to another device together, each a stretch of `ops`, none if they ask for no such moves.
-
-    Per group: where it begins (`first`), and the place after its end (`last`).
-    """
+    """Groups of ops that go to another device together, each a stretch of `ops`: where it begins, and its end."""
 
     ops: IndexArray
     first: IndexArray
     last: IndexArray
 
 
+NO_GROUPS = Groups(*np.empty((3, 0), np.int32))
+
+
 class Places(NamedTuple):
-    """Where ops may be.
+    """Where ops may be, and which move together."""
 
-    Per op the first of those that the rules keep on one device (its `group`), and CSR: that op -> all of them, and the
-    devices on which they may be; `allowed`, shape `(ops, devices)`, says it once more. `groups` are moved together
-    though they need not be on one device, in a `share` of the moves of sequences. Scratch of shape `(2 * ops,)`: ops
-    that a move has `changed`, and the devices that they had `before`.
-    """
-
-    group: IndexArray
+    group: IndexArray  # per op the first of those that the rules keep on one device
+    # CSR: that op -> all of them, and the devices on which they may be
     member_ptr: IndexArray
     members: IndexArray
     device_ptr: IndexArray
     devices: IndexArray
-    allowed: BoolArray
-    groups: Groups
+    allowed: BoolArray  # shape `(ops, devices)`: the same once more
+    groups: Groups  # moved together though they need not be on one device, in a `share` of the moves of sequences
     share: float
-    changed: IndexArray
+    changed: IndexArray  # scratch, shape `(2 * ops,)`: ops that a move has changed, and the devices that they had
     before: IndexArray
 
 
-def no_groups() -> Groups:
-    """Return what makes no moves of groups."""
-    empty = np.empty(0, np.int32)
-    return Groups(empty, empty, empty)
-
-
-def places_of(group: IndexArray, allowed: BoolArray, groups: Groups, share: float = 0.1) -> Places:
+def places_of(group: IndexArray, allowed: BoolArray, groups: Groups = NO_GROUPS, share: float = 0.1) -> Places:
     """Return where ops may be, given the first op of each one's group, and what moves together besides."""
     ops = len(group)
     first, device = np.nonzero(allowed & (group == np.arange(ops))[:, None])
@@ -94,6 +83,16 @@ def put(places: Places, op: int, device: int, placement: Any, changes: int) -> i
             places.before[changes] = placement[member]
             placement[member] = device
             changes += 1
+    return changes
+
+
+@inlined
+def swap(places: Places, op: int, other: int, placement: Any) -> int:
+    """Give two ops each other's device, if they may be there; returns how many have changed."""
+    changes, device = 0, placement[op]
+    if places.allowed[op, placement[other]] and places.allowed[other, device]:
+        changes = put(places, op, placement[other], placement, 0)
+        changes = put(places, other, device, placement, changes)
     return changes
 
 

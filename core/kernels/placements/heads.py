@@ -38,10 +38,7 @@ def find_path_ends(
 
 
 class Sending(NamedTuple):
-    """Ops in an order, and per op those before it: CSR, with what it costs to send from one to the other.
-
-    For latest ends instead of earliest starts, all of it is reversed.
-    """
+    """Ops in an order, and per op those before it, CSR, with the cost of sending; all is reversed for latest ends."""
 
     order: IndexArray
     before_ptr: IndexArray
@@ -51,16 +48,13 @@ class Sending(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """Per op, shape `(ops,)`.
-
-    Its earliest start (`head`); scratch: how long it takes from its start to that of the op looked at (`together`), and
-    if they are on different devices (`apart`), both negative if it is no ancestor; the ops done by `head`.
-    """
+    """Earliest starts, and scratch; per op, shape `(ops,)`."""
 
     head: FloatArray
+    # How long an op takes from its start to that of the op looked at on one device, and on two; -1 if no ancestor
     together: FloatArray
     apart: FloatArray
-    sorted: IndexArray
+    sorted: IndexArray  # the ops done, by `head`
 
 
 def new_heads(ops: int) -> Heads:

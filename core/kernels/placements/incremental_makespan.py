@@ -1,9 +1,8 @@
-"""Clocks along a sequence, without its memory, kept at some places, so that another is priced from the first change.
+"""Annealing of sequences for the makespan, priced from the first change on, and given up as early as can be.
 
-But for its memory a sequence (see `sequences`) is fully told by a few numbers per place in its order: the clocks, when
-each pair of devices last met, and what is due between them. They are kept at every few places, so that another sequence
-is priced from the last of these before it differs. It is given up as soon as an op's longest path, or the time that
-devices have lost so far, shows that the makespan will exceed a bar.
+But for its memory a sequence (see `sequences`) is fully told by a few numbers per place in its order, which are kept at
+every few places: so another is priced from the last of these before it differs, until an op's longest path, or the time
+that devices have lost so far, shows that the makespan will exceed a bar. What is left under a limit is run whole.
 """
 
 from __future__ import annotations
@@ -14,11 +13,13 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ..bits import bit_of, has_bit
-from ..cost_model import MachineArrays
+from ..cost_model import MachineArrays, State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
+from ..metropolis import Walk, bar_of
+from .group_moves import Places, drawn_device, drawn_group, put, put_back, put_group, swap
 from .heads import path_ends
-from .sequences import Objective, sending
+from .sequences import Due, Objective, note_best, place_within, run_sequence, sending, shift
 
 STRIDE = 4
 """Places between two rows: more take longer to go on from, fewer to be written."""
@@ -29,45 +30,23 @@ MOST_READERS = 32
 """Of the tensor that an op reads, on average."""
 
 
-class Waits(NamedTuple):
-    """What ops wait for, and what they cost.
+class Course(NamedTuple):
+    """What is known of a graph, and how its present sequence and another stand at every `stride`-th place."""
 
-    CSR op -> ops whose tensors it reads, in the order of its inputs, each once; residents only where they are sent.
-    Microseconds: `least`, on the device where an op takes least; of these the longest path after each op (`tail`), and
-    all together (`work`).
-    """
-
+    # CSR: op -> ops whose tensors it reads, in the order of its inputs, each once; residents only where they are sent
     before_ptr: IndexArray
     before: IndexArray
+    # Microseconds: of each op where it takes least, of the longest path after it, and of all together
     least: FloatArray
     tail: FloatArray
     work: float
-
-
-class Rows(NamedTuple):
-    """How a sequence stands at every `stride`-th place: its clocks, the time lost, when pairs met, what is due.
-
-    A row per stride of the `present` sequence, and of the `other` one that is being priced; `now` is where that stands.
-    """
-
     stride: int
+    # A row per stride, and `now`: the clocks, the time lost, when each pair of devices last met, what is due
     present: FloatArray
     other: FloatArray
     now: FloatArray
-
-
-class Course(NamedTuple):
-    """What is known of a graph and of its present sequence.
-
-    `has_hubs` says whether tensors have so many readers that sequences just in time are run as fast as they are priced,
-    `costs` whether transfers take any time, `differs` whether ops take longer on some devices.
-    """
-
-    waits: Waits
-    rows: Rows
-    has_hubs: bool
-    costs: bool
-    differs: bool
+    has_hubs: bool  # tensors have so many readers that sequences just in time are run as fast as they are priced
+    costs: bool  # transfers take time
 
 
 class Sequence(NamedTuple):
@@ -80,34 +59,32 @@ class Sequence(NamedTuple):
 
 def new_course(g: GraphArrays, order: IndexArray, m: MachineArrays) -> Course:
     """Collect what ops wait for, given any topological order, and allocate the rows."""
+    (ops, devices), least = m.times.shape, m.times.min(axis=1)
     readers = np.diff(g.consumer_ptr).astype(np.float64)
-    has_hubs = bool((readers**2).sum() > MOST_READERS * readers.sum())
-    costs = bool(m.latency.any() or m.per_byte.any())
-    differs = bool((m.times != m.times[:, :1]).any())
-    return Course(_waits(g, order, m), _new_rows(*m.times.shape), has_hubs, costs, differs)
-
-
-def _waits(g: GraphArrays, order: IndexArray, m: MachineArrays) -> Waits:
-    ops, least = len(g.runtime), m.times.min(axis=1)
     reader = np.repeat(np.arange(ops), np.diff(g.input_ptr))
     is_sent = ~m.everywhere[g.inputs]
     maker, reader = g.producer[g.inputs].astype(np.int64)[is_sent], reader[is_sent]
     _, first = np.unique(reader * ops + maker, return_index=True)
     first.sort()
     before, reader = maker[first].astype(np.int32), reader[first]
-    before_ptr = np.searchsorted(reader, np.arange(ops + 1)).astype(np.int32)
     by_maker = np.argsort(before, kind="stable")
     after = reader[by_maker].astype(np.int32)
     after_ptr = np.searchsorted(before[by_maker], np.arange(ops + 1)).astype(np.int32)
-    levels = path_ends(order[::-1], after_ptr, after, least)
-    return Waits(before_ptr, before, least, levels - least, float(least.sum()))
-
-
-def _new_rows(ops: int, devices: int) -> Rows:
     cells = devices + 1 + devices * (devices - 1)
     stride = max(STRIDE, -(-ops * cells // MOST_CELLS))
-    shape = -(-ops // stride), cells
-    return Rows(stride, np.zeros(shape), np.zeros(shape), np.zeros(cells))
+    return Course(
+        before_ptr=np.searchsorted(reader, np.arange(ops + 1)).astype(np.int32),
+        before=before,
+        least=least,
+        tail=path_ends(order[::-1], after_ptr, after, least) - least,
+        work=float(least.sum()),
+        stride=stride,
+        present=np.zeros((-(-ops // stride), cells)),
+        other=np.zeros((-(-ops // stride), cells)),
+        now=np.zeros(cells),
+        has_hubs=bool((readers**2).sum() > MOST_READERS * readers.sum()),
+        costs=bool(m.latency.any() or m.per_byte.any()),
+    )
 
 
 @inlined
@@ -174,41 +151,39 @@ def _send_missing(g: GraphArrays, q: Sequence, now: Any, op: int, m: MachineArra
 
 @kernel
 def makespan_of(
-    g: GraphArrays, course: Course, q: Sequence, first: Any, aim: Objective, m: MachineArrays, bar: float
+    g: GraphArrays, c: Course, q: Sequence, first: Any, aim: Objective, m: MachineArrays, bar: float
 ) -> Any:
     """Price a sequence whose first places are as in the present rows; write the others' rows."""
-    w, rows, has_hubs, costs, differs = course
-    if has_hubs and not aim.together:
+    if c.has_hubs and not aim.together:
         return 0.0
-    devices, now, stride = m.limits.size, rows.now, rows.stride
-    has_dues = aim.together and costs
-    begin = first // stride
+    devices, now = m.limits.size, c.now
+    has_dues = aim.together and c.costs
+    begin = first // c.stride
     for cell in range(now.size):
-        now[cell] = rows.present[begin, cell]
+        now[cell] = c.present[begin, cell]
     bar = bar * ROUNDING
-    most_lost = (devices * bar - w.work) * ROUNDING + 1e-9 * w.work
+    most_lost = (devices * bar - c.work) * ROUNDING + 1e-9 * c.work
     until_row = 0
-    for at in range(begin * stride, q.order.size):
+    for at in range(begin * c.stride, q.order.size):
         if until_row == 0:
-            row = at // stride
+            row = at // c.stride
             for cell in range(now.size):
-                rows.other[row, cell] = now[cell]
-            until_row = stride
+                c.other[row, cell] = now[cell]
+            until_row = c.stride
         until_row -= 1
         op = q.order[at]
         device = q.placement[op]
         if not aim.together:
             _send_missing(g, q, now, op, m)
         else:
-            for i in range(w.before_ptr[op], w.before_ptr[op + 1]):
-                maker = w.before[i]
+            for i in range(c.before_ptr[op], c.before_ptr[op + 1]):
+                maker = c.before[i]
                 source = q.placement[maker]
                 if source != device and now[devices + 1 + _pair(device, source)] <= q.position[maker]:
                     _meet(now, device, source, at, devices)
         now[device] += m.times[op, device]
-        if differs:
-            now[devices] += m.times[op, device] - w.least[op]
-        if now[device] + w.tail[op] > bar or now[devices] > most_lost:
+        now[devices] += m.times[op, device] - c.least[op]
+        if now[device] + c.tail[op] > bar or now[devices] > most_lost:
             return np.inf
         if has_dues:
             _add_due(g, q, now, op, m)
@@ -219,8 +194,107 @@ def makespan_of(
 
 
 @inlined
-def keep_rows(rows: Rows, first: int) -> None:
+def keep_rows(c: Course, first: int) -> None:
     """Let the rows written last be the present ones."""
-    for row in range(first // rows.stride, rows.present.shape[0]):
-        for cell in range(rows.now.size):
-            rows.present[row, cell] = rows.other[row, cell]
+    for row in range(first // c.stride, c.present.shape[0]):
+        for cell in range(c.now.size):
+            c.present[row, cell] = c.other[row, cell]
+
+
+SWAPPED = 0.3
+"""Of the moves that leave an op's device, where transfers are free: two ops swap theirs instead."""
+ROUNDING_OF_SUMS = 1e-9
+"""Of a bar: penalties are added in another order than they are compared."""
+
+
+@inlined
+def _first_of_changes(c: Course, q: Sequence, places: Places, changes: int, first: int) -> int:
+    """Return the first place where ops elsewhere change anything: there, or, if it costs, where inputs are made."""
+    for changed in range(changes):
+        op = places.changed[changed]
+        first = min(first, q.position[op])
+        for at in range(c.before_ptr[op], c.before_ptr[op + 1] if c.costs else 0):
+            first = min(first, q.position[c.before[at]])
+    return first
+
+
+@inlined
+def _price(
+    g: GraphArrays,
+    s: State,
+    scratch: tuple[Due, Course],
+    q: Sequence,
+    first: int,
+    aim: Objective,
+    m: MachineArrays,
+    bar: float,
+) -> tuple[float, int, int, float]:
+    """Return what a sequence costs, its excess, peak and makespan, given the first place where it differs."""
+    due, course = scratch
+    runtime = makespan_of(g, course, q, first, aim, m, bar / aim.scale)
+    cost, excess, peak = aim.scale * runtime, 0, 0
+    if aim.memory and cost <= bar:
+        left = bar - cost + ROUNDING_OF_SUMS * bar
+        nothing = Steps(q.order[:0], q.order[:0])
+        _, cost, excess, peak, runtime = run_sequence(g, s, due, q.order, aim, m, left, nothing)
+    return cost, excess, peak, runtime
+
+
+@kernel
+def anneal_sequence(
+    g: GraphArrays,
+    s: State,
+    scratch: tuple[Due, Course],
+    order: Any,
+    position: Any,
+    aim: Objective,
+    m: MachineArrays,
+    energy: float,
+    walk: Walk,
+) -> float:
+    """Anneal over sequences, 5 draws a move, 6 with groups.
+
+    A move gives an op, and all that is on one device with it, another device (half of the time), another place between
+    those that it waits for and those that wait for it, or both. Where transfers are free it may swap two ops' devices
+    instead: else that breaks up what belongs together. Residents have no place but the first.
+    """
+    course, places, devices = scratch[1], walk.places, m.limits.size
+    q = Sequence(order, position, s.placement)
+    draws = walk.draws
+    swapped = 0.0 if course.costs else SWAPPED
+    makespan_of(g, course, q, np.int64(0), aim, m, np.inf)
+    keep_rows(course, 0)
+    for move in range(draws.shape[0]):
+        op = int(draws[move, 0] * order.size)
+        group, kind = drawn_group(places, draws[move]), draws[move, 1] if devices > 1 else 1.0
+        if op >= m.first_home:
+            kind = 0.0
+        here = position[op]
+        there, changes, first = here, 0, here
+        if group >= 0:
+            to = int(draws[move, 3] * devices)
+            changes = put_group(places, places.groups.first[group], places.groups.last[group], to, q.placement)
+            first = order.size
+        else:
+            if kind < 0.5:
+                device = drawn_device(places, op, q.placement[op], draws[move, 2])
+                changes = put(places, op, device, q.placement, 0)
+            if kind >= 0.5 and draws[move, 2] < swapped:
+                changes = swap(places, op, int(draws[move, 3] * order.size), q.placement)
+            elif kind >= 0.1:
+                there = place_within(g, position, op, draws[move, 3], order.size - m.first_home)
+                shift(order, position, here, there)
+                first = min(here, there)
+        if there == here and changes == 0:
+            continue
+        first = _first_of_changes(course, q, places, changes, first)
+        bar = bar_of(energy, walk.temperature, draws[move, 4])
+        new, excess, peak, runtime = _price(g, s, scratch, q, first, aim, m, bar)
+        if new > bar:
+            put_back(places, changes, q.placement)
+            shift(order, position, there, here)
+            continue
+        energy = new
+        keep_rows(course, first)
+        note_best(walk, aim, excess, peak, runtime, order, q.placement)
+    return energy

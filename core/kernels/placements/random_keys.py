@@ -39,17 +39,14 @@ def _key(priority: float, item: int) -> Any:
 
 
 class Queue(NamedTuple):
-    """Where the ops may be, and the decoder's scratch.
-
-    `allowed` and `group` are those of `PlacementRules`; `fixed_op` stays on device 0, -1 for none. `scratch` and
-    `steps` are for transfers beside work alone.
-    """
+    """Where the ops may be, as in `PlacementRules`, and the decoder's scratch."""
 
     allowed: BoolArray
     group: IndexArray
-    fixed_op: int
+    fixed_op: int  # stays on device 0, -1 for none
     state: State
     heap: IntArray
+    # For transfers beside work alone
     scratch: Scratch
     steps: TimedSteps
 
@@ -102,8 +99,8 @@ def new_prices(count: int) -> Prices:
 def decode(g: GraphArrays, m: MachineArrays, q: Queue, genes: Any, memory: bool, steps: Any) -> tuple[int, bool]:
     """Run the schedule that a chromosome encodes: always the ready op or transfer of highest priority.
 
-    The chromosome is `ops * devices` affinities, `ops` priorities, `tensors * devices` transfer priorities. Steps
-    are written if they are asked for; returns their number, and whether all transfers have a link.
+    The chromosome is `ops * devices` affinities, `ops` priorities, `tensors * devices` transfer priorities. Returns the
+    number of steps, which are written if they are asked for, and whether all transfers have a link.
     """
     s, heap = q.state, q.heap
     ops, devices = g.runtime.size, s.clock.size
@@ -152,10 +149,7 @@ def _time(g: GraphArrays, m: MachineArrays, q: Queue, count: int, memory: bool) 
 
 @kernel
 def price(g: GraphArrays, m: MachineArrays, q: Queue, chromosomes: Any, memory: bool, prices: Prices) -> None:
-    """Decode each chromosome; write its excess and peak (0 without memory accounting) and its makespan.
-
-    Where a transfer has no link the makespan is infinite.
-    """
+    """Decode each chromosome; write its excess and peak (0 without memory accounting) and its makespan."""
     s = q.state
     nothing = Steps(s.ready[:0], s.ready[:0])
     for at in range(chromosomes.shape[0]):
@@ -182,8 +176,7 @@ def price(g: GraphArrays, m: MachineArrays, q: Queue, chromosomes: Any, memory: 
 def cross(parents: Any, elites: Any, others: Any, bias: Any, children: Any) -> None:
     """Fill `children`, which holds uniform draws: each gene from its elite parent with probability `bias`.
 
-    `elites` and `others` hold the rows of `parents`, per child; `bias` has one entry per gene, or one for
-    all. No generator is passed in: an interrupt while numba takes one apart ends the process.
+    No generator is passed in: an interrupt while numba takes one apart ends the process.
     """
     for child in range(children.shape[0]):
         for gene in range(children.shape[1]):
@@ -193,11 +186,7 @@ def cross(parents: Any, elites: Any, others: Any, bias: Any, children: Any) -> N
 
 @kernel
 def look_up(tables: Any, rows: Any, draws: Any) -> None:
-    """Replace uniform draws by what their quantiles are, linear between the entries of each gene's table.
-
-    `tables` has one row per distribution, of `2^n + 1` quantiles at equal steps of probability; `rows` has one entry
-    per gene, -1 to leave its draws as they are; `draws` has shape `(chromosomes, genes)`, float32, below 1.
-    """
+    """Replace draws by quantiles, linear between the `2^n + 1` of each gene's row of `tables`; -1 leaves them."""
     cells = tables.shape[1] - 1
     for at in range(draws.shape[0]):
         for gene in range(draws.shape[1]):

@@ -1,8 +1,7 @@
 """Sequences: a placement and one total order of the ops, whose transfers are sent as late as possible.
 
-A sequence says where every op runs and which op comes next; the transfers follow. *Just in time* sends what
-an op lacks right before it. *Together* also sends all that is due between the two devices, in both
-directions, whenever they synchronise anyway: fewer waits, more memory (`docs/methods/several-devices.md`).
+*Just in time* sends what an op lacks right before it. *Together* also sends all that is due between the two devices,
+both ways, whenever they synchronise anyway: fewer waits, more memory (`docs/methods/several-devices.md`).
 """
 
 from __future__ import annotations
@@ -22,33 +21,23 @@ LEAST_EXCESS = 0.001
 
 
 class Due(NamedTuple):
-    """Transfers not yet sent.
+    """Transfers not yet sent."""
 
-    `sent` has a bit per device for each tensor. What is due from one device to another is a chain, the newest
-    first: `head` per pair of devices, `following` per `tensor * devices + target`, -1 at the end.
-    """
-
-    sent: Any
-    head: IndexArray
-    following: IndexArray
+    sent: Any  # per tensor a bit per device
+    # What is due from one device to another is a chain, the newest first; -1 at the end
+    head: IndexArray  # per pair of devices
+    following: IndexArray  # per `tensor * devices + target`
 
 
 class Objective(NamedTuple):
-    """What annealing minimises: `scale * makespan + sum over steps of a penalty`.
-
-    The penalty of a step that takes `m` bytes is `(m / size) ** 16` if `is_peak`, a smooth stand-in for the
-    peak. Else `size` is the memory limit: a step above it costs `m / size - 1` times the weight, and a thousandth
-    of the weight besides, so that an excess of a few bytes is not worth its while. `scale` is what a microsecond
-    counts. `memory` says whether memory is counted at all, `together` whether all that is due between two devices is
-    sent at once.
-    """
+    """What annealing minimises: `scale * makespan + sum over steps of a penalty`; see `step_penalty`."""
 
     is_peak: bool
-    size: FloatArray
-    scale: float
-    weight: float
-    memory: bool
-    together: bool
+    size: FloatArray  # per device: what bytes are compared to for the peak, else the memory limit
+    scale: float  # what a microsecond counts
+    weight: float  # of an excess; a thousandth of it besides, so that a few bytes above a limit do not pay
+    memory: bool  # whether memory is counted at all
+    together: bool  # whether all that is due between two devices is sent at once
 
 
 def new_due(g: GraphArrays, devices: int) -> Due:
@@ -88,10 +77,7 @@ def step_penalty(aim: Objective, device: int, memory: int) -> float:
 def run_sequence(
     g: GraphArrays, s: State, due: Due, order: Any, aim: Objective, m: MachineArrays, bar: float, steps: Steps
 ) -> tuple[int, float, int, int, float]:
-    """Run the ops of `order`, placed as `s` says, with their transfers.
-
-    Steps are written if they are asked for. Gives up as soon as the penalties exceed `bar`.
-    """
+    """Run `order`, placed as `s` says, until the penalties exceed `bar`; steps are written if they are asked for."""
     devices, memory = s.clock.size, aim.memory
     start(g, m, s, memory)
     due.sent[:] = 0

@@ -1,8 +1,7 @@
 """Moves of single steps: a schedule as a list of its ops and transfers, any of which goes elsewhere in it.
 
-Every schedule is such a list, so moves reach every plan: a transfer may be sent early or late, in any order with
-others, and a device may wait for one. What a move breaks is mended while the list is run: a transfer that nobody needs,
-or that was sent already, is left out, and what an op lacks is sent right before it.
+Every schedule is such a list, so moves reach every plan. What a move breaks is mended while the list is run: a transfer
+that nobody needs, or that was sent already, is left out, and what an op lacks is sent right before it.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ..bits import bit_of, has_bit
-from ..cost_model import MachineArrays, State, new_steps, start, step_op, step_transfer
+from ..cost_model import MachineArrays, State, new_steps, start, step_op, step_transfer, write_step
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of, is_better
-from .group_moves import Places, drawn_device, put, put_back, put_group
+from .group_moves import Places, drawn_device, put, put_back, put_group, swap
 from .sequences import Objective, room_of, sending, step_penalty
 
 ROUNDING = 1.0 + 1e-12
@@ -41,16 +40,13 @@ class Edit(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What plans are run on: the graph, the scratch of the cost model, where tensors were `sent`, and the machine.
-
-    `least` is what each op takes where it takes least, `tail` the longest path after each, `work` all together, in
-    microseconds.
-    """
+    """What plans are run on."""
 
     g: GraphArrays
     s: State
-    sent: Any
+    sent: Any  # per tensor a bit per device
     m: MachineArrays
+    # Microseconds: of each op where it takes least, of the longest path after it, and of all together
     least: FloatArray
     tail: FloatArray
     work: float
@@ -97,8 +93,7 @@ def _send(x: Scene, tensor: int, target: int, memory: bool) -> float:
 def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: float, new: Plan) -> Any:
     """Run a list of `count` steps, edited, on the placement that the state holds, and write it down normalised.
 
-    Gives up as soon as what `aim` minimises is sure to exceed `bar`, by the longest path after an op, or by the time
-    that devices have lost.
+    Gives up once what `aim` minimises is sure to exceed `bar`, by the longest path after an op or the time lost.
     """
     g, s, m = x.g, x.s, x.m
     start(g, m, s, aim.memory)
@@ -126,7 +121,7 @@ def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: f
                 x.sent[tensor] |= bit_of(target)
                 s.peak[target] = 0
                 lost += _send(x, tensor, target, aim.memory)
-                step = _write(new, step, ~tensor, target)
+                step = write_step(new, step, ~tensor, target)
                 if aim.memory:
                     peak, excess = max(peak, s.peak[target]), max(excess, s.peak[target] - m.limits[target])
                     penalty += step_penalty(aim, target, s.peak[target])
@@ -139,7 +134,7 @@ def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: f
             lost += m.times[item, target] - x.least[item]
             s.pending[item] = -1
             new.place[item] = step
-            step = _write(new, step, item, target)
+            step = write_step(new, step, item, target)
             if aim.memory:
                 peak, excess = max(peak, s.peak[target]), max(excess, s.peak[target] - m.limits[target])
                 penalty += step_penalty(aim, target, s.peak[target])
@@ -148,14 +143,6 @@ def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: f
             if penalty + aim.scale * least > ceiling:
                 return step, np.inf, excess, peak, runtime
     return step, penalty + aim.scale * runtime, excess, peak, runtime
-
-
-@inlined
-def _write(plan: Plan, step: int, item: int, target: int) -> int:
-    """Write a step at a place; returns the next place."""
-    plan.items[step] = item
-    plan.targets[step] = target
-    return step + 1
 
 
 @inlined
@@ -185,11 +172,7 @@ def _make_move(x: Scene, plan: Plan, count: int, draws: Any, places: Places) -> 
         changes = put(places, op, drawn_device(places, op, s.placement[op], draws[2]), s.placement, 0)
         moves_op = draws[5] < 0.6
     elif kind < SWAPPED:
-        other = int(draws[2] * ops)
-        device = s.placement[op]
-        if places.allowed[op, s.placement[other]] and places.allowed[other, device]:
-            changes = put(places, op, s.placement[other], s.placement, 0)
-            changes = put(places, other, device, s.placement, changes)
+        changes = swap(places, op, int(draws[2] * ops), s.placement)
         moves_op = draws[5] < 0.5
     elif kind < GROUPED and places.groups.first.size > 0:
         group = int(draws[0] * places.groups.first.size)
@@ -219,12 +202,7 @@ def _keep(walk: Walk, plan: Plan, count: int, placement: Any) -> None:
 def anneal_steps(
     x: Scene, plans: tuple[Plan, Plan], start: tuple[int, float, int], aim: Objective, walk: Walk
 ) -> tuple[int, float, int]:
-    """Anneal over plans, a row of draws each; the present one is the first of `plans`, placed as the state says.
-
-    A move gives an op another device, and often another place; or two ops each other's device; or a group of ops one
-    device; or a transfer or an op another place. An op stays between those that it waits for and those that wait for
-    it, a transfer between the tensor's maker and its first reader there.
-    """
+    """Anneal over plans, a row of draws each; the present one is the first of `plans`, placed as the state says."""
     present, other = plans
     count, energy, best_count = start
     for move in range(walk.draws.shape[0]):
@@ -241,7 +219,7 @@ def anneal_steps(
             best_count = count
     for at in range(count):
         item = present.items[at]
-        _write(plans[0], at, item, present.targets[at])
+        write_step(plans[0], at, item, present.targets[at])
         if item >= 0:
             plans[0].place[item] = at
     return count, energy, best_count

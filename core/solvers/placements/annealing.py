@@ -7,18 +7,18 @@ budget. What each part is worth: `docs/methods/several-devices.md`.
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from ...problem.problem import Problem
-from ...problem.schedule import Schedule
 from ...search import parameters as base
 from ...search.parameters import parameter
-from ...search.plans import may_exceed
+from ...search.plans import objective_of
 from ...search.search import Search
 from ..orders import order_search
 from . import peak_annealing
 from .lazy_keys import start_keys
-from .list_schedule import list_schedule
+from .list_schedulers import list_schedule
 from .makespan_annealing import LONGER, MOVES_PER_OP, MakespanAnnealing
 from .peak_annealing import POWER, LeastPeak
 from .plan_annealing import PlanAnnealing
@@ -64,13 +64,9 @@ class Parameters(base.Parameters):
 def solve(search: Search, parameters: Parameters) -> None:
     """Anneal until the budget ends; the best schedule known is one of the starts.
 
-    Makespan: keys, then, if the best exceeds the memory limit, the search for the least peak until a schedule
-    fits, then sequences. Where transfers take time, the limit is ignored first. Temperatures fall with the evaluations
-    spent if these are limited, else with the time. Where a small graph's transfers are free and time alone is limited,
-    they fall with the evaluations of cycles, of which there are more in more time: a search that goes on afterwards, as
-    `auto` does, misses only the last of them.
-
-    On a machine whose transfers run beside work, the peak is searched first as if they blocked.
+    Makespan: keys, then, if the best exceeds the memory limit, the search for the least peak until a schedule fits,
+    then sequences. Where transfers take time, the limit is ignored first. On a machine whose transfers run beside work,
+    the peak is searched first as if they blocked.
     """
     problem = search.problem
     is_small = problem.graph.num_ops <= LARGEST_IN_CYCLES
@@ -86,7 +82,10 @@ def solve(search: Search, parameters: Parameters) -> None:
         with search.part(SHARE_OF_STARTS):
             plans.offer_starts()
         if problem.machine.is_beside:
-            _offer_blocking(search, parameters)
+            with _other(search, _blocking(problem), SHARE_IN_STEPS) as inner:
+                _in_steps(inner, parameters)
+            if inner.best is not None:
+                search.offer(inner.best)
         else:
             with search.part(SHARE_IN_STEPS if problem.task == "runtime" else 1.0):
                 _in_steps(search, parameters)
@@ -94,15 +93,10 @@ def solve(search: Search, parameters: Parameters) -> None:
     plans.go_on()
 
 
-def _offer_blocking(search: Search, p: Parameters) -> None:
-    """Offer a schedule of low peak if transfers blocked, which holds about as much beside work."""
-    evaluations = max(1.0, SHARE_IN_STEPS * search.evaluations_left)
-    until = search.share_of_time(SHARE_IN_STEPS)
-    blocking, bound = _blocking(search.problem), search.lower_bound
-    with search.on(blocking, evaluations=evaluations, until=until, lower_bound=bound) as inner:
-        _in_steps(inner, p)
-    if inner.best is not None:
-        search.offer(inner.best)
+def _other(search: Search, problem: Problem, share: float) -> AbstractContextManager[Search]:
+    """Return a search of another problem in a share of the budget left."""
+    evaluations, until = max(1.0, share * search.evaluations_left), search.share_of_time(share)
+    return search.on(problem, evaluations=evaluations, until=until, lower_bound=search.lower_bound)
 
 
 def _blocking(problem: Problem) -> Problem:
@@ -115,22 +109,16 @@ def _in_steps(search: Search, p: Parameters) -> None:
     problem = search.problem
     if search.best is None:
         search.offer_order(problem.graph.input_order)
-    for_peak = p.memory_hot, p.memory_cold
     if problem.task == "memory":
         if _is_in_cycles(search):
-            _minimise_peak_in_cycles(search, *for_peak)
+            _minimise_peak_in_cycles(search, p)
         else:
-            LeastPeak(search).run(*for_peak)
-    elif _is_limited(problem) and problem.transfers_take_time:
-        _minimise_within_limit(search, p, for_peak)
+            LeastPeak(search).run(p.memory_hot, p.memory_cold)
+    elif objective_of(problem).memory and problem.transfers_take_time:
+        _minimise_within_limit(search, p)
     else:
-        _minimise_makespan(search, p, for_peak)
+        _minimise_makespan(search, p)
     search.exhausted()  # a clock of its own may have seen first that time is up
-
-
-def _is_limited(problem: Problem) -> bool:
-    """Whether a memory limit may bind."""
-    return problem.memory_limit is not None or may_exceed(problem)
 
 
 def warm_up(tiny: Problem) -> Problem:
@@ -147,25 +135,29 @@ def warm_up(tiny: Problem) -> Problem:
 
 
 def _is_in_cycles(search: Search) -> bool:
-    """Whether a small graph is annealed in cycles: transfers are free, and time alone is limited."""
+    """Whether a small graph is annealed in cycles: transfers are free, and time alone is limited.
+
+    Their temperatures fall with their moves, and more time makes more of them: a search that goes on afterwards, as
+    `auto` does, misses only the last of them.
+    """
     problem, is_counted = search.problem, search.evaluations_left < math.inf
-    is_free = problem.task == "memory" or (not _is_limited(problem) and not problem.transfers_take_time)
+    is_free = problem.task == "memory" or (not objective_of(problem).memory and not problem.transfers_take_time)
     is_small = problem.devices > 1 and problem.graph.num_ops <= LARGEST_IN_CYCLES
     return is_small and is_free and search.is_timed and not is_counted
 
 
-def _minimise_peak_in_cycles(search: Search, hot: float, cold: float) -> None:
+def _minimise_peak_in_cycles(search: Search, p: Parameters) -> None:
     """Search for the least peak, then anneal it anew, for longer each time, until time ends."""
     moves = float(MOVES_PER_OP * search.problem.graph.num_ops)
     with search.part(evaluations=int(moves)):
-        LeastPeak(search).run(hot, cold)
+        LeastPeak(search).run(p.memory_hot, p.memory_cold)
     while not search.exhausted():
         moves *= LONGER
         with search.part(evaluations=int(moves)):
-            LeastPeak(search).anneal(HOTTER_PEAK * hot * POWER, HOTTER_PEAK * cold * POWER)
+            LeastPeak(search).anneal(HOTTER_PEAK * p.memory_hot * POWER, HOTTER_PEAK * p.memory_cold * POWER)
 
 
-def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
+def _minimise_makespan(search: Search, p: Parameters) -> None:
     if search.problem.devices > 1 and search.problem.graph.num_ops > LARGEST_IMPATIENT:
         # there may be no time to decode any keys
         schedule = list_schedule(search.problem, search.exhausted) if search.problem.machine.is_equal else None
@@ -185,41 +177,28 @@ def _minimise_makespan(search: Search, p: Parameters, for_peak: tuple[float, flo
             return
         annealing.over_keys(p.keys, p.hot, p.cold)
     if search.best_fitness[0] > 0:
-        LeastPeak(search, p.fitting).run(*for_peak)
+        LeastPeak(search, p.fitting).run(p.memory_hot, p.memory_cold)
         annealing.start_from_best()
     annealing.over_sequences(p.hot, p.cold)
 
 
-def _minimise_within_limit(search: Search, p: Parameters, for_peak: tuple[float, float]) -> None:
+def _minimise_within_limit(search: Search, p: Parameters) -> None:
     """Anneal a fast schedule that ignores the memory limit while its excess weighs more and more."""
     if search.exhausted():
         return
-    fast = _without_limit(search, p, for_peak)
+    machine = search.problem.machine
+    machine = replace(machine, devices=tuple(replace(device, memory=None) for device in machine.devices))
+    with _other(search, replace(search.problem, memory_limit=None, machine=machine), SHARE_WITHOUT_LIMIT) as alone:
+        assert search.best is not None
+        alone.offer(search.best)
+        _minimise_makespan(alone, p)
+    assert alone.best is not None
+    search.offer(alone.best)
     if search.exhausted():
         return
     if search.best_fitness[0] > 0:
-        LeastPeak(search, p.fitting).run(*for_peak)
+        LeastPeak(search, p.fitting).run(p.memory_hot, p.memory_cold)
     annealing = MakespanAnnealing(search)
-    annealing.over_excess(fast, p.hot, p.cold)
+    annealing.over_excess(alone.best, p.hot, p.cold)
     annealing.start_from_best()
     annealing.over_sequences(HOTTER_WITHIN * p.hot, p.cold)
-
-
-def _without_limit(search: Search, p: Parameters, for_peak: tuple[float, float]) -> Schedule:
-    """Return the fastest schedule that a share of the budget finds, whatever its peak; it is offered, too."""
-    assert search.best is not None
-    evaluations = max(1.0, SHARE_WITHOUT_LIMIT * search.evaluations_left)
-    until = search.share_of_time(SHARE_WITHOUT_LIMIT)
-    unlimited = _unlimited(search.problem)
-    with search.on(unlimited, evaluations=evaluations, until=until, lower_bound=search.lower_bound) as alone:
-        alone.offer(search.best)
-        _minimise_makespan(alone, p, for_peak)
-    assert alone.best is not None
-    search.offer(alone.best)
-    return alone.best
-
-
-def _unlimited(problem: Problem) -> Problem:
-    """Return a problem without its memory limits."""
-    devices = tuple(replace(device, memory=None) for device in problem.machine.devices)
-    return replace(problem, memory_limit=None, machine=replace(problem.machine, devices=devices))

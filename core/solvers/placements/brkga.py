@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaincinv
 
 from ...base.arrays import FloatArray
 from ...base.errors import UsageError
@@ -17,7 +18,6 @@ from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
 from ...search.tuned import Tuned, read_tuned, shipped
-from .beta_quantiles import quantile_tables
 from .lazy_keys import MOST_DECODED, LazyChromosomes, decoding_work, start_keys
 from .random_keys import Chromosomes, Population, has_time_for_one, ranked
 
@@ -71,10 +71,9 @@ class Parameters(base.Parameters):
 
 @dataclass(frozen=True)
 class GeneDistribution:
-    """What each gene of a mutant is drawn from, and how it is inherited: the part REGAL predicts.
+    """Per gene, or for all: its mutants' beta distribution, and the probability to inherit from the elite parent.
 
-    Of the gene's beta distribution `alpha` and `beta`, and the probability that a child takes it from its elite parent
-    (`bias`); each for all genes, or of shape `(genes,)`.
+    This is the part that REGAL predicts; arrays have shape `(genes,)`.
     """
 
     alpha: float | FloatArray = 1.0
@@ -83,8 +82,13 @@ class GeneDistribution:
 
     @cached_property
     def _tables(self) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+        """One table per distinct distribution but the uniform, and for each gene which is its own, -1 for none."""
         alpha, beta = np.broadcast_arrays(np.float64(self.alpha), np.float64(self.beta))
-        return quantile_tables(alpha, beta)
+        pairs, rows = np.unique(np.stack((alpha.ravel(), beta.ravel())), axis=1, return_inverse=True)
+        uniform = (pairs == 1.0).all(0)
+        places = np.where(uniform, -1, np.cumsum(~uniform) - 1).astype(np.int32)
+        tables = [quantiles(*pair) for pair in pairs[:, ~uniform].T.tolist()]
+        return np.array(tables, np.float32).reshape(len(tables), CELLS + 1), places[rows].reshape(alpha.shape)
 
     def sample(self, rng: np.random.Generator, count: int, genes: int) -> Population:
         """Draw mutants, shape `(count, genes)`."""
@@ -120,10 +124,7 @@ class Evolved:
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Evolve uniform or beta mutants until the budget ends; lazy keys start from bottom levels.
-
-    Where these take too long to decode, the queue takes their place, with a note.
-    """
+    """Evolve mutants until the budget ends; lazy keys start from bottom levels, if decoding is not too long."""
     problem = search.problem
     if parameters.tuned is not None:
         parameters = parameters.tuned.parameters(problem.task)
@@ -142,10 +143,7 @@ def evolve(
     distribution: GeneDistribution,
     warm_start: Population | None = None,
 ) -> list[Evolved]:
-    """Run the genetic algorithm and return the final populations.
-
-    Elites are not priced again, and the last generation is cut to the budget.
-    """
+    """Return the final populations; elites are not priced again, and the last generation is cut to the budget."""
     with DECODERS[parameters.decoder](search) as chromosomes:
         p = _fitting(search, parameters, chromosomes.genes)
         bias = np.ascontiguousarray(distribution.bias, np.float64)
@@ -255,3 +253,18 @@ def _exchange(populations: list[Evolved]) -> None:
         for row, (keys, fitness) in enumerate(guests[: len(population.keys) - 1], start=1):
             population.keys[-row], population.fitness[-row] = keys, fitness
         population.sort()
+
+
+CELLS = 512
+"""A power of two, so that a draw below 1 never reaches past the last cell."""
+
+
+@lru_cache(maxsize=4096)
+def quantiles(alpha: float, beta: float) -> NDArray[np.float32]:
+    """Return the quantiles of a beta distribution at `0, 1 / CELLS, ..., 1`, shape `(CELLS + 1,)`.
+
+    Draws are interpolated linearly between them, and so off by at most `1 / CELLS` in probability.
+    """
+    table: NDArray[np.float32] = betaincinv(alpha, beta, np.linspace(0, 1, CELLS + 1)).astype(np.float32)
+    table.setflags(write=False)
+    return table

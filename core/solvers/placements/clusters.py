@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray, IntArray
-from ...kernels.placements.group_moves import Groups, no_groups
+from ...kernels.placements.group_moves import NO_GROUPS, Groups
 from ...problem.problem import Problem
 from ...search.search import Search
 
@@ -23,25 +23,23 @@ MOST_ROUNDS = 1_000
 
 
 class Clusters(NamedTuple):
-    """Groups of ops, single ones first, each of which is a stretch of `ops`; of any two one holds the other, or none.
+    """Groups of ops, single ones first, each a stretch of `ops`; of any two one holds the other, or none.
 
-    Ops that share a device by the problem's rules are in a group together or not at all. Per group: where it begins,
-    the place after its end, and what its transfers from and to all other ops would cost.
+    Ops that share a device by the problem's rules are in a group together or not at all.
     """
 
     ops: IndexArray
     first: IndexArray
     last: IndexArray
-    exchange: FloatArray
+    exchange: FloatArray  # what a group's transfers from and to all other ops would cost
 
 
 def clusters_of(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Clusters:
     """Merge ops, then groups, two at a time, in rounds: wherever each is that with which the other exchanges most.
 
-    That is for the ops of the smaller one. An exchange is what the transfers between two groups would cost, on a
-    machine over the mean of its links: microseconds or, where they are free, bytes. What a tensor costs is shared out
-    among its readers. Once `stop` says so, or after `MOST_ROUNDS`, no more are merged. Of more than `MOST_READS` none
-    are.
+    That is for the ops of the smaller one. An exchange is what the transfers between two groups would cost, over the
+    mean of the links: microseconds or, where they are free, bytes, shared out among a tensor's readers. Of more than
+    `MOST_READS` none are merged, after `MOST_ROUNDS` or once `stop` says so no more.
     """
     parent, first, size, exchange = _merged(problem, stop)
     ops, is_root, is_whole = problem.graph.num_ops, parent < 0, np.ones(len(parent), bool)
@@ -66,7 +64,7 @@ def clusters_in_time(search: Search) -> Clusters | None:
 def groups_in_time(search: Search) -> Groups:
     """Return the groups of the hierarchy found in time; none where transfers cost neither time nor room."""
     found = clusters_in_time(search) if search.problem.transfers_cost else None
-    return no_groups() if found is None else moving_groups(found)
+    return NO_GROUPS if found is None else moving_groups(found)
 
 
 def moving_groups(groups: Clusters) -> Groups:

@@ -19,10 +19,7 @@ from ..orders.baselines import Heed
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Offer one schedule: partition, order each device, merge; nothing if it has no time for all of it.
-
-    The random start of the partition is drawn from the run's generator, so `--seed` gives others.
-    """
+    """Offer one schedule: partition, order each device, merge; nothing if it has no time for all of it."""
     if search.exhausted():
         return
     problem = search.problem
@@ -51,10 +48,9 @@ def partition(
 ) -> IndexArray:
     """Return the device of each op, shape `(ops,)`, so that few bytes cross between devices.
 
-    Kernighan-Lin bisection of the ops into as many per device as are due, then of each half: `d` devices are
-    split into `d // 2` and the rest, ops in proportion. Each edge weighs the bytes that its consumer reads
-    from its producer. XLA's modified Kernighan-Lin, which the paper uses, is not published in detail; this
-    one swaps pairs until a pass brings nothing, as networkx does. `stop` is asked before each pass.
+    Kernighan-Lin bisection, ops in proportion, then of each half, swapping pairs until a pass brings nothing, as
+    networkx does; XLA's modified one, which the paper uses, is not published in detail. `stop` is asked before each
+    pass.
     """
     network: Network = [{} for _ in range(graph.num_ops)]
     pointers, tensors = (a.tolist() for a in graph.inputs)
@@ -133,10 +129,8 @@ def _improve(network: Network, side: dict[int, int], heed: Heed) -> bool:
 def device_orders(graph: CostGraph, placement: IndexArray, devices: int, heed: Heed = iter) -> list[list[int]]:
     """Return per device the postorder of a depth-first search from its last ops over what they wait for.
 
-    As in XLA's DFS memory scheduler, of the ops that an op waits for on its device the one with most extra
-    users below it comes first (an op with n users has n - 1), then the one with most bytes below it, then
-    the one of least index. As there, sums count an op once per way to it, so they are kept from growing
-    without end: users at the number of ops, bytes at those of all ops up to this one in input order.
+    As in XLA's DFS memory scheduler: first what has most extra users below it (an op with n users has n - 1), then most
+    bytes, then the least index. Sums count an op once per way to it, so they are kept from growing without end.
     """
     pointers, predecessors = (a.tolist() for a in graph.predecessors)
     device = placement.tolist()
@@ -184,11 +178,10 @@ def _postorder(last: int, before: list[list[int]], visited: bytearray) -> list[i
 
 
 def merge(problem: Problem, placement: IndexArray, orders: list[list[int]], heed: Heed = iter) -> Schedule:
-    """Return one schedule of all devices' orders, with the transfers that they need.
+    """Return one schedule of all devices' orders, each tensor sent just before its first reader runs.
 
-    The device whose clock lags, of equals the one that ran fewest ops, runs the first op of its order whose
-    inputs exist; two orders may wait for each other, so an op that has to wait is passed over. A tensor is
-    sent just before its first reader runs.
+    The device whose clock lags, of equals the one that ran fewest ops, runs the first op of its order whose inputs
+    exist; two orders may wait for each other, so an op that has to wait is passed over.
     """
     graph = problem.graph
     device = placement.tolist()

@@ -1,7 +1,4 @@
-"""Chromosomes of one key per op, decoded lazily: the placement is chosen while decoding.
-
-Why that is worth more than a longer search: `docs/methods/several-devices.md`.
-"""
+"""Chromosomes of one key per op, decoded lazily (`docs/methods/several-devices.md`)."""
 
 from __future__ import annotations
 
@@ -14,10 +11,9 @@ from ...base.arrays import FloatArray, IndexArray
 from ...base.speed import seconds_for
 from ...graph.graph import CostGraph
 from ...kernels.cost_model import new_state, new_steps
-from ...kernels.placements.group_moves import no_groups, places_of
+from ...kernels.placements.group_moves import places_of
 from ...kernels.placements.heads import path_ends
-from ...kernels.placements.lazy_decoder import new_lazy
-from ...kernels.placements.lazy_keys import price_keys
+from ...kernels.placements.lazy_keys import new_lazy, price_keys
 from ...kernels.placements.plans import Plan
 from ...kernels.placements.random_keys import Prices, new_prices
 from ...kernels.placements.sequences import run_sequence
@@ -37,10 +33,7 @@ and offer an op of a schedule, and to run one decoded on one of the devices."""
 
 
 def bottom_levels(graph: CostGraph, times: FloatArray | None = None) -> FloatArray:
-    """Return each op's longest path to a sink, its own time included, microseconds; shape `(ops,)`.
-
-    An op takes its runtime, or what `times` say, shape `(ops,)`.
-    """
+    """Return each op's longest path to a sink, itself included, by its runtime or `times`, microseconds; `(ops,)`."""
     return path_ends(graph.input_order[::-1], *graph.successors, graph.runtime if times is None else times)
 
 
@@ -56,9 +49,8 @@ def _waits(graph: CostGraph) -> float:
 def decoding_work(problem: Problem) -> float:
     """Return about how much work the decoding of keys of a makespan is.
 
-    Every op that waits is looked at in each step, for as many steps as it does, ready, in the input order. Devices meet
-    where no op has its inputs at hand, about once per level and device, and then each input of each op that waits is
-    looked for on every device. Along an order of the ops, where devices differ, no op waits.
+    Every op that waits is looked at in each step, as if in the input order. Devices meet about once per level and
+    device, and then each input of each op that waits is looked for on every device. Where devices differ, no op waits.
     """
     graph, devices = problem.graph, problem.devices
     ops, reads = graph.num_ops, len(graph.inputs[1])
@@ -99,16 +91,15 @@ def start_keys(problem: Problem) -> Population:
 
 
 class LazyChromosomes(Chromosomes):
-    """Keys of shape `(ops + 1,)`: one per op, and one that tunes the decoder.
+    """Keys of shape `(ops + 1,)`: one per op, and the patience of the decoder, or its noise for the peak.
 
-    For the runtime task the last key is the patience of `decode_for_makespan`, for the memory task the noise of
-    `decode_for_peak`. Where devices differ or residents have a home it counts for nothing: ops follow their keys, each
-    where it ends first.
+    Where devices differ or residents have a home it counts for nothing: ops follow their keys, each where it ends
+    first.
     """
 
     def __init__(self, search: Search) -> None:
         self.aim, self.is_lazy = objective_of(search.problem), search.problem.is_symmetric
-        self.places = places_of(search.problem.rules.group, search.problem.rules.allowed, no_groups())
+        self.places = places_of(search.problem.rules.group, search.problem.rules.allowed)
         super().__init__(search)
         self.genes = self.graph.num_ops + 1
         work = spreading_work if self.aim.is_peak else decoding_work

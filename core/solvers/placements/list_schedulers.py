@@ -1,15 +1,15 @@
-"""HEFT, CPOP and PEFT: the field's list schedulers for different devices.
+"""HEFT, CPOP and PEFT: the field's list schedulers for different devices; and one for graphs too large for decoders.
 
 Topcuoglu, Hariri and Wu 2002 (HEFT with insertion, CPOP) and Arabnejad and Barbosa 2014 (PEFT). As in the papers an op
 is put where transfers run beside work and are not contended; what they find is then priced by the machine's own rules.
-Differences: residents have their home where they are first read, and a device is left out that has no room for what
-stays there.
+Residents have their home where they are first read, and a device is left out that has no room for what stays there.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,15 +17,126 @@ from typing import Any, Literal
 import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
+from ...base.speed import seconds_for
 from ...bounds.machine_bounds import EdgeCosts, optimistic_costs, possible_times
 from ...problem.problem import Problem
 from ...problem.residents import first_home
+from ...problem.schedule import Schedule
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.plans import Plans
 from ...search.search import Cancelled, Search
-from .insertion import InsertionSchedule, place_in_order
-from .ranks import downward_ranks, upward_ranks
+from ..orders.baselines import Heed
+from .lazy_keys import bottom_levels
+
+
+def mean_times(problem: Problem) -> FloatArray:
+    """Return the mean time of each op over the devices that can run it, microseconds; shape `(ops,)`."""
+    times = problem.rules.times
+    mean: FloatArray = times[:, 0].copy()
+    differ = np.unique(np.nonzero(times != times[:, :1])[0])
+    can = np.isfinite(times[differ])
+    mean[differ] = np.where(can, times[differ], 0.0).sum(axis=1) / can.sum(axis=1)
+    return mean
+
+
+def upward_ranks(problem: Problem, edges: EdgeCosts, heed: Heed = iter) -> FloatArray:
+    """Return the mean length of each op's longest path to the end, itself included (HEFT eq. 8); shape `(ops,)`."""
+    graph = problem.graph
+    rank, leaving = mean_times(problem), edges.grouped(edges.sources, graph.num_ops)
+    for op in heed(graph.input_order[::-1].tolist()):
+        rank[op] += max((edges.mean[e] + rank[edges.targets[e]] for e in leaving[op]), default=0.0)
+    return rank
+
+
+def downward_ranks(problem: Problem, edges: EdgeCosts, heed: Heed = iter) -> FloatArray:
+    """Return the mean length of the longest path to each op, itself left out (HEFT eq. 10); shape `(ops,)`."""
+    graph, times = problem.graph, mean_times(problem)
+    rank, entering = np.zeros(graph.num_ops), edges.grouped(edges.targets, graph.num_ops)
+    for op in heed(graph.input_order.tolist()):
+        before = (rank[edges.sources[e]] + times[edges.sources[e]] + edges.mean[e] for e in entering[op])
+        rank[op] = max(before, default=0.0)
+    return rank
+
+
+class InsertionSchedule:
+    """A schedule that grows op by op, each in the first gap of a device that is long enough."""
+
+    def __init__(self, problem: Problem, edges: EdgeCosts) -> None:
+        self.problem, self.edges = problem, edges
+        graph = problem.graph
+        self.times, self.rules = possible_times(problem), problem.rules
+        self.entering = edges.grouped(edges.targets, graph.num_ops)
+        self.busy: list[list[tuple[float, float]]] = [[] for _ in range(problem.devices)]
+        self.stretches: list[list[tuple[float, float]]] = [[] for _ in range(problem.devices)]
+        self.end = np.zeros(graph.num_ops)
+        self.start = np.zeros(graph.num_ops)
+        self.device = np.full(graph.num_ops, -1)
+        self.group: dict[int, int] = {}
+
+    def earliest(self, op: int) -> tuple[FloatArray, FloatArray]:
+        """Return when an op can start and end on each device, infinite where it cannot; shape `(devices,)` each."""
+        ready = np.zeros(self.problem.devices)
+        for e in self.entering[op]:
+            source = int(self.edges.sources[e])
+            sent = self.edges.from_device(e, int(self.device[source]))
+            np.maximum(ready, self.end[source] + sent, out=ready)
+        start = np.full(self.problem.devices, np.inf)
+        settled = self.group.get(int(self.rules.group[op]))
+        for device in np.flatnonzero(np.isfinite(self.times[op]) & np.isfinite(ready)).tolist():
+            if settled in (None, device):
+                start[device] = self.first_gap(device, float(ready[device]), float(self.times[op, device]))
+        return start, start + self.times[op]
+
+    def first_gap(self, device: int, ready: float, takes: float) -> float:
+        """Return the first moment, not before `ready`, from which a device is free for so long."""
+        busy = self.stretches[device] if takes else self.busy[device]
+        start = ready
+        for at in range(max(0, bisect_left(busy, (ready, ready)) - 1), len(busy)):
+            begin, end = busy[at]
+            if begin - start >= takes and begin >= ready:
+                return start
+            start = max(start, end)
+        return start
+
+    def put(self, op: int, device: int, start: float) -> None:
+        """Run an op on a device from a moment on."""
+        self.device[op], self.start[op], self.end[op] = device, start, start + self.times[op, device]
+        self.group.setdefault(int(self.rules.group[op]), device)
+        if self.times[op, device] > 0:
+            insort(self.busy[device], (start, float(self.end[op])))
+            _lengthen(self.stretches[device], start, float(self.end[op]))
+
+    def place(self, order: Iterable[int], ahead: FloatArray) -> bool:
+        """Put each op where its end and `ahead` are least together; False if one can be nowhere."""
+        for op in order:
+            start, end = self.earliest(op)
+            wanted = end + ahead[op]
+            device = int((wanted if np.isfinite(wanted).any() else end).argmin())
+            if not np.isfinite(end[device]):
+                return False
+            self.put(op, device, float(start[device]))
+        return True
+
+    def order(self) -> IndexArray:
+        """Return the model's own ops by when they start, those that wait for each other in turn."""
+        own = first_home(self.problem.graph)
+        place = np.argsort(self.problem.graph.input_order)
+        by_start = np.lexsort((place[:own], self.end[:own], self.start[:own]))
+        return by_start.astype(np.int32)
+
+
+def _lengthen(stretches: list[tuple[float, float]], start: float, end: float) -> None:
+    """Add the time of an op to stretches without a gap: only what takes no time fits between two ops of one."""
+    at = beyond = bisect_left(stretches, (start, end))
+    if at and stretches[at - 1][1] == start:
+        at -= 1
+        start = stretches[at][0]
+    if beyond < len(stretches) and stretches[beyond][0] == end:
+        end = stretches[beyond][1]
+        beyond += 1
+    stretches[at:beyond] = [(start, end)]
+
 
 MOST_CELLS = 10_000_000
 """Ops times devices: nothing interrupts a table of more, and a list schedule will do."""
@@ -52,39 +163,25 @@ def solve(search: Search, parameters: Parameters) -> None:
         return
     edges = EdgeCosts(problem)
     with suppress(Cancelled):
-        _offer(search, edges, *RANKS[parameters.rank](search, edges))
+        _offer(search, edges, *_ranked(search, edges, parameters.rank))
 
 
-def _upward(search: Search, edges: EdgeCosts) -> tuple[FloatArray, FloatArray]:
-    """Return HEFT's priorities, shape `(ops,)`, and no costs ahead, shape `(ops, devices)`."""
-    problem = search.problem
-    return upward_ranks(problem, edges, search.cancellable), np.zeros((problem.graph.num_ops, problem.devices))
-
-
-def _optimistic(search: Search, edges: EdgeCosts) -> tuple[FloatArray, FloatArray]:
-    """Return PEFT's priorities, the mean optimistic costs, and these costs on each device."""
-    ahead = optimistic_costs(search.problem, edges, mean=True, heed=search.cancellable)
-    return ahead.mean(axis=1), ahead
-
-
-def _critical(search: Search, edges: EdgeCosts) -> tuple[FloatArray, FloatArray]:
-    """Return CPOP's priorities; ahead of the critical path all devices but its fastest cost infinitely much."""
-    problem = search.problem
-    priority = upward_ranks(problem, edges, search.cancellable) + downward_ranks(problem, edges, search.cancellable)
-    path = _critical_path(problem, edges, priority)
-    total = possible_times(problem)[path].sum(axis=0)
+def _ranked(search: Search, edges: EdgeCosts, rank: Rank) -> tuple[FloatArray, FloatArray]:
+    """Return the priorities, shape `(ops,)`, and the costs ahead on each device, shape `(ops, devices)`."""
+    problem, heed = search.problem, search.cancellable
     ahead = np.zeros((problem.graph.num_ops, problem.devices))
-    if np.isfinite(total).any():
-        ahead[path] = np.inf
-        ahead[path, int(total.argmin())] = 0.0
+    if rank == "optimistic":
+        ahead = optimistic_costs(problem, edges, mean=True, heed=heed)
+        return ahead.mean(axis=1), ahead
+    priority = upward_ranks(problem, edges, heed)
+    if rank == "critical-path":  # all devices but its fastest cost infinitely much
+        priority = priority + downward_ranks(problem, edges, heed)
+        path = _critical_path(problem, edges, priority)
+        total = possible_times(problem)[path].sum(axis=0)
+        if np.isfinite(total).any():
+            ahead[path] = np.inf
+            ahead[path, int(total.argmin())] = 0.0
     return priority, ahead
-
-
-RANKS: dict[Rank, Callable[[Search, EdgeCosts], tuple[FloatArray, FloatArray]]] = {
-    "upward": _upward,
-    "optimistic": _optimistic,
-    "critical-path": _critical,
-}
 
 
 def _critical_path(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> list[int]:
@@ -107,7 +204,7 @@ def _offer(search: Search, edges: EdgeCosts, priority: FloatArray, ahead: FloatA
     order = _by_priority(search, edges, priority)
     _offer_plan(search, plans, order, plans.place_along(order, np.where(np.isfinite(ahead), ahead, 1e300)))
     made = InsertionSchedule(search.problem, edges)
-    if place_in_order(made, search.cancellable(order), ahead):
+    if made.place(search.cancellable(order), ahead):
         _offer_plan(search, plans, made.order(), plans.place_homes(made.device))
     if search.best is None:
         search.offer_order(search.problem.graph.input_order)
@@ -136,3 +233,23 @@ def _by_priority(search: Search, edges: EdgeCosts, priority: FloatArray) -> list
             if not waiting[target]:
                 heapq.heappush(ready, (-priority[target], target))
     return order
+
+
+READ = 5.0  # numbers sorted in the time of listing an op, or one of its inputs
+
+
+def seconds_to_list(problem: Problem) -> float:
+    """Return about how long a list schedule takes to be made and priced."""
+    return seconds_for(READ * (problem.graph.num_ops + len(problem.graph.inputs[1])))
+
+
+def list_schedule(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Schedule | None:
+    """Return the ops by bottom level, the longest first, each on one of two devices: that on which it ends first.
+
+    These are the one that is free first and the one that holds most bytes of what the op reads. None if something
+    cannot be sent, or if told to stop.
+    """
+    plans = Plans(problem)
+    place = np.argsort(problem.graph.input_order)
+    order = np.lexsort((place, -bottom_levels(problem.graph, mean_times(problem))))
+    return None if plans.place_along(order, is_quick=True, stop=stop) is None else plans.listed_schedule()

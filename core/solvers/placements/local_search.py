@@ -34,13 +34,10 @@ class Parameters(base.Parameters):
 def solve(search: Search, parameters: Parameters) -> None:
     """Walk from random schedules, by moves that do not worsen them, until the budget ends.
 
-    A start is a random topological order (one random priority per op, then Kahn) and a device per op,
-    uniformly at random; the first is the schedule given, if there is one, its transfers sent just before
-    their first readers. A move draws an op, then with equal chance another device for it or another place
-    between the ops that it waits for and those that wait for it; on one device, always a place. It is taken
-    unless the schedule becomes worse: excess over the memory limit first, then the task's value. Every
-    schedule is priced whole and counts one evaluation; a draw that leaves nothing to move counts none, but
-    counts as a move without success.
+    A start is a random topological order (one random priority per op, then Kahn) and a random device per op; the first
+    is the schedule given, if there is one. A move draws an op, then with equal chance another device for it or another
+    place between those that it waits for and those that wait for it. A draw that leaves nothing to move counts no
+    evaluation.
     """
     patience = parameters.patience or shipped("local-search", Parameters).parameters(search.problem.task).patience
     walk = _Walk(search)

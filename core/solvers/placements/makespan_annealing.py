@@ -14,25 +14,23 @@ from typing import Any
 import numpy as np
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray
+from ...bounds.bounds import earliest_finish
 from ...kernels.cost_model import MachineArrays, Steps, machine_arrays, new_state, new_steps, no_steps
 from ...kernels.graph_arrays import GraphArrays
 from ...kernels.metropolis import Walk
-from ...kernels.placements.balanced_cuts import new_cuts, weigh_moves
-from ...kernels.placements.group_moves import no_groups, places_of
-from ...kernels.placements.incremental_makespan import new_course
-from ...kernels.placements.lazy_decoder import new_lazy
-from ...kernels.placements.lazy_keys import anneal_keys, price_keys
-from ...kernels.placements.makespans import anneal_sequence
+from ...kernels.placements.balanced_cuts import anneal_cuts, new_cuts, weigh_moves
+from ...kernels.placements.group_moves import places_of
+from ...kernels.placements.incremental_makespan import anneal_sequence, new_course
+from ...kernels.placements.lazy_keys import anneal_keys, new_lazy, price_keys
 from ...kernels.placements.random_keys import new_prices
 from ...kernels.placements.sequences import Objective, run_sequence
 from ...problem.schedule import Schedule
-from ...search.plans import EXCESS_WEIGHT, as_schedule, objective_of
+from ...search.plans import EXCESS_WEIGHT, as_schedule, objective_of, topological
 from ...search.search import Cancelled, Search
 from ..annealing import Annealing, reweighed
-from .balanced_cuts import BalancedCuts
 from .clusters import groups_in_time
 from .gp_dfs import merge
-from .lazy_keys import MOST_UNSEEN, decoding_work, has_time_to_decode
+from .lazy_keys import MOST_UNSEEN, bottom_levels, decoding_work, has_time_to_decode
 
 PRICED_AGAIN = 4
 """Of so many ops about one is priced again after a move, where the makespan alone counts."""
@@ -40,6 +38,8 @@ OPS_PER_WINDOW = (36, 108)
 SHARE_OF_TRIES, SHARE_OF_CUTS = 0.05, 0.2
 """Of the budget left: each size of window is tried, and once more for longer if that is clearly better."""
 CLEARLY_BETTER = 0.95
+HOT, COLD = 1.0, 0.02
+"""First and last temperature of cuts, against the mean runtime."""
 SHARE_OF_LIMIT, LIGHTLY = 0.5, 0.3
 """The share of the budget left in which a schedule returns within the memory limit, and what its excess weighs at
 first, against its makespan."""
@@ -69,7 +69,7 @@ class MakespanAnnealing:
         graph, devices = self.problem.graph, self.problem.devices
         self.ops = graph.num_ops
         self.arrays, self.machine = machine_arrays(self.problem)
-        self.places = places_of(self.problem.rules.group, self.problem.rules.allowed, no_groups())
+        self.places = places_of(self.problem.rules.group, self.problem.rules.allowed)
         self.aim = objective_of(self.problem)
         self.state = new_state(self.arrays, devices, self.aim.memory)
         self.lazy = new_lazy(self.arrays, self.machine, self.places)
@@ -115,22 +115,43 @@ class MakespanAnnealing:
 
     def over_cuts(self) -> None:
         """Offer placements that cut little, where transfers take time, and more of them if that is clearly better."""
-        search, (excess, value) = self.search, self.search.best_fitness
+        search, graph, (excess, value) = self.search, self.problem.graph, self.search.best_fitness
         if not self.problem.transfers_take_time or search.exhausted():
             return
-        cuts = BalancedCuts(search, self.arrays, self.machine)
+        place = np.argsort(graph.input_order)
+        by_start = topological(graph, np.lexsort((place, earliest_finish(graph) - graph.runtime)))
+        by_level = topological(graph, np.lexsort((place, -bottom_levels(graph))))
         for share in (SHARE_OF_TRIES, SHARE_OF_CUTS):
             for ops_per_window in OPS_PER_WINDOW:
                 if not search.exhausted():
-                    self._offer_cut(cuts, ops_per_window, share)
+                    self.placement[:] = self.cut(by_start, ops_per_window, share)
+                    self.order[:] = self._homes_first(by_start)
+                    self._offer_cut(by_level)
             if search.best_fitness >= (excess, CLEARLY_BETTER * value):
                 break
         self.start_from_best()
 
-    def _offer_cut(self, cuts: BalancedCuts, ops_per_window: int, share: float) -> None:
+    def cut(self, by_start: IndexArray, ops_per_window: int, share: float) -> IndexArray:
+        """Return a placement that sends little and shares every window of time out evenly, from a random one on.
+
+        The windows are of equal work, along the earliest starts. That takes a thousandth of the time of running orders.
+        """
+        search, rules, annealing = self.search, self.problem.rules, Annealing(self.search, share)
+        first = rules.kept(search.rng.integers(0, self.problem.devices, self.ops).astype(np.int32))
+        count, runtime = max(1, self.ops // ops_per_window), self.arrays.runtime[by_start]
+        middle, windows = np.cumsum(runtime) - runtime / 2, np.empty(self.ops, np.int32)
+        windows[by_start] = np.minimum(count - 1, count * middle / max(float(runtime.sum()), 1e-300))
+        cuts = new_cuts(self.arrays, self.machine, first, windows)
+        mean = max(float(self.arrays.runtime.mean()), 1e-300)
+        for temperature in annealing.temperatures(HOT * mean, COLD * mean):
+            sweeps = annealing.walk(temperature, (annealing.moves(self.ops), 3 * self.ops), (), self.places)
+            anneal_cuts(self.arrays, self.machine, cuts, sweeps._replace(draws=sweeps.draws.reshape(-1, 3)))
+            annealing.spend(sweeps)
+        return rules.kept(cuts.placement)
+
+    def _offer_cut(self, by_level: IndexArray) -> None:
         """Offer a placement that cuts little as a sequence, and as a merger of an order per device."""
         search, problem = self.search, self.problem
-        self.placement[:], self.order[:] = cuts.placement(ops_per_window, share), self._homes_first(cuts.by_start)
         if search.exhausted():
             return
         search.spend(1)
@@ -138,8 +159,8 @@ class MakespanAnnealing:
         if search.exhausted() or problem.replicate:
             return
         search.spend(1)
-        device_of = self.placement[cuts.by_level]
-        orders = [cuts.by_level[device_of == device].tolist() for device in range(problem.devices)]
+        device_of = self.placement[by_level]
+        orders = [by_level[device_of == device].tolist() for device in range(problem.devices)]
         with suppress(Cancelled):
             search.offer(merge(problem, self.placement, orders, search.cancellable))
 
@@ -191,10 +212,7 @@ class MakespanAnnealing:
     def over_sequences(
         self, hot: float, cold: float, weight: float = EXCESS_WEIGHT, *, is_gradual: bool = False
     ) -> None:
-        """Anneal the present sequence until the budget ends; a weight is what an excess of the limit has at first.
-
-        It soon forbids an excess, or rises evenly.
-        """
+        """Anneal the present sequence to the end; the weight of an excess soon forbids one, or rises evenly."""
         search, annealing = self.search, self.annealing
         if search.exhausted():
             return

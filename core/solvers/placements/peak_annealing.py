@@ -1,7 +1,6 @@
 """Least peak memory on several devices: an order for one device, its placement by beams, then annealing.
 
-An order of low peak on one device keeps the fewest bytes alive at any time; a beam over placements shares
-them out. Annealing then moves ops and transfers, by their tensors' lifetimes.
+An order of low peak on one device keeps the fewest bytes alive at any time; a beam over placements shares them out.
 """
 
 from __future__ import annotations
@@ -25,20 +24,27 @@ from ...graph.graph import CostGraph
 from ...kernels.cost_model import NO_LIMIT, machine_arrays, new_steps
 from ...kernels.graph_arrays import GraphArrays, graph_arrays, most_transfers
 from ...kernels.orders.order_memory import memory_of_steps
-from ...kernels.placements.group_moves import no_groups, places_of
+from ...kernels.placements.group_moves import places_of
 from ...kernels.placements.incremental_peak import (
+    MOST_MOVES,
     Lifetimes,
     Scale,
     Sequence,
+    anneal_lifetimes,
     new_lifetimes,
     price_lifetimes,
     read_transfers,
     write_transfers,
 )
-from ...kernels.placements.incremental_peak_moves import MOST_MOVES, anneal_lifetimes
-from ...kernels.placements.placement_beam import extend_beam, new_choices, new_states, start_beam, trace_beam
-from ...kernels.placements.placing import Limits
-from ...kernels.placements.routes import new_route
+from ...kernels.placements.placement_beam import (
+    Limits,
+    extend_beam,
+    new_choices,
+    new_route,
+    new_states,
+    start_beam,
+    trace_beam,
+)
 from ...model.simulator import Simulation
 from ...problem.machine import Machine
 from ...problem.problem import Problem
@@ -74,7 +80,7 @@ class LeastPeak:
     """Search for schedules of low peak, whatever the task; each is offered to the search.
 
     Peaks are in bytes, which count more on devices with less room. Under the runtime task the goal is to keep the
-    memory limits, and the excess falls with the peak; else it is the lower bound.
+    memory limits; else it is the lower bound.
     """
 
     def __init__(self, search: Search, share: float = 1.0) -> None:
@@ -86,7 +92,7 @@ class LeastPeak:
         self.own = self.arrays if self.model is self.graph else graph_arrays(self.model, self.devices)
         self.lifetimes = new_lifetimes(self.arrays, self.machine)
         self.annealing = Annealing(search, share)
-        self.places = places_of(self.problem.rules.group, self.problem.rules.allowed, no_groups())
+        self.places = places_of(self.problem.rules.group, self.problem.rules.allowed)
         are_alone = not self.problem.rules.groups
         self.is_free = self.model is self.graph and bool(self.places.allowed.all()) and are_alone
         assert search.best is not None and search.best_simulation is not None
@@ -129,7 +135,7 @@ class LeastPeak:
         return self.search.exhausted() or self.peak <= self.goal or self.annealing.progress() >= 1.0
 
     def try_others(self, tried: list[IndexArray]) -> None:
-        """Send beams along orders found from the input order and from the breadth-first one, if not among the tried.
+        """Send beams along orders found from the input order and the breadth-first one, if not among the tried.
 
         Of orders with the same peak on one device one may share its bytes out evenly, and another not at all.
         """
@@ -145,10 +151,7 @@ class LeastPeak:
             tried += [start, order]
 
     def search_orders(self, start: IndexArray, share: float) -> Search:
-        """Return a search that has found an order of low peak on one device; its bound, shared evenly, holds here too.
-
-        At any time the bytes alive on all devices together are at least those alive on one after the same ops.
-        """
+        """Return a search that has found an order of low peak on one device; its bound, shared out, holds here too."""
         search = self.search
         problem = Problem(self.model, "memory")
         evaluations = max(1.0, share * self.annealing.evaluations)
@@ -171,7 +174,7 @@ class LeastPeak:
         """Raise the bound, given an order of low peak on one device: by minimum cuts, then by refuting peaks there.
 
         What one device needs is needed here too, shared evenly, but for views that may be sent alone: see
-        `split_buffers`. Cuts were found by the search on one device if those change nothing.
+        `split_buffers`.
         """
         search, ops = self.search, self.graph.num_ops
         if self.must_stop() or self.problem.task != "memory" or self.homes:
@@ -199,10 +202,7 @@ class LeastPeak:
         return lambda: self.must_stop() or is_enough() or self.search.is_past(latest)
 
     def search_placements(self, order: Any, share: float = SHARE_OF_BEAMS) -> None:
-        """Send beams along an order under falling limits: farther down after a success, wider after failures.
-
-        Stops when a share of the budget is spent on it; a beam is given up when as much again is, if by time.
-        """
+        """Send beams along an order under falling limits: farther down after a success, wider after failures."""
         progress = self.annealing.progress
         until = progress() + share
         beams = _Beams(self, order, until + share)
@@ -232,10 +232,7 @@ class LeastPeak:
                 self.offer(chromosomes.decode(keys))
 
     def deal(self, order: IndexArray) -> None:
-        """Offer a schedule whose ops are dealt out at random: where no beam ends in time, or none saves a byte.
-
-        Annealing from there is worth about what it is from a beam's placement, and far more than from one device.
-        """
+        """Offer a schedule whose ops are dealt out at random: far better to anneal from than one device."""
         if self.must_stop():
             return
         self.search.spend(1)
@@ -398,10 +395,8 @@ class _Beams:
 class PeakDraws:
     """Rewrites the draws of an annealing for the peak, so that ops which fill the fullest places are drawn more often.
 
-    An op's weight is the square root of what the tensors that it makes or reads, its own bytes and its workspace add
-    to, each with the penalties of all places where it is held: without the root few ops would have all draws. A view is
-    what it is a view of, which is held as long as any of its views. The weights are found anew once as many moves were
-    drawn as there are ops.
+    An op's weight is the square root (else few ops would have all draws) of its bytes and of the tensors that it makes
+    or reads, each with the penalties of all places where it is held. Weights are found anew every so many moves as ops.
     """
 
     def __init__(self, graph: CostGraph, arrays: GraphArrays, lifetimes: Lifetimes, sequence: Sequence) -> None:

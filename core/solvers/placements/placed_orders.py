@@ -7,7 +7,7 @@ import numpy as np
 from ...base.arrays import IndexArray
 from ...search.search import Search
 from .lazy_keys import LazyChromosomes, decoding_work, has_time_to_decode, keys_along
-from .list_schedule import list_schedule
+from .list_schedulers import list_schedule
 from .peak_annealing import LeastPeak
 from .random_keys import Population
 
@@ -15,10 +15,9 @@ from .random_keys import Population
 def place(search: Search, orders: IndexArray) -> None:
     """Offer schedules on several devices that follow orders made for one, one of which has been offered there.
 
-    Where devices differ or residents have a home, each op is where it ends first. Else, least peak: beams place the ops
-    along each order, which has an equal share of the budget left. Least makespan: an op's place in the order is its key
-    in the lazy decoder, one evaluation per order; if no schedule keeps the memory limit, beams then look for one that
-    does.
+    Least peak: beams place the ops along each order, which has an equal share of the budget left. Least makespan: an
+    op's place in the order is its key in the lazy decoder; if no schedule keeps the memory limit, beams look for one
+    that does. Where devices differ or residents have a home, each op is where it ends first.
     """
     problem = search.problem
     if problem.task == "runtime" or not problem.is_symmetric:

@@ -1,7 +1,7 @@
 """Simulated annealing over plans on a machine: order, placement, and how early each op is sent what it lacks.
 
-Kirkpatrick, Gelatt and Vecchi 1983 (Metropolis steps, geometric cooling), in rounds that start from the best plan, from
-random orders placed where each op ends first, and from random placements, each round longer than the one before.
+In rounds that start from the best plan, from random orders placed where each op ends first, and from random placements,
+each round longer than the one before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ...bounds.machine_bounds import EdgeCosts, possible_times
-from ...kernels.placements.group_moves import no_groups
+from ...kernels.placements.group_moves import NO_GROUPS
 from ...kernels.placements.plans import EARLY, LATE, Bunches, Cost, Plan, anneal_plan
 from ...kernels.placements.sequences import Objective
 from ...problem.residents import first_home, model_of
@@ -25,7 +25,7 @@ from ..orders.lpmf import greedy_order
 from . import gp_dfs
 from .clusters import LARGEST_GROUP, Clusters, clusters_in_time, moving_groups
 from .first_fit_devices import filled_placements
-from .ranks import upward_ranks
+from .list_schedulers import upward_ranks
 
 MOVES_PER_OP = 200
 GROWTH = 1.15
@@ -64,7 +64,7 @@ class PlanAnnealing:
         rules = search.problem.rules
         times = np.where(rules.allowed[rules.group], rules.times, np.inf)
         self.fastest, self.is_slow = times.argmin(axis=1), times > times.min(axis=1, keepdims=True)
-        self.places = self.plans.places(no_groups() if self.groups is None else moving_groups(self.groups))
+        self.places = self.plans.places(NO_GROUPS if self.groups is None else moving_groups(self.groups))
 
     def go_on(self) -> None:
         """Anneal until the budget ends, from the plan taken."""
@@ -233,10 +233,7 @@ class PlanAnnealing:
 
 
 class _Priced(NamedTuple):
-    """What a placement costs: bytes above the limits, makespan, and the peak of each device.
-
-    Those bytes are of the peaks of all devices and, so that of two equal peaks either may go first, of the mean step.
-    """
+    """What a placement costs: bytes above the limits (all peaks, and the mean step), makespan, each peak."""
 
     excess: float
     runtime: float
@@ -244,13 +241,11 @@ class _Priced(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """What is held on a device at its peak.
+    """What is held on a device at its peak, shape `(buffers,)` each."""
 
-    Shape `(buffers,)` each: bytes, and the places in the hierarchy's order of who made it there, of the first and of
-    the last who reads it there later; `NOBODY` if it was sent, if nobody does, and if it is to stay.
-    """
-
-    size: FloatArray
+    size: FloatArray  # bytes
+    # Places in the hierarchy's order of who made it there, and of the first and the last who reads it there later;
+    # `NOBODY` if it was sent, if nobody does, and if it is to stay
     maker: IntArray
     first: IntArray
     last: IntArray
@@ -259,9 +254,9 @@ class _Held(NamedTuple):
 class Repair:
     """Moves groups of ops off devices that exceed their limits, those that free most for the least time.
 
-    One device alone, and list schedulers, give plans that are fast and too large. What is held on the fullest device at
-    its peak is freed if its maker leaves, or all who read it later: of the groups of ops for which that frees most
-    bytes per microsecond that moving them should take, some are priced, and the best one goes.
+    What is held on the fullest device at its peak is freed if its maker leaves, or all who read it later: of the groups
+    for which that frees most bytes per microsecond that moving them should take, some are priced, and the best one
+    goes.
     """
 
     def __init__(self, search: Search, plans: Plans, groups: Clusters) -> None:

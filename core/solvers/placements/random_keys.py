@@ -14,6 +14,7 @@ from ...base.speed import seconds_for
 from ...kernels.cost_model import machine_arrays, new_steps
 from ...kernels.placements.random_keys import Prices, decode, new_prices, new_queue, price
 from ...problem.schedule import Schedule
+from ...search.parameters import Parameters
 from ...search.plans import as_schedule
 from ...search.search import Search
 
@@ -44,8 +45,7 @@ def has_time_for_one(search: Search) -> bool:
 class Chromosomes:
     """The random keys of a problem: `ops * devices` affinities, `ops` priorities, `tensors * devices` transfers.
 
-    Use it as a context manager: it owns the worker threads. Pricing splits a population over them; each
-    chromosome is priced alone, so the result does not depend on their number.
+    It owns the worker threads; each chromosome is priced alone, so the result does not depend on their number.
     """
 
     def __init__(self, search: Search) -> None:
@@ -75,11 +75,10 @@ class Chromosomes:
         price(self.arrays, self.machine, self._scratch[worker], part, self.counts_memory, prices)
 
     def price(self, population: Population) -> FloatArray:
-        """Price each row, count the evaluations, offer the best, and return the fitness of each.
+        """Price each row, count the evaluations, offer the best, and return the fitness of each, shape `(rows, 2)`.
 
-        Fitness has shape `(rows, 2)`: excess bytes over the memory limit, then the task's value; less is
-        better, so every feasible schedule ranks before every infeasible one (REGAL 3.2). Rows are infinite that send
-        something where no link is, and, on large graphs, those that there was no time for.
+        Fitness is excess bytes over the memory limit, then the task's value (REGAL 3.2); infinite where something is
+        sent without a link or, on large graphs, where there was no time.
         """
         fitness = np.full((len(population), 2), np.inf)
         rows = self.rows_per_look
@@ -134,10 +133,7 @@ class Chromosomes:
         return as_schedule(self.arrays.producer, queue.state.placement, steps.items[:count], steps.targets[:count])
 
     def encode(self, schedule: Schedule) -> NDArray[np.float32]:
-        """Return a chromosome that decodes to this schedule, devices renamed so that the fixed op, if any, is on 0.
-
-        Priorities fall along the schedule, so the decoder always finds its next step the most urgent.
-        """
+        """Return a chromosome that decodes to this schedule, devices renamed so that the fixed op, if any, is on 0."""
         graph, devices = self.graph, self.devices
         rename = np.arange(devices)
         if self.fixed_op != NO_OP:
@@ -152,3 +148,22 @@ class Chromosomes:
         transfers = graph.num_ops * (devices + 1) + ~item[~ops] * devices + target[~ops]
         chromosome[transfers] = falling[~ops]
         return chromosome
+
+
+_BATCH, _MOST_GENES = 64, 10**7
+"""Schedules drawn at once, and the random numbers that they may take together."""
+
+
+def solve(search: Search, parameters: Parameters) -> None:
+    """Offer random schedules until the budget ends (Topoformer 5 and C: 100 random topological orders).
+
+    One random priority per op, drawn once per order, then Kahn: this, not a uniform choice among the ready ops, gives
+    the paper's numbers. On several devices placement and transfers are random too.
+    """
+    if not has_time_for_one(search):
+        return
+    with Chromosomes(search) as chromosomes:
+        while not search.exhausted():
+            rows = max(1, min(_BATCH, _MOST_GENES // chromosomes.genes))
+            count = int(min(rows, search.evaluations_left))
+            chromosomes.price(search.rng.random((count, chromosomes.genes), dtype="float32"))

@@ -1,7 +1,7 @@
 """Annealing of whole schedules on several devices, each transfer a step of its own, in cycles that grow longer.
 
-Keys and sequences find good schedules of large graphs at once, but some plans they cannot write: those that send a
-tensor early, or in another order. Here every plan can be reached, at the price of more moves to get there.
+Some plans keys and sequences cannot write: those that send a tensor early, or in another order. Here every plan can be
+reached, at the price of more moves to get there.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Parameters(base.Parameters):
 def solve(search: Search, parameters: Parameters) -> None:
     """Anneal from the best schedule known, again and again, until the budget ends.
 
-    Every second cycle goes on from where the last one ended, the others from the best schedule. The evaluations of
-    a cycle are fixed, so that a run which ends by itself does not depend on time.
+    Every second cycle goes on from where the last one ended. Their evaluations are fixed, so that a run which ends by
+    itself does not depend on time.
     """
     if search.best is None:
         search.offer_order(search.problem.graph.input_order)

@@ -4,7 +4,7 @@ import naive
 import pytest
 from models.seeds import seeds
 from models.sequences import SequenceCase
-from schedopt.core.kernels.placements.lazy_decoder import decode_for_makespan
+from schedopt.core.kernels.placements.lazy_keys import decode_for_makespan
 
 
 @pytest.mark.parametrize("seed", seeds(50, quick=4))

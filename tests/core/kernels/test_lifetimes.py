@@ -6,16 +6,16 @@ import pytest
 from models.seeds import seeds
 from schedopt.core.kernels.cost_model import machine_arrays
 from schedopt.core.kernels.metropolis import Walk
-from schedopt.core.kernels.placements.group_moves import no_groups, places_of
+from schedopt.core.kernels.placements.group_moves import places_of
 from schedopt.core.kernels.placements.incremental_peak import (
     Scale,
     Sequence,
+    anneal_lifetimes,
     new_lifetimes,
     price_lifetimes,
     read_transfers,
     write_transfers,
 )
-from schedopt.core.kernels.placements.incremental_peak_moves import anneal_lifetimes
 from schedopt.core.problem.problem import Problem
 
 EVEN = np.empty(0)
@@ -36,7 +36,7 @@ class Case:
             self.late[:] = True
         problem = Problem(self.graph, "memory", devices)
         self.arrays, self.machine = machine_arrays(problem)
-        self.places = places_of(problem.rules.group, problem.rules.allowed, no_groups())
+        self.places = places_of(problem.rules.group, problem.rules.allowed)
 
     def anneal(self, lifetimes, present, scale, temperature, draws, peak, best):
         walk = Walk(temperature, draws, np.array([0.0, peak]), best, self.places)

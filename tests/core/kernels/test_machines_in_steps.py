@@ -8,13 +8,17 @@ from models.seeds import seeds
 from naive.machines import random_graph, random_machine
 from schedopt.core.kernels.cost_model import machine_arrays, new_state, new_steps, no_steps
 from schedopt.core.kernels.metropolis import Walk
-from schedopt.core.kernels.placements.group_moves import Groups, no_groups, places_of
+from schedopt.core.kernels.placements.group_moves import NO_GROUPS, Groups, places_of
 from schedopt.core.kernels.placements.heads import path_ends
-from schedopt.core.kernels.placements.incremental_makespan import new_course
-from schedopt.core.kernels.placements.incremental_peak import Scale, Sequence, new_lifetimes, price_lifetimes
-from schedopt.core.kernels.placements.incremental_peak_moves import anneal_lifetimes
-from schedopt.core.kernels.placements.lazy_decoder import decode_for_makespan, new_lazy
-from schedopt.core.kernels.placements.makespans import anneal_sequence
+from schedopt.core.kernels.placements.incremental_makespan import anneal_sequence, new_course
+from schedopt.core.kernels.placements.incremental_peak import (
+    Scale,
+    Sequence,
+    anneal_lifetimes,
+    new_lifetimes,
+    price_lifetimes,
+)
+from schedopt.core.kernels.placements.lazy_keys import decode_for_makespan, new_lazy
 from schedopt.core.kernels.placements.sequences import run_sequence
 from schedopt.core.kernels.placements.step_moves import Edit, Scene, anneal_steps, new_plan, run_plan
 from schedopt.core.model.simulator import simulate
@@ -50,7 +54,7 @@ class Case:
         self.aim = objective_of(self.problem, scale=0.01)._replace(memory=True)
         first, last = np.sort(rng.choice(self.ops + 1, 2, replace=False)).astype(np.int32)
         self.groups = Groups(rng.permutation(self.ops).astype(np.int32), np.array([first]), np.array([last]))
-        self.lazy = new_lazy(self.arrays, self.machine, self.places(no_groups()))
+        self.lazy = new_lazy(self.arrays, self.machine, self.places(NO_GROUPS))
         draws = np.where(self.rules.allowed, rng.random(self.rules.allowed.shape), -1.0)
         self.placement = draws.argmax(axis=1)[self.rules.group].astype(np.int32)
         self.order = self.plans.homes_first(self.plans.topological(rng.permutation(self.ops)))
@@ -140,7 +144,7 @@ def test_lifetimes_after_moves_are_those_of_pricing_anew(seed):
     found = Sequence(*(array.copy() for array in present))
     kept = [lifetimes.changes.amount, lifetimes.persistent, lifetimes.end, *lifetimes.present]
     for temperature in (10.0, 0.1):
-        walk = Walk(temperature, case.rng.random((100, 6)), np.array([0.0, peak]), found, case.places(no_groups()))
+        walk = Walk(temperature, case.rng.random((100, 6)), np.array([0.0, peak]), found, case.places(NO_GROUPS))
         anneal_lifetimes(case.arrays, lifetimes, present, scale, case.machine.first_home, walk)
         known = [array.copy() for array in kept]
         price_lifetimes(case.arrays, lifetimes, present, scale)

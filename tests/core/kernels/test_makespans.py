@@ -7,8 +7,7 @@ from models.seeds import seeds
 from models.sequences import KINDS, SequenceCase
 from schedopt.core.kernels.metropolis import Walk
 from schedopt.core.kernels.placements import incremental_makespan as courses
-from schedopt.core.kernels.placements.incremental_makespan import new_course
-from schedopt.core.kernels.placements.makespans import SWAPPED, anneal_sequence
+from schedopt.core.kernels.placements.incremental_makespan import SWAPPED, anneal_sequence, new_course
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import naive
 import pytest
 from models.seeds import seeds
 from models.sequences import SequenceCase
-from schedopt.core.kernels.placements.memory_greedy import decode_for_peak
+from schedopt.core.kernels.placements.lazy_keys import decode_for_peak
 
 SEEDS = seeds(25, quick=5)
 

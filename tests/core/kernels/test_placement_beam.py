@@ -6,9 +6,15 @@ import pytest
 from models.seeds import seeds
 from schedopt.core.kernels.cost_model import new_steps
 from schedopt.core.kernels.graph_arrays import graph_arrays
-from schedopt.core.kernels.placements.placement_beam import extend_beam, new_choices, new_states, start_beam, trace_beam
-from schedopt.core.kernels.placements.placing import Limits
-from schedopt.core.kernels.placements.routes import new_route
+from schedopt.core.kernels.placements.placement_beam import (
+    Limits,
+    extend_beam,
+    new_choices,
+    new_route,
+    new_states,
+    start_beam,
+    trace_beam,
+)
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem

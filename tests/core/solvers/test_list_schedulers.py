@@ -9,8 +9,7 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Cancelled
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import list_schedulers
-from schedopt.core.solvers.placements.insertion import InsertionSchedule
-from schedopt.core.solvers.placements.ranks import upward_ranks
+from schedopt.core.solvers.placements.list_schedulers import InsertionSchedule, upward_ranks
 
 
 @pytest.mark.parametrize("seed", range(8))

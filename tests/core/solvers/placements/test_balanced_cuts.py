@@ -6,10 +6,10 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.kernels.cost_model import machine_arrays
 from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.search import Search
-from schedopt.core.solvers.placements.balanced_cuts import BalancedCuts
+from schedopt.core.solvers.placements.makespan_annealing import MakespanAnnealing
 
 
 def _strands(count, length):
@@ -24,8 +24,9 @@ def _strands(count, length):
 
 def _placement(problem, ops_per_window, evaluations):
     search = Search(problem, max_evaluations=evaluations)
-    cuts = BalancedCuts(search, *machine_arrays(problem))
-    return cuts.placement(ops_per_window, 1.0), search
+    order = problem.graph.input_order
+    search.offer(Schedule.single_device(order))
+    return MakespanAnnealing(search).cut(order, ops_per_window, 1.0), search
 
 
 def test_strands_are_shared_out_evenly_and_little_of_them_is_sent():

@@ -9,8 +9,7 @@ from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import brkga
-from schedopt.core.solvers.placements.beta_quantiles import CELLS, quantiles
-from schedopt.core.solvers.placements.brkga import GeneDistribution, Parameters, evolve
+from schedopt.core.solvers.placements.brkga import CELLS, GeneDistribution, Parameters, evolve, quantiles
 from schedopt.core.solvers.placements.random_keys import Chromosomes
 from scipy.stats import beta as beta_distribution
 

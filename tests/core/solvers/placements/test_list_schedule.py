@@ -15,7 +15,7 @@ from schedopt.core.search import plans
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements import annealing
 from schedopt.core.solvers.placements.lazy_keys import bottom_levels
-from schedopt.core.solvers.placements.list_schedule import list_schedule
+from schedopt.core.solvers.placements.list_schedulers import list_schedule
 
 
 def fan(width):

@@ -12,9 +12,8 @@ from ..base.arrays import FloatArray, IndexArray
 from ..base.errors import UsageError
 from ..graph.graph import CostGraph
 from ..kernels.cost_model import NO_LIMIT, machine_arrays, new_scratch, new_timed_steps
-from ..kernels.placements.group_moves import Groups, Places, places_of
 from ..kernels.placements.plans import Cost, Greedy, Plan, begin_list, list_ops, price_plan, sort_steps
-from ..kernels.placements.sequences import Objective
+from ..kernels.placements.sequences import Groups, Objective, Places, places_of
 from ..problem.machine import distinct_devices
 from ..problem.problem import Problem
 from ..problem.residents import first_home
@@ -52,6 +51,7 @@ class Plans:
             group=rules.group,
             ahead=np.empty((0, devices)),
             is_quick=False,
+            is_limited=self.problem.is_limited,
             chosen=np.empty(self.ops, np.int32),
             clock=np.empty(devices),
             link=np.empty(devices),
@@ -86,7 +86,9 @@ class Plans:
     def schedule(self, plan: Plan, placement: Any) -> Schedule | None:
         """Return the schedule of a plan; None if it sends something where no link is."""
         count, cost = self.price(plan, placement)
-        return self._schedule(count) if np.isfinite(cost.runtime) else None
+        if not np.isfinite(cost.runtime):
+            return None
+        return as_schedule(self.arrays.producer, self.scratch.placement, self.steps[1], count)
 
     def listed_schedule(self) -> Schedule:
         """Return the schedule of the ops that `place_along` placed last, each sent what it lacks as early as can be."""
@@ -94,11 +96,7 @@ class Plans:
         steps.items[:homes], steps.targets[:homes] = np.arange(self.own, self.ops), placement[self.own :]
         steps.start[:homes] = steps.end[:homes] = 0.0
         sort_steps(self.machine, self.scratch, steps, self._listed, self.steps[1])
-        return self._schedule(self._listed)
-
-    def _schedule(self, count: int) -> Schedule:
-        items, targets = self.steps[1].items[:count].copy(), self.steps[1].targets[:count].copy()
-        return as_schedule(self.arrays.producer, self.scratch.placement, items, targets)
+        return as_schedule(self.arrays.producer, self.scratch.placement, self.steps[1], self._listed)
 
     def place_along(
         self,
@@ -112,7 +110,7 @@ class Plans:
 
         With `is_quick` two devices are tried for each op. None, too, if told to stop, which is asked now and then.
         """
-        greedy, static = self.greedy._replace(is_quick=is_quick), self.problem.is_limited
+        greedy = self.greedy._replace(is_quick=is_quick)
         if ahead is not None:
             greedy = greedy._replace(ahead=np.ascontiguousarray(ahead))
         order = np.asarray(order, np.int32)
@@ -121,7 +119,7 @@ class Plans:
         begin_list(self.machine, self.scratch, greedy)
         count = self.ops - self.own  # those that hold residents come first
         for first in range(0, len(order), CHUNK):
-            count = -1 if stop() else list_ops(*scratch, order[first : first + CHUNK], static, self.steps[0], count)
+            count = -1 if stop() else list_ops(*scratch, order[first : first + CHUNK], self.steps[0], count)
             if count < 0:
                 return None
         self._listed = count
@@ -171,8 +169,9 @@ class Plans:
         )
 
 
-def as_schedule(producer: IndexArray, placement: Any, items: Any, targets: Any) -> Schedule:
-    """Build a schedule from recorded steps."""
+def as_schedule(producer: IndexArray, placement: Any, steps: Any, count: int) -> Schedule:
+    """Build a schedule from so many recorded steps."""
+    items, targets = steps.items[:count].copy(), steps.targets[:count].copy()
     sources, sent = targets.copy(), items < 0
     sources[sent] = placement[producer[~items[sent]]]
     return Schedule.from_steps(items, sources, targets)

@@ -50,7 +50,7 @@ _LINES: dict[str, Method | Preset] = {
         searches=False,
     ),
     "random": Method(
-        f"{_SOLVERS}.placements.random_keys:solve",
+        f"{_SOLVERS}.placements.chromosomes:solve",
         "Best of N random topological orders, placed at random",
         "Topoformer 5, C",
         default_evaluations=100,

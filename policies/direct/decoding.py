@@ -11,9 +11,8 @@ from ...core.graph.graph import CostGraph
 from ...core.kernels.orders.priority_orders import greedy
 from ...core.problem.problem import Problem
 from ...core.search.search import Search
-from ...core.solvers.placements.lazy_keys import LazyChromosomes
-from ...core.solvers.placements.peak_annealing import FIRST_BEAM
-from ...core.solvers.placements.placed_orders import decode_keys, place
+from ...core.solvers.placements.chromosomes import LazyChromosomes
+from ...core.solvers.placements.peak_annealing import FIRST_BEAM, decode_keys, place
 
 PER_ORDER = 24  # evaluations that placing an order for the peak may take: three beams of eight states at the most
 MOST_PATIENCE = 4.0

@@ -14,7 +14,7 @@ from ...core.report.graph_summary import levels
 from ...core.search.search import Cancelled
 from ...core.solvers.orders.baselines import reverse_postorder
 from ...core.solvers.orders.lpmf import greedy_order
-from ...core.solvers.placements.lazy_keys import bottom_levels
+from ...core.solvers.placements.chromosomes import bottom_levels
 from ...core.solvers.placements.list_schedulers import mean_times
 
 PATIENCE = 0.5  # of the rule: in the middle of what the lazy decoder's searches start from

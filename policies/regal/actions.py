@@ -89,7 +89,7 @@ def dequantise(
     actions: NDArray[Any], graph: CostGraph, devices: int, parameters: ActionParameters, bias: float = 0.7
 ) -> GeneDistribution:
     """Turn the choices for every op into the distribution of every gene (A.6)."""
-    # Genes as in `random_keys`. A level for transfers counts for all output tensors, control included, to every device.
+    # Genes as in `chromosomes`. A level for transfers counts for all output tensors, control included, to every device.
     ops = graph.num_ops
     genes = ops * (devices + 1) + graph.num_tensors * devices
     alpha, beta, biases = np.ones(genes), np.ones(genes), np.full(genes, float(bias))

@@ -16,8 +16,8 @@ from ...core.problem.schedule import Schedule
 from ...core.search.search import Cancelled, Search
 from ...core.solvers.placements import brkga
 from ...core.solvers.placements.brkga import GeneDistribution, evolve
+from ...core.solvers.placements.chromosomes import Chromosomes, Population
 from ...core.solvers.placements.list_schedulers import mean_times
-from ...core.solvers.placements.random_keys import Chromosomes, Population
 from .ratios import ratios
 
 Features = NDArray[np.float32]

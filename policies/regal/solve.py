@@ -12,7 +12,7 @@ from ...core.search.parameters import parameter
 from ...core.search.search import Cancelled, Search
 from ...core.solvers.placements import brkga
 from ...core.solvers.placements.brkga import GeneDistribution, evolve
-from ...core.solvers.placements.random_keys import Chromosomes
+from ...core.solvers.placements.chromosomes import Chromosomes
 from ..networks.shipped import WithWeights, described, network_of, weights_of
 from .actions import Taken
 

@@ -17,7 +17,7 @@ from ...core.problem.problem import Problem
 from ...core.search.search import Search
 from ...core.solve.solve import solve
 from ...core.solvers.placements.brkga import Parameters, evolve
-from ...core.solvers.placements.lazy_keys import bottom_levels
+from ...core.solvers.placements.chromosomes import bottom_levels
 from .actions import ActionParameters, Head, beta_parameters, crossover_bias, dequantise
 from .features import SearchedGraph
 

@@ -20,7 +20,7 @@ from ...core.search.parameters import parameter
 from ...core.search.registry import INPUT_METHOD
 from ...core.search.search import Cancelled, Search
 from ...core.solvers.orders.baselines import reverse_postorder
-from ...core.solvers.placements.placed_orders import place
+from ...core.solvers.placements.peak_annealing import place
 from ..networks.shipped import WithWeights, shipped, weights_file
 
 if TYPE_CHECKING:  # torch is loaded once there is something to decode

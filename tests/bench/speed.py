@@ -76,7 +76,7 @@ def bench_brkga() -> None:
     from schedopt.core.problem.problem import Problem
     from schedopt.core.search.search import Search
     from schedopt.core.solve.solve import solve
-    from schedopt.core.solvers.placements.random_keys import Chromosomes
+    from schedopt.core.solvers.placements.chromosomes import Chromosomes
 
     for nodes in (98, 998):
         graph = synthetic(nodes, 0)
@@ -97,7 +97,6 @@ def bench_peak_moves() -> None:
     """Moves of the peak's annealing on four devices, from random placements; wanted: a tenth of pricing all of them."""
     from schedopt.core.kernels.cost_model import machine_arrays
     from schedopt.core.kernels.metropolis import Walk
-    from schedopt.core.kernels.placements.group_moves import places_of
     from schedopt.core.kernels.placements.incremental_peak import (
         Scale,
         Sequence,
@@ -105,6 +104,7 @@ def bench_peak_moves() -> None:
         new_lifetimes,
         price_lifetimes,
     )
+    from schedopt.core.kernels.placements.sequences import places_of
     from schedopt.core.problem.problem import Problem
 
     for graph in (synthetic(98, 0), synthetic(998, 0), layered(1000, 0), layered(10_000, 0)):

@@ -21,24 +21,17 @@ class Cuts(NamedTuple):
     readers: IndexArray  # shape `(tensors, devices)`: how many ops on each device read each tensor
     load: FloatArray  # shape `(windows, devices)`: microseconds that the ops of each window take on each device
     window: IndexArray  # of each op
-    differ: bool  # whether links do
 
 
 def new_cuts(g: GraphArrays, m: MachineArrays, placement: IndexArray, window: IndexArray) -> Cuts:
     """Count the readers and the load of a placement, which is written to from then on."""
     devices = len(m.limits)
-    between = ~np.eye(devices, dtype=bool)
-    cuts = Cuts(
-        placement=placement,
-        readers=np.zeros((len(g.tensor_size), devices), np.int32),
-        load=np.zeros((int(window.max(initial=0)) + 1, devices)),
-        window=window,
-        differ=any(len(np.unique(costs[between])) > 1 for costs in (m.latency, m.per_byte)),
-    )
-    np.add.at(cuts.load, (window, placement), m.times[np.arange(len(placement)), placement])
+    readers = np.zeros((len(g.tensor_size), devices), np.int32)
+    load = np.zeros((int(window.max(initial=0)) + 1, devices))
+    np.add.at(load, (window, placement), m.times[np.arange(len(placement)), placement])
     tensors = np.repeat(np.arange(len(g.tensor_size)), np.diff(g.consumer_ptr))
-    np.add.at(cuts.readers, (tensors, placement[g.consumers]), 1)
-    return cuts
+    np.add.at(readers, (tensors, placement[g.consumers]), 1)
+    return Cuts(placement, readers, load, window)
 
 
 @inlined
@@ -61,7 +54,7 @@ def _sent_less(g: GraphArrays, m: MachineArrays, c: Cuts, op: int, here: int, th
             less += sending(g, m, tensor, here, there)
         if c.readers[tensor, here] > 0:
             less -= sending(g, m, tensor, there, here)
-        for other in range(c.readers.shape[1] if c.differ else 0):
+        for other in range(c.readers.shape[1]):
             if other != here and other != there and c.readers[tensor, other] > 0:
                 less += sending(g, m, tensor, here, other) - sending(g, m, tensor, there, other)
     return less
@@ -84,10 +77,7 @@ def _longer(m: MachineArrays, c: Cuts, op: int, here: int, there: int) -> float:
 
 @kernel
 def anneal_cuts(g: GraphArrays, m: MachineArrays, c: Cuts, walk: Walk) -> None:
-    """Move single ops to other devices at one temperature, microseconds; the best is not kept.
-
-    What is minimised is the time of all transfers and, summed over the windows, the work of the fullest device.
-    """
+    """Move single ops at one temperature, microseconds: less to send, and less work on the fullest device per window."""
     draws, allowed = walk.draws, walk.places.allowed
     ops, devices = len(c.placement), c.load.shape[1]
     for move in range(len(draws)):
@@ -109,10 +99,7 @@ def anneal_cuts(g: GraphArrays, m: MachineArrays, c: Cuts, walk: Walk) -> None:
 
 @kernel
 def weigh_moves(g: GraphArrays, m: MachineArrays, c: Cuts, mean: float, weights: Any) -> None:
-    """Fill `weights`, shape `(ops, devices)`, by what each op sends and receives less on another device.
-
-    Its own weighs 1; another `(1 + less / mean) ** 2`, or its inverse if more is sent. The readers are counted anew.
-    """
+    """Fill `weights`, `(ops, devices)`: 1 at home, else `(1 + less / mean) ** 2`, or its inverse if more is sent."""
     devices = weights.shape[1]
     c.readers[:] = 0
     for tensor in range(len(g.consumer_ptr) - 1):

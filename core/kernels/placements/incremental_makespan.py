@@ -17,9 +17,24 @@ from ..cost_model import MachineArrays, State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of
-from .group_moves import Places, drawn_device, drawn_group, put, put_back, put_group, swap
 from .heads import path_ends
-from .sequences import Due, Objective, note_best, place_within, run_sequence, sending, shift
+from .sequences import (
+    Due,
+    Objective,
+    Places,
+    Sequence,
+    drawn_device,
+    new_due,
+    note_best,
+    place_within,
+    put,
+    put_back,
+    put_group,
+    run_sequence,
+    sending,
+    shift,
+    swap,
+)
 
 STRIDE = 4
 """Places between two rows: more take longer to go on from, fewer to be written."""
@@ -28,6 +43,10 @@ MOST_CELLS = 2**22
 ROUNDING = 1.0 + 1e-12
 MOST_READERS = 32
 """Of the tensor that an op reads, on average."""
+SWAPPED = 0.3
+"""Of the moves that leave an op's device, where transfers are free: two ops swap theirs instead."""
+ROUNDING_OF_SUMS = 1e-9
+"""Of a bar: penalties are added in another order than they are compared."""
 
 
 class Course(NamedTuple):
@@ -47,14 +66,7 @@ class Course(NamedTuple):
     now: FloatArray
     has_hubs: bool  # tensors have so many readers that sequences just in time are run as fast as they are priced
     costs: bool  # transfers take time
-
-
-class Sequence(NamedTuple):
-    """Ops in their order, the place of each, and its device; shape `(ops,)` each."""
-
-    order: IndexArray
-    position: IndexArray
-    placement: IndexArray
+    due: Due  # scratch of whole runs
 
 
 def new_course(g: GraphArrays, order: IndexArray, m: MachineArrays) -> Course:
@@ -84,6 +96,7 @@ def new_course(g: GraphArrays, order: IndexArray, m: MachineArrays) -> Course:
         now=np.zeros(cells),
         has_hubs=bool((readers**2).sum() > MOST_READERS * readers.sum()),
         costs=bool(m.latency.any() or m.per_byte.any()),
+        due=new_due(g, devices),
     )
 
 
@@ -201,12 +214,6 @@ def keep_rows(c: Course, first: int) -> None:
             c.present[row, cell] = c.other[row, cell]
 
 
-SWAPPED = 0.3
-"""Of the moves that leave an op's device, where transfers are free: two ops swap theirs instead."""
-ROUNDING_OF_SUMS = 1e-9
-"""Of a bar: penalties are added in another order than they are compared."""
-
-
 @inlined
 def _first_of_changes(c: Course, q: Sequence, places: Places, changes: int, first: int) -> int:
     """Return the first place where ops elsewhere change anything: there, or, if it costs, where inputs are made."""
@@ -220,81 +227,59 @@ def _first_of_changes(c: Course, q: Sequence, places: Places, changes: int, firs
 
 @inlined
 def _price(
-    g: GraphArrays,
-    s: State,
-    scratch: tuple[Due, Course],
-    q: Sequence,
-    first: int,
-    aim: Objective,
-    m: MachineArrays,
-    bar: float,
+    g: GraphArrays, s: State, c: Course, q: Sequence, first: int, aim: Objective, m: MachineArrays, bar: float
 ) -> tuple[float, int, int, float]:
     """Return what a sequence costs, its excess, peak and makespan, given the first place where it differs."""
-    due, course = scratch
-    runtime = makespan_of(g, course, q, first, aim, m, bar / aim.scale)
+    runtime = makespan_of(g, c, q, first, aim, m, bar / aim.scale)
     cost, excess, peak = aim.scale * runtime, 0, 0
     if aim.memory and cost <= bar:
         left = bar - cost + ROUNDING_OF_SUMS * bar
         nothing = Steps(q.order[:0], q.order[:0])
-        _, cost, excess, peak, runtime = run_sequence(g, s, due, q.order, aim, m, left, nothing)
+        _, cost, excess, peak, runtime = run_sequence(g, s, c.due, q.order, aim, m, left, nothing)
     return cost, excess, peak, runtime
 
 
 @kernel
 def anneal_sequence(
-    g: GraphArrays,
-    s: State,
-    scratch: tuple[Due, Course],
-    order: Any,
-    position: Any,
-    aim: Objective,
-    m: MachineArrays,
-    energy: float,
-    walk: Walk,
+    g: GraphArrays, s: State, c: Course, q: Sequence, aim: Objective, m: MachineArrays, energy: float, walk: Walk
 ) -> float:
-    """Anneal over sequences, 5 draws a move, 6 with groups.
-
-    A move gives an op, and all that is on one device with it, another device (half of the time), another place between
-    those that it waits for and those that wait for it, or both. Where transfers are free it may swap two ops' devices
-    instead: else that breaks up what belongs together. Residents have no place but the first.
-    """
-    course, places, devices = scratch[1], walk.places, m.limits.size
-    q = Sequence(order, position, s.placement)
-    draws = walk.draws
-    swapped = 0.0 if course.costs else SWAPPED
-    makespan_of(g, course, q, np.int64(0), aim, m, np.inf)
-    keep_rows(course, 0)
+    """Anneal over sequences whose placement `s` holds: single ops, swaps if free, with a sixth draw per move groups."""
+    places, groups, devices, draws = walk.places, walk.places.groups, m.limits.size, walk.draws
+    swapped = 0.0 if c.costs else SWAPPED
+    makespan_of(g, c, q, np.int64(0), aim, m, np.inf)
+    keep_rows(c, 0)
     for move in range(draws.shape[0]):
-        op = int(draws[move, 0] * order.size)
-        group, kind = drawn_group(places, draws[move]), draws[move, 1] if devices > 1 else 1.0
+        op = int(draws[move, 0] * q.order.size)
+        kind = draws[move, 1] if devices > 1 else 1.0
         if op >= m.first_home:
             kind = 0.0
-        here = position[op]
+        here = q.position[op]
         there, changes, first = here, 0, here
-        if group >= 0:
+        if draws.shape[1] > 5 and draws[move, 5] < places.share:
+            group = int(draws[move, 5] / places.share * groups.first.size)
             to = int(draws[move, 3] * devices)
-            changes = put_group(places, places.groups.first[group], places.groups.last[group], to, q.placement)
-            first = order.size
+            changes = put_group(places, groups.first[group], groups.last[group], to, q.placement)
+            first = q.order.size
         else:
             if kind < 0.5:
                 device = drawn_device(places, op, q.placement[op], draws[move, 2])
                 changes = put(places, op, device, q.placement, 0)
             if kind >= 0.5 and draws[move, 2] < swapped:
-                changes = swap(places, op, int(draws[move, 3] * order.size), q.placement)
+                changes = swap(places, op, int(draws[move, 3] * q.order.size), q.placement)
             elif kind >= 0.1:
-                there = place_within(g, position, op, draws[move, 3], order.size - m.first_home)
-                shift(order, position, here, there)
+                there = place_within(g, q.position, op, draws[move, 3], q.order.size - m.first_home)
+                shift(q.order, q.position, here, there)
                 first = min(here, there)
         if there == here and changes == 0:
             continue
-        first = _first_of_changes(course, q, places, changes, first)
+        first = _first_of_changes(c, q, places, changes, first)
         bar = bar_of(energy, walk.temperature, draws[move, 4])
-        new, excess, peak, runtime = _price(g, s, scratch, q, first, aim, m, bar)
+        new, excess, peak, runtime = _price(g, s, c, q, first, aim, m, bar)
         if new > bar:
             put_back(places, changes, q.placement)
-            shift(order, position, there, here)
+            shift(q.order, q.position, there, here)
             continue
         energy = new
-        keep_rows(course, first)
-        note_best(walk, aim, excess, peak, runtime, order, q.placement)
+        keep_rows(c, first)
+        note_best(walk, aim, excess, peak, runtime, q.order, q.placement)
     return energy

@@ -10,6 +10,7 @@ is priced anew only from the first place to the last where bytes changed.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,17 +20,12 @@ from ..cost_model import MachineArrays
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of, is_better
-from .group_moves import Places, drawn_device, put, put_back
-from .sequences import peak_penalty, place_within, shift
+from .sequences import Places, Sequence, drawn_device, peak_penalty, place_within, put, put_back, shift
 
-
-class Sequence(NamedTuple):
-    """Ops in their order, the place and device of each, and per `tensor * devices + target` whether it is sent late."""
-
-    order: IndexArray
-    position: IndexArray
-    placement: IndexArray
-    late: BoolArray
+MOST_MOVES = 2**30
+"""Moves between two sequences that are priced whole: they are numbered by 31 bits."""
+TURNED = 0.1
+"""Of the moves, those that turn a transfer."""
 
 
 class Scale(NamedTuple):
@@ -86,12 +82,7 @@ def new_lifetimes(g: GraphArrays, m: MachineArrays) -> Lifetimes:
     rows = (2 * ops + 1) * devices
     views = tensors if (g.alias_of >= 0).any() else 0
 
-    def long(count: int) -> IntArray:
-        return np.empty(count, np.int64)
-
-    def short(count: int) -> IndexArray:
-        return np.empty(count, np.int32)
-
+    long, short = (partial(np.empty, dtype=kind) for kind in (np.int64, np.int32))
     present, other = (Course(long(ops * devices), long(ops), np.empty(ops)) for _ in range(2))
     return Lifetimes(
         changes=Changes(long(rows), short(rows), long(1), long(rows), long(rows), long(1)),
@@ -124,12 +115,6 @@ def find_uses(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: Any) -> None:
         device, place = q.placement[reader], q.position[reader]
         z.first[device] = min(z.first[device], place)
         z.last[device] = max(z.last[device], place)
-
-
-@inlined
-def _is_sent_late(z: Lifetimes, q: Sequence, cell: Any, home: int, target: int) -> Any:
-    """Whether a tensor is sent right before it is read on the target, once its uses are known."""
-    return q.late[cell] or z.first[target] <= z.last[home]
 
 
 @inlined
@@ -191,7 +176,7 @@ def mark(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: np.int32, sign: np.i
     end = 2 * ops if g.is_final[tensor] else 2 * q.order[z.last[home]] + 1
     for device in range(devices):
         if device != home and z.last[device] >= 0:
-            is_late = _is_sent_late(z, q, tensor * devices + device, home, device)
+            is_late = q.late[tensor * devices + device] or z.first[device] <= z.last[home]
             sent = 2 * q.order[z.first[device]] if is_late else 2 * q.order[z.last[home]] + 1
             until = 2 * q.order[z.last[device]] + 1
             if has_views:
@@ -274,8 +259,8 @@ def price_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, scale: Scale) -> 
 
 
 @kernel
-def write_transfers(g: GraphArrays, z: Lifetimes, q: Sequence, cells: Any, after: Any) -> int:
-    """List a sequence's transfers: `tensor * devices + target`, and the place after which each is sent."""
+def find_transfers(g: GraphArrays, z: Lifetimes, q: Sequence, cells: Any, early: Any, late: Any) -> int:
+    """List a sequence's transfers, `tensor * devices + target`, and after which place each is sent early, and late."""
     count, devices = 0, z.first.size
     for op in q.order:
         home = q.placement[op]
@@ -285,32 +270,10 @@ def write_transfers(g: GraphArrays, z: Lifetimes, q: Sequence, cells: Any, after
             find_uses(g, z, q, tensor)
             for device in range(devices):
                 if device != home and z.last[device] >= 0:
-                    cell = tensor * devices + device
-                    cells[count] = cell
-                    is_late = _is_sent_late(z, q, cell, home, device)
-                    after[count] = z.first[device] - 1 if is_late else z.last[home]
+                    cells[count], early[count] = tensor * devices + device, z.last[home]
+                    late[count] = z.first[device] - 1
                     count += 1
     return count
-
-
-@kernel
-def read_transfers(g: GraphArrays, z: Lifetimes, q: Sequence, after: Any) -> None:
-    """Fill `q.late` from the place after which each tensor is sent to each device, nearer to one end or the other."""
-    devices = z.first.size
-    for op in q.order:
-        home = q.placement[op]
-        for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-            find_uses(g, z, q, tensor)
-            for device in range(devices):
-                cell = tensor * devices + device
-                is_sent = device != home and z.last[device] >= 0
-                q.late[cell] = not is_sent or 2 * after[cell] >= z.last[home] + z.first[device] - 1
-
-
-MOST_MOVES = 2**30
-"""Moves between two sequences that are priced whole: they are numbered by 31 bits."""
-TURNED = 0.1
-"""Of the moves, those that turn a transfer."""
 
 
 class Move(NamedTuple):
@@ -335,17 +298,15 @@ def _touch(g: GraphArrays, z: Lifetimes, tensor: int, count: int) -> int:
 
 
 @kernel
-def _touch_all(
-    g: GraphArrays, z: Lifetimes, group: IndexArray, member_ptr: IndexArray, members: IndexArray, move: Move
-) -> int:
+def _touch_all(g: GraphArrays, z: Lifetimes, places: Places, move: Move) -> int:
     """Begin a move: list the tensors that it may change, and what they are views of, and return how many they are."""
     z.changes.clock[0] += 1
     z.changes.number[0] = 0
     if move.cell >= 0:
         return _touch(g, z, move.cell // z.first.size, 0)
-    count, first = 0, group[move.op]
-    for at in range(member_ptr[first], member_ptr[first + 1]):
-        op = members[at]
+    count, first = 0, places.group[move.op]
+    for at in range(places.member_ptr[first], places.member_ptr[first + 1]):
+        op = places.members[at]
         for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
             count = _touch(g, z, tensor, count)
         for i in range(g.input_ptr[op], g.input_ptr[op + 1]):
@@ -391,22 +352,15 @@ def _copy(q: Sequence, to: Sequence) -> None:
 
 
 @inlined
-def _drawn_transfer(g: GraphArrays, q: Sequence, op: int, draws: Any, devices: int) -> Any:
-    """Return which transfer of an op's outputs a move turns, as `tensor * devices + target`, or -1 for none."""
-    outputs = g.output_ptr[op + 1] - g.output_ptr[op]
-    if devices == 1 or draws[5] >= TURNED or outputs == 0:
-        return -1
-    tensor = g.output_ptr[op] + int(draws[5] / TURNED * outputs)
-    return tensor * devices + (q.placement[op] + 1 + int(draws[2] * (devices - 1))) % devices
-
-
-@inlined
 def _drawn_move(g: GraphArrays, q: Sequence, places: Places, first_home: int, draws: Any, devices: int) -> Move:
     """Return the move that a row of draws stands for."""
     op = int(draws[0] * q.order.size)
-    device, place, is_home = q.placement[op], q.position[op], op >= first_home
-    cell = _drawn_transfer(g, q, op, draws, devices)
-    if cell < 0:
+    device, place, is_home, cell = q.placement[op], q.position[op], op >= first_home, -1
+    outputs = g.output_ptr[op + 1] - g.output_ptr[op]
+    if devices > 1 and draws[5] < TURNED and outputs > 0:
+        tensor = g.output_ptr[op] + int(draws[5] / TURNED * outputs)
+        cell = tensor * devices + (device + 1 + int(draws[2] * (devices - 1))) % devices
+    else:
         if devices > 1 and (draws[1] < 0.5 or is_home):
             device = drawn_device(places, op, device, draws[2])
         if (devices == 1 or draws[1] >= 0.1) and not is_home:
@@ -499,7 +453,7 @@ def anneal_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, scale: Scale, fi
         before = Move(move.cell, move.op, q.placement[move.op], q.position[move.op])
         if move.cell < 0 and move.device == before.device and move.place == before.place:
             continue
-        touched = _touch_all(g, z, places.group, places.member_ptr, places.members, move)
+        touched = _touch_all(g, z, places, move)
         changes = _make(g, z, q, places, move, touched)
         first, last = _changed_places(g, z, q, places.changed, move, before, changes)
         bar = bar_of(energy, walk.temperature, walk.draws[row, 4])

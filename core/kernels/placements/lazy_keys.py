@@ -1,7 +1,4 @@
-"""Chromosomes of one key per op, decoded to a sequence, its placement chosen meanwhile: priced, and annealed.
-
-See `docs/methods/several-devices.md`.
-"""
+"""Chromosomes of one key per op, decoded to a sequence, its placement chosen meanwhile: priced, and annealed."""
 
 from __future__ import annotations
 
@@ -16,9 +13,7 @@ from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of
 from ..uniform import seed_of, uniform
-from .group_moves import Places, place_together
-from .random_keys import Prices
-from .sequences import Due, Objective, new_due, note_best, run_sequence, sending
+from .sequences import Due, Objective, Places, new_due, note_best, run_sequence, sending
 
 NOWHERE = -1
 
@@ -42,6 +37,7 @@ class Lazy(NamedTuple):
     is_alike: bool  # every op takes as long on each device
     costs: bool  # transfers take time
     is_free: bool  # each op may be anywhere
+    before: Any  # keys before a move
     places: Places
 
 
@@ -66,6 +62,7 @@ def new_lazy(g: GraphArrays, m: MachineArrays, places: Places) -> Lazy:
         is_alike=bool((m.times[: m.first_home] == m.times[: m.first_home, :1]).all()),
         costs=bool(m.latency.any() or m.per_byte.any()),
         is_free=bool(places.allowed.all()) and len(places.members) == len(np.unique(places.group)),
+        before=np.empty(ops + 1, np.float32),
         places=places,
     )
 
@@ -278,14 +275,14 @@ def _begin(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, keys: Any) -> in
 
 
 @inlined
-def _settle_rest(m: MachineArrays, s: State, z: Lazy) -> None:
+def _settle_rest(g: GraphArrays, m: MachineArrays, s: State, z: Lazy) -> None:
     """Give homes to the residents that nothing reads."""
     for op in range(m.first_home, s.placement.size):
         if s.placement[op] == NOWHERE:
             device = 0
             while not z.places.allowed[op, device]:
                 device += 1
-            place_together(z.places, op, device, s.placement)
+            _settle(g, m, s, z, op, device)
 
 
 @kernel
@@ -334,22 +331,13 @@ def decode_for_makespan(g: GraphArrays, s: State, z: Lazy, keys: Any, m: Machine
                 if z.pending[consumer] == 0:
                     _find(g, m, s, z, consumer)
                     size = _insert(z, keys, size, consumer)
-    _settle_rest(m, s, z)
+    _settle_rest(g, m, s, z)
 
 
 @inlined
 def _own_bytes(g: GraphArrays, tensor: int) -> Any:
     """Return what a tensor counts: a view nothing."""
     return g.tensor_size[tensor] if g.alias_of[tensor] < 0 else 0
-
-
-@inlined
-def _made_bytes(g: GraphArrays, op: int) -> Any:
-    """Return what an op adds to its device for good or for its readers."""
-    made = g.persistent[op]
-    for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-        made += _own_bytes(g, tensor)
-    return made
 
 
 @inlined
@@ -402,8 +390,7 @@ def decode_for_peak(g: GraphArrays, s: State, z: Lazy, keys: Any) -> None:
     """Fill `z.order` and `s.placement`: the ready op and device that raise the peak least, then grow memory least.
 
     A tensor counts wherever it was brought to until all its readers have run, a view nothing. An op's key times the
-    last key (the noise) of the largest tensor counts as that many bytes less; then the first ready, then the first
-    device.
+    last key (the noise) of the largest tensor counts as that many bytes less.
     """
     ops, noise, devices = g.runtime.size, np.float64(keys[g.runtime.size]), z.clock.size
     count, peak, largest = 0, 0, 0
@@ -421,7 +408,9 @@ def decode_for_peak(g: GraphArrays, s: State, z: Lazy, keys: Any) -> None:
         chosen, where, least_peak, least = -1, 0, 0, 0.0
         for at in range(count):
             op = z.ready[at]
-            made = _made_bytes(g, op)
+            made = g.persistent[op]  # for good, or for readers
+            for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
+                made += _own_bytes(g, tensor)
             for device in range(devices):
                 brought, freed = _brought_and_freed(g, z, op, device)
                 reached = max(peak, z.resident[device] + brought + made + g.workspace[op])
@@ -454,15 +443,13 @@ def _decode(g: GraphArrays, s: State, z: Lazy, keys: Any, aim: Objective, m: Mac
 
 
 @kernel
-def price_keys(g: GraphArrays, s: State, z: Lazy, keys: Any, aim: Objective, m: MachineArrays, prices: Prices) -> None:
-    """Decode and run each row of `keys`; write its peak (0 without memory accounting) and makespan."""
+def price_keys(g: GraphArrays, s: State, z: Lazy, keys: Any, aim: Objective, m: MachineArrays, prices: Any) -> None:
+    """Decode and run each row of `keys`; write its excess, peak (0 without memory accounting) and makespan."""
     nothing = Steps(z.order[:0], z.order[:0])
     for at in range(keys.shape[0]):
         _decode(g, s, z, keys[at], aim, m)
         _, _, excess, peak, runtime = run_sequence(g, s, z.due, z.order, aim, m, np.inf, nothing)
-        prices.excesses[at] = excess
-        prices.peaks[at] = peak
-        prices.runtimes[at] = runtime
+        prices[at, 0], prices[at, 1], prices[at, 2] = excess, peak, runtime
 
 
 @inlined
@@ -488,23 +475,12 @@ def _change(keys: Any, draws: Any, ops: int) -> None:
 
 @kernel
 def anneal_keys(
-    g: GraphArrays,
-    s: State,
-    z: Lazy,
-    keys: Any,
-    before: Any,
-    aim: Objective,
-    m: MachineArrays,
-    energy: float,
-    walk: Walk,
+    g: GraphArrays, s: State, z: Lazy, keys: Any, aim: Objective, m: MachineArrays, energy: float, walk: Walk
 ) -> float:
-    """Anneal over keys, 5 draws a move; returns what the present `keys` cost then; `before` is scratch of their shape.
-
-    A move changes some keys, or in one move of 20 redraws the patience, if transfers cost anything.
-    """
+    """Anneal over keys, 5 draws a move; returns what the present `keys` cost then."""
     ops, draws = g.runtime.size, walk.draws
     nothing = Steps(z.order[:0], z.order[:0])
-    _copy(keys, before)
+    _copy(keys, z.before)
     for move in range(draws.shape[0]):
         if z.costs and draws[move, 3] < 0.05:
             keys[ops] = draws[move, 2]
@@ -514,9 +490,9 @@ def anneal_keys(
         _decode(g, s, z, keys, aim, m)
         _, new, excess, peak, runtime = run_sequence(g, s, z.due, z.order, aim, m, bar, nothing)
         if new > bar:
-            _copy(before, keys)
+            _copy(z.before, keys)
             continue
         energy = new
-        _copy(keys, before)
+        _copy(keys, z.before)
         note_best(walk, aim, excess, peak, runtime, z.order, s.placement)
     return energy

@@ -499,11 +499,7 @@ def _extend(
 def extend_beam(
     g: GraphArrays, route: Route, s: States, c: Choices, limits: Limits, first: int, last: int, count: int
 ) -> tuple[int, int]:
-    """Place the ops of the steps `first` to `last - 1` so that no device exceeds the limit.
-
-    At each step every state takes the op to each device. Successors are ranked by the largest need so far, before
-    anything makes room for it, ties at random; of equal ones the first is kept.
-    """
+    """Place the ops of some steps on all devices from all states; the least needs so far are kept, ties at random."""
     expanded = 0
     for step in range(first, last):
         expanded += count

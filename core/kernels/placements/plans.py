@@ -26,8 +26,7 @@ from ..cost_model import (
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of
-from .group_moves import Places, put, put_back, put_group
-from .sequences import Objective, note_best, peak_penalty, place_within, shift
+from .sequences import Objective, Places, note_best, peak_penalty, place_within, put, put_back, put_group, shift
 
 EARLY, NEXT, LATE = 0, 1, 2
 SHARE_OF_LEADS, SHARE_OF_RETURNS = 0.15, 0.3
@@ -166,22 +165,11 @@ def _put_bunch(s: Scratch, places: Places, bunches: Bunches, draws: Any) -> int:
 
 @kernel
 def anneal_plan(
-    g: GraphArrays,
-    m: MachineArrays,
-    s: Scratch,
-    plan: Plan,
-    steps: Any,
-    aim: Objective,
-    bunches: Bunches,
-    energy: float,
-    walk: Walk,
+    g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: Any, aim: Objective, energy: float, walk: Walk
 ) -> float:
-    """Anneal over plans; returns what the present one costs then.
-
-    A move gives an op, and all that is on one device with it, another device, or another place in the order, or both;
-    or a group of ops another device; or it changes how early an op is sent what it lacks.
-    """
-    draws, places = walk.draws, walk.places
+    """Anneal over plans, by single ops, groups, and leads; returns what the present one costs then."""
+    draws = walk.draws
+    places, bunches = walk.places
     single = 1.0 - bunches.share if places.groups.first.size else 1.0
     for move in range(draws.shape[0]):
         op = int(draws[move, 0] * plan.order.size)
@@ -234,6 +222,7 @@ class Greedy(NamedTuple):
     group: IndexArray
     ahead: FloatArray  # microseconds added to when an op ends, shape `(ops, devices)`, or without rows for none
     is_quick: bool
+    is_limited: bool  # what each device holds throughout is kept within its limit as far as that goes
     chosen: IndexArray  # the device of a group, `NOWHERE` before
     # Per device: its clock and the link from it while another is tried, bytes left beside what stays throughout, and
     # those that it holds of what an op reads
@@ -315,12 +304,6 @@ def _roomiest(m: MachineArrays, z: Greedy, op: int, device: int) -> int:
 
 
 @inlined
-def _may_be(z: Greedy, op: int, device: int) -> bool:
-    may_be: bool = z.allowed[op, device] and z.chosen[z.group[op]] in (NOWHERE, device)
-    return may_be
-
-
-@inlined
 def _nearest_and_free(g: GraphArrays, s: Scratch, z: Greedy, op: int) -> tuple[int, int]:
     """Return the device that holds most of what an op reads, and the one that is free first, the first of equals."""
     for device in range(z.held.size):
@@ -340,7 +323,7 @@ def _nearest_and_free(g: GraphArrays, s: Scratch, z: Greedy, op: int) -> tuple[i
 
 
 @inlined
-def _choose(g: GraphArrays, m: MachineArrays, s: Scratch, z: Greedy, op: int, static: bool) -> int:
+def _choose(g: GraphArrays, m: MachineArrays, s: Scratch, z: Greedy, op: int) -> int:
     """Return the device on which an op ends first, `z.ahead` added, if any among those with room for what stays."""
     near, free, devices = NOWHERE, NOWHERE, z.room.size
     if z.is_quick:
@@ -351,9 +334,9 @@ def _choose(g: GraphArrays, m: MachineArrays, s: Scratch, z: Greedy, op: int, st
     best, least, is_roomy = NOWHERE, np.inf, False
     for at in range(devices):
         device = at if not z.is_quick else near if at == 0 else free
-        if not _may_be(z, op, device):
+        if not z.allowed[op, device] or z.chosen[z.group[op]] not in (NOWHERE, device):
             continue
-        roomy = not static or _bytes_to_stay(g, s, z, op, device) <= z.room[device]
+        roomy = not z.is_limited or _bytes_to_stay(g, s, z, op, device) <= z.room[device]
         if is_roomy and not roomy:
             continue
         end = _try(g, m, s, z, op, device)
@@ -376,24 +359,16 @@ def begin_list(m: MachineArrays, s: Scratch, z: Greedy) -> None:
 
 @kernel
 def list_ops(
-    g: GraphArrays,
-    m: MachineArrays,
-    s: Scratch,
-    z: Greedy,
-    order: IndexArray,
-    static: bool,
-    steps: TimedSteps,
-    count: int,
+    g: GraphArrays, m: MachineArrays, s: Scratch, z: Greedy, order: IndexArray, steps: TimedSteps, count: int
 ) -> int:
     """Place some ops more in `s.placement`, each where it ends first, `z.ahead` added, where what stays has room.
 
-    Their steps are written from the place `count` on, but for residents, which have their home where they are read
-    first, if they may and have room. Returns how many steps there are, -1 if something cannot be sent. With `static`,
-    what each device holds throughout is kept within its limit as far as that goes.
+    Returns how many steps there are then, those of residents, at home where they are read first, left out; -1 without a
+    link.
     """
     devices = s.clock.size
     for op in order:
-        best = _choose(g, m, s, z, op, static)
+        best = _choose(g, m, s, z, op)
         _settle(g, s, z, op, best)
         for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
             tensor = g.inputs[at]
@@ -403,7 +378,7 @@ def list_ops(
             if s.placement[maker] == NOWHERE:
                 home = z.chosen[z.group[maker]]
                 if home == NOWHERE:
-                    fits = z.allowed[maker, best] and (not static or g.persistent[maker] <= z.room[best])
+                    fits = z.allowed[maker, best] and (not z.is_limited or g.persistent[maker] <= z.room[best])
                     home = best if fits else _roomiest(m, z, maker, best)
                 _settle(g, s, z, maker, home)
                 time_op(g, m, s, maker, home)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
+from ...base.arrays import BoolArray, IndexArray, IntArray
 from ..cost_model import (
     MachineArrays,
     Scratch,
@@ -82,25 +82,11 @@ def _place(q: Queue, genes: Any) -> None:
         placement[q.fixed_op] = 0
 
 
-class Prices(NamedTuple):
-    """What each of several schedules costs: excess and peak in bytes, and makespan in microseconds."""
-
-    excesses: IntArray
-    peaks: IntArray
-    runtimes: FloatArray
-
-
-def new_prices(count: int) -> Prices:
-    """Allocate the prices of so many schedules."""
-    return Prices(np.zeros(count, np.int64), np.empty(count, np.int64), np.empty(count))
-
-
 @kernel
 def decode(g: GraphArrays, m: MachineArrays, q: Queue, genes: Any, memory: bool, steps: Any) -> tuple[int, bool]:
     """Run the schedule that a chromosome encodes: always the ready op or transfer of highest priority.
 
-    The chromosome is `ops * devices` affinities, `ops` priorities, `tensors * devices` transfer priorities. Returns the
-    number of steps, which are written if they are asked for, and whether all transfers have a link.
+    Returns the number of steps, which are written if they are asked for, and whether all transfers have a link.
     """
     s, heap = q.state, q.heap
     ops, devices = g.runtime.size, s.clock.size
@@ -148,7 +134,7 @@ def _time(g: GraphArrays, m: MachineArrays, q: Queue, count: int, memory: bool) 
 
 
 @kernel
-def price(g: GraphArrays, m: MachineArrays, q: Queue, chromosomes: Any, memory: bool, prices: Prices) -> None:
+def price(g: GraphArrays, m: MachineArrays, q: Queue, chromosomes: Any, memory: bool, prices: Any) -> None:
     """Decode each chromosome; write its excess and peak (0 without memory accounting) and its makespan."""
     s = q.state
     nothing = Steps(s.ready[:0], s.ready[:0])
@@ -167,9 +153,7 @@ def price(g: GraphArrays, m: MachineArrays, q: Queue, chromosomes: Any, memory: 
             for device in range(s.clock.size):
                 peak = max(peak, peaks[device])
                 excess = max(excess, peaks[device] - m.limits[device])
-        prices.excesses[at] = excess
-        prices.peaks[at] = peak
-        prices.runtimes[at] = runtime if linked else np.inf
+        prices[at, 0], prices[at, 1], prices[at, 2] = excess, peak, runtime if linked else np.inf
 
 
 @kernel

@@ -16,8 +16,7 @@ from ..cost_model import MachineArrays, State, new_steps, start, step_op, step_t
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of, is_better
-from .group_moves import Places, drawn_device, put, put_back, put_group, swap
-from .sequences import Objective, room_of, sending, step_penalty
+from .sequences import Objective, Places, drawn_device, put, put_back, put_group, room_of, sending, step_penalty, swap
 
 ROUNDING = 1.0 + 1e-12
 MOVED, SWAPPED, GROUPED, SENT = 0.4, 0.52, 0.62, 0.8
@@ -91,10 +90,7 @@ def _send(x: Scene, tensor: int, target: int, memory: bool) -> float:
 
 @kernel
 def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: float, new: Plan) -> Any:
-    """Run a list of `count` steps, edited, on the placement that the state holds, and write it down normalised.
-
-    Gives up once what `aim` minimises is sure to exceed `bar`, by the longest path after an op or the time lost.
-    """
+    """Run `count` steps, edited, placed as the state says, and write them normalised, unless that must exceed `bar`."""
     g, s, m = x.g, x.s, x.m
     start(g, m, s, aim.memory)
     x.sent[:] = 0

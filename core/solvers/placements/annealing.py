@@ -1,8 +1,4 @@
-"""Simulated annealing on several devices: of the makespan by `makespan_annealing`, of the peak by `peak_annealing`.
-
-Kirkpatrick, Gelatt and Vecchi 1983 (Metropolis steps, geometric cooling); here is which parts have which share of the
-budget. What each part is worth: `docs/methods/several-devices.md`.
-"""
+"""Simulated annealing on several devices (Kirkpatrick, Gelatt and Vecchi 1983): which parts have which share."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from ...search.plans import objective_of
 from ...search.search import Search
 from ..orders import order_search
 from . import peak_annealing
-from .lazy_keys import start_keys
+from .chromosomes import start_keys
 from .list_schedulers import list_schedule
 from .makespan_annealing import LONGER, MOVES_PER_OP, MakespanAnnealing
 from .peak_annealing import POWER, LeastPeak
@@ -62,12 +58,7 @@ class Parameters(base.Parameters):
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Anneal until the budget ends; the best schedule known is one of the starts.
-
-    Makespan: keys, then, if the best exceeds the memory limit, the search for the least peak until a schedule fits,
-    then sequences. Where transfers take time, the limit is ignored first. On a machine whose transfers run beside work,
-    the peak is searched first as if they blocked.
-    """
+    """Anneal until the budget ends; the best schedule known is one of the starts."""
     problem = search.problem
     is_small = problem.graph.num_ops <= LARGEST_IN_CYCLES
     if problem.is_symmetric:
@@ -135,11 +126,7 @@ def warm_up(tiny: Problem) -> Problem:
 
 
 def _is_in_cycles(search: Search) -> bool:
-    """Whether a small graph is annealed in cycles: transfers are free, and time alone is limited.
-
-    Their temperatures fall with their moves, and more time makes more of them: a search that goes on afterwards, as
-    `auto` does, misses only the last of them.
-    """
+    """Whether a small graph is annealed in cycles, more of them in more time: if transfers are free."""
     problem, is_counted = search.problem, search.evaluations_left < math.inf
     is_free = problem.task == "memory" or (not objective_of(problem).memory and not problem.transfers_take_time)
     is_small = problem.devices > 1 and problem.graph.num_ops <= LARGEST_IN_CYCLES
@@ -178,7 +165,7 @@ def _minimise_makespan(search: Search, p: Parameters) -> None:
         annealing.over_keys(p.keys, p.hot, p.cold)
     if search.best_fitness[0] > 0:
         LeastPeak(search, p.fitting).run(p.memory_hot, p.memory_cold)
-        annealing.start_from_best()
+        annealing.start_from()
     annealing.over_sequences(p.hot, p.cold)
 
 
@@ -200,5 +187,5 @@ def _minimise_within_limit(search: Search, p: Parameters) -> None:
         LeastPeak(search, p.fitting).run(p.memory_hot, p.memory_cold)
     annealing = MakespanAnnealing(search)
     annealing.over_excess(alone.best, p.hot, p.cold)
-    annealing.start_from_best()
+    annealing.start_from()
     annealing.over_sequences(HOTTER_WITHIN * p.hot, p.cold)

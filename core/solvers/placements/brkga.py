@@ -18,8 +18,16 @@ from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
 from ...search.tuned import Tuned, read_tuned, shipped
-from .lazy_keys import MOST_DECODED, LazyChromosomes, decoding_work, start_keys
-from .random_keys import Chromosomes, Population, has_time_for_one, ranked
+from .chromosomes import (
+    MOST_DECODED,
+    Chromosomes,
+    LazyChromosomes,
+    Population,
+    decoding_work,
+    has_time_for_one,
+    ranked,
+    start_keys,
+)
 
 Decoder = Literal["queue", "lazy"]
 DECODERS: dict[Decoder, type[Chromosomes]] = {"queue": Chromosomes, "lazy": LazyChromosomes}
@@ -71,10 +79,7 @@ class Parameters(base.Parameters):
 
 @dataclass(frozen=True)
 class GeneDistribution:
-    """Per gene, or for all: its mutants' beta distribution, and the probability to inherit from the elite parent.
-
-    This is the part that REGAL predicts; arrays have shape `(genes,)`.
-    """
+    """Per gene or for all, its mutants' beta distribution and the elite's part, `(genes,)`: what REGAL predicts."""
 
     alpha: float | FloatArray = 1.0
     beta: float | FloatArray = 1.0
@@ -138,30 +143,81 @@ def solve(search: Search, parameters: Parameters) -> None:
 
 
 def evolve(
-    search: Search,
-    parameters: Parameters,
-    distribution: GeneDistribution,
-    warm_start: Population | None = None,
+    search: Search, parameters: Parameters, distribution: GeneDistribution, warm_start: Population | None = None
 ) -> list[Evolved]:
     """Return the final populations; elites are not priced again, and the last generation is cut to the budget."""
     with DECODERS[parameters.decoder](search) as chromosomes:
         p = _fitting(search, parameters, chromosomes.genes)
-        bias = np.ascontiguousarray(distribution.bias, np.float64)
         known = [] if warm_start is None else list(warm_start)
         if search.initial is not None:
             known.append(chromosomes.encode(search.initial))
+        breeding = _Breeding(chromosomes, p, distribution)
         populations = [Evolved(p.chromosomes, chromosomes.genes) for _ in range(p.populations)]
         for population in populations:
-            _begin(search, chromosomes, population, distribution, known)
+            breeding.begin(population, known)
         generation = 0
         while not search.exhausted():
             for population in populations:
                 if not search.exhausted():
-                    _next_generation(search, chromosomes, population, p, distribution, bias)
+                    breeding.next_generation(population)
             generation += 1
             if generation % p.exchange == 0 and len(populations) > 1:
                 _exchange(populations)
         return populations
+
+
+class _Breeding:
+    """How generations follow one another, within the budget."""
+
+    def __init__(self, chromosomes: Chromosomes, p: Parameters, distribution: GeneDistribution) -> None:
+        self.chromosomes, self.search, self.p, self.distribution = chromosomes, chromosomes.search, p, distribution
+        self.bias = np.ascontiguousarray(distribution.bias, np.float64)
+
+    def begin(self, population: Evolved, known: Sequence[NDArray[np.float32]]) -> None:
+        """Draw and price the first generation, the chromosomes that are known among it."""
+
+        def draw(first: int, last: int) -> None:
+            self.distribution.fill(self.search.rng, population.keys[first:last])
+            for row, chromosome in enumerate(known[first:last], start=first):
+                population.keys[row] = chromosome
+
+        if self._draw_and_price(population.keys, population.fitness, draw) == len(population.keys):
+            population.sort()
+
+    def next_generation(self, population: Evolved) -> None:
+        """Keep the elites, fill the rest with children of an elite and a non-elite, then with mutants."""
+        p, rng = self.p, self.search.rng
+        children = p.chromosomes - p.elites - p.mutants
+        offspring = np.empty((children + p.mutants, self.chromosomes.genes), np.float32)
+        elites = rng.integers(0, p.elites, children)
+        others = rng.integers(p.elites, p.chromosomes, children)
+
+        def draw(first: int, last: int) -> None:
+            if first < children:
+                rows = slice(first, min(last, children))
+                rng.random(dtype=np.float32, out=offspring[rows])
+                cross(population.keys, elites[rows], others[rows], self.bias, offspring[rows])
+            if last > children:
+                self.distribution.fill(rng, offspring[max(first, children) : last])
+
+        drawn = self._draw_and_price(offspring, population.fitness[p.elites :], draw)
+        population.keys[p.elites : p.elites + drawn] = offspring[:drawn]
+        if drawn == len(offspring):
+            population.sort()
+
+    def _draw_and_price(self, keys: Population, fitness: FloatArray, draw: Callable[[int, int], None]) -> int:
+        """Draw rows of keys, some at a time, and price them as far as the budget goes; unpriced rows rank last."""
+        fitness[:] = np.inf
+        priced = int(min(len(keys), self.search.evaluations_left))
+        rows = max(1, min(self.chromosomes.rows_at_once, MOST_DRAWN // self.chromosomes.genes))
+        for first in range(0, len(keys), rows):
+            if 0 < first < priced and self.search.exhausted():
+                return first
+            draw(first, min(first + rows, len(keys)))
+            last = min(first + rows, priced)
+            if last > first:
+                fitness[first:last] = self.chromosomes.price(keys[first:last])
+        return len(keys)
 
 
 def _fitting(search: Search, p: Parameters, genes: int) -> Parameters:
@@ -176,73 +232,6 @@ def _fitting(search: Search, p: Parameters, genes: int) -> Parameters:
     elites = max(1, p.elites * most // p.chromosomes)
     mutants = min(p.mutants * most // p.chromosomes, most - elites - 1)
     return replace(p, chromosomes=most, elites=elites, mutants=mutants)
-
-
-def _begin(
-    search: Search,
-    chromosomes: Chromosomes,
-    population: Evolved,
-    distribution: GeneDistribution,
-    known: Sequence[NDArray[np.float32]],
-) -> None:
-    """Draw and price the first generation, the chromosomes that are known among it."""
-
-    def draw(first: int, last: int) -> None:
-        distribution.fill(search.rng, population.keys[first:last])
-        for row, chromosome in enumerate(known[first:last], start=first):
-            population.keys[row] = chromosome
-
-    if _draw_and_price(search, chromosomes, population.keys, population.fitness, draw) == len(population.keys):
-        population.sort()
-
-
-def _next_generation(
-    search: Search,
-    chromosomes: Chromosomes,
-    population: Evolved,
-    p: Parameters,
-    distribution: GeneDistribution,
-    bias: FloatArray,
-) -> None:
-    """Keep the elites, fill the rest with children of an elite and a non-elite, then with mutants."""
-    children = p.chromosomes - p.elites - p.mutants
-    offspring = np.empty((children + p.mutants, chromosomes.genes), np.float32)
-    elites = search.rng.integers(0, p.elites, children)
-    others = search.rng.integers(p.elites, p.chromosomes, children)
-
-    def draw(first: int, last: int) -> None:
-        if first < children:
-            rows = slice(first, min(last, children))
-            search.rng.random(dtype=np.float32, out=offspring[rows])
-            cross(population.keys, elites[rows], others[rows], bias, offspring[rows])
-        if last > children:
-            distribution.fill(search.rng, offspring[max(first, children) : last])
-
-    drawn = _draw_and_price(search, chromosomes, offspring, population.fitness[p.elites :], draw)
-    population.keys[p.elites : p.elites + drawn] = offspring[:drawn]
-    if drawn == len(offspring):
-        population.sort()
-
-
-def _draw_and_price(
-    search: Search,
-    chromosomes: Chromosomes,
-    keys: Population,
-    fitness: FloatArray,
-    draw: Callable[[int, int], None],
-) -> int:
-    """Draw rows of keys, some at a time, and price them as far as the budget goes; unpriced rows rank last."""
-    fitness[:] = np.inf
-    priced = int(min(len(keys), search.evaluations_left))
-    rows = max(1, min(chromosomes.rows_at_once, MOST_DRAWN // chromosomes.genes))
-    for first in range(0, len(keys), rows):
-        if 0 < first < priced and search.exhausted():
-            return first
-        draw(first, min(first + rows, len(keys)))
-        last = min(first + rows, priced)
-        if last > first:
-            fitness[first:last] = chromosomes.price(keys[first:last])
-    return len(keys)
 
 
 def _exchange(populations: list[Evolved]) -> None:
@@ -261,10 +250,7 @@ CELLS = 512
 
 @lru_cache(maxsize=4096)
 def quantiles(alpha: float, beta: float) -> NDArray[np.float32]:
-    """Return the quantiles of a beta distribution at `0, 1 / CELLS, ..., 1`, shape `(CELLS + 1,)`.
-
-    Draws are interpolated linearly between them, and so off by at most `1 / CELLS` in probability.
-    """
+    """Return the quantiles of a beta distribution at `0, 1 / CELLS, ..., 1`, between which draws are interpolated."""
     table: NDArray[np.float32] = betaincinv(alpha, beta, np.linspace(0, 1, CELLS + 1)).astype(np.float32)
     table.setflags(write=False)
     return table

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray, IntArray
-from ...kernels.placements.group_moves import NO_GROUPS, Groups
+from ...kernels.placements.sequences import NO_GROUPS, Groups
 from ...problem.problem import Problem
 from ...search.search import Search
 
@@ -23,10 +23,7 @@ MOST_ROUNDS = 1_000
 
 
 class Clusters(NamedTuple):
-    """Groups of ops, single ones first, each a stretch of `ops`; of any two one holds the other, or none.
-
-    Ops that share a device by the problem's rules are in a group together or not at all.
-    """
+    """Groups of ops, single ones first, each a stretch of `ops`; of two one holds the other, or none."""
 
     ops: IndexArray
     first: IndexArray
@@ -37,9 +34,8 @@ class Clusters(NamedTuple):
 def clusters_of(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Clusters:
     """Merge ops, then groups, two at a time, in rounds: wherever each is that with which the other exchanges most.
 
-    That is for the ops of the smaller one. An exchange is what the transfers between two groups would cost, over the
-    mean of the links: microseconds or, where they are free, bytes, shared out among a tensor's readers. Of more than
-    `MOST_READS` none are merged, after `MOST_ROUNDS` or once `stop` says so no more.
+    That is for the ops of the smaller one; an exchange is what the transfers between two groups would cost, over the
+    mean of the links: microseconds or, where they are free, bytes, shared out among a tensor's readers.
     """
     parent, first, size, exchange = _merged(problem, stop)
     ops, is_root, is_whole = problem.graph.num_ops, parent < 0, np.ones(len(parent), bool)

@@ -37,8 +37,6 @@ def solve(search: Search, parameters: Parameters) -> None:
             search.offer(schedule)
 
 
-# Placement ----------------------------------------------------------------------------------------------------
-
 Network = list[dict[int, int]]
 """Per op the bytes that it shares with each op that reads it or that it reads."""
 
@@ -49,8 +47,7 @@ def partition(
     """Return the device of each op, shape `(ops,)`, so that few bytes cross between devices.
 
     Kernighan-Lin bisection, ops in proportion, then of each half, swapping pairs until a pass brings nothing, as
-    networkx does; XLA's modified one, which the paper uses, is not published in detail. `stop` is asked before each
-    pass.
+    networkx does; XLA's modified one, which the paper uses, is not published in detail.
     """
     network: Network = [{} for _ in range(graph.num_ops)]
     pointers, tensors = (a.tolist() for a in graph.inputs)
@@ -60,30 +57,22 @@ def partition(
             one, two = network[producers[tensor]], network[reader]
             one[reader] = two[producers[tensor]] = one.get(reader, 0) + sizes[tensor]
     placement = np.zeros(graph.num_ops, np.int32)
-    _split(network, rng.permutation(graph.num_ops).tolist(), 0, devices, placement, stop, heed)
+
+    def split(ops: Sequence[int], first: int, devices: int) -> None:
+        """Place ops, which are in random order, on so many devices from the first on."""
+        if devices == 1 or len(ops) < 2:
+            placement[ops] = first
+            return
+        left = devices // 2
+        cut = len(ops) * left // devices
+        side = dict.fromkeys(ops[:cut], 0) | dict.fromkeys(ops[cut:], 1)
+        while 0 < cut < len(ops) and not stop() and _improve(network, side, heed):
+            pass
+        for number, part in enumerate(((first, left), (first + left, devices - left))):
+            split([op for op in heed(ops) if side[op] == number], *part)
+
+    split(rng.permutation(graph.num_ops).tolist(), 0, devices)
     return placement
-
-
-def _split(
-    network: Network,
-    ops: Sequence[int],
-    first: int,
-    devices: int,
-    placement: IndexArray,
-    stop: Callable[[], bool],
-    heed: Heed,
-) -> None:
-    """Place `ops`, which are in random order, on `devices` devices from `first` on."""
-    if devices == 1 or len(ops) < 2:
-        placement[ops] = first
-        return
-    left = devices // 2
-    cut = len(ops) * left // devices
-    side = dict.fromkeys(ops[:cut], 0) | dict.fromkeys(ops[cut:], 1)
-    while 0 < cut < len(ops) and not stop() and _improve(network, side, heed):
-        pass
-    for number, part in enumerate(((first, left), (first + left, devices - left))):
-        _split(network, [op for op in heed(ops) if side[op] == number], *part, placement, stop, heed)
 
 
 def _improve(network: Network, side: dict[int, int], heed: Heed) -> bool:
@@ -121,9 +110,6 @@ def _improve(network: Network, side: dict[int, int], heed: Heed) -> bool:
     for op in swapped[:kept]:
         side[op] = 1 - side[op]
     return kept > 0
-
-
-# Order --------------------------------------------------------------------------------------------------------
 
 
 def device_orders(graph: CostGraph, placement: IndexArray, devices: int, heed: Heed = iter) -> list[list[int]]:
@@ -172,9 +158,6 @@ def _postorder(last: int, before: list[list[int]], visited: bytearray) -> list[i
             visited[before[op][at]] = 1
             stack += [(op, at + 1), (before[op][at], 0)]
     return order
-
-
-# Merge --------------------------------------------------------------------------------------------------------
 
 
 def merge(problem: Problem, placement: IndexArray, orders: list[list[int]], heed: Heed = iter) -> Schedule:

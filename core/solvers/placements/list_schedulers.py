@@ -27,7 +27,7 @@ from ...search.parameters import parameter
 from ...search.plans import Plans
 from ...search.search import Cancelled, Search
 from ..orders.baselines import Heed
-from .lazy_keys import bottom_levels
+from .chromosomes import bottom_levels
 
 
 def mean_times(problem: Problem) -> FloatArray:
@@ -244,11 +244,7 @@ def seconds_to_list(problem: Problem) -> float:
 
 
 def list_schedule(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Schedule | None:
-    """Return the ops by bottom level, the longest first, each on one of two devices: that on which it ends first.
-
-    These are the one that is free first and the one that holds most bytes of what the op reads. None if something
-    cannot be sent, or if told to stop.
-    """
+    """Return the ops by bottom level, each on the better of the device with most of its inputs and the first free."""
     plans = Plans(problem)
     place = np.argsort(problem.graph.input_order)
     order = np.lexsort((place, -bottom_levels(problem.graph, mean_times(problem))))

@@ -14,7 +14,6 @@ from ...graph.graph import CostGraph
 from ...kernels.cost_model import Steps, new_state
 from ...kernels.orders.priority_orders import greedy
 from ...kernels.placements.sequences import new_due, run_sequence
-from ...problem.schedule import Schedule
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.plans import Plans, as_schedule, objective_of
@@ -32,13 +31,7 @@ class Parameters(base.Parameters):
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Walk from random schedules, by moves that do not worsen them, until the budget ends.
-
-    A start is a random topological order (one random priority per op, then Kahn) and a random device per op; the first
-    is the schedule given, if there is one. A move draws an op, then with equal chance another device for it or another
-    place between those that it waits for and those that wait for it. A draw that leaves nothing to move counts no
-    evaluation.
-    """
+    """Walk from random schedules, by moves that do not worsen them: another device for an op, or another place."""
     patience = parameters.patience or shipped("local-search", Parameters).parameters(search.problem.task).patience
     walk = _Walk(search)
     start = search.initial
@@ -46,7 +39,7 @@ def solve(search: Search, parameters: Parameters) -> None:
         if start is None:
             walk.restart()
         else:
-            walk.start_from(start)
+            walk.set(start.op_order(), start.placement(search.problem.graph))
             start = None
         if search.exhausted():
             return
@@ -87,16 +80,13 @@ class _Walk:
         """Draw an order and a placement, each op where it and all that is with it may be."""
         graph, rng = self.problem.graph, self.search.rng
         if self.problem.is_symmetric:
-            self._set(random_order(graph, rng), rng.integers(0, self.devices, self.ops))
+            self.set(random_order(graph, rng), rng.integers(0, self.devices, self.ops))
         else:
             placement = self.rules.drawn(rng)
-            self._set(random_order(graph, rng), placement)
+            self.set(random_order(graph, rng), placement)
 
-    def start_from(self, schedule: Schedule) -> None:
-        """Take over the order and the placement of a schedule."""
-        self._set(schedule.op_order(), schedule.placement(self.problem.graph))
-
-    def _set(self, order: IndexArray, placement: NDArray[Any]) -> None:
+    def set(self, order: IndexArray, placement: NDArray[Any]) -> None:
+        """Take an order and a placement."""
         self.order[:] = order
         self.place[order] = np.arange(self.ops, dtype=np.int32)
         self.placement[:] = placement
@@ -112,8 +102,7 @@ class _Walk:
         self.search.spend(1)
         fitness = excess, self.problem.value(peak, runtime)
         if fitness < self.search.best_fitness and np.isfinite(runtime):
-            items, targets = self.steps.items[:count], self.steps.targets[:count]
-            self.search.offer(as_schedule(self.plans.arrays.producer, self.placement, items, targets))
+            self.search.offer(as_schedule(self.plans.arrays.producer, self.placement, self.plans.steps[1], count))
         return fitness
 
     def move(self) -> Callable[[], None] | None:

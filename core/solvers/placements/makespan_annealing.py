@@ -1,8 +1,4 @@
-"""Simulated annealing of the makespan on several devices, by its parts; `annealing` says which are run when.
-
-Keys find a good placement at once, where transfers take time placements alone do, and moves of single ops and of groups
-then refine what no keys decode to.
-"""
+"""Simulated annealing of the makespan on several devices, by its parts; `annealing` says which are run when."""
 
 from __future__ import annotations
 
@@ -17,20 +13,17 @@ from ...base.arrays import BoolArray, FloatArray, IndexArray
 from ...bounds.bounds import earliest_finish
 from ...kernels.cost_model import MachineArrays, Steps, machine_arrays, new_state, new_steps, no_steps
 from ...kernels.graph_arrays import GraphArrays
-from ...kernels.metropolis import Walk
 from ...kernels.placements.balanced_cuts import anneal_cuts, new_cuts, weigh_moves
-from ...kernels.placements.group_moves import places_of
 from ...kernels.placements.incremental_makespan import anneal_sequence, new_course
 from ...kernels.placements.lazy_keys import anneal_keys, new_lazy, price_keys
-from ...kernels.placements.random_keys import new_prices
-from ...kernels.placements.sequences import Objective, run_sequence
+from ...kernels.placements.sequences import Objective, Sequence, places_of, run_sequence
 from ...problem.schedule import Schedule
 from ...search.plans import EXCESS_WEIGHT, as_schedule, objective_of, topological
 from ...search.search import Cancelled, Search
 from ..annealing import Annealing, reweighed
+from .chromosomes import MOST_UNSEEN, bottom_levels, decoding_work, has_time_to_decode
 from .clusters import groups_in_time
 from .gp_dfs import merge
-from .lazy_keys import MOST_UNSEEN, bottom_levels, decoding_work, has_time_to_decode
 
 PRICED_AGAIN = 4
 """Of so many ops about one is priced again after a move, where the makespan alone counts."""
@@ -47,10 +40,7 @@ KEYS_PER_OP = 40
 GROUPED, GROUPED_WITH_HOMES = 0.1, 0.3
 """Of the moves of sequences those of groups: with residents that have a home more, as these follow their readers."""
 MOVES_PER_OP, LONGER, HOTTER = 4000, 1.3, (10.0, 1.0)
-"""Of small graphs: how long a first cycle is, how much longer each next one, and how much hotter they are, in turn.
-
-What is much hotter shares out a few large weights, by worse plans in between.
-"""
+"""Of small graphs: how long a first cycle is, how much longer each next one, and how much hotter they are, in turn."""
 RISE = 1e5
 """How much heavier an excess gets if it lasts a whole annealing that begins beyond the memory limit."""
 LEAST_UNCHECKED, MOST_UNCHECKED, PAUSE = 8, 2000, 8
@@ -74,18 +64,17 @@ class MakespanAnnealing:
         self.state = new_state(self.arrays, devices, self.aim.memory)
         self.lazy = new_lazy(self.arrays, self.machine, self.places)
         self.order, self.placement = np.empty(self.ops, np.int32), np.zeros(self.ops, np.int32)
-        self.keys, self.keys_before = np.empty(0, np.float32), np.empty(self.ops + 1, np.float32)
+        self.keys = np.empty(0, np.float32)
         self.steps = new_steps(self.arrays, devices)
         self.annealing = Annealing(search)
         self.decoding_work = decoding_work(self.problem)
-        self.start_from_best()
+        self.start_from()
 
-    def start_from_best(self) -> None:
-        """Take the sequence of the best schedule so far."""
-        assert self.search.best is not None
-        self._start_from(self.search.best)
-
-    def _start_from(self, schedule: Schedule) -> None:
+    def start_from(self, schedule: Schedule | None = None) -> None:
+        """Take the sequence of the best schedule so far, or of another one."""
+        if schedule is None:
+            schedule = self.search.best
+        assert schedule is not None
         self.order[:] = self._homes_first(schedule.op_order())
         self.placement[:] = schedule.placement(self.problem.graph)
 
@@ -96,12 +85,11 @@ class MakespanAnnealing:
     def price_starts(self, keys: Any) -> bool:
         """Decode and price rows of keys as far as the budget goes, and keep the best; False if there was none."""
         search = self.search
-        prices = new_prices(1)
         best: tuple[int, float] | None = None
         for row in keys:
             if search.exhausted() or not has_time_to_decode(search, self.decoding_work):
                 break
-            price_keys(self.arrays, self.state, self.lazy, row[None], self.aim, self.machine, prices)
+            price_keys(self.arrays, self.state, self.lazy, row[None], self.aim, self.machine, np.empty((1, 3)))
             search.spend(1)
             *_, excess, peak, runtime = self._run(self.aim, self.lazy.order)
             fitness = excess, self.problem.value(peak, runtime)
@@ -129,13 +117,10 @@ class MakespanAnnealing:
                     self._offer_cut(by_level)
             if search.best_fitness >= (excess, CLEARLY_BETTER * value):
                 break
-        self.start_from_best()
+        self.start_from()
 
     def cut(self, by_start: IndexArray, ops_per_window: int, share: float) -> IndexArray:
-        """Return a placement that sends little and shares every window of time out evenly, from a random one on.
-
-        The windows are of equal work, along the earliest starts. That takes a thousandth of the time of running orders.
-        """
+        """Return a placement that sends little and shares windows of equal work, by earliest starts, out evenly."""
         search, rules, annealing = self.search, self.problem.rules, Annealing(self.search, share)
         first = rules.kept(search.rng.integers(0, self.problem.devices, self.ops).astype(np.int32))
         count, runtime = max(1, self.ops // ops_per_window), self.arrays.runtime[by_start]
@@ -168,13 +153,13 @@ class MakespanAnnealing:
         """Anneal the best keys until a share of the budget that is left is spent."""
         aim, energy = objective_of(self.problem, scale=self._scale()), math.inf
         most = max(1, int(MOST_UNSEEN / max(self.decoding_work, 1.0)))
-        for temperature in self.annealing.temperatures(hot, cold, share=share):
+        annealing, kept = self.annealing, (self.order, self.placement)
+        for temperature in annealing.temperatures(hot, cold, share=share):
             if not has_time_to_decode(self.search, self.decoding_work):
                 return
-            walk = self._walk(temperature, min(most, self.annealing.moves(self.ops)), 5)
-            scratch = self.arrays, self.state, self.lazy, self.keys, self.keys_before
-            energy = anneal_keys(*scratch, aim, self.machine, energy, walk)
-            if self.annealing.spend(walk):
+            walk = annealing.walk(temperature, (min(most, annealing.moves(self.ops)), 5), kept, self.places)
+            energy = anneal_keys(self.arrays, self.state, self.lazy, self.keys, aim, self.machine, energy, walk)
+            if annealing.spend(walk):
                 self._offer(aim)
 
     def over_cycles(self, hot: float, cold: float) -> None:
@@ -188,7 +173,7 @@ class MakespanAnnealing:
                 return
             with search.part(evaluations=int(moves)):
                 self.annealing = Annealing(search)
-                self.start_from_best()
+                self.start_from()
                 self.over_sequences(hotter * hot, cold)
             moves *= LONGER
 
@@ -196,7 +181,7 @@ class MakespanAnnealing:
         """Anneal the sequence of a schedule beyond the memory limit, whose excess weighs little at first."""
         if self.search.exhausted():
             return
-        self._start_from(fast)
+        self.start_from(fast)
         aim = objective_of(self.problem, scale=self._scale())
         self.state.placement[:] = self.placement
         self.search.spend(1)
@@ -213,7 +198,7 @@ class MakespanAnnealing:
         self, hot: float, cold: float, weight: float = EXCESS_WEIGHT, *, is_gradual: bool = False
     ) -> None:
         """Anneal the present sequence to the end; the weight of an excess soon forbids one, or rises evenly."""
-        search, annealing = self.search, self.annealing
+        search, annealing, kept = self.search, self.annealing, (self.order, self.placement)
         if search.exhausted():
             return
         temperatures, order = annealing.temperatures(hot, cold), self.order.copy()
@@ -229,19 +214,19 @@ class MakespanAnnealing:
         if course.costs and self.problem.devices > 1:
             drawn = MoveDraws(self.arrays, self.machine, self.places.allowed, self.state.placement)
         checks = UncheckedMoves(aim.together or not course.has_hubs)
-        present = order, position, self.state.placement
+        present = Sequence(order, position, self.state.placement, np.empty(0, np.bool_))
         for temperature in temperatures:
             unchecked, energy_before = checks.next(), energy
             before = [values.copy() for values in present] if unchecked else []
             is_run_whole = aim.memory and not unchecked
             moves = annealing.moves(self.ops if is_run_whole else self.ops // PRICED_AGAIN)
             moves = min(moves, unchecked or moves, self.ops if drawn else moves)
-            walk = self._walk(temperature, moves, columns, (0, -math.inf) if unchecked else None)
+            best = (0, -math.inf) if unchecked else None
+            walk = annealing.walk(temperature, (moves, columns), kept, self.places, best)
             if drawn:
                 drawn.rewrite(walk.draws)
-            heeded, scratch = aim._replace(memory=is_run_whole), (self.lazy.due, course)
-            sequence = self.arrays, self.state, scratch, order, position
-            energy = anneal_sequence(*sequence, heeded, self.machine, energy, walk)
+            heeded = aim._replace(memory=is_run_whole)
+            energy = anneal_sequence(self.arrays, self.state, course, present, heeded, self.machine, energy, walk)
             if annealing.spend(walk) and not unchecked:
                 self._offer(heeded)
             if aim.memory and not search.exhausted():
@@ -272,25 +257,18 @@ class MakespanAnnealing:
     def _sequence_aim(self, weight: float) -> tuple[Objective, float]:
         """Return what to minimise and what the sequence costs; a limit may be kept better just in time."""
         aim = objective_of(self.problem, scale=self._scale())._replace(weight=weight)
-        both = [self._cost(aim)]
-        if aim.memory and not self.search.exhausted():
-            both.append(self._cost(aim._replace(together=False)))
+        both: list[tuple[Objective, float]] = []
+        for tried in (aim, aim._replace(together=False)):
+            if not both or (aim.memory and not self.search.exhausted()):
+                self.search.spend(1)
+                self.state.placement[:] = self.placement
+                both.append((tried, self._run(tried, self.order)[1]))
         return min(both, key=lambda pair: pair[1])
-
-    def _cost(self, aim: Objective) -> tuple[Objective, float]:
-        self.search.spend(1)
-        self.state.placement[:] = self.placement
-        return aim, self._run(aim, self.order)[1]
 
     def _run(self, aim: Objective, order: Any, steps: Steps | None = None) -> tuple[int, float, int, int, float]:
         """Run an order on the placement that `state` holds, and write its steps if they are asked for."""
         steps = steps or no_steps()
         return run_sequence(self.arrays, self.state, self.lazy.due, order, aim, self.machine, np.inf, steps)
-
-    def _walk(self, temperature: float, moves: int, columns: int, best: tuple[float, float] | None = None) -> Walk:
-        """Return moves to make, with room for the best sequence that they meet."""
-        kept = self.order, self.placement
-        return self.annealing.walk(temperature, (moves, columns), kept, self.places, best)
 
     def _offer(self, aim: Objective | None = None) -> None:
         """Offer the sequence in `order` and `placement` as a schedule."""
@@ -298,8 +276,7 @@ class MakespanAnnealing:
         self.state.placement[:] = self.placement
         count, *_ = self._run(aim or self.aim, self.order, self.steps)
         self.state.placement[:] = present
-        items, targets = self.steps.items[:count], self.steps.targets[:count]
-        self.search.offer(as_schedule(self.arrays.producer, self.placement, items, targets))
+        self.search.offer(as_schedule(self.arrays.producer, self.placement, self.steps, count))
 
 
 class UncheckedMoves:
@@ -330,10 +307,7 @@ class UncheckedMoves:
 
 
 class MoveDraws:
-    """Rewrites the draws of an annealing of sequences, so that moves which send less are drawn more often.
-
-    The weights of all moves are found anew once as many moves were drawn as there are ops.
-    """
+    """Rewrites the draws of an annealing of sequences, so that moves which send less are drawn more often."""
 
     def __init__(self, arrays: GraphArrays, machine: MachineArrays, allowed: BoolArray, placement: IndexArray) -> None:
         self.arrays, self.machine, self.allowed, self.placement = arrays, machine, allowed, placement

@@ -1,7 +1,4 @@
-"""Least peak memory on several devices: an order for one device, its placement by beams, then annealing.
-
-An order of low peak on one device keeps the fewest bytes alive at any time; a beam over placements shares them out.
-"""
+"""Least peak memory on several devices: an order for one device, its placement by beams, then annealing."""
 
 from __future__ import annotations
 
@@ -24,17 +21,15 @@ from ...graph.graph import CostGraph
 from ...kernels.cost_model import NO_LIMIT, machine_arrays, new_steps
 from ...kernels.graph_arrays import GraphArrays, graph_arrays, most_transfers
 from ...kernels.orders.order_memory import memory_of_steps
-from ...kernels.placements.group_moves import places_of
 from ...kernels.placements.incremental_peak import (
     MOST_MOVES,
     Lifetimes,
     Scale,
     Sequence,
     anneal_lifetimes,
+    find_transfers,
     new_lifetimes,
     price_lifetimes,
-    read_transfers,
-    write_transfers,
 )
 from ...kernels.placements.placement_beam import (
     Limits,
@@ -45,6 +40,7 @@ from ...kernels.placements.placement_beam import (
     start_beam,
     trace_beam,
 )
+from ...kernels.placements.sequences import places_of
 from ...model.simulator import Simulation
 from ...problem.machine import Machine
 from ...problem.problem import Problem
@@ -56,7 +52,16 @@ from ..annealing import Annealing
 from ..orders import order_search
 from ..orders.baselines import kahn_order
 from ..orders.order_search import LARGEST_RELATED, seconds_to_relate
-from .lazy_keys import LazyChromosomes, spreading_work, start_keys
+from .chromosomes import (
+    LazyChromosomes,
+    Population,
+    decoding_work,
+    has_time_to_decode,
+    keys_along,
+    spreading_work,
+    start_keys,
+)
+from .list_schedulers import list_schedule
 
 SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_SPREADS, SHARE_OF_CUTS, SHARE_OF_OTHERS = 0.2, 0.15, 0.1, 0.05, 0.1
 SHARE_OF_PROOFS = 0.1
@@ -77,10 +82,9 @@ AIMED = 0.8
 
 
 class LeastPeak:
-    """Search for schedules of low peak, whatever the task; each is offered to the search.
+    """Search for schedules of low peak, in bytes, which count more on devices with less room; each is offered.
 
-    Peaks are in bytes, which count more on devices with less room. Under the runtime task the goal is to keep the
-    memory limits; else it is the lower bound.
+    Under the runtime task the goal is to keep the memory limits; else it is the lower bound.
     """
 
     def __init__(self, search: Search, share: float = 1.0) -> None:
@@ -135,10 +139,7 @@ class LeastPeak:
         return self.search.exhausted() or self.peak <= self.goal or self.annealing.progress() >= 1.0
 
     def try_others(self, tried: list[IndexArray]) -> None:
-        """Send beams along orders found from the input order and the breadth-first one, if not among the tried.
-
-        Of orders with the same peak on one device one may share its bytes out evenly, and another not at all.
-        """
+        """Send beams along other orders of low peak on one device, which may share its bytes out more evenly."""
         breadth_first = kahn_order(self.model, last_in_first_out=False, heed=self.search.cancellable)
         for start in (self.model.input_order, breadth_first):
             if self.must_stop() or any(np.array_equal(start, order) for order in tried):
@@ -171,11 +172,7 @@ class LeastPeak:
             self.bound = max(self.bound, total)
 
     def prove(self, order: IndexArray) -> None:
-        """Raise the bound, given an order of low peak on one device: by minimum cuts, then by refuting peaks there.
-
-        What one device needs is needed here too, shared evenly, but for views that may be sent alone: see
-        `split_buffers`.
-        """
+        """Raise the bound by minimum cuts, then by refuting peaks, given an order of low peak on one device."""
         search, ops = self.search, self.graph.num_ops
         if self.must_stop() or self.problem.task != "memory" or self.homes:
             return
@@ -255,7 +252,10 @@ class LeastPeak:
         if self.must_stop():
             return
         present, found = self._best_sequence(), self._best_sequence()
-        annealing, work, least = self.annealing, self._work_per_move(), self.peak
+        annealing, least = self.annealing, self.peak
+        # What a move costs, about, in ops priced: some places, and all uses of what its op makes or reads
+        uses = np.diff(self.arrays.consumer_ptr) + 1.0
+        work = int(PLACES_AGAIN * ops + USES_AGAIN * (uses**2).sum() / max(1, ops))
         steeper, priced, offered, scale = 0, -math.inf, search.evaluations, Scale(0.0, 1.0, self.scaled)
         aimed = PeakDraws(self.problem.graph, self.arrays, self.lifetimes, present)
         for temperature in annealing.temperatures(hot, cold):
@@ -278,11 +278,6 @@ class LeastPeak:
         if least < self.peak:
             self._offer_sequence(found)
 
-    def _work_per_move(self) -> int:
-        """Return what a move costs, about, in ops priced: some places, and all uses of what its op makes or reads."""
-        ops, uses = max(1, self.graph.num_ops), np.diff(self.arrays.consumer_ptr) + 1.0
-        return int(PLACES_AGAIN * ops + USES_AGAIN * (uses**2).sum() / ops)
-
     def offer(self, schedule: Schedule) -> None:
         """Offer a schedule, and remember the one of least peak."""
         peak = self._peak_of(self.search.offer(schedule))
@@ -292,18 +287,21 @@ class LeastPeak:
     def _offer_sequence(self, sequence: Sequence) -> None:
         """Build a sequence's schedule: of the transfers in one place, those that leave the fullest device first."""
         ops, devices = self.graph.num_ops, self.devices
-        order, position, placement, _ = sequence
-        position[order] = np.arange(ops)
-        most = most_transfers(self.arrays, devices)
-        cells, after = np.empty(most, np.int32), np.empty(most, np.int32)
-        count = write_transfers(self.arrays, self.lifetimes, sequence, cells, after)
-        np.maximum(after, self.homes - 1, out=after)
-        tensors, targets = np.divmod(cells[:count], devices)
+        order, placement = sequence.order, sequence.placement
+        sequence.position[order] = np.arange(ops)
+        cells, early, late = self._transfers(sequence)
+        after = np.maximum(np.where(sequence.late[cells] | (late < early), late, early), self.homes - 1)
+        tensors, targets = np.divmod(cells, devices)
         items = np.concatenate((order, ~tensors))
         to = np.concatenate((placement[order], targets))
         source = np.concatenate((placement[order], placement[self.arrays.producer[tensors]]))
-        steps = np.argsort(np.concatenate((2 * np.arange(ops), 2 * after[:count] + 1)), kind="stable")
+        steps = np.argsort(np.concatenate((2 * np.arange(ops), 2 * after + 1)), kind="stable")
         self.offer(Schedule.from_steps(items[steps], source[steps], to[steps]))
+
+    def _transfers(self, sequence: Sequence) -> IndexArray:
+        """Return what is sent, `tensor * devices + target`, and after which places if early, and if late."""
+        found = np.empty((3, most_transfers(self.arrays, self.devices)), np.int32)
+        return found[:, : find_transfers(self.arrays, self.lifetimes, sequence, *found)]
 
     def _best_sequence(self) -> Sequence:
         """Return the best schedule as a sequence, its transfers early or late, whichever is nearer."""
@@ -330,7 +328,8 @@ class LeastPeak:
             after, sent = np.zeros(cells, np.int32), items < 0
             place = np.cumsum((items >= 0) & (items < own)) + self.homes - 1
             after[~items[sent] * self.devices + targets[sent]] = place[sent]
-            read_transfers(self.arrays, self.lifetimes, sequence, after)
+            sent_to, early, latest = self._transfers(sequence)
+            late[sent_to] = 2 * after[sent_to] >= early + latest
         return sequence
 
 
@@ -386,7 +385,7 @@ class _Beams:
         placement = np.empty(graph.num_ops, np.int32)
         placement[items[items >= 0]] = targets[items >= 0]
         if peaks.is_free:
-            peaks.offer(as_schedule(peaks.arrays.producer, placement, items, targets))
+            peaks.offer(as_schedule(peaks.arrays.producer, placement, self.steps, steps))
         else:
             peaks._offer_sequence(peaks._sequence(self.route.order, placement, items, targets))
         return True
@@ -396,7 +395,7 @@ class PeakDraws:
     """Rewrites the draws of an annealing for the peak, so that ops which fill the fullest places are drawn more often.
 
     An op's weight is the square root (else few ops would have all draws) of its bytes and of the tensors that it makes
-    or reads, each with the penalties of all places where it is held. Weights are found anew every so many moves as ops.
+    or reads, each with the penalties of all places where it is held.
     """
 
     def __init__(self, graph: CostGraph, arrays: GraphArrays, lifetimes: Lifetimes, sequence: Sequence) -> None:
@@ -427,3 +426,43 @@ class PeakDraws:
         read = np.bincount(self.reader, filled[g.inputs], ops)
         weights: FloatArray = np.sqrt(made + read + g.persistent * until[-1] + g.workspace * self.penalty[place])
         return weights
+
+
+def place(search: Search, orders: IndexArray) -> None:
+    """Offer schedules on several devices that follow orders made for one, one of which has been offered there.
+
+    Least peak: beams place the ops along each order, which has an equal share of the budget left. Least makespan: an
+    op's place in the order is its key in the lazy decoder; if no schedule keeps the memory limit, beams look for one
+    that does. Where devices differ or residents have a home, each op is where it ends first.
+    """
+    problem = search.problem
+    if problem.task == "runtime" or not problem.is_symmetric:
+        _run_lazily(search, orders)
+    if not problem.is_symmetric or (problem.task == "runtime" and search.best_fitness[0] == 0):
+        return
+    peaks = LeastPeak(search)
+    for row, order in enumerate(orders):
+        if peaks.must_stop():
+            return
+        peaks.search_placements(order, (1.0 - peaks.annealing.progress()) / (len(orders) - row))
+
+
+def _run_lazily(search: Search, orders: IndexArray) -> None:
+    rows = orders[: int(min(len(orders), search.evaluations_left))]
+    if len(rows) and not search.exhausted():
+        decode_keys(search, np.stack([keys_along(order) for order in rows]))
+
+
+def decode_keys(search: Search, keys: Population) -> None:
+    """Offer the schedules of rows of keys of a makespan; a list schedule where there is no time to decode these."""
+    graph = search.problem.graph
+    if has_time_to_decode(search, decoding_work(search.problem)):
+        with LazyChromosomes(search) as chromosomes:
+            chromosomes.price(keys)
+        return
+    instead = "this is a list schedule"
+    search.note(f"{graph.name}: there was no time for {search.working}'s decoder; {instead}")
+    schedule = list_schedule(search.problem, search.interrupt.is_set)
+    if schedule is not None:
+        search.spend(1)
+        search.offer(schedule)

@@ -1,11 +1,8 @@
-"""Simulated annealing over plans on a machine: order, placement, and how early each op is sent what it lacks.
-
-In rounds that start from the best plan, from random orders placed where each op ends first, and from random placements,
-each round longer than the one before.
-"""
+"""Simulated annealing over plans on a machine, in rounds: order, placement, and how early inputs are sent."""
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +10,8 @@ from numpy.typing import NDArray
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ...bounds.machine_bounds import EdgeCosts, possible_times
-from ...kernels.placements.group_moves import NO_GROUPS
 from ...kernels.placements.plans import EARLY, LATE, Bunches, Cost, Plan, anneal_plan
-from ...kernels.placements.sequences import Objective
+from ...kernels.placements.sequences import NO_GROUPS, Objective
 from ...problem.residents import first_home, model_of
 from ...search.parameters import Parameters
 from ...search.plans import Plans, objective_of
@@ -68,10 +64,10 @@ class PlanAnnealing:
 
     def go_on(self) -> None:
         """Anneal until the budget ends, from the plan taken."""
-        number = 0
-        while not self.search.exhausted():
+        for number in count():
+            if self.search.exhausted():
+                return
             self.round(number)
-            number += 1
 
     def offer_starts(self) -> None:
         """Offer one device alone, and each op where it ends first by upward rank; take the best as the start."""
@@ -203,9 +199,9 @@ class PlanAnnealing:
         plans, annealing = self.plans, self.annealing
         kept = self.best_order, self.best_placement, self.best_lead
         bunches = Bunches(self.bunches, *self._returns(), bool(aim.memory and plans.machine.beside))
-        walk = annealing.walk(temperature, (moves, 6), kept, self.places)
+        walk = annealing.walk(temperature, (moves, 6), kept, (self.places, bunches))
         arrays = plans.arrays, plans.machine, plans.scratch
-        energy = anneal_plan(*arrays, plan, plans.steps, aim, bunches, energy, walk)
+        energy = anneal_plan(*arrays, plan, plans.steps, aim, energy, walk)
         if annealing.spend(walk):
             present = plans.scratch.placement.copy()
             self._offer(plans.plan(self.best_order, self.best_lead), self.best_placement, counted=True)
@@ -254,9 +250,8 @@ class _Held(NamedTuple):
 class Repair:
     """Moves groups of ops off devices that exceed their limits, those that free most for the least time.
 
-    What is held on the fullest device at its peak is freed if its maker leaves, or all who read it later: of the groups
-    for which that frees most bytes per microsecond that moving them should take, some are priced, and the best one
-    goes.
+    What is held on the fullest device at its peak is freed if its maker leaves, or all who read it later: the groups
+    that free most bytes per microsecond that moving them should take are priced, and the best one goes.
     """
 
     def __init__(self, search: Search, plans: Plans, groups: Clusters) -> None:

@@ -1,7 +1,6 @@
 """Annealing of whole schedules on several devices, each transfer a step of its own, in cycles that grow longer.
 
-Some plans keys and sequences cannot write: those that send a tensor early, or in another order. Here every plan can be
-reached, at the price of more moves to get there.
+Every plan can be reached, also those that send a tensor early, or in another order, at the price of more moves.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ import numpy as np
 
 from ...base.errors import UsageError
 from ...kernels.cost_model import machine_arrays, new_state
-from ...kernels.placements.group_moves import places_of
 from ...kernels.placements.heads import path_ends
+from ...kernels.placements.sequences import places_of
 from ...kernels.placements.step_moves import Edit, Scene, anneal_steps, new_plan, run_plan
 from ...problem.problem import Problem
 from ...search import parameters as base
@@ -53,11 +52,7 @@ class Parameters(base.Parameters):
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Anneal from the best schedule known, again and again, until the budget ends.
-
-    Every second cycle goes on from where the last one ended. Their evaluations are fixed, so that a run which ends by
-    itself does not depend on time.
-    """
+    """Anneal in cycles from the best schedule known, every second one from where the last ended, to the end."""
     if search.best is None:
         search.offer_order(search.problem.graph.input_order)
     if search.exhausted():
@@ -116,8 +111,7 @@ class _Walk:
             self.count = self.ops
             self.present.items[: self.ops], self.state.placement[:] = order, placement
             self._price()
-            items, targets = self.present.items[: self.count], self.present.targets[: self.count]
-            self.search.offer(as_schedule(self.arrays.producer, placement, items, targets))
+            self.search.offer(as_schedule(self.arrays.producer, placement, self.present, self.count))
 
     def cool(self, moves: int, hot: float, cold: float) -> None:
         """Make so many moves, or as many as the budget allows, while the temperature falls; offer what is better."""
@@ -129,10 +123,12 @@ class _Walk:
             start = self.count, self.energy, 0
             self.count, self.energy, count = anneal_steps(self.scene, (self.present, self.other), start, self.aim, walk)
             if annealing.spend(walk):
-                items, targets = self.best.items[:count], self.best.targets[:count]
-                search.offer(as_schedule(self.arrays.producer, self.best_placement, items, targets))
+                search.offer(as_schedule(self.arrays.producer, self.best_placement, self.best, count))
             if self.aim.memory and not self.aim.is_peak and not search.exhausted():
-                self._reweigh()
+                weight = reweighed(self.aim.weight, self._price() > 0)
+                if weight != self.aim.weight:
+                    self.aim = self.aim._replace(weight=weight)
+                    self._price()
 
     def _price(self) -> int:
         """Price the present plan, and normalise it; return by how much it exceeds the limits."""
@@ -143,10 +139,3 @@ class _Walk:
         self.present, self.other = self.other, self.present
         self.count, self.energy = count, energy
         return int(excess)
-
-    def _reweigh(self) -> None:
-        """Weigh the excess over the memory limit more while the present plan has any, else less."""
-        weight = reweighed(self.aim.weight, self._price() > 0)
-        if weight != self.aim.weight:
-            self.aim = self.aim._replace(weight=weight)
-            self._price()

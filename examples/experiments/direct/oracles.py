@@ -17,7 +17,7 @@ import numpy as np
 import schedopt
 from schedopt.core.base.units import parse_bandwidth, parse_microseconds
 from schedopt.core.model.simulator import simulate
-from schedopt.core.solvers.placements.lazy_keys import keys_along
+from schedopt.core.solvers.placements.chromosomes import keys_along
 from schedopt.policies.direct.decoding import order_of, values_of
 from schedopt.policies.direct.features import rule_keys
 

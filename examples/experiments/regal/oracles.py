@@ -25,7 +25,7 @@ def around(problem, plan, concentration):
     """Return betas around the keys of a plan: affinities closely, all others as concentrated as is asked."""
     from schedopt.core.search.search import Search
     from schedopt.core.solvers.placements.brkga import GeneDistribution
-    from schedopt.core.solvers.placements.random_keys import Chromosomes
+    from schedopt.core.solvers.placements.chromosomes import Chromosomes
 
     with Chromosomes(Search(problem, max_evaluations=1)) as chromosomes:
         keys = chromosomes.encode(plan).astype(np.float64)

@@ -6,16 +6,15 @@ import pytest
 from models.seeds import seeds
 from schedopt.core.kernels.cost_model import machine_arrays
 from schedopt.core.kernels.metropolis import Walk
-from schedopt.core.kernels.placements.group_moves import places_of
 from schedopt.core.kernels.placements.incremental_peak import (
     Scale,
     Sequence,
     anneal_lifetimes,
+    find_transfers,
     new_lifetimes,
     price_lifetimes,
-    read_transfers,
-    write_transfers,
 )
+from schedopt.core.kernels.placements.sequences import places_of
 from schedopt.core.problem.problem import Problem
 
 EVEN = np.empty(0)
@@ -80,22 +79,15 @@ def test_lifetimes_are_those_of_a_schedule(seed, devices):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("devices", [1, 2, 3])
-def test_transfers_are_listed_and_read_back(seed, devices):
+def test_transfers_are_listed(seed, devices):
     case = Case(seed, devices)
-    cells, after = np.empty((2, case.graph.num_tensors * devices), np.int32)
+    found = np.empty((3, case.graph.num_tensors * devices), np.int32)
     arrays, lifetimes, sequence = case.scratch()
-    count = write_transfers(arrays, lifetimes, sequence, cells, after)
-    found = {(*divmod(c, devices), a) for c, a in zip(cells[:count].tolist(), after[:count].tolist(), strict=True)}
+    cells, early, late = found[:, : find_transfers(arrays, lifetimes, sequence, *found)]
+    after = np.where(sequence.late[cells] | (late < early), late, early)
+    found = {(*divmod(c, devices), a) for c, a in zip(cells.tolist(), after.tolist(), strict=True)}
     sent = naive.sent_after(case.plain, case.order, case.placement, case.late)
     assert found == {(case.plain.index[t], target, place) for (t, target), place in sent.items()}
-
-    place_of_cell = np.zeros(case.graph.num_tensors * devices, np.int32)
-    place_of_cell[cells[:count]] = after[:count]
-    sequence.late[:] = ~sequence.late
-    read_transfers(arrays, lifetimes, sequence, place_of_cell)
-    again = np.empty_like(after)
-    assert write_transfers(arrays, lifetimes, sequence, cells, again) == count
-    assert again[:count].tolist() == after[:count].tolist()
 
 
 @pytest.mark.parametrize("seed", SEEDS)

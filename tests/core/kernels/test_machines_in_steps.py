@@ -8,7 +8,6 @@ from models.seeds import seeds
 from naive.machines import random_graph, random_machine
 from schedopt.core.kernels.cost_model import machine_arrays, new_state, new_steps, no_steps
 from schedopt.core.kernels.metropolis import Walk
-from schedopt.core.kernels.placements.group_moves import NO_GROUPS, Groups, places_of
 from schedopt.core.kernels.placements.heads import path_ends
 from schedopt.core.kernels.placements.incremental_makespan import anneal_sequence, new_course
 from schedopt.core.kernels.placements.incremental_peak import (
@@ -19,7 +18,7 @@ from schedopt.core.kernels.placements.incremental_peak import (
     price_lifetimes,
 )
 from schedopt.core.kernels.placements.lazy_keys import decode_for_makespan, new_lazy
-from schedopt.core.kernels.placements.sequences import run_sequence
+from schedopt.core.kernels.placements.sequences import NO_GROUPS, Groups, places_of, run_sequence
 from schedopt.core.kernels.placements.step_moves import Edit, Scene, anneal_steps, new_plan, run_plan
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
@@ -66,11 +65,11 @@ class Case:
         """Run a sequence on the placement that the state holds, and let the verifier price it."""
         steps = new_steps(self.arrays, self.problem.devices)
         count, *cost = run_sequence(self.arrays, self.state, self.lazy.due, order, aim, self.machine, np.inf, steps)
-        self.check(self.state.placement, steps.items[:count], steps.targets[:count], cost)
+        self.check(self.state.placement, steps, count, cost)
         return cost
 
-    def check(self, placement, items, targets, cost):
-        schedule = as_schedule(self.arrays.producer, placement, items.copy(), targets.copy())
+    def check(self, placement, steps, count, cost):
+        schedule = as_schedule(self.arrays.producer, placement, steps, count)
         costs = simulate(self.problem, schedule)
         verify(self.unlimited, schedule, runtime=costs.runtime)
         _, excess, peak, runtime = cost
@@ -92,8 +91,8 @@ def test_sequences_are_priced_as_verified_after_each_annealing(seed, together):
         heeded = aim._replace(memory=memory)
         found = case.order.copy(), case.placement.copy()
         walk = Walk(0.2, case.rng.random((60, 6)), best, found, case.places(case.groups))
-        scratch = case.arrays, case.state, (case.lazy.due, course)
-        energy = anneal_sequence(*scratch, case.order, position, heeded, case.machine, 1e9, walk)
+        present = Sequence(case.order, position, case.state.placement, np.empty(0, bool))
+        energy = anneal_sequence(case.arrays, case.state, course, present, heeded, case.machine, 1e9, walk)
         cost = run_sequence(
             case.arrays, case.state, case.lazy.due, case.order, heeded, case.machine, np.inf, no_steps()
         )
@@ -128,7 +127,7 @@ def test_lists_of_steps_are_priced_as_verified_after_annealing(seed):
     count, energy, _ = anneal_steps(scene, (present, other), (count, energy, 0), case.aim, walk)
     again, cost, *rest = run_plan(scene, present, count, nowhere, case.aim, np.inf, other)
     assert (again, cost) == (count, pytest.approx(energy, rel=1e-9))
-    case.check(case.state.placement, other.items[:count], other.targets[:count], (cost, *rest))
+    case.check(case.state.placement, other, count, (cost, *rest))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

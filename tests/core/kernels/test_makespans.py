@@ -8,6 +8,7 @@ from models.sequences import KINDS, SequenceCase
 from schedopt.core.kernels.metropolis import Walk
 from schedopt.core.kernels.placements import incremental_makespan as courses
 from schedopt.core.kernels.placements.incremental_makespan import SWAPPED, anneal_sequence, new_course
+from schedopt.core.kernels.placements.sequences import Sequence
 
 
 @pytest.mark.slow
@@ -31,10 +32,11 @@ def test_annealing_of_sequences(seed, devices, temperature, kind, monkeypatch):
     position[present] = np.arange(len(order))
     case.state.placement[:] = placement
     best, best_order, best_placement = np.full(2, np.inf), present.copy(), case.state.placement.copy()
-    scratch, energy = (case.lazy.due, new_course(case.arrays, case.graph.input_order, case.machine)), start
+    course, energy = new_course(case.arrays, case.graph.input_order, case.machine), start
+    sequence = Sequence(present, position, case.state.placement, np.empty(0, bool))
     for half in (draws[:50], draws[50:]):
         moves = Walk(temperature, half, best, (best_order, best_placement), case.grouped(groups))
-        energy = anneal_sequence(case.arrays, case.state, scratch, present, position, aim, case.machine, energy, moves)
+        energy = anneal_sequence(case.arrays, case.state, course, sequence, aim, case.machine, energy, moves)
     assert (present.tolist(), case.state.placement.tolist()) == expected
     assert position[present].tolist() == list(range(len(order)))
     assert energy == pytest.approx(walk.energy, rel=1e-9)

@@ -43,7 +43,7 @@ def beam(graph, order, devices, limit, size):
     items, targets = written.items[:steps], written.targets[:steps]
     placement = np.empty(graph.num_ops, np.int32)
     placement[items[items >= 0]] = targets[items >= 0]
-    return as_schedule(arrays.producer, placement, items, targets)
+    return as_schedule(arrays.producer, placement, written, steps)
 
 
 @pytest.mark.parametrize("seed", seeds(60, quick=4))

@@ -10,7 +10,7 @@ from schedopt.core.kernels.placements import random_keys
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.core.solvers.placements.random_keys import Chromosomes
+from schedopt.core.solvers.placements.chromosomes import Chromosomes
 
 SEEDS = seeds(25, quick=5)
 

@@ -8,12 +8,12 @@ from models.sequences import KINDS, SequenceCase
 from naive.step_moves import anneal_steps as anneal_plainly
 from naive.step_moves import mended, moved, plan_cost
 from schedopt.core.kernels.metropolis import Walk
-from schedopt.core.kernels.placements.group_moves import Groups
+from schedopt.core.kernels.placements.sequences import Groups
 from schedopt.core.kernels.placements.step_moves import Edit, Scene, anneal_steps, new_plan, run_plan
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.solvers.placements.lazy_keys import bottom_levels
+from schedopt.core.solvers.placements.chromosomes import bottom_levels
 
 SEEDS = seeds(20, quick=4)
 NO_EDIT = Edit(np.int64(-1), -1)

@@ -11,7 +11,7 @@ from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.search import Search
-from schedopt.core.solvers.placements.random_keys import Chromosomes
+from schedopt.core.solvers.placements.chromosomes import Chromosomes
 
 
 def prices(problem, schedule):

@@ -14,7 +14,7 @@ from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.orders.approximate_dp import UNLIMITED, beam_search, run_beam
-from schedopt.core.solvers.placements.random_keys import Chromosomes
+from schedopt.core.solvers.placements.chromosomes import Chromosomes
 
 
 @pytest.mark.parametrize("seed", seeds(250, quick=4))

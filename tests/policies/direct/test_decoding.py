@@ -6,7 +6,7 @@ import pytest
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.core.solvers.placements import lazy_keys
+from schedopt.core.solvers.placements import chromosomes
 from schedopt.policies.direct.decoding import PER_ORDER, decode, order_of, values_of
 from schedopt.policies.direct.features import rule_keys
 
@@ -89,7 +89,7 @@ def test_a_memory_limit_is_kept_where_the_lazy_decoder_does_not():
 
 
 def test_nothing_is_offered_where_there_was_no_time_to_decode_before_ctrl_c(monkeypatch):
-    monkeypatch.setattr(lazy_keys, "MOST_DECODED", -1.0)
+    monkeypatch.setattr(chromosomes, "MOST_DECODED", -1.0)
     problem = Problem(naive.random_graph(np.random.default_rng(3), 12)[0], "runtime", 3)
     search = Search(problem)
     decode(search, rule_keys(problem)[None])

@@ -6,7 +6,7 @@ import pytest
 from schedopt.core.base.errors import UsageError
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.core.solvers.placements.random_keys import Chromosomes
+from schedopt.core.solvers.placements.chromosomes import Chromosomes
 from schedopt.policies.regal.actions import ActionParameters, beta_parameters, dequantise
 from scipy import stats
 

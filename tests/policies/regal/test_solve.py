@@ -20,7 +20,7 @@ from schedopt.core.search.search import Search, Watcher
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import brkga
 from schedopt.core.solvers.placements.brkga import GeneDistribution
-from schedopt.core.solvers.placements.random_keys import Chromosomes
+from schedopt.core.solvers.placements.chromosomes import Chromosomes
 from schedopt.policies.networks import shipped
 from schedopt.policies.networks.files import write_network
 from schedopt.policies.regal import features as multigraph

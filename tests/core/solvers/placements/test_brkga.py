@@ -10,7 +10,7 @@ from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import brkga
 from schedopt.core.solvers.placements.brkga import CELLS, GeneDistribution, Parameters, evolve, quantiles
-from schedopt.core.solvers.placements.random_keys import Chromosomes
+from schedopt.core.solvers.placements.chromosomes import Chromosomes
 from scipy.stats import beta as beta_distribution
 
 

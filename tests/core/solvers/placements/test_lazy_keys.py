@@ -10,8 +10,8 @@ from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
-from schedopt.core.solvers.placements import lazy_keys
-from schedopt.core.solvers.placements.lazy_keys import LazyChromosomes, bottom_levels
+from schedopt.core.solvers.placements import chromosomes
+from schedopt.core.solvers.placements.chromosomes import LazyChromosomes, bottom_levels
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -42,7 +42,7 @@ def test_bottom_levels_are_longest_paths():
 @pytest.mark.parametrize("task", ["memory", "runtime"])
 def test_a_search_that_meets_its_bound_prices_as_many_keys_on_any_number_of_threads(task, monkeypatch):
     """Ops that wait for nothing are on two devices at once, as is proven."""
-    monkeypatch.setattr(lazy_keys, "MOST_UNSEEN", 0.0)
+    monkeypatch.setattr(chromosomes, "MOST_UNSEEN", 0.0)
     builder = GraphBuilder("apart")
     for op in range(20):
         builder.add_op(f"op{op}", outputs=[1024], runtime=1.0)

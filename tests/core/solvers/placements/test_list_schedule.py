@@ -14,7 +14,7 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.search import plans
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements import annealing
-from schedopt.core.solvers.placements.lazy_keys import bottom_levels
+from schedopt.core.solvers.placements.chromosomes import bottom_levels
 from schedopt.core.solvers.placements.list_schedulers import list_schedule
 
 

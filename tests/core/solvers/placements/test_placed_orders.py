@@ -12,8 +12,8 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.search import Search, Watcher
 from schedopt.core.solve.solve import solve
-from schedopt.core.solvers.placements import brkga, lazy_keys, list_schedulers, random_keys
-from schedopt.core.solvers.placements.placed_orders import place
+from schedopt.core.solvers.placements import brkga, chromosomes, list_schedulers
+from schedopt.core.solvers.placements.peak_annealing import place
 
 
 def placed(problem, orders, evaluations=2000):
@@ -37,7 +37,7 @@ def two_chains(length=6):
 
 
 def test_orders_that_take_too_long_to_decode_give_way_to_a_list_schedule(monkeypatch):
-    monkeypatch.setattr(lazy_keys, "MOST_DECODED", -1.0)
+    monkeypatch.setattr(chromosomes, "MOST_DECODED", -1.0)
     search = placed(Problem(two_chains(), "runtime", 2), [np.arange(12)])
     assert search.is_optimal
     assert search.evaluations == 2
@@ -134,13 +134,13 @@ def test_a_method_without_time_gives_way_to_a_list_schedule():
 
 @pytest.mark.parametrize("method", ["brkga", "random"])
 def test_no_random_keys_are_drawn_that_there_is_no_time_for(monkeypatch, method):
-    monkeypatch.setattr(random_keys, "_READ", 1e9)
+    monkeypatch.setattr(chromosomes, "_READ", 1e9)
     problem = Problem(two_chains(), "runtime", 2)
     result = solve(problem, method, time_limit=10, evaluations=20)
     assert (result.evaluations, result.is_repeatable) == (0, False)
     assert f"no time for {method}" in result.notes[0]
     assert solve(problem, method, evaluations=20).evaluations == 20
-    monkeypatch.setattr(random_keys, "_MOST_GENES", 50)
+    monkeypatch.setattr(chromosomes, "_MOST_GENES", 50)
     assert "this is a list schedule" in solve(problem, method, evaluations=20).notes[0]
 
 

@@ -29,15 +29,12 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 1000, "graph": 910, "problem": 1170, "kernels": 7450, "model": 1200, "bounds": 1400, "addresses": 450},
-    **{"files": 2100, "search": 1950, "solvers": 5650, "report": 2680, "solve": 400, "experiments": 2200},
+    **{"base": 1000, "graph": 910, "problem": 1170, "kernels": 6900, "model": 1200, "bounds": 1400, "addresses": 450},
+    **{"files": 2100, "search": 1950, "solvers": 5250, "report": 2680, "solve": 400, "experiments": 2200},
     **{"programs": 11850, "api": 1700, "__init__.py": 1, "cli": 3900, "datasets": 1500, "policies": 6050},
 }
 """Of each room; who needs more changes it here, on purpose."""
-CROWDED = {
-    **{"core/kernels/placements": 19, "core/solvers/placements": 20, "core/programs/pytorch": 27},
-    "cli/commands": 16,
-}
+CROWDED = {"core/programs/pytorch": 27, "cli/commands": 16}
 """Files of the folders with more than 14: a command each, and what is still to be made simpler."""
 ENGLISH = {"annealing", "auto", "gas", "input", "random"}
 """Methods whose names are words of other meaning, too: a text names them if it is the name, or quotes it."""

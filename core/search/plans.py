@@ -184,8 +184,8 @@ def may_exceed(problem: Problem) -> bool:
     return any(limit is not None and limit < total for limit in problem.memory_limits)
 
 
-def objective_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Objective:
-    """Return what the kernels minimise for a problem, with the transfers that suit it."""
+def objective_of(problem: Problem, size: float = 1.0, bound: float = 1.0) -> Objective:
+    """Return what the kernels minimise for a problem, a makespan against a bound, with the transfers that suit it."""
     is_peak = problem.task == "memory"
     limits = np.array([NO_LIMIT if limit is None else limit for limit in problem.memory_limits], np.float64)
     if is_peak:
@@ -193,7 +193,7 @@ def objective_of(problem: Problem, size: float = 1.0, scale: float = 1.0) -> Obj
     return Objective(
         is_peak=is_peak,
         size=limits,
-        scale=0.0 if is_peak else float(scale),
+        scale=0.0 if is_peak else 1.0 / max(bound, 1e-9),
         weight=EXCESS_WEIGHT,
         memory=is_peak or problem.memory_limit is not None or may_exceed(problem),
         together=not is_peak,

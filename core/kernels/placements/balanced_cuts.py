@@ -77,7 +77,7 @@ def _longer(m: MachineArrays, c: Cuts, op: int, here: int, there: int) -> float:
 
 @kernel
 def anneal_cuts(g: GraphArrays, m: MachineArrays, c: Cuts, walk: Walk) -> None:
-    """Move single ops at one temperature, microseconds: less to send, and less work on the fullest device per window."""
+    """Move single ops at one temperature, microseconds: less to send, and even work in each window."""
     draws, allowed = walk.draws, walk.places.allowed
     ops, devices = len(c.placement), c.load.shape[1]
     for move in range(len(draws)):

@@ -82,7 +82,8 @@ def new_lifetimes(g: GraphArrays, m: MachineArrays) -> Lifetimes:
     rows = (2 * ops + 1) * devices
     views = tensors if (g.alias_of >= 0).any() else 0
 
-    long, short = (partial(np.empty, dtype=kind) for kind in (np.int64, np.int32))
+    long: Any = partial(np.empty, dtype=np.int64)
+    short: Any = partial(np.empty, dtype=np.int32)
     present, other = (Course(long(ops * devices), long(ops), np.empty(ops)) for _ in range(2))
     return Lifetimes(
         changes=Changes(long(rows), short(rows), long(1), long(rows), long(rows), long(1)),

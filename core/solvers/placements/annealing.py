@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -60,19 +59,19 @@ class Parameters(base.Parameters):
 def solve(search: Search, parameters: Parameters) -> None:
     """Anneal until the budget ends; the best schedule known is one of the starts."""
     problem = search.problem
-    is_small = problem.graph.num_ops <= LARGEST_IN_CYCLES
     if problem.is_symmetric:
         _in_steps(search, parameters)
         return
     plans = PlanAnnealing(search, parameters.hot if problem.task == "runtime" else parameters.memory_hot)
-    if is_small or not problem.machine.has_link.all() or (problem.machine.is_beside and problem.task == "runtime"):
+    is_small, machine = problem.graph.num_ops <= LARGEST_IN_CYCLES, problem.machine
+    if is_small or not machine.has_link.all() or (machine.is_beside and problem.task == "runtime"):
         plans.offer_starts()
     else:
         if search.best is None:
             search.offer_order(problem.graph.input_order)
         with search.part(SHARE_OF_STARTS):
             plans.offer_starts()
-        if problem.machine.is_beside:
+        if machine.is_beside:
             with _other(search, _blocking(problem), SHARE_IN_STEPS) as inner:
                 _in_steps(inner, parameters)
             if inner.best is not None:
@@ -115,8 +114,7 @@ def _in_steps(search: Search, p: Parameters) -> None:
 def warm_up(tiny: Problem) -> Problem:
     """Compile what the search on one device needs, too; more is done under a limit that cannot be kept."""
     machine = tiny.machine
-    is_beside = machine.is_beside and tiny.task == "runtime"
-    if is_beside or not machine.has_link.all():
+    if (machine.is_beside and tiny.task == "runtime") or not machine.has_link.all():
         return tiny
     order_search.warm_up(tiny)
     if machine.is_equal:
@@ -127,10 +125,10 @@ def warm_up(tiny: Problem) -> Problem:
 
 def _is_in_cycles(search: Search) -> bool:
     """Whether a small graph is annealed in cycles, more of them in more time: if transfers are free."""
-    problem, is_counted = search.problem, search.evaluations_left < math.inf
+    problem = search.problem
     is_free = problem.task == "memory" or (not objective_of(problem).memory and not problem.transfers_take_time)
     is_small = problem.devices > 1 and problem.graph.num_ops <= LARGEST_IN_CYCLES
-    return is_small and is_free and search.is_timed and not is_counted
+    return is_small and is_free and search.is_timed and not search.is_counted
 
 
 def _minimise_peak_in_cycles(search: Search, p: Parameters) -> None:

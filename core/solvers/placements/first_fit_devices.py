@@ -42,8 +42,7 @@ class _Filling:
                 self._place(op)
         for op in np.flatnonzero(self.where < 0).tolist():
             self._settle(op, int(self._allowed(op).argmax()))
-        placement: IndexArray = self.where.astype(np.int32)
-        return placement
+        return np.asarray(self.where, np.int32)
 
     def _allowed(self, op: int) -> BoolArray:
         chosen = self.of_group.get(int(self.problem.rules.group[op]))

@@ -151,7 +151,7 @@ class MakespanAnnealing:
 
     def over_keys(self, share: float, hot: float, cold: float) -> None:
         """Anneal the best keys until a share of the budget that is left is spent."""
-        aim, energy = objective_of(self.problem, scale=self._scale()), math.inf
+        aim, energy = objective_of(self.problem, bound=self.search.lower_bound), math.inf
         most = max(1, int(MOST_UNSEEN / max(self.decoding_work, 1.0)))
         annealing, kept = self.annealing, (self.order, self.placement)
         for temperature in annealing.temperatures(hot, cold, share=share):
@@ -182,7 +182,7 @@ class MakespanAnnealing:
         if self.search.exhausted():
             return
         self.start_from(fast)
-        aim = objective_of(self.problem, scale=self._scale())
+        aim = objective_of(self.problem, bound=self.search.lower_bound)
         self.state.placement[:] = self.placement
         self.search.spend(1)
         _, energy, _, _, runtime = self._run(aim, self.order)
@@ -251,12 +251,9 @@ class MakespanAnnealing:
         penalty = (energy - aim.scale * runtime) * weight / aim.weight
         return aim._replace(weight=weight), penalty + aim.scale * runtime, is_within
 
-    def _scale(self) -> float:
-        return 1.0 / max(self.search.lower_bound, 1e-9)
-
     def _sequence_aim(self, weight: float) -> tuple[Objective, float]:
         """Return what to minimise and what the sequence costs; a limit may be kept better just in time."""
-        aim = objective_of(self.problem, scale=self._scale())._replace(weight=weight)
+        aim = objective_of(self.problem, bound=self.search.lower_bound)._replace(weight=weight)
         both: list[tuple[Objective, float]] = []
         for tried in (aim, aim._replace(together=False)):
             if not both or (aim.memory and not self.search.exhausted()):
@@ -301,7 +298,7 @@ class UncheckedMoves:
         if not is_kept and self.size == LEAST_UNCHECKED:
             self.pause = PAUSE
         elif self.made:
-            self.size = min(2 * self.size, MOST_UNCHECKED) if is_kept else self.size // 2
+            self.size = min(2 * self.size, MOST_UNCHECKED) if is_kept else max(self.size // 2, LEAST_UNCHECKED)
         self.is_within = is_within or not is_kept
         return is_kept
 

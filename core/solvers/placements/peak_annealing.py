@@ -424,8 +424,8 @@ class PeakDraws:
         filled = (g.tensor_size * (until[last + 1] - until[first]))[self.root]
         made = np.bincount(g.producer, filled, ops)
         read = np.bincount(self.reader, filled[g.inputs], ops)
-        weights: FloatArray = np.sqrt(made + read + g.persistent * until[-1] + g.workspace * self.penalty[place])
-        return weights
+        filling = made + read + g.persistent * until[-1] + g.workspace * self.penalty[place]
+        return np.asarray(np.sqrt(filling), np.float64)
 
 
 def place(search: Search, orders: IndexArray) -> None:
@@ -437,7 +437,9 @@ def place(search: Search, orders: IndexArray) -> None:
     """
     problem = search.problem
     if problem.task == "runtime" or not problem.is_symmetric:
-        _run_lazily(search, orders)
+        rows = orders[: int(min(len(orders), search.evaluations_left))]
+        if len(rows) and not search.exhausted():
+            decode_keys(search, np.stack([keys_along(order) for order in rows]))
     if not problem.is_symmetric or (problem.task == "runtime" and search.best_fitness[0] == 0):
         return
     peaks = LeastPeak(search)
@@ -447,12 +449,6 @@ def place(search: Search, orders: IndexArray) -> None:
         peaks.search_placements(order, (1.0 - peaks.annealing.progress()) / (len(orders) - row))
 
 
-def _run_lazily(search: Search, orders: IndexArray) -> None:
-    rows = orders[: int(min(len(orders), search.evaluations_left))]
-    if len(rows) and not search.exhausted():
-        decode_keys(search, np.stack([keys_along(order) for order in rows]))
-
-
 def decode_keys(search: Search, keys: Population) -> None:
     """Offer the schedules of rows of keys of a makespan; a list schedule where there is no time to decode these."""
     graph = search.problem.graph
@@ -460,8 +456,7 @@ def decode_keys(search: Search, keys: Population) -> None:
         with LazyChromosomes(search) as chromosomes:
             chromosomes.price(keys)
         return
-    instead = "this is a list schedule"
-    search.note(f"{graph.name}: there was no time for {search.working}'s decoder; {instead}")
+    search.note(f"{graph.name}: there was no time for {search.working}'s decoder; this is a list schedule")
     schedule = list_schedule(search.problem, search.interrupt.is_set)
     if schedule is not None:
         search.spend(1)

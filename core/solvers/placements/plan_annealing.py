@@ -164,7 +164,7 @@ class PlanAnnealing:
         _, cost = plans.price(plan, placement)
         if not np.isfinite(cost.runtime):
             return
-        aim = objective_of(search.problem, max(cost.peak, 1), 1.0 / max(search.lower_bound, 1e-9))
+        aim = objective_of(search.problem, max(cost.peak, 1), search.lower_bound)
         plans.aim = aim
         _, cost = plans.price(plan, placement)
         energy, length = cost.energy, MOVES_PER_OP * self.ops * GROWTH**number
@@ -364,8 +364,7 @@ class Repair:
         first, last = groups.first[:, None], groups.last[:, None]
         leaves = (held.maker >= first) & (held.maker < last) | (held.first >= first) & (held.last < last)
         stays = _summed(np.where(here, self.graph.persistent, 0)[groups.ops])
-        freed: FloatArray = leaves @ held.size + stays[groups.last] - stays[groups.first]
-        return freed
+        return np.asarray(leaves @ held.size + stays[groups.last] - stays[groups.first], np.float64)
 
     def _promising(
         self, freed: FloatArray, over: float, device: int, placement: IndexArray, peaks: IntArray
@@ -394,8 +393,7 @@ class Repair:
         leaders = np.unique(rules.group[ops[placement[ops] == device]])
         moves = np.zeros(self.graph.num_ops, bool)
         moves[leaders[rules.allowed[leaders, other]]] = True
-        moved: IndexArray = np.where(moves[rules.group], other, placement).astype(np.int32)
-        return moved
+        return np.asarray(np.where(moves[rules.group], other, placement), np.int32)
 
 
 def _any_of(root: IndexArray, chosen: BoolArray) -> BoolArray:

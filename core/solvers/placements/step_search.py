@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import cycle
 
 import numpy as np
 
@@ -61,13 +62,13 @@ def solve(search: Search, parameters: Parameters) -> None:
     if search.problem.task == "runtime" and search.problem.is_limited:
         walk.fill_devices()
     moves: float = min(parameters.cycle * search.problem.graph.num_ops, search.evaluations_left)
-    number = 0
-    while not search.exhausted():
-        if number % 2 == 0:
+    for is_new in cycle((True, False)):
+        if search.exhausted():
+            return
+        if is_new:
             walk.start_from_best()
         walk.cool(int(moves), parameters.hot, parameters.cold)
         moves *= parameters.growth
-        number += 1
 
 
 class _Walk:
@@ -79,11 +80,8 @@ class _Walk:
         devices, rules = self.problem.devices, self.problem.rules
         self.arrays, self.machine = machine_arrays(self.problem)
         assert search.best_simulation is not None
-        is_peak = self.problem.task == "memory"
-        self.aim = objective_of(
-            self.problem, max(1.0, float(search.best_simulation.peak)), 1.0 / max(search.lower_bound, 1e-9)
-        )
-        self.power = POWER if is_peak else 1
+        self.aim = objective_of(self.problem, max(1.0, float(search.best_simulation.peak)), search.lower_bound)
+        self.power = POWER if self.aim.is_peak else 1
         self.state = new_state(self.arrays, devices, self.aim.memory)
         sent, least = np.empty(self.graph.num_tensors, np.uint64), self.machine.times.min(axis=1)
         tail = path_ends(self.graph.input_order[::-1], *self.graph.successors, least) - least
@@ -133,9 +131,7 @@ class _Walk:
     def _price(self) -> int:
         """Price the present plan, and normalise it; return by how much it exceeds the limits."""
         self.search.spend(1)
-        count, energy, excess, *_ = run_plan(
-            self.scene, self.present, self.count, NO_EDIT, self.aim, np.inf, self.other
-        )
+        priced = run_plan(self.scene, self.present, self.count, NO_EDIT, self.aim, np.inf, self.other)
+        self.count, self.energy, excess, *_ = priced
         self.present, self.other = self.other, self.present
-        self.count, self.energy = count, energy
         return int(excess)

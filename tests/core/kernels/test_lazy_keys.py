@@ -1,11 +1,12 @@
-"""Keys, one per op: their prices and annealing against their plain-Python twins."""
+"""Keys, one per op: their decoders, prices and annealing against plain-Python twins."""
 
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
 from models.sequences import KINDS, SequenceCase
 from schedopt.core.kernels.metropolis import Walk
-from schedopt.core.kernels.placements.lazy_keys import LEAST_MOVED, anneal_keys
+from schedopt.core.kernels.placements.lazy_keys import LEAST_MOVED, anneal_keys, decode_for_makespan, decode_for_peak
 
 SEEDS, LARGE = range(25), 22
 
@@ -37,3 +38,18 @@ def test_annealing_of_keys(seed, kind):
     assert energy == pytest.approx(walk.energy, rel=1e-9)
     assert tuple(best) == pytest.approx(walk.best, rel=1e-9)
     assert walk.found is None or tuple(f.tolist() for f in found) == walk.found
+
+
+@pytest.mark.parametrize("seed", seeds(50, quick=4))
+@pytest.mark.parametrize("devices", [1, 2, 3, 5])
+def test_decoders(seed, devices):
+    case = SequenceCase(seed, devices, 20)
+    keys, z = case.keys(), case.lazy
+    if seed % 4 == 1:
+        keys[-1] = 0.0
+    decode_for_makespan(case.arrays, case.state, z, keys, case.machine)
+    expected = naive.arrange(case.plain, naive.as_floats(keys), devices, **case.costs)
+    assert (z.order.tolist(), case.state.placement.tolist()) == expected
+    decode_for_peak(case.arrays, case.state, z, keys)
+    expected = naive.spread(case.plain, naive.as_floats(keys), devices)
+    assert (z.order.tolist(), case.state.placement.tolist()) == expected

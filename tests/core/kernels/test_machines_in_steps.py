@@ -50,7 +50,7 @@ class Case:
         self.arrays, self.machine = machine_arrays(self.problem)
         self.rules, self.plans = self.problem.rules, Plans(self.problem)
         self.state = new_state(self.arrays, count, True)
-        self.aim = objective_of(self.problem, scale=0.01)._replace(memory=True)
+        self.aim = objective_of(self.problem, bound=100.0)._replace(memory=True)
         first, last = np.sort(rng.choice(self.ops + 1, 2, replace=False)).astype(np.int32)
         self.groups = Groups(rng.permutation(self.ops).astype(np.int32), np.array([first]), np.array([last]))
         self.lazy = new_lazy(self.arrays, self.machine, self.places(NO_GROUPS))

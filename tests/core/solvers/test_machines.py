@@ -214,13 +214,6 @@ def test_repair_takes_readers_where_they_are_cheaper_than_the_maker():
     assert price(placement).excess == 0
 
 
-def test_the_lazy_decoder_works_on_machines():
-    problem = random_problem(np.random.default_rng(7), "runtime")
-    result = solve(problem, "brkga:decoder=lazy", evaluations=300)
-    assert result.is_repeatable
-    assert result.value == solve(problem, "brkga:decoder=lazy", evaluations=300).value
-
-
 def check_cp_sat_against_all_plans(count, seed):
     """It proves the least makespan of all plans, from a poor hint, but where times have no common unit: nearly."""
     rng = np.random.default_rng(seed)
@@ -404,16 +397,3 @@ def test_a_plan_is_priced_as_its_schedule_is():
             assert (cost.peak, cost.excess) == (max(peaks), problem.fitness(peaks, 0.0)[0])
             priced += 1
     assert priced > 50
-
-
-@pytest.mark.slow
-def test_where_ops_end_first_is_priced_as_the_plan_is():
-    rng = np.random.default_rng(12)
-    for _ in range(100):
-        problem = random_problem(rng, "runtime")
-        plans = Plans(problem)
-        order = plans.topological(rng.permutation(plans.ops))
-        placement = plans.place_along(order)
-        assert np.all(problem.rules.allowed[np.arange(plans.ops), placement])
-        assert np.array_equal(placement, placement[problem.rules.group])
-        verify(problem, plans.schedule(plans.plan(order), placement), enforce_limit=False)

@@ -9,7 +9,7 @@ from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import brkga
-from schedopt.core.solvers.placements.brkga import CELLS, GeneDistribution, Parameters, evolve, quantiles
+from schedopt.core.solvers.placements.brkga import GeneDistribution, Parameters, evolve
 from schedopt.core.solvers.placements.chromosomes import Chromosomes
 from scipy.stats import beta as beta_distribution
 
@@ -117,24 +117,6 @@ def test_uniform_genes_are_drawn_as_if_all_were():
     alpha = np.array([1.0, 2.0, 1.0, 1.0, 3.0])
     mixed = GeneDistribution(alpha, ones).sample(np.random.default_rng(1), 7, 5)
     assert ((mixed == plain) == (alpha == 1)).all()
-
-
-@pytest.mark.parametrize(
-    ("alpha", "beta"), [(2 / 3, 4 / 3), (1 / 3, 1 / 6), (8.0, 8.0), (0.05, 0.9), (15.0, 1.0), (2, 1)]
-)
-def test_quantiles_are_off_by_less_than_a_cell(alpha, beta):
-    """At every draw the probability of less than what it gives is within a cell of it; one unit of float32 aside."""
-    table = quantiles(alpha, beta).astype(np.float64)
-    draws = np.linspace(0, 1, 16 * CELLS + 1)
-    values = np.interp(draws, np.linspace(0, 1, CELLS + 1), table)
-    distribution = beta_distribution(alpha, beta)
-    below = distribution.cdf(np.clip(values * (1 - 1e-7) - 1e-38, 0, 1))
-    above = distribution.cdf(np.clip(values * (1 + 1e-7) + 1e-38, 0, 1))
-    assert (below <= draws + 1 / CELLS).all()
-    assert (above >= draws - 1 / CELLS).all()
-    at_knots = slice(None, None, 16)
-    assert (below[at_knots] <= draws[at_knots] + 1e-9).all()
-    assert (above[at_knots] >= draws[at_knots] - 1e-9).all()
 
 
 def test_chromosomes_of_very_many_genes_are_fewer(monkeypatch):

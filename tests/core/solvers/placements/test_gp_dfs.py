@@ -82,15 +82,6 @@ def test_any_placement_gives_device_orders_and_a_valid_merge(seed, devices):
             assert ~item in [plain.index[t] for t in plain.reads[reader]]
 
 
-def test_two_independent_chains_run_side_by_side():
-    builder = GraphBuilder("chains")
-    for at in range(8):
-        builder.add_op(f"op{at}", inputs=[(at - 2, 0)] if at > 1 else [], outputs=[3], runtime=2.0)
-    result = solve(Problem(builder.build(), "runtime", 2), "gp-dfs")
-    assert (result.value, result.status) == (8.0, "optimal")
-    assert not (result.schedule.items < 0).any()
-
-
 def test_it_is_one_evaluation_and_its_seed_draws_the_start():
     graph, _ = naive.random_graph(np.random.default_rng(142), 40, edges=2.0)
     problem = Problem(graph, devices=2)

@@ -3,11 +3,9 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.base.errors import UsageError
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
-from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements.local_search import Parameters, _Walk, random_order
@@ -109,8 +107,3 @@ def test_what_makes_a_schedule_worse_is_taken_back(monkeypatch):
         monkeypatch.setattr(_Walk, name, seen)
     graph, _ = naive.random_graph(np.random.default_rng(134), 20)
     assert solve(Problem(graph, "memory", 2, latency=1.0), "local-search:patience=30", evaluations=500).evaluations
-
-
-def test_patience_is_not_negative():
-    with pytest.raises(UsageError, match="patience must be at least 0, not -1"):
-        parse_method("local-search:patience=-1")

@@ -22,26 +22,16 @@ from schedopt.core.solvers.placements.makespan_annealing import (
 
 
 def test_moves_go_unchecked_in_batches_that_grow_while_the_limit_is_kept():
+    """Moves beyond it are not kept; after the fewest each is looked at for a while."""
     moves = UncheckedMoves(True)
-    assert moves.next() == 0
-    assert moves.keeps(False)
-    assert moves.next() == 0
-    assert moves.keeps(True)
-    sizes = []
-    for _ in range(12):
-        sizes.append(moves.next())
+    for is_within in (False, True):
+        assert moves.next() == 0
+        assert moves.keeps(is_within)
+    for turn in range(12):
+        assert moves.next() == min(LEAST_UNCHECKED * 2**turn, MOST_UNCHECKED)
         assert moves.keeps(True)
-    assert sizes == [min(LEAST_UNCHECKED * 2**turn, MOST_UNCHECKED) for turn in range(12)]
-
-
-def test_moves_that_end_beyond_the_limit_are_not_kept_and_after_the_fewest_each_is_looked_at_for_a_while():
-    moves = UncheckedMoves(True)
-    moves.next()
-    moves.keeps(True)
-    moves.next()
-    moves.keeps(True)
-    assert moves.next() == 2 * LEAST_UNCHECKED
-    assert not moves.keeps(False)
+    while moves.size > LEAST_UNCHECKED:
+        assert moves.next() and not moves.keeps(False)
     assert moves.next() == LEAST_UNCHECKED
     assert not moves.keeps(False)
     for _ in range(PAUSE):
@@ -60,8 +50,8 @@ def test_no_move_is_unchecked_where_its_makespan_is_not_priced_alone(together, m
         return counts[-1]
 
     def just_in_time(self, weight):
-        aim, _ = aim_of_sequence(self, weight)
-        return self._cost(aim._replace(together=together))
+        aim, energy = aim_of_sequence(self, weight)
+        return aim._replace(together=together), energy
 
     monkeypatch.setattr(UncheckedMoves, "next", seen)
     monkeypatch.setattr(MakespanAnnealing, "_sequence_aim", just_in_time)
@@ -78,14 +68,14 @@ def test_unchecked_moves_that_end_beyond_the_limit_are_taken_back(monkeypatch):
     anneal, keeps = makespan_annealing.anneal_sequence, UncheckedMoves.keeps
     starts, ends, kept = [], [], []
 
-    def seen_anneal(graph, state, scratch, order, position, aim, machine, energy, walk):
-        present, found = (order, position, state.placement), walk.found.copy()
+    def seen_anneal(graph, state, course, present, aim, machine, energy, walk):
+        found = walk.found.copy()
         is_limited = machine.limits.max() < 2**62
         if is_limited:
             starts.append([values.copy() for values in present])
-            cost = run_sequence(graph, state, scratch[0], order, aim, machine, np.inf, no_steps())[1]
+            cost = run_sequence(graph, state, course.due, present.order, aim, machine, np.inf, no_steps())[1]
             assert energy == pytest.approx(cost), "what the present sequence costs"
-        energy = anneal(graph, state, scratch, order, position, aim, machine, energy, walk)
+        energy = anneal(graph, state, course, present, aim, machine, energy, walk)
         if is_limited:
             assert aim.memory or walk.found.tolist() == found.tolist()
             ends.append([values.copy() for values in present])
@@ -109,21 +99,6 @@ def test_unchecked_moves_that_end_beyond_the_limit_are_taken_back(monkeypatch):
 
 def _are_same(some, others):
     return all((one == other).all() for one, other in zip(some, others, strict=True))
-
-
-def test_unchecked_moves_find_what_is_offered(monkeypatch):
-    reweigh, bests = MakespanAnnealing._reweigh, []
-
-    def seen(self, *arguments):
-        before = self.search.best_fitness
-        result = reweigh(self, *arguments)
-        bests.append(self.search.best_fitness < before)
-        return result
-
-    monkeypatch.setattr(MakespanAnnealing, "_reweigh", seen)
-    problem = _limited(100)
-    solve(Problem(problem.graph, "runtime", 2, 10**12, 1e6, 3.0), "annealing", evaluations=20_000)
-    assert any(bests)
 
 
 def _limited(seed):

@@ -148,22 +148,6 @@ def test_ops_that_fill_full_places_are_drawn_more_often(seed):
     assert np.array_equal(draws[:, 1:], before[:, 1:])
 
 
-def test_ops_for_the_peak_are_weighed_anew_once_all_could_have_moved():
-    graph, _ = naive.random_graph(np.random.default_rng(6), 20)
-    lifetimes, order = new_lifetimes(*machine_arrays(Problem(graph, "memory", 2))), graph.input_order.astype(np.int32)
-    position = np.argsort(order).astype(np.int32)
-    sequence = Sequence(order, position, np.zeros(20, np.int32), np.empty(0, bool))
-    drawn, draws = PeakDraws(graph, graph_arrays(graph, 2), lifetimes, sequence), np.full((10, 6), 0.5)
-    lifetimes.present.penalty[:] = 1.0
-    drawn.rewrite(draws.copy(), 0.8)
-    first = drawn.sums
-    lifetimes.present.penalty[:10] = 0.0
-    drawn.rewrite(draws.copy(), 0.8)
-    assert drawn.sums is first
-    drawn.rewrite(draws.copy(), 0.8)
-    assert not np.array_equal(drawn.sums, first)
-
-
 def test_moves_for_the_peak_are_aimed_less_and_less(monkeypatch):
     shares, rewrite = [], PeakDraws.rewrite
 

@@ -60,18 +60,6 @@ def test_two_chains_part_whatever_order_interleaves_them(task):
     assert search.is_optimal
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("devices", "ops"), [(2, 6), (3, 5)])
-@pytest.mark.parametrize("seed", range(6))
-def test_least_peak_lies_between_the_best_of_all_schedules_and_the_order_on_one_device(seed, devices, ops):
-    graph, plain = naive.random_graph(rng := np.random.default_rng([170, seed]), ops)
-    problem = Problem(graph, "memory", devices)
-    order = naive.random_order(rng, plain)
-    search = placed(problem, [order])
-    alone = Search(problem).offer_order(np.array(order, np.int32)).peak
-    assert naive.best_schedule(plain, devices, "memory")[1] <= search.best_value <= alone
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_every_order_has_its_turn_for_the_makespan(seed):
     graph, plain = naive.random_graph(rng := np.random.default_rng([172, seed]), 30)

@@ -64,18 +64,6 @@ def test_groups_are_a_hierarchy_of_the_ops(seed):
             ), "groups are apart or one holds the other"
 
 
-def test_ops_that_exchange_most_are_grouped_first():
-    """Two chains of large tensors, a small one between them."""
-    builder = GraphBuilder("chains")
-    for chain in range(2):
-        builder.add_op(f"{chain} 0", inputs=[(2, 0)] if chain else [], outputs=[1000])
-        for op in (1, 2):
-            builder.add_op(f"{chain} {op}", inputs=[(3 * chain + op - 1, 0)], outputs=[1000 if op < 2 else 1])
-    groups = moving_groups(clusters_of(Problem(builder.build(), "runtime", 2, bandwidth=1e6)))
-    members = {frozenset(groups.ops[a:b].tolist()) for a, b in zip(groups.first, groups.last, strict=True)}
-    assert {frozenset({0, 1, 2}), frozenset({3, 4, 5})} <= members
-
-
 def test_groups_are_merged_no_further_than_there_is_time():
     graph, _ = naive.random_graph(np.random.default_rng(11), 60)
     problem = Problem(graph, "runtime", 2, bandwidth=1e6)

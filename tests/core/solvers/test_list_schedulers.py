@@ -8,7 +8,6 @@ from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Cancelled
 from schedopt.core.solve.solve import solve
-from schedopt.core.solvers.placements import list_schedulers
 from schedopt.core.solvers.placements.list_schedulers import InsertionSchedule, upward_ranks
 
 
@@ -70,7 +69,7 @@ def test_without_time_for_gaps_there_is_a_plan_of_several_devices(monkeypatch):
     def stopped(*arguments):
         raise Cancelled
 
-    monkeypatch.setattr(list_schedulers, "place_in_order", stopped)
+    monkeypatch.setattr(InsertionSchedule, "place", stopped)
     builder = GraphBuilder("two")
     for number in range(2):
         builder.add_op(f"op{number}", outputs=[1], runtime=5.0)

@@ -79,9 +79,6 @@ def checked(result):
     return result
 
 
-# Every method -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("method", "task", "devices"), CASES)
 def test_contract(method, task, devices):
     for seed in range(4):
@@ -249,6 +246,3 @@ def test_a_methods_own_budget_comes_first():
     problem = Problem(graph_of(4, 30)[0], devices=3)
     assert solve(problem, "random:evaluations=17", evaluations=50).evaluations == 17
     assert solve(problem, "random").evaluations == METHODS["random"].default_evaluations == 100
-
-
-# One by one ---------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def _strands(count, length):
 
 
 def _placement(problem, ops_per_window, evaluations):
-    search = Search(problem, max_evaluations=evaluations)
+    search = Search(problem, max_evaluations=evaluations, lower_bound=-1.0)
     order = problem.graph.input_order
     search.offer(Schedule.single_device(order))
     return MakespanAnnealing(search).cut(order, ops_per_window, 1.0), search

@@ -99,12 +99,11 @@ def bench_peak_moves() -> None:
     from schedopt.core.kernels.metropolis import Walk
     from schedopt.core.kernels.placements.incremental_peak import (
         Scale,
-        Sequence,
         anneal_lifetimes,
         new_lifetimes,
         price_lifetimes,
     )
-    from schedopt.core.kernels.placements.sequences import places_of
+    from schedopt.core.kernels.placements.sequences import Sequence, places_of
     from schedopt.core.problem.problem import Problem
 
     for graph in (synthetic(98, 0), synthetic(998, 0), layered(1000, 0), layered(10_000, 0)):

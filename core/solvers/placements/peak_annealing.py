@@ -25,7 +25,6 @@ from ...kernels.placements.incremental_peak import (
     MOST_MOVES,
     Lifetimes,
     Scale,
-    Sequence,
     anneal_lifetimes,
     find_transfers,
     new_lifetimes,
@@ -40,7 +39,7 @@ from ...kernels.placements.placement_beam import (
     start_beam,
     trace_beam,
 )
-from ...kernels.placements.sequences import places_of
+from ...kernels.placements.sequences import Sequence, places_of
 from ...model.simulator import Simulation
 from ...problem.machine import Machine
 from ...problem.problem import Problem

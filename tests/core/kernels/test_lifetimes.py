@@ -8,13 +8,12 @@ from schedopt.core.kernels.cost_model import machine_arrays
 from schedopt.core.kernels.metropolis import Walk
 from schedopt.core.kernels.placements.incremental_peak import (
     Scale,
-    Sequence,
     anneal_lifetimes,
     find_transfers,
     new_lifetimes,
     price_lifetimes,
 )
-from schedopt.core.kernels.placements.sequences import places_of
+from schedopt.core.kernels.placements.sequences import Sequence, places_of
 from schedopt.core.problem.problem import Problem
 
 EVEN = np.empty(0)

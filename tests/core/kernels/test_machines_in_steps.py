@@ -10,15 +10,9 @@ from schedopt.core.kernels.cost_model import machine_arrays, new_state, new_step
 from schedopt.core.kernels.metropolis import Walk
 from schedopt.core.kernels.placements.heads import path_ends
 from schedopt.core.kernels.placements.incremental_makespan import anneal_sequence, new_course
-from schedopt.core.kernels.placements.incremental_peak import (
-    Scale,
-    Sequence,
-    anneal_lifetimes,
-    new_lifetimes,
-    price_lifetimes,
-)
+from schedopt.core.kernels.placements.incremental_peak import Scale, anneal_lifetimes, new_lifetimes, price_lifetimes
 from schedopt.core.kernels.placements.lazy_keys import decode_for_makespan, new_lazy
-from schedopt.core.kernels.placements.sequences import NO_GROUPS, Groups, places_of, run_sequence
+from schedopt.core.kernels.placements.sequences import NO_GROUPS, Groups, Sequence, places_of, run_sequence
 from schedopt.core.kernels.placements.step_moves import Edit, Scene, anneal_steps, new_plan, run_plan
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify

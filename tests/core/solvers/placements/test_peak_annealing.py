@@ -53,22 +53,6 @@ def test_what_one_device_needs_is_shared_evenly_with_what_stays(proof, monkeypat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ops", "ratio"), [(60, 10.0), (200, 5.0), (1200, 1.0)])
-def test_small_graphs_end_warmer(ops, ratio, monkeypatch):
-    temperatures = []
-    for name in ("search_orders", "search_placements", "spread", "prove", "try_others"):
-        monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda self, *arguments: self.search)
-    monkeypatch.setattr(peak_annealing.LeastPeak, "anneal", lambda self, *given: temperatures.append(given))
-    graph, _ = naive.random_graph(np.random.default_rng([122, ops]), ops)
-    search = Search(Problem(graph, "memory", 2), max_evaluations=10, lower_bound=0)
-    search.offer_order(graph.input_order)
-    for hot in (1e-2, 2e-6, 1e-7):
-        peak_annealing.LeastPeak(search).run(hot, 1e-6)
-    ends = [min(max(1e-6, hot), ratio * 1e-6) for hot in (1e-2, 2e-6)] + [1e-6]
-    assert [cold / peak_annealing.POWER for _, cold in temperatures] == pytest.approx(ends)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("least", [-100.0, 0.5])
 def test_other_orders_are_followed_where_devices_save_little(least, monkeypatch):
     """Where the beams along the first order save nothing, which an empty search stands for."""

@@ -127,7 +127,8 @@ def test_a_comparison_is_sorted(browser, run, tmp_path, request):
     for table in range(browser.run("document.querySelectorAll('table').length")):
         browser.run(f"document.querySelectorAll('table')[{table}].id = 'table{table}'")
         for column in (1, 2):
-            numbers = f"[...document.querySelectorAll('#table{table} tbody tr')].map(r => r.cells[{column - 1}].dataset.number)"
+            rows = f"[...document.querySelectorAll('#table{table} tbody tr')]"
+            numbers = f"{rows}.map(row => row.cells[{column - 1}].dataset.number)"
             for sign in (1, -1):
                 browser.click(f"#table{table} th:nth-child({column})")
                 found = [float(number) for number in browser.run(numbers) if number is not None]

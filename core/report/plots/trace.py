@@ -1,8 +1,8 @@
 """A schedule in Chrome's trace event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
 Each schedule is a process, each device one of its tracks, each op a slice; a transfer is a slice on both devices,
-joined by a flow arrow, or beside work a slice on a track of its link; each device has a counter of its memory in bytes. Times are microseconds; where no step takes
-any time, each takes one.
+joined by a flow arrow, or beside work a slice on a track of its link; each device has a counter of its memory in bytes.
+Times are microseconds; where no step takes any time, each takes one.
 """
 
 from __future__ import annotations

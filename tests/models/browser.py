@@ -97,7 +97,8 @@ class Browser:
     def place(self, selector, across=0.5, down=0.5):
         """Return where on the screen a part of an element is."""
         return self.run(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{ block: 'center' }});"
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            " e.scrollIntoView({ block: 'center' });"
             f" const b = e.getBoundingClientRect(); return [b.x + {across} * b.width, b.y + {down} * b.height]; }})()"
         )
 

@@ -14,11 +14,9 @@ from ..base.units import DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT
 from ..graph.graph import CostGraph
 from ..model.lifetimes import holdings_of
 from ..model.unrolled import unrolled
-from ..problem.addresses import Addresses, Arena
 from ..problem.problem import Problem
-from ..problem.schedule import Schedule
-from .lifetimes import Lifetimes
-from .packing import DEFAULT_SECONDS, IMPROVED_SHARE, Packing
+from ..problem.schedule import Addresses, Arena, Schedule
+from .packing import DEFAULT_SECONDS, IMPROVED_SHARE, Lifetimes, Packing
 
 WORKSPACE = -1
 

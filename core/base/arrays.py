@@ -66,6 +66,14 @@ def distinct_pairs(rows: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[A
     return rows[first], columns[first]
 
 
+def gathered(values: NDArray[Any], first: NDArray[Any], last: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
+    """Return the values from each `first` up to each `last`, one group after the other, and the group of each."""
+    counts = last - first
+    group = np.repeat(np.arange(len(first)), counts)
+    at = np.arange(len(group)) - (np.cumsum(counts) - counts)[group]
+    return values[first[group] + at], group
+
+
 def sum_of_groups(values: IntArray, pointers: IndexArray) -> IntArray:
     """Return the sum of each group of values that stand in a row, shape `(groups,)`."""
     before = np.zeros(len(values) + 1, np.int64)

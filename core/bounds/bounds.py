@@ -268,25 +268,6 @@ def recomputation_bound(graph: CostGraph) -> tuple[int, int]:
     return (persistent + final, -1) if final > need[op] else (persistent + int(need[op]), op)
 
 
-class ArrivalCut:
-    """The least memory in which any order can arrive at an op: a minimum cut between its ancestors and descendants."""
-
-    def __init__(self, buffers: Buffers) -> None:
-        self.buffers = buffers
-        self.network = network_of(buffers)
-        self.flow = new_flow(self.network)
-
-    def least_resident(self, op: int) -> int:
-        """Return the least memory before `op`, bytes, persistent bytes left out."""
-        b, label = self.buffers, self.flow.label[: len(self.buffers.own)]
-        label[:] = FREE
-        label[reachable(b.predecessor_ptr, b.predecessors, op)] = SOURCE
-        label[reachable(b.successor_ptr, b.successors, op)] = SINK
-        label[op] = SINK
-        self.flow.residual[:] = self.network.capacity
-        return int(max_flow(self.network, self.flow, INT64_MAX))
-
-
 def min_cuts(
     b: Buffers,
     order: NDArray[Any],
@@ -298,21 +279,27 @@ def min_cuts(
     has_time_for: Callable[[float], bool] = lambda seconds: True,
 ) -> Iterator[tuple[int, BoolArray]]:
     """Yield for op after op what no order's step of it is below, and the smallest set with which it is met."""
-    # What the op allocates, its workspace, and the least memory in which any order can arrive at it. That is at most
-    # the memory of its step in a known order, so ops are tried by that, the largest first.
+    # What the op allocates, its workspace, and the least memory in which any order can arrive at it: a minimum cut
+    # between its ancestors and descendants. That is at most the memory of its step in a known order, so ops are tried
+    # by that, the largest first.
     arcs = 2 * (len(b.size) + len(b.users) + len(b.predecessors))
     if work < LEAST_FLOWS * arcs or stop() or not has_time_for(seconds_for(BUILDING * arcs)):
         return
-    cut = ArrivalCut(b)
-    side = np.empty(len(cut.flow.label), bool)
+    flow = new_flow(network := network_of(b))
+    label, side = flow.label[: len(b.own)], np.empty(len(flow.label), bool)
     for step in np.argsort(-memory, kind="stable"):
         if memory[step] <= known or work < arcs or stop() or not has_time_for(seconds_for(FLOW * arcs)):
             return
         work -= arcs
         op = int(order[step])
-        term = int(b.own[op] + b.workspace[op]) + cut.least_resident(op)
+        label[:] = FREE
+        label[reachable(b.predecessor_ptr, b.predecessors, op)] = SOURCE
+        label[reachable(b.successor_ptr, b.successors, op)] = SINK
+        label[op] = SINK
+        flow.residual[:] = network.capacity
+        term = int(b.own[op] + b.workspace[op]) + int(max_flow(network, flow, INT64_MAX))
         known = max(known, term)
-        smallest_source_side(cut.network, cut.flow, side)
+        smallest_source_side(network, flow, side)
         yield term, side[: len(order)].copy()
 
 

@@ -61,7 +61,8 @@ class FirstRuns:
         ops, nodes = np.arange(self.ops), 2 * self.ops + count
         users = np.repeat(np.arange(count), np.diff(b.user_ptr)) + self.ops
         waiters = np.repeat(ops, np.diff(b.predecessor_ptr)) + self.has_run
-        late, early = _control_edges(graph)
+        reader, read = np.repeat(ops, np.diff(graph.inputs[0])), graph.inputs[1]
+        late, early = reader[graph.is_control[read]], graph.tensor_producer[read[graph.is_control[read]]]
         # Buffers to users; done for good, hence having run; having run, hence what it waited for, for good or not.
         always = ((users, b.users), (ops, ops + self.has_run), (waiters, b.predecessors + self.has_run))
         tails = np.concatenate((b.producer, ops + self.has_run, *(a for a, _ in always), late + self.has_run))
@@ -150,13 +151,6 @@ class FirstRuns:
         held = is_done[b.producer] & ~self.side[self.ops : self.has_run]
         again = float(self.times[has_run & ~is_done].sum())
         return Division(max(0, sent - ROUNDED) / self.scale, float(self.sizes[held].sum()), again)
-
-
-def _control_edges(graph: CostGraph) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the ops that wait for others by control edges, and those others."""
-    readers = np.repeat(np.arange(graph.num_ops), np.diff(graph.inputs[0]))
-    control = graph.is_control[graph.inputs[1]]
-    return readers[control], graph.tensor_producer[graph.inputs[1][control]]
 
 
 def _value(least: float, paid: float) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import IntArray, csr, distinct_pairs, frozen
+from ..base.arrays import IntArray, csr, distinct_pairs, frozen, gathered
 from ..graph.buffers import Buffers
 from ..graph.graph import CostGraph
 
@@ -35,16 +35,8 @@ def split_buffers(graph: CostGraph) -> Buffers:
     roots, size = ends[0, :-1][is_piece], np.diff(ends[1])[is_piece]
     by_maker = np.argsort(graph.tensor_producer[roots], kind="stable")
     roots, size = roots[by_maker], size[by_maker]
-    piece, holder = _groups(np.argsort(by_maker), number[first], number[last])
+    piece, holder = gathered(np.argsort(by_maker), number[first], number[last])
     return _buffers(graph, roots, size, piece, tensors[holder])
-
-
-def _groups(values: NDArray[Any], first: NDArray[Any], last: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the values from each `first` up to each `last`, one group after the other, and the group of each."""
-    counts = last - first
-    group = np.repeat(np.arange(len(first)), counts)
-    at = np.arange(len(group)) - (np.cumsum(counts) - counts)[group]
-    return values[first[group] + at], group
 
 
 def _buffers(
@@ -56,7 +48,7 @@ def _buffers(
     is_final = np.zeros(count, bool)
     is_final[piece[graph.is_final[tensor]]] = True
     pointers, consumers = graph.consumers
-    users, pair = _groups(consumers, pointers[tensor], pointers[tensor + 1])
+    users, pair = gathered(consumers, pointers[tensor], pointers[tensor + 1])
     pieces, users = distinct_pairs(piece[pair], users)
     user_ptr, users_of = csr(pieces, users, count)
     used_ptr, used = csr(users, pieces, graph.num_ops)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..base.arrays import IndexArray, IntArray, csr
+from ..base.arrays import IndexArray, IntArray, csr, gathered
 from ..graph.buffers import Buffers
 
 Look = Callable[[], None]
@@ -21,11 +19,11 @@ def stretch_of(
     # Op 0 of the stretch is virtual: it comes before all others and holds what earlier ops hand over. Op `i` is
     # `order[first + i - 1]`. Buffers that later ops use, or that are final, stay to its end.
     inside = order[first:last]
-    reading, read = _rows(b.used_ptr, b.used, inside)
-    _, made = _rows(b.made_ptr, np.arange(len(b.size)), inside)
+    read, reading = gathered(b.used, b.used_ptr[inside], b.used_ptr[inside + 1])
+    made, _ = gathered(np.arange(len(b.size)), b.made_ptr[inside], b.made_ptr[inside + 1])
     buffers = np.union1d(read, made)
     look()
-    user_of, user = _rows(b.user_ptr, b.users, buffers)
+    user, user_of = gathered(b.users, b.user_ptr[buffers], b.user_ptr[buffers + 1])
     stays = b.is_final[buffers].copy()
     stays[user_of[place[user] >= last]] = True
     is_made = place[b.producer[buffers]] >= first
@@ -69,21 +67,13 @@ def _group(look: Look, rows: IntArray, columns: IntArray, count: int) -> tuple[I
 
 def _precedences(b: Buffers, inside: IndexArray, place: IntArray) -> tuple[IntArray, IntArray]:
     """Return which ops of a stretch wait for which; `place` numbers the ops, from 0."""
-    waits, on = _rows(b.predecessor_ptr, b.predecessors, inside)
+    on, waits = gathered(b.predecessors, b.predecessor_ptr[inside], b.predecessor_ptr[inside + 1])
     on = place[on]
     waiting, awaited = waits[on > 0] + 1, on[on > 0]
     is_first = np.ones(len(inside) + 1, bool)
     is_first[waiting] = is_first[0] = False
     waiting = np.concatenate((waiting, np.flatnonzero(is_first)))
     return waiting, np.concatenate((awaited, np.zeros(is_first.sum(), np.int64)))
-
-
-def _rows(pointers: IndexArray, values: NDArray[Any], rows: NDArray[Any]) -> tuple[IntArray, NDArray[Any]]:
-    """Return the values of some rows of a CSR matrix, and which of the rows each is from."""
-    lengths = np.diff(pointers)[rows]
-    place = np.repeat(np.arange(len(rows)), lengths)
-    skipped = np.concatenate(([0], np.cumsum(lengths)[:-1]))
-    return place, values[np.arange(lengths.sum()) + (pointers[rows] - skipped)[place]]
 
 
 def separators(b: Buffers, order: IndexArray) -> IntArray:

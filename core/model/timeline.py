@@ -11,10 +11,9 @@ from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..base.errors import UsageError
 from ..graph.graph import CostGraph
 from ..kernels.cost_model import replicated
-from ..problem.addresses import Addresses
 from ..problem.problem import Problem
 from ..problem.residents import model_of
-from ..problem.schedule import Schedule
+from ..problem.schedule import Addresses, Schedule
 from .lifetimes import Holding, holdings_of
 from .simulator import Simulation, needed_receivers, simulate
 from .unrolled import unrolled

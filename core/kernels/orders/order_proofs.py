@@ -1,4 +1,5 @@
-"""Which op must come before which, in every order of one device whose peak stays at a target."""
+"""Which op must come before which, in every order of one device, or in those alone whose peak stays at a target."""
+# Bit `j` of a row of a bitset is bit `j & 63` of its word `j >> 6`.
 
 from __future__ import annotations
 
@@ -10,10 +11,49 @@ from ...base.arrays import INT64_MAX, BoolArray, IndexArray, IntArray
 from ...graph.buffers import Buffers
 from ..jit import inlined, kernel
 from .max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, new_flow, smallest_source_side
-from .partial_order import has
 
 # How many ops one op's sets may be made of, per arc of the network: about as long as so many flows take
 MOVES_PER_ARC = 16
+Edges = tuple[IndexArray, IndexArray]  # CSR op -> other ops
+
+
+@inlined
+def has(row: Any, op: int) -> bool:
+    """Return whether an op is in a bitset."""
+    found: bool = (row[op >> 6] >> (op & 63)) & 1 != 0
+    return found
+
+
+@kernel
+def close(pointers: IndexArray, neighbours: IndexArray, order: IndexArray, bits: Any) -> None:
+    """Fill `bits`, shape `(ops, words)`, with the transitive closure; neighbours come earlier in `order`."""
+    for op in order:
+        for at in range(pointers[op], pointers[op + 1]):
+            other = neighbours[at]
+            for word in range(bits.shape[1]):
+                bits[op, word] |= bits[other, word]
+            bits[op, other >> 6] |= 1 << (other & 63)
+
+
+@kernel
+def mark_implied(pointers: IndexArray, neighbours: IndexArray, bits: Any, beyond: Any, is_implied: BoolArray) -> None:
+    """Mark each edge to a neighbour that a longer path leads to as well."""
+    for op in range(bits.shape[0]):
+        for word in range(beyond.size):
+            beyond[word] = 0
+        for at in range(pointers[op], pointers[op + 1]):
+            for word in range(beyond.size):
+                beyond[word] |= bits[neighbours[at], word]
+        for at in range(pointers[op], pointers[op + 1]):
+            is_implied[at] = has(beyond, neighbours[at])
+
+
+def closures(predecessors: Edges, successors: Edges, order: IndexArray) -> Any:
+    """Return per op the ops that come before it, and those after it, as bits; shape `(2, ops, words)`."""
+    bits = np.zeros((2, len(order), (len(order) + 63) // 64), np.int64)
+    close(*predecessors, order, bits[0])
+    close(*successors, order[::-1].copy(), bits[1])
+    return bits
 
 
 class Known(NamedTuple):

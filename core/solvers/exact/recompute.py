@@ -19,8 +19,7 @@ from ...graph.graph import CostGraph
 from ...problem.problem import RUNTIME_TOLERANCE
 from ...problem.schedule import Schedule
 from ...search.search import Search
-from .units import LARGEST_ENERGY, LARGEST_TIME, byte_unit, bytes_of_devices, floor_times, time_unit
-from .variables import Model
+from .variables import LARGEST_ENERGY, LARGEST_TIME, Model, byte_unit, bytes_of_devices, floor_times, time_unit
 
 MOST_RUNS = 1_000_000
 

@@ -15,12 +15,13 @@ from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
 from .. import portfolio as auto
-from .objective import knows_memory, minimised_excess, minimised_makespan, minimised_peak
+from .constraints import knows_memory, minimised_excess, minimised_makespan, minimised_peak
 from .recompute import RetentionModel
-from .variables import OutOfTimeError, Variables, is_over, is_too_large
+from .variables import OutOfTimeError, Variables, is_over
 
 POLL_SECONDS = 0.02
 EDITS_AS_ONE = 20
+MOST_TRANSFERS = 1_000_000  # tensors times pairs of devices; more take gigabytes
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def solve(search: Search, parameters: Parameters) -> None:
 def _minimise_in_turn(search: Search) -> None:
     """Minimise the excess over memory limits if there is any, then the task's value, and record what was proven."""
     problem, is_alike = search.problem, len({*search.problem.memory_limits}) == 1
-    if is_too_large(problem):
+    if problem.graph.num_tensors * problem.devices**2 > MOST_TRANSFERS:
         search.note("the graph has too many tensors for cp-sat on so many devices")
         return
     is_peak_alone = problem.task == "memory" and is_alike  # which less peak exceeds less

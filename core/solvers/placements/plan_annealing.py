@@ -21,7 +21,7 @@ from ...search.parameters import Parameters
 from ...search.plans import Plans, objective_of
 from ...search.search import Search
 from ..annealing import Annealing, reweighed
-from ..orders.lpmf import greedy_order
+from ..orders.baselines import greedy_order
 from . import gp_dfs
 from .clusters import LARGEST_GROUP, Clusters, clusters_in_time, moving_groups
 from .first_fit_devices import filled_placements

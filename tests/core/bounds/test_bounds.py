@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.bounds.bounds import (
-    ArrivalCut,
     critical_path,
     is_met,
     last_step_need,
@@ -20,6 +19,8 @@ from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
+
+LARGEST = 2**62
 
 
 def views():
@@ -121,9 +122,9 @@ def test_last_step_need_is_the_least_over_the_ops_that_can_be_last(seed):
 def test_arrival_cut_is_the_least_over_all_closed_sets(seed):
     rng = np.random.default_rng([21, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 11)))
-    cut = ArrivalCut(graph.buffers)
-    for op in plain.ops:
-        assert cut.least_resident(op) == naive.least_arrival(plain, op)
+    cuts = min_cuts(graph.buffers, np.arange(graph.num_ops), np.full(graph.num_ops, LARGEST), -1)
+    for op, (term, _) in zip(plain.ops, cuts, strict=True):
+        assert term == naive.least_arrival(plain, op) + plain.own[op] + plain.workspace[op]
 
 
 @pytest.mark.parametrize("seed", seeds(60, quick=4))

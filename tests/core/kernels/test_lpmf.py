@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.solvers.orders.lpmf import greedy_order
+from schedopt.core.solvers.orders.baselines import greedy_order
 
 SEEDS = seeds(25, quick=5)
 

@@ -105,7 +105,7 @@ def map_as_ended(
                 begun -= 1
             future = pool.submit(function, item)
             begun += 1
-            future.add_done_callback(partial(_put, ended, item))
+            future.add_done_callback(lambda done, item=item: ended.put((item, done)))
         for _ in range(begun):
             yield ended.get()
         is_finished = True
@@ -125,10 +125,6 @@ def call_there(function: Callable[..., Result], *arguments: Any, must_stop: Call
             future.cancel()
             return None
     return future.result()
-
-
-def _put(ended: queue.SimpleQueue[tuple[Item, Future[Result]]], item: Item, future: Future[Result]) -> None:
-    ended.put((item, future))
 
 
 def _ahead(jobs: int) -> int:

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import INT64_MAX, BoolArray, IndexArray, IntArray, csr, frozen
-from ..graph.buffers import Buffers
-from ..graph.graph import CostGraph
+from ..graph.graph import Buffers, CostGraph
 from ..kernels.orders.max_flow import network_of
 from ..kernels.orders.order_proofs import (
     Edges,

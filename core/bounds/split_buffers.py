@@ -7,14 +7,10 @@ on any devices, has at least the bytes of the union of what is needed. Any layou
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from ..base.arrays import IntArray, csr, distinct_pairs, frozen, gathered
-from ..graph.buffers import Buffers
-from ..graph.graph import CostGraph
+from ..graph.graph import Buffers, CostGraph
 
 MOST_VIEWS = 32  # views of a buffer that are pieces of their own; the others have no room, which is valid, too
 
@@ -36,32 +32,23 @@ def split_buffers(graph: CostGraph) -> Buffers:
     by_maker = np.argsort(graph.tensor_producer[roots], kind="stable")
     roots, size = roots[by_maker], size[by_maker]
     piece, holder = gathered(np.argsort(by_maker), number[first], number[last])
-    return _buffers(graph, roots, size, piece, tensors[holder])
-
-
-def _buffers(
-    graph: CostGraph, roots: NDArray[Any], size: NDArray[Any], piece: NDArray[Any], tensor: NDArray[Any]
-) -> Buffers:
-    """Return buffers, given of which tensor each is a piece, its bytes, and which piece is held for which tensor."""
+    tensors = tensors[holder]  # of each piece, what it is held for
     count = len(roots)
     producer = graph.tensor_producer[roots]
     is_final = np.zeros(count, bool)
-    is_final[piece[graph.is_final[tensor]]] = True
+    is_final[piece[graph.is_final[tensors]]] = True
     pointers, consumers = graph.consumers
-    users, pair = gathered(consumers, pointers[tensor], pointers[tensor + 1])
+    users, pair = gathered(consumers, pointers[tensors], pointers[tensors + 1])
     pieces, users = distinct_pairs(piece[pair], users)
-    user_ptr, users_of = csr(pieces, users, count)
-    used_ptr, used = csr(users, pieces, graph.num_ops)
     made_ptr = np.searchsorted(producer, np.arange(graph.num_ops + 1))
-    return graph.buffers._replace(
-        size=frozen(size, np.int64),
-        producer=frozen(producer, np.int32),
-        is_final=frozen(is_final, np.bool_),
-        user_ptr=user_ptr,
-        users=users_of,
-        used_ptr=used_ptr,
-        used=used,
-        made_ptr=frozen(made_ptr, np.int32),
+    return Buffers(
+        frozen(size, np.int64),
+        frozen(producer, np.int32),
+        frozen(is_final, np.bool_),
+        *csr(pieces, users, count),
+        *csr(users, pieces, graph.num_ops),
+        frozen(made_ptr, np.int32),
+        *graph.buffers[8:],
     )
 
 

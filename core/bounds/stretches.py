@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..base.arrays import IndexArray, IntArray, csr, gathered
-from ..graph.buffers import Buffers
+from ..graph.graph import Buffers
 
 Look = Callable[[], None]
 
@@ -40,7 +40,11 @@ def stretch_of(
     ops, chosen = len(inside) + 1, buffers[kept][by_producer]
     waiting, awaited = _precedences(b, inside, place - first + 1)
     wanted = ((used, reader, len(chosen)), (reader, used, ops), (waiting, awaited, ops), (awaited, waiting, ops))
-    users, uses, before, after = (_group(look, *pairs) for pairs in wanted)
+    groups = []
+    for rows, columns, count in wanted:
+        look()
+        groups.append(csr(rows, columns, count))
+    users, uses, before, after = groups
     entering = int(b.size[buffers[comes_in]].sum())
     stretch = Buffers(
         b.size[chosen],
@@ -58,11 +62,6 @@ def stretch_of(
         array.setflags(write=False)
     resident = int(memory[first] - b.own[inside[0]] - b.workspace[inside[0]])
     return stretch, resident - entering
-
-
-def _group(look: Look, rows: IntArray, columns: IntArray, count: int) -> tuple[IndexArray, IndexArray]:
-    look()
-    return csr(rows, columns, count)
 
 
 def _precedences(b: Buffers, inside: IndexArray, place: IntArray) -> tuple[IntArray, IntArray]:

@@ -17,8 +17,8 @@ from ..base.errors import FormatError, OtherGraphError, ScheduleError, UnknownNa
 from ..base.options import json_name
 from ..base.units import LARGEST_ALIGNMENT
 from ..graph.graph import CostGraph
-from ..model.lifetimes import freed_after
 from ..model.simulator import Simulation
+from ..model.timeline import freed_after
 from ..model.verifier import StepClaim, Totals, verify, verify_addresses
 from ..problem.machine import Machine
 from ..problem.problem import Problem, parameter_types

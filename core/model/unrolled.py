@@ -11,6 +11,8 @@ from ..base.errors import ScheduleError
 from ..graph.annotations import Annotations
 from ..graph.builder import GraphBuilder
 from ..graph.graph import CostGraph
+from ..problem.problem import Problem
+from ..problem.schedule import Schedule
 
 
 def repeated_ops(graph: CostGraph, order: Sequence[int]) -> list[int]:
@@ -59,16 +61,12 @@ def unrolled(graph: CostGraph, order: Sequence[int]) -> CostGraph:
     return builder.build(_annotations(graph.annotations, order))
 
 
-def original_tensors(graph: CostGraph, order: Sequence[int]) -> list[int]:
-    """Return for each tensor of the graph of the runs which tensor of the graph it is, data tensors before control."""
-    control = set(np.flatnonzero(graph.is_control).tolist())
-    runs = unrolled(graph, order)
-    tensors: list[int] = []
-    for step, op in enumerate(order):
-        made = [tensor for tensor in graph.outputs(op) if tensor not in control]
-        waited = [tensor for tensor in graph.outputs(op) if tensor in control]
-        tensors += (made + waited)[: len(runs.outputs(step))]
-    return tensors
+def of_runs(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
+    """Return a problem and its schedule; where ops may run again, the graph of the runs and its input order."""
+    if not problem.recompute:
+        return problem, schedule
+    graph = unrolled(problem.graph, schedule.items.tolist())
+    return Problem(graph, memory_limit=problem.memory_limit), Schedule.single_device(graph.input_order)
 
 
 def _annotations(known: Annotations, order: Sequence[int]) -> Annotations:

@@ -16,7 +16,7 @@ from ..base.errors import UsageError
 from ..base.units import format_bytes
 from ..graph.builder import GraphBuilder
 from ..graph.graph import CostGraph
-from ..kernels.orders.smoothing import smooth
+from ..kernels.orders.order_memory import smooth
 from ..model.simulator import simulate
 from ..model.verifier import verify_addresses
 from ..problem.problem import Problem

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import BoolArray, IndexArray, IntArray, stable_order
-from ...graph.buffers import Buffers
+from ...graph.graph import Buffers
 from ..jit import kernel
 
 FREE, SOURCE, SINK = 0, 1, 2

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import INT64_MAX, BoolArray, IndexArray, IntArray
-from ...graph.buffers import Buffers
+from ...graph.graph import Buffers
 from ..jit import inlined, kernel
 from .max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, new_flow, smallest_source_side
 
@@ -193,12 +193,14 @@ def _move(b: Buffers, trials: Trials, op: int, joins: bool) -> Any:
 
 
 @inlined
-def _note_single_moves(b: Buffers, trials: Trials, known: Known, op: int, limit: int, joins: bool, most: int) -> None:
+def _note_single_moves(
+    network: Network, b: Buffers, trials: Trials, known: Known, op: int, limit: int, joins: bool
+) -> None:
     """Note what can be before the op as it may join `trials.side` within the limit, with all that comes before it."""
     base = _measure_set(b, trials)
     moves = 0
     for other in range(trials.moved.size):
-        if other == op or trials.side[other] == joins or moves > most:
+        if other == op or trials.side[other] == joins or moves > MOVES_PER_ARC * network.heads.size:
             continue
         is_noted = trials.can_be_before[other] if joins else trials.can_be_after[other]
         if is_noted or (has(known.after[op], other) if joins else has(known.before[op], other)):
@@ -230,20 +232,6 @@ def _note_single_moves(b: Buffers, trials: Trials, known: Known, op: int, limit:
 
 
 @kernel
-def note_possible_sides(network: Network, b: Buffers, trials: Trials, known: Known, op: int, limit: int) -> None:
-    """Note the sides of all ops that the minimum cut of an op shows, and sets that are nearly the same."""
-    # `trials.flow` holds that cut: the smallest set of least bytes is let grow by each op, the largest shrink.
-    trials.can_be_before[:] = False
-    trials.can_be_after[:] = False
-    _note_sides(network, trials, trials.flow)
-    most = MOVES_PER_ARC * network.heads.size
-    _note_single_moves(b, trials, known, op, limit, True, most)
-    for other in range(trials.moved.size):
-        trials.side[other] = trials.flow.level[other] < 0
-    _note_single_moves(b, trials, known, op, limit, False, most)
-
-
-@kernel
 def tighten(
     network: Network, b: Buffers, trials: Trials, known: Known, op: int, limit: int, start: int, most: int
 ) -> Any:
@@ -255,8 +243,14 @@ def tighten(
     least = arrive(network, trials.flow, known, op, limit)
     if least > limit:
         return -1, 1, ops
-    if start == 0:
-        note_possible_sides(network, b, trials, known, op, limit)
+    if start == 0:  # the smallest set of least bytes is let grow by each op, the largest shrink
+        trials.can_be_before[:] = False
+        trials.can_be_after[:] = False
+        _note_sides(network, trials, trials.flow)
+        _note_single_moves(network, b, trials, known, op, limit, True)
+        for other in range(ops):
+            trials.side[other] = trials.flow.level[other] < 0
+        _note_single_moves(network, b, trials, known, op, limit, False)
     found = 0
     flows = 1
     for other in range(start, ops):

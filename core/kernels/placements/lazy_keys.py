@@ -9,8 +9,7 @@ import numpy as np
 from ..cost_model import MachineArrays, State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from ..metropolis import Walk, bar_of
-from ..uniform import seed_of, uniform
+from ..metropolis import Walk, bar_of, seed_of, uniform
 from .lazy_decoder import Lazy, decode_for_makespan
 from .memory_greedy import decode_for_peak
 from .random_keys import Prices

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.arrays import FloatArray, IntArray
-from ...bounds.bounds import op_needs
-from ...bounds.machine_bounds import possible_times
+from ...bounds.bounds import op_needs, possible_times
 from ...kernels.cost_model import replicated
 from ...problem.problem import Problem
 from ...problem.residents import first_home

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.arrays import IndexArray
-from ...graph.buffers import Buffers
-from ...graph.graph import CostGraph
+from ...graph.graph import Buffers, CostGraph
 from ...kernels.orders.set_beam import backward_walk, expand, first_level, forward_walk, materialise, new_candidates
 from ...search import parameters as base
 from ...search.parameters import parameter

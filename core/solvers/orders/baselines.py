@@ -9,9 +9,8 @@ from contextlib import suppress
 import numpy as np
 
 from ...base.arrays import IndexArray, frozen
-from ...graph.buffers import Buffers
-from ...graph.graph import CostGraph
-from ...kernels.orders.lpmf import least_peak_memory_first, new_greedy
+from ...graph.graph import Buffers, CostGraph
+from ...kernels.orders.priority_orders import least_peak_memory_first, new_greedy
 from ...search.parameters import Parameters
 from ...search.search import Cancelled, Search
 

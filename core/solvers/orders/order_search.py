@@ -13,7 +13,7 @@ from ...base.speed import seconds_for
 from ...bounds.bounds import min_cuts
 from ...bounds.order_proofs import Precedences
 from ...bounds.stretches import separators, stretch_of
-from ...graph.buffers import Buffers
+from ...graph.graph import Buffers
 from ...kernels.orders.order_memory import memory_of_steps
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule

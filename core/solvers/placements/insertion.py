@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
-from ...bounds.machine_bounds import EdgeCosts, possible_times
+from ...bounds.bounds import EdgeCosts, possible_times
 from ...problem.problem import Problem
 from ...problem.residents import first_home
 
@@ -33,7 +33,7 @@ class InsertionSchedule:
         ready = np.zeros(self.problem.devices)
         for e in self.entering[op]:
             source = int(self.edges.sources[e])
-            sent = self.edges.from_device(e, int(self.device[source]))
+            sent = self.edges.between(e, int(self.device[source]))
             np.maximum(ready, self.end[source] + sent, out=ready)
         start = np.full(self.problem.devices, np.inf)
         settled = self.group.get(int(self.rules.group[op]))

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
-from ...bounds.machine_bounds import EdgeCosts, optimistic_costs, possible_times
+from ...bounds.bounds import EdgeCosts, optimistic_costs, possible_times
 from ...problem.problem import Problem
 from ...problem.residents import first_home
 from ...search import parameters as base

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
-from ...bounds.machine_bounds import EdgeCosts, possible_times
+from ...bounds.bounds import EdgeCosts, possible_times
 from ...kernels.placements.group_moves import no_groups
 from ...kernels.placements.plans import EARLY, LATE, Bunches, Cost, Plan, anneal_plan
 from ...kernels.placements.sequences import Objective

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...base.arrays import FloatArray
-from ...bounds.machine_bounds import EdgeCosts
+from ...bounds.bounds import EdgeCosts
 from ...problem.problem import Problem
 from ..orders.baselines import Heed
 

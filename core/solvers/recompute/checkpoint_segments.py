@@ -15,7 +15,7 @@ import numpy as np
 
 from ...base.arrays import BoolArray
 from ...graph.graph import CostGraph
-from ...model.lifetimes import holdings_of
+from ...model.timeline import holdings_of
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search.parameters import Parameters

@@ -4,9 +4,9 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.orders import priority_beam
-from schedopt.core.kernels.orders.priority_beam import beam
+from schedopt.core.kernels.orders import set_beam
 from schedopt.core.kernels.orders.priority_orders import price_orders
+from schedopt.core.kernels.orders.set_beam import beam
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 
 
@@ -43,7 +43,7 @@ def test_a_beam_that_asks_whether_to_stop_is_the_same_or_ends(monkeypatch, at_on
     graph = layered_graph(LayeredParameters(nodes=40), np.random.default_rng(193), "layered")
     priorities = np.random.default_rng(194).standard_normal(40)
     whole = [beam(graph.buffers, priorities, 2, collapse=collapse) for collapse in (False, True)]
-    monkeypatch.setattr(priority_beam, "STATES_AT_ONCE", at_once)
+    monkeypatch.setattr(set_beam, "STATES_AT_ONCE", at_once)
     asked = []
     for expected, collapse in zip(whole, (False, True), strict=True):
         found = beam(graph.buffers, priorities, 2, collapse=collapse, must_stop=lambda: bool(asked.append(1)))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.kernels.orders.priority_beam import beam
 from schedopt.core.kernels.orders.priority_orders import greedy, price_orders, ready_steps, sample
+from schedopt.core.kernels.orders.set_beam import beam
 from scipy.stats import chi2
 
 LAST_DRAW = np.nextafter(1.0, 0.0)

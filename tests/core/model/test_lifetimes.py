@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.model.lifetimes import freed_after
+from schedopt.core.model.timeline import freed_after
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 

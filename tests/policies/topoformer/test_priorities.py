@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 from models.seeds import seeds
-from schedopt.core.kernels.orders.priority_beam import beam
 from schedopt.core.kernels.orders.priority_orders import ready_steps, sample
+from schedopt.core.kernels.orders.set_beam import beam
 from schedopt.policies.topoformer.priorities import (
     decode_greedy,
     decode_samples,

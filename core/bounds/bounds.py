@@ -22,10 +22,18 @@ from ..base.arrays import (
 )
 from ..base.speed import seconds_for
 from ..graph.graph import Buffers, CostGraph
-from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
+from ..kernels.orders.max_flow import (
+    FREE,
+    SINK,
+    SOURCE,
+    max_flow,
+    network_of,
+    new_flow,
+    reachable,
+    smallest_source_side,
+)
 from ..kernels.orders.order_memory import memory_of_steps
 from ..kernels.placements.heads import Sending, between_heads_and_tails, find_heads, new_heads, path_ends
-from ..kernels.reach import reachable
 from ..problem.problem import Problem
 from ..problem.residents import first_home, model_of
 from .split_buffers import split_buffers

@@ -20,8 +20,16 @@ from numpy.typing import NDArray
 from ..base.arrays import FloatArray, IntArray
 from ..base.units import format_bytes
 from ..graph.graph import CostGraph
-from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_with, new_flow, smallest_source_side
-from ..kernels.reach import reachable
+from ..kernels.orders.max_flow import (
+    FREE,
+    SINK,
+    SOURCE,
+    max_flow,
+    network_with,
+    new_flow,
+    reachable,
+    smallest_source_side,
+)
 from ..problem.problem import RUNTIME_TOLERANCE, Problem
 from .bounds import memory_bound, op_needs
 

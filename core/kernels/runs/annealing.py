@@ -113,7 +113,7 @@ def insert_chain(g: RunGraph, s: Sequence, a: Annealing, aim: Aim) -> int:
     group = _idle_group(g, s, a, step)
     if group < 0:
         return 0
-    reader = _next_use(g, s, group, step)
+    reader, _ = _uses_between(g, s, group, step, int(s.length[0]))
     links = _chain(g, s, a, group, reader, aim.limit)
     if links == 0 or s.length[0] + links >= s.items.size:
         return 0
@@ -171,17 +171,17 @@ def _touches(g: RunGraph, op: int, group: int) -> bool:
 
 
 @kernel
-def _next_use(g: RunGraph, s: Sequence, group: int, step: int) -> int:
-    """Return the first run after another one that touches a group."""
-    first = int(s.length[0])
+def _uses_between(g: RunGraph, s: Sequence, group: int, low: int, high: int) -> tuple[int, int]:
+    """Return the first and the last run after one place and before another that touch a group; the other, if none."""
+    first, last = high, low
     for k in range(g.member_ptr[group], g.member_ptr[group + 1]):
         op = g.members[k]
         for number in range(s.times[op]):
-            place = s.places[op, number]
-            if place > step:
-                first = min(first, int(place))
-                break
-    return first
+            place = int(s.places[op, number])
+            if low < place < high:
+                first = min(first, place)
+                last = max(last, place)
+    return first, last
 
 
 @kernel
@@ -198,13 +198,7 @@ def _last_use(g: RunGraph, s: Sequence, group: int, step: int) -> int:
     for k in range(g.tensor_ptr[group], g.tensor_ptr[group + 1]):
         if g.is_final[g.tensors[k]] and end == s.length[0]:
             return end
-    for k in range(g.member_ptr[group], g.member_ptr[group + 1]):
-        op = g.members[k]
-        for number in range(s.times[op]):
-            place = s.places[op, number]
-            if last < place < end:
-                last = int(place)
-    return last
+    return _uses_between(g, s, group, last, end)[1]
 
 
 @kernel
@@ -230,7 +224,7 @@ def _chain(g: RunGraph, s: Sequence, a: Annealing, group: int, reader: int, limi
             if a.in_chain[g.producer[tensor]] or g.runs_once[g.producer[tensor]] or g.runs_once[maker]:
                 continue
             last = _last_use(g, s, g.group[tensor], reader)
-            if last < reader and _is_tight(s, last + 1, reader, limit) and draw(a) < 0.8:
+            if last < reader and excess_between(s, limit, last + 1, reader) > 0 and draw(a) < 0.8:
                 while tensor >= 0 and links < LONGEST_CHAIN:
                     links = _add_link(g, a, g.producer[tensor], links)
                     tensor = g.alias[tensor]
@@ -261,17 +255,6 @@ def _add_link(g: RunGraph, a: Annealing, op: int, links: int) -> int:
         a.chain[links] = op
         added = links + 1
     return added
-
-
-@inlined
-def _is_tight(s: Sequence, start: int, end: int, limit: int) -> bool:
-    """Whether some run of a stretch takes more than the limit."""
-    found = False
-    for step in range(start, end):
-        if s.memory[step] > limit:
-            found = True
-            break
-    return found
 
 
 @kernel

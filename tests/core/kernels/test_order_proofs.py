@@ -4,10 +4,9 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.orders.max_flow import network_of, new_flow
+from schedopt.core.kernels.orders.max_flow import network_of
 from schedopt.core.kernels.orders.order_proofs import (
     Known,
-    arrive,
     closures,
     largest_rise,
     mark_implied,
@@ -28,16 +27,6 @@ def unrelated(graph):
 def members(row):
     """The ops in a bitset."""
     return {64 * word + bit for word, value in enumerate(row.tolist()) for bit in range(64) if value >> bit & 1}
-
-
-@pytest.mark.parametrize("seed", seeds(40, quick=4))
-def test_least_memory_on_arrival(seed):
-    rng = np.random.default_rng([57, seed])
-    graph, plain = naive.random_graph(rng, int(rng.integers(1, 11)))
-    network, known = network_of(graph.buffers), unrelated(graph)
-    flow = new_flow(network)
-    for op in plain.ops:
-        assert arrive(network, flow, known, op, LARGEST) == naive.least_arrival(plain, op)
 
 
 @pytest.mark.parametrize("ops", [2, 12, 70])

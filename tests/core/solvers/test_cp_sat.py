@@ -124,13 +124,3 @@ def test_an_interrupt_ends_it_with_the_best_so_far():
     timer.cancel()
     assert result.status == "interrupted"
     verify(result.problem, result.schedule)
-
-
-def test_it_finds_that_two_devices_share_independent_chains():
-    builder = GraphBuilder("chains")
-    for at in range(6):
-        builder.add_op(f"op{at}", inputs=[(at - 2, 0)] if at > 1 else [], outputs=[3], runtime=2.0, final=at > 3)
-    result = solve(Problem(builder.build(), "runtime", 2), UNAIDED)
-    assert (result.value, result.status) == (6.0, "optimal")
-    result = solve(Problem(builder.build(), "memory", 2), UNAIDED)
-    assert (result.value, result.status) == (6, "optimal")

@@ -135,34 +135,26 @@ def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
     if graph.num_ops > LARGEST_WITH_HEADS or graph.num_ops * len(graph.edges[0]) > MOST_WORK:
         head = path_ends(graph.input_order, *graph.predecessors, runtime) - runtime
         return head, path_ends(graph.input_order[::-1], *graph.successors, runtime) - runtime
-    is_apart = problem.machine.is_beside and not problem.machine.contention  # what an edge sends is sent at once
-    edges = _edge_costs(graph, sending, np.maximum if is_apart else np.add)
-    return _heads(graph, runtime, edges, is_reversed=False), _heads(graph, runtime, edges, is_reversed=True)
-
-
-def _heads(graph: CostGraph, runtime: FloatArray, edges: tuple[Any, Any, Any], *, is_reversed: bool) -> FloatArray:
-    """Return each op's head or, with time reversed, its tail, microseconds; shape `(ops,)`."""
-    sources, targets, cost = edges
-    if is_reversed:
-        sources, targets = targets, sources
-    by_target = np.lexsort((sources, targets))
-    pointers, before = csr(targets[by_target], sources[by_target], graph.num_ops)
-    order = graph.input_order[::-1] if is_reversed else graph.input_order
-    heads = new_heads(graph.num_ops)
-    sending = Sending(frozen(order, np.int32), pointers, before, cost[by_target], frozen(runtime, np.float64))
-    find_heads(sending, heads, 0, graph.num_ops)
-    return heads.head
-
-
-def _edge_costs(graph: CostGraph, cost: FloatArray, together: np.ufunc) -> tuple[Any, Any, Any]:
-    """Return distinct pairs of ops, one of which reads the other, and what it takes to send what is between them."""
-    pointers, consumers = graph.consumers
+    pointers, readers = graph.consumers
     tensors = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))
-    pairs = graph.tensor_producer[tensors].astype(np.int64) * graph.num_ops + consumers
-    distinct, place = np.unique(pairs, return_inverse=True)
-    total = np.zeros(len(distinct))
-    together.at(total, place, cost[tensors])
-    return distinct // graph.num_ops, distinct % graph.num_ops, total
+    edges = graph.tensor_producer[tensors].astype(np.int64) * graph.num_ops + readers
+    distinct, place = np.unique(edges, return_inverse=True)
+    cost = np.zeros(len(distinct))
+    is_apart = problem.machine.is_beside and not problem.machine.contention  # what an edge sends is sent at once
+    (np.maximum if is_apart else np.add).at(cost, place, sending[tensors])
+    sources, targets = np.divmod(distinct, graph.num_ops)
+    heads = _heads(graph.input_order, runtime, sources, targets, cost)
+    return heads, _heads(graph.input_order[::-1], runtime, targets, sources, cost)
+
+
+def _heads(order: Any, runtime: FloatArray, sources: Any, targets: Any, cost: FloatArray) -> FloatArray:
+    """Return the earliest start of each op, given what an edge from a source to a target takes; shape `(ops,)`."""
+    by_target, ops = np.lexsort((sources, targets)), len(runtime)
+    pointers, before = csr(targets[by_target], sources[by_target], ops)
+    heads = new_heads(ops)
+    sending = Sending(frozen(order, np.int32), pointers, before, cost[by_target], frozen(runtime, np.float64))
+    find_heads(sending, heads, 0, ops)
+    return heads.head
 
 
 def energy_bound(head: FloatArray, tail: FloatArray, runtime: FloatArray, energy: FloatArray) -> float:

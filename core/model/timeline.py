@@ -66,34 +66,21 @@ def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
     pointers, inputs = (column.tolist() for column in graph.inputs)
     outputs, aliases = graph.output_ptr.tolist(), graph.alias_of.tolist()
     is_control, is_final = graph.is_control.tolist(), graph.is_final.tolist()
-    at: list[dict[int, _Buffer]] = [{} for _ in range(problem.devices)]
+    at: dict[tuple[int, int], _Buffer] = {}
     buffers: list[_Buffer] = []
-
-    def start(tensor: int, device: int, step: int) -> _Buffer:
-        buffer = _Buffer(tensor, device, step, step)
-        buffers.append(buffer)
-        return buffer
-
     columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
     for step, (item, source, target) in enumerate(columns):
-        if item >= 0:
-            for tensor in inputs[pointers[item] : pointers[item + 1]]:
-                if not is_control[tensor] and tensor in at[target]:  # else it is resident here
-                    at[target][tensor].read(step)
-            for tensor in range(outputs[item], outputs[item + 1]):
-                if not is_control[tensor] and tensor < own:
-                    alias = aliases[tensor]
-                    if alias >= 0 and alias not in at[target]:
-                        continue  # a view of what is resident here
-                    buffer = at[target][alias] if alias >= 0 else start(tensor, target, step)
-                    buffer.add(tensor, step, is_final[tensor])
-                    at[target][tensor] = buffer
-        elif not is_control[~item]:
-            if ~item in at[source]:
-                at[source][~item].read(step)
-            copy = start(~item, target, step)
-            copy.add(~item, step, is_final=False)
-            at[target][~item] = copy
+        for tensor in inputs[pointers[item] : pointers[item + 1]] if item >= 0 else (~item,):
+            if (tensor, source) in at:  # else it is resident here
+                at[tensor, source].read(step)
+        for tensor in range(outputs[item], outputs[item + 1]) if item >= 0 else (~item,):
+            base = aliases[tensor] if item >= 0 else -1
+            if is_control[tensor] or (item >= 0 and tensor >= own) or (base >= 0 and (base, target) not in at):
+                continue  # without bytes, or resident here
+            if base < 0:
+                buffers.append(_Buffer(tensor, target, step, step))
+            at[tensor, target] = at[base, target] if base >= 0 else buffers[-1]
+            at[tensor, target].add(tensor, step, item >= 0 and is_final[tensor])
     last, sizes = len(schedule) - 1, graph.tensor_size.tolist()
     return tuple(
         Holding(b.tensor, b.device, sizes[b.tensor], b.first, end, b.is_final, tuple(b.readers), tuple(b.members))

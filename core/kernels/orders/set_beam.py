@@ -320,10 +320,10 @@ def fill_states(
 
 
 class BeamOrders(NamedTuple):
-    """The complete orders that a beam ends with, the first found first."""
+    """The complete order that a beam ends with."""
 
-    # shape `(rows, ops)`: up to the width, or a single one with state collapsing, since complete orders all have
-    # executed the same set; none if every partial order reached the limit, or the beam was told to stop
+    # shape `(rows, ops)`: one, since complete orders have executed the same set; none if every partial order reached
+    # the limit, or the beam was told to stop
     orders: IndexArray
     # by eq. 8, or backward by its mirror image, shape `(rows,)`; ops that are taken at once count for nothing.
     log_probability: FloatArray
@@ -336,7 +336,6 @@ class Rules(NamedTuple):
     # priorities, zobrist: per op: its priority, and a random number
     priorities: FloatArray
     zobrist: Any
-    collapse: bool  # whether equal executed sets are collapsed
     limit: int  # bytes that no partial order may reach
 
 
@@ -360,7 +359,6 @@ def beam(
     priorities: Any,
     width: int,
     *,
-    collapse: bool = True,
     is_backward: bool = False,
     limit: int = NO_LIMIT,
     must_stop: Callable[[], bool] = lambda: False,
@@ -371,7 +369,7 @@ def beam(
     ops = len(b.own)
     priorities = checked_priorities(priorities, ops)
     zobrist = np.random.default_rng(0).integers(0, 2**64, ops, dtype=np.uint64)
-    rules = Rules(-priorities if is_backward else priorities, zobrist, collapse, limit)
+    rules = Rules(-priorities if is_backward else priorities, zobrist, limit)
     walk, room = backward_walk(b) if is_backward else forward_walk(b), max(1, width * ops)
     successors = Successors(new_candidates(room, room), np.empty((2, room)), np.empty(room, np.int32))
     levels = first_level(walk, width, width * ops), first_level(walk, width, width * ops)
@@ -441,8 +439,7 @@ def _extend(
 ) -> int:
     """Fill in the successors of the first states of a level; returns how many."""
     c, likelihood, slots = successors.candidates, successors.likelihood, successors.slots
-    priorities, collapse = rules.priorities, rules.collapse
-    count = 0
+    priorities, count = rules.priorities, 0
     for state in range(states):
         first, last = level.ready_ptr[state], level.ready_ptr[state + 1]
         largest = -np.inf
@@ -460,23 +457,19 @@ def _extend(
                 continue
             score = log_probability[state] if safe >= 0 else before + (priorities[op] - largest)
             key = level.hash[state] ^ rules.zobrist[op]
-            entry = -1
-            if collapse:
-                slot = slot_of(c.table, c.hash, key)
-                entry = c.table[slot]
-                if entry < 0:
-                    c.table[slot] = count
-                    slots[count] = slot
-                elif peak > c.peak[entry] or (peak == c.peak[entry] and score <= likelihood[0, entry]):
-                    continue
+            slot = slot_of(c.table, c.hash, key)
+            entry = c.table[slot]
             if entry < 0:
                 entry = count
+                c.table[slot] = entry
+                slots[entry] = slot
                 count += 1
+            elif peak > c.peak[entry] or (peak == c.peak[entry] and score <= likelihood[0, entry]):
+                continue
             set_candidate(c, entry, key, peak, state, op)
             likelihood[0, entry] = score
-    if collapse:
-        for at in range(count):
-            c.table[slots[at]] = -1
+    for at in range(count):
+        c.table[slots[at]] = -1
     return count
 
 

@@ -194,14 +194,6 @@ class Model:
             self.model.add_hint(variable, min(max(low, hint), high))
         return variable
 
-    def both(self, one: Any, other: Any, hint: bool | None = None) -> Any:
-        """Return a literal that holds if and only if two others do."""
-        both = self.literal(hint)
-        self.model.add_bool_or([~one, ~other, both])
-        self.model.add_implication(both, one)
-        self.model.add_implication(both, other)
-        return both
-
 
 class HintedTimes:
     """Device of each op, and times of each step, of a schedule whose steps run as early as they can."""
@@ -341,7 +333,11 @@ class Variables(Model):
         for source in sources:
             is_only = len(sources) == 1
             if sending[source] >= 0:
-                literal = sent if is_only else self.both(sent, made_on[source], is_sent and home == source)
+                literal = sent if is_only else self.literal(is_sent and home == source)
+                if not is_only:  # it holds if and only if the tensor is sent and made there
+                    self.model.add_bool_or([~sent, ~made_on[source], literal])
+                    self.model.add_implication(literal, sent)
+                    self.model.add_implication(literal, made_on[source])
                 links[source] = literal, sending[source]
         self.transfers[tensor, device] = self._step((tensor, device), [lasts for _, lasts in links.values()])
 

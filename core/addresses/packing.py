@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..base.arrays import INT64_MAX, IndexArray, IntArray, frozen
 from ..base.errors import UsageError
 from ..base.units import LARGEST_ALIGNMENT
-from ..kernels.first_fit import first_fit, new_placing
+from ..kernels.orders.order_memory import first_fit, new_placing
 
 DEFAULT_SECONDS = 3.0
 LARGEST_SEARCHED = 6_000  # pieces: setting up branch and bound takes half a second

@@ -26,8 +26,8 @@ def frozen(values: Any, dtype: Any) -> NDArray[Any]:
 
 def csr(rows: NDArray[Any], columns: NDArray[Any], count: int) -> tuple[IndexArray, IndexArray]:
     """Group `columns` by `rows`, keeping their order: `(pointers of shape (count + 1,), columns)`."""
-    if not _rises(rows):
-        if _rises(columns):
+    if not np.all(rows[1:] >= rows[:-1]):
+        if np.all(columns[1:] >= columns[:-1]):
             return sorted_csr(rows, columns, count)
         columns = columns[stable_order(rows)]
     pointers = np.zeros(count + 1, np.int32)
@@ -74,24 +74,11 @@ def gathered(values: NDArray[Any], first: NDArray[Any], last: NDArray[Any]) -> t
     return values[first[group] + at], group
 
 
-def sum_of_groups(values: IntArray, pointers: IndexArray) -> IntArray:
-    """Return the sum of each group of values that stand in a row, shape `(groups,)`."""
-    before = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(values, out=before[1:])
-    total: IntArray = before[pointers[1:]] - before[pointers[:-1]]
-    return total
-
-
 def places_in(order: NDArray[Any]) -> FloatArray:
     """Return the place of each op in an order, from 0 to 1."""
     places = np.empty(len(order))
     places[order] = np.linspace(0, 1, len(order))
     return places
-
-
-def _rises(values: NDArray[Any]) -> bool:
-    """Whether no value is below the one before."""
-    return bool(np.all(values[1:] >= values[:-1]))
 
 
 def pairs_rise(rows: NDArray[Any], columns: NDArray[Any]) -> bool:

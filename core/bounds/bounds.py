@@ -9,34 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import (
-    INT64_MAX,
-    BoolArray,
-    FloatArray,
-    IntArray,
-    csr,
-    distinct_pairs,
-    frozen,
-    pairs_rise,
-    sum_of_groups,
-)
+from ..base.arrays import INT64_MAX, BoolArray, FloatArray, IntArray, csr, distinct_pairs, frozen, gathered, pairs_rise
 from ..base.speed import seconds_for
 from ..graph.graph import Buffers, CostGraph
-from ..kernels.orders.max_flow import (
-    FREE,
-    SINK,
-    SOURCE,
-    max_flow,
-    network_of,
-    new_flow,
-    reachable,
-    smallest_source_side,
-)
+from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, reachable, source_side
 from ..kernels.orders.order_memory import memory_of_steps
 from ..kernels.placements.heads import Sending, between_heads_and_tails, find_heads, new_heads, path_ends
 from ..problem.problem import Problem
 from ..problem.residents import first_home, model_of
-from .split_buffers import split_buffers
 
 # Arcs of all flows together: on one device; on several, where the bound is worth less
 MIN_CUT_WORK, MIN_CUT_WORK_SHARED = 100_000_000, 10_000_000
@@ -50,6 +30,7 @@ FLOW, BUILDING = 12.0, 24.0  # numbers sorted in the time of a flow, and of buil
 ROUNDING = 1e-12
 # Microseconds of which 1e-12 is less than one, so that a bound rounded up is not rounded up once more
 LARGEST_WHOLE = 2.0**39
+MOST_VIEWS = 32  # views of a buffer that are pieces of their own; the others have no room, which is valid, too
 
 
 def earliest_finish(graph: CostGraph, times: FloatArray | None = None) -> FloatArray:
@@ -85,12 +66,21 @@ def runtime_bound(problem: Problem, stop: Callable[[], bool] = lambda: False) ->
     if problem.devices == 1 and problem.machine.is_equal:
         return math.fsum((problem.op_times / problem.machine.devices[0].speed).tolist())
     if problem.machine.is_equal:
-        return whole_units(problem, max(*path_and_work(problem), communication_bound(problem)))
+        _, runtime, _ = least_times(problem)
+        between = energy_bound(*heads_and_tails(problem), runtime, runtime / problem.devices)
+        return whole_units(problem, max(*path_and_work(problem), between))
+
+    def heed(numbers: Iterable[int]) -> Iterator[int]:
+        for place, number in enumerate(numbers):
+            if place % ASKED_EVERY == 0 and stop():
+                raise TimeoutError
+            yield number
+
     times = possible_times(problem)[: first_home(problem.graph)]
     energy, (head, tail) = _energies(times), heads_and_tails(problem)
     path = 0.0
     try:
-        edges, heed = EdgeCosts(problem), _until(stop)
+        edges = EdgeCosts(problem)
         ends, after = earliest_ends(problem, edges, heed), optimistic_costs(problem, edges, mean=False, heed=heed)
         path = float((ends + after).min(axis=1).max())
         ends, after, can = ends[: len(head)], after[: len(head)], np.isfinite(times)
@@ -108,24 +98,6 @@ def path_and_work(problem: Problem) -> tuple[float, float]:
     if problem.machine.is_equal:
         return path, math.fsum(runtime.tolist()) / problem.devices
     return path, math.fsum(_energies(possible_times(problem)[: graph.num_ops]).tolist())
-
-
-def _until(stop: Callable[[], bool]) -> Callable[[Iterable[int]], Iterator[int]]:
-    """Return what goes through ops or edges until it is stopped, by TimeoutError."""
-
-    def heed(numbers: Iterable[int]) -> Iterator[int]:
-        for place, number in enumerate(numbers):
-            if place % ASKED_EVERY == 0 and stop():
-                raise TimeoutError
-            yield number
-
-    return heed
-
-
-def communication_bound(problem: Problem) -> float:
-    """Return what no schedule on several equal devices is faster than, microseconds, by `energy_bound`."""
-    _, runtime, _ = least_times(problem)
-    return energy_bound(*heads_and_tails(problem), runtime, runtime / problem.devices)
 
 
 def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
@@ -224,7 +196,7 @@ def op_needs(graph: CostGraph, devices: int) -> IntArray:
         order = np.lexsort((-size, roots, ops))
         ops, roots = ops[order], roots[order]
         size[order[1:][(ops[1:] == ops[:-1]) & (roots[1:] == roots[:-1])]] = 0
-    need = graph.workspace + sum_of_groups(size, pointers)
+    need = graph.workspace + np.diff(np.append(0, np.cumsum(size))[pointers])
     np.add.at(need, graph.tensor_producer[made], graph.tensor_size[made])
     return need
 
@@ -233,7 +205,7 @@ def last_step_need(graph: CostGraph, b: Buffers, *, recompute: bool = False) -> 
     """Return the least bytes of any order's last step on one device, persistent bytes left out."""
     # Every final buffer is there, and the last op frees whatever else it reads or makes. Where ops may run again, one
     # that makes something final can be last, too; a last run that makes nothing final could be left out.
-    need = b.workspace + sum_of_groups(np.where(b.is_final, 0, b.size)[b.used], b.used_ptr)
+    need = b.workspace + np.diff(np.append(0, np.cumsum(np.where(b.is_final, 0, b.size)[b.used]))[b.used_ptr])
     np.add.at(need, b.producer[~b.is_final], b.size[~b.is_final])
     can_be_last = np.diff(b.successor_ptr) == 0
     if recompute:
@@ -302,7 +274,7 @@ def min_cuts(
         flow.residual[:] = network.capacity
         term = int(b.own[op] + b.workspace[op]) + int(max_flow(network, flow, INT64_MAX))
         known = max(known, term)
-        smallest_source_side(network, flow, side)
+        source_side(network, flow, side)
         yield term, side[: len(order)].copy()
 
 
@@ -411,3 +383,59 @@ def earliest_ends(
             np.maximum(ready, (ends[edges.sources[e]][:, None] + edges.between(e)).min(axis=0), out=ready)
         ends[op] += ready
     return ends
+
+
+def split_buffers(graph: CostGraph) -> Buffers:
+    """Return the buffers, split where views, which may be sent alone, are smaller than what they are views of."""
+    # Each view is put within what it is a view of, next to its other views as far as they fit, and over them beyond.
+    # What is held of a buffer, on any devices, has at least the bytes of the union of what is needed: any layout is
+    # valid. A piece is alive as long as any tensor that has room in it is needed.
+    start, room = _layout(graph)
+    root, data = graph.root, ~graph.is_control
+    if (room == graph.tensor_size[root])[data].all():
+        return graph.buffers
+    tensors = np.flatnonzero(data & (room > 0))
+    both_ends = np.concatenate((start[tensors], start[tensors] + room[tensors]))
+    ends, row = np.unique(np.stack((np.tile(root[tensors], 2), both_ends)), axis=1, return_inverse=True)
+    first, last = row.reshape(2, -1)
+    is_piece = ends[0, 1:] == ends[0, :-1]  # between two ends of the same buffer
+    number = np.cumsum(np.append(0, is_piece))
+    roots, size = ends[0, :-1][is_piece], np.diff(ends[1])[is_piece]
+    by_maker = np.argsort(graph.tensor_producer[roots], kind="stable")
+    roots, size = roots[by_maker], size[by_maker]
+    piece, holder = gathered(np.argsort(by_maker), number[first], number[last])
+    tensors = tensors[holder]  # of each piece, what it is held for
+    count = len(roots)
+    producer = graph.tensor_producer[roots]
+    is_final = np.zeros(count, bool)
+    is_final[piece[graph.is_final[tensors]]] = True
+    pointers, consumers = graph.consumers
+    users, pair = gathered(consumers, pointers[tensors], pointers[tensors + 1])
+    pieces, users = distinct_pairs(piece[pair], users)
+    made_ptr = np.searchsorted(producer, np.arange(graph.num_ops + 1))
+    return Buffers(
+        frozen(size, np.int64),
+        frozen(producer, np.int32),
+        frozen(is_final, np.bool_),
+        *csr(pieces, users, count),
+        *csr(users, pieces, graph.num_ops),
+        frozen(made_ptr, np.int32),
+        *graph.buffers[8:],
+    )
+
+
+def _layout(graph: CostGraph) -> tuple[IntArray, IntArray]:
+    """Return where each tensor begins within its buffer, and its room there: at most its bytes; `(tensors,)` each."""
+    start, room = np.zeros(graph.num_tensors, np.int64), graph.tensor_size.copy()
+    taken, smaller = np.zeros((2, graph.num_tensors), np.int64)
+    place = np.argsort(graph.input_order)
+    views = np.flatnonzero(graph.alias_of >= 0)
+    for view in views[np.argsort(place[graph.tensor_producer[views]], kind="stable")].tolist():
+        base = graph.alias_of[view]
+        room[view] = min(room[view], room[base])
+        if room[view] < room[base]:
+            smaller[graph.root[view]] += 1
+            room[view] = room[view] if smaller[graph.root[view]] <= MOST_VIEWS else 0
+        begin = taken[base] if taken[base] + room[view] <= room[base] else 0
+        start[view], taken[base] = start[base] + begin, begin + room[view]
+    return start, room

@@ -20,16 +20,7 @@ from numpy.typing import NDArray
 from ..base.arrays import FloatArray, IntArray
 from ..base.units import format_bytes
 from ..graph.graph import CostGraph
-from ..kernels.orders.max_flow import (
-    FREE,
-    SINK,
-    SOURCE,
-    max_flow,
-    network_with,
-    new_flow,
-    reachable,
-    smallest_source_side,
-)
+from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_with, new_flow, reachable, source_side
 from ..problem.problem import RUNTIME_TOLERANCE, Problem
 from .bounds import memory_bound, op_needs
 
@@ -152,7 +143,7 @@ class FirstRuns:
         sent = int(max_flow(self.network, self.flow, 2 * SCALE))
         if sent > 2 * SCALE:
             return Division(math.inf, math.inf, math.inf)
-        smallest_source_side(self.network, self.flow, self.side)
+        source_side(self.network, self.flow, self.side)
         b = self.graph.buffers
         is_done, has_run = self.side[: self.ops], self.side[self.has_run :]
         # A buffer that is final, or that is read by what is still to run, is on the far side.

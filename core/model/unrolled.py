@@ -22,16 +22,22 @@ def repeated_ops(graph: CostGraph, order: Sequence[int]) -> list[int]:
 
 def unrolled(graph: CostGraph, order: Sequence[int]) -> CostGraph:
     """Return the graph of the runs of an order, whose input order is theirs."""
-    last = _last_runs(graph, order)
+    last = {int(op): step for step, op in enumerate(order)}
+    if missing := [name for op, name in enumerate(graph.op_names) if op not in last]:
+        raise ScheduleError(f"{graph.name}: op {missing[0]!r} never runs")
+    if wrong := [op for op in repeated_ops(graph, order) if graph.runs_once[op]]:
+        raise ScheduleError(f"{graph.name}: op {graph.op_names[wrong[0]]!r} runs twice, but may only run once")
     latest = np.full(graph.num_ops, -1, np.int64)
     times = np.zeros(graph.num_ops, np.int64)
     producer, is_control = graph.tensor_producer.tolist(), graph.is_control.tolist()
     reads, first_read = graph.read_tensor.tolist(), graph.read_ptr.tolist()
     aliases, sizes, finals = graph.alias_of.tolist(), graph.tensor_size.tolist(), graph.is_final.tolist()
-    waited = _waited_for(graph)
+    pointers, consumers = graph.consumers
+    control = np.flatnonzero(graph.is_control).tolist()
+    waiting = {producer[t]: consumers[pointers[t] : pointers[t + 1]].tolist() for t in control}  # by control edges
     builder = GraphBuilder(graph.name)
     for step, op in enumerate(order):
-        for follower in waited.get(op, ()):
+        for follower in waiting.get(op, ()):
             if times[follower]:
                 raise ScheduleError(
                     f"{graph.name}: op {graph.op_names[op]!r} runs again after op {graph.op_names[follower]!r}, "
@@ -92,23 +98,3 @@ def _annotations(known: Annotations, order: Sequence[int]) -> Annotations:
         imported=known.imported,
         view_offsets={(run, port): size for (op, port), size in known.view_offsets.items() for run in runs_of[op]},
     )
-
-
-def _last_runs(graph: CostGraph, order: Sequence[int]) -> dict[int, int]:
-    """Return the last run of each op, after checking how often each runs."""
-    last = {int(op): step for step, op in enumerate(order)}
-    missing = [name for op, name in enumerate(graph.op_names) if op not in last]
-    if missing:
-        raise ScheduleError(f"{graph.name}: op {missing[0]!r} never runs")
-    for op in repeated_ops(graph, order):
-        if graph.runs_once[op]:
-            raise ScheduleError(f"{graph.name}: op {graph.op_names[op]!r} runs twice, but may only run once")
-    return last
-
-
-def _waited_for(graph: CostGraph) -> dict[int, list[int]]:
-    """Return for each op those that wait for it by a control edge."""
-    pointers, consumers = graph.consumers
-    control = np.flatnonzero(graph.is_control).tolist()
-    producer = graph.tensor_producer
-    return {int(producer[t]): consumers[pointers[t] : pointers[t + 1]].tolist() for t in control}

@@ -159,7 +159,7 @@ def _send(network: Network, flow: Flow, source: int, limit: int) -> Any:
 
 
 @kernel
-def smallest_source_side(network: Network, flow: Flow, side: BoolArray) -> None:
+def source_side(network: Network, flow: Flow, side: BoolArray) -> None:
     """Mark the nodes on the source side of the minimum cut that has the smallest one, after `max_flow`."""
     filled = 0
     for node in range(flow.label.size):

@@ -10,7 +10,7 @@ import numpy as np
 from ...base.arrays import INT64_MAX, BoolArray, IndexArray, IntArray
 from ...graph.graph import Buffers
 from ..jit import inlined, kernel
-from .max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, new_flow, smallest_source_side
+from .max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, new_flow, source_side
 
 # How many ops one op's sets may be made of, per arc of the network: about as long as so many flows take
 MOVES_PER_ARC = 16
@@ -149,7 +149,7 @@ def _label_trial(trials: Trials, known: Known, other: int, is_first: bool) -> No
 @inlined
 def _note_sides(network: Network, trials: Trials, flow: Flow) -> None:
     """Note the sides that a cut within the limit shows to be possible."""
-    smallest_source_side(network, flow, trials.side)
+    source_side(network, flow, trials.side)
     for op in range(trials.can_be_before.size):
         trials.can_be_before[op] = trials.can_be_before[op] or flow.level[op] < 0
         trials.can_be_after[op] = trials.can_be_after[op] or not trials.side[op]
@@ -279,7 +279,7 @@ def largest_rise(network: Network, trials: Trials, known: Known, op: int, start:
     """Return which other op raises an op's minimum cut most by being on the side on which it is not."""
     ops = known.before.shape[0]
     arrive(network, trials.flow, known, op, INT64_MAX)
-    smallest_source_side(network, trials.flow, trials.side)
+    source_side(network, trials.flow, trials.side)
     rise, chosen, is_before, flows = -1, -1, False, 1
     for other in range(start, ops):
         if flows > most:

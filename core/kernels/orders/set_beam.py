@@ -385,8 +385,10 @@ def beam(
         states = extend(b, walk, rules, levels, states, steps, successors, trail)
         if (steps[1] - steps[0]) % 2:
             levels = levels[::-1]
-    orders = np.empty((states, ops), np.int32)
-    fill_orders(trail.back, orders)
+    orders, state = np.empty((states, ops), np.int32), 0
+    for step in range(ops if states else 0, 0, -1):
+        orders[0, step - 1] = trail.back[1, step - 1, state]
+        state = trail.back[0, step - 1, state]
     orders = np.ascontiguousarray(orders[:, :: -1 if is_backward else 1])
     return BeamOrders(orders, trail.log_probability[:states], levels[0].peak[:states])
 
@@ -421,16 +423,6 @@ def extend(
             back[1, step, state] = c.op[state]
         level, following = following, level
     return states
-
-
-@kernel
-def fill_orders(back: Any, orders: Any) -> None:
-    """Fill the orders that the last states stand for, from the parent and op of each state `(2, ops, width)`."""
-    for row in range(orders.shape[0]):
-        state = row
-        for step in range(orders.shape[1] - 1, -1, -1):
-            orders[row, step] = back[1, step, state]
-            state = back[0, step, state]
 
 
 @kernel

@@ -144,7 +144,10 @@ def _idle_group(g: RunGraph, s: Sequence, a: Annealing, step: int) -> int:
         maker = g.producer[root]
         if g.size[root] == 0 or g.runs_once[maker] or group == chosen:
             continue
-        if not s.places[maker, 0] < step or _touches(g, s.items[step], group):
+        is_touched = False
+        for k in range(g.touch_ptr[s.items[step]], g.touch_ptr[s.items[step] + 1]):
+            is_touched = is_touched or g.touches[k] == group
+        if is_touched or not s.places[maker, 0] < step:
             continue
         number = s.times[maker] - 1
         while s.places[maker, number] > later:
@@ -159,15 +162,6 @@ def _idle_group(g: RunGraph, s: Sequence, a: Annealing, step: int) -> int:
             chosen = group
             most = key
     return chosen
-
-
-@kernel
-def _touches(g: RunGraph, op: int, group: int) -> bool:
-    found = False
-    for k in range(g.touch_ptr[op], g.touch_ptr[op + 1]):
-        if g.touches[k] == group:
-            found = True
-    return found
 
 
 @kernel
@@ -232,7 +226,13 @@ def _chain(g: RunGraph, s: Sequence, a: Annealing, group: int, reader: int, limi
         a.in_chain[a.chain[k]] = False
     if links >= LONGEST_CHAIN or not is_possible:
         return 0
-    _sort_by_rank(g, a, links)
+    for k in range(1, links):  # by the input order, in which no op comes before its inputs
+        op = a.chain[k]
+        j = k
+        while j > 0 and g.rank[a.chain[j - 1]] > g.rank[op]:
+            a.chain[j] = a.chain[j - 1]
+            j -= 1
+        a.chain[j] = op
     return links
 
 
@@ -255,18 +255,6 @@ def _add_link(g: RunGraph, a: Annealing, op: int, links: int) -> int:
         a.chain[links] = op
         added = links + 1
     return added
-
-
-@kernel
-def _sort_by_rank(g: RunGraph, a: Annealing, links: int) -> None:
-    """Sort a chain by the input order, in which no op comes before its inputs."""
-    for k in range(1, links):
-        op = a.chain[k]
-        j = k
-        while j > 0 and g.rank[a.chain[j - 1]] > g.rank[op]:
-            a.chain[j] = a.chain[j - 1]
-            j -= 1
-        a.chain[j] = op
 
 
 @kernel

@@ -159,18 +159,15 @@ def _member_is_used(
     """Keep a buffer for the uses of a tensor that lives in it if the literals `given` hold."""
     for reader in v.readers[tensor]:
         if device in v.on[reader]:
-            _lasts_to(v, buffer, v.ops[reader].end, [*given, v.on[reader][device]])
+            v.model.add(buffer.end >= v.ops[reader].end).only_enforce_if([*given, v.on[reader][device]])
     if not is_produced_here:
         return
     for target in v.devices:
         if target != device and (tensor, target) in v.transfers:
-            _lasts_to(v, buffer, v.transfers[tensor, target].end, [*given, v.sent[tensor, target]])
+            sent = [*given, v.sent[tensor, target]]
+            v.model.add(buffer.end >= v.transfers[tensor, target].end).only_enforce_if(sent)
     if v.graph.is_final[tensor]:
-        _lasts_to(v, buffer, v.units.horizon, given)
-
-
-def _lasts_to(v: Variables, buffer: Buffer, end: Any, given: list[Any]) -> None:
-    v.model.add(buffer.end >= end).only_enforce_if(given)
+        v.model.add(buffer.end >= v.units.horizon).only_enforce_if(given)
 
 
 def bytes_at_once(v: Variables, device: int) -> Any:

@@ -109,15 +109,12 @@ class RetentionModel(Model):
                     chosen = [self.model.new_bool_var("") for _ in self.runs[maker]]
                     self.model.add(sum(chosen) == run.present)
                     for other, literal in enumerate(chosen):
-                        self._is_latest(literal, run, self.runs[maker], other)
+                        made, later = self.runs[maker][other], self.runs[maker][other + 1 : other + 2]
+                        self.model.add_implication(literal, made.present)
+                        self.model.add(made.place < run.place).only_enforce_if(literal)
+                        for after in later:
+                            self.model.add(after.place > run.place).only_enforce_if(literal, after.present)
                         self.read_from[maker, other, op, copy] = literal
-
-    def _is_latest(self, literal: Any, run: Run, made: list[Run], copy: int) -> None:
-        self.model.add_implication(literal, made[copy].present)
-        self.model.add(made[copy].place < run.place).only_enforce_if(literal)
-        if copy + 1 < len(made):
-            later = made[copy + 1]
-            self.model.add(later.place > run.place).only_enforce_if(literal, later.present)
 
     def _add_retentions(self) -> None:
         """Keep what a run makes to the last run that reads it or a view of it, or to the end."""

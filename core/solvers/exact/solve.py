@@ -45,13 +45,6 @@ def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:
     return [*auto.parts(problem, is_counted=not problem.recompute), "cp-sat"]
 
 
-def _hinting(problem: Problem, parameters: Parameters) -> str:
-    """Return the method that finds the hint: `auto`, of whose methods with recomputation this is one."""
-    if not problem.recompute:
-        return "auto"
-    return "fixed-order" if parameters.fixed else "recompute"
-
-
 def solve(search: Search, parameters: Parameters) -> None:
     """Offer each schedule that the solver finds, and raise the bound to what it proves."""
     # For the makespan under a memory limit that no schedule known keeps, the peak is minimised first: the result is the
@@ -60,7 +53,8 @@ def solve(search: Search, parameters: Parameters) -> None:
     search.offer_order(search.problem.graph.input_order)
     with search.part(evaluations=parameters.hint * (EDITS_AS_ONE if search.problem.recompute else 1)):
         if not search.exhausted():
-            search.run(_hinting(search.problem, parameters))
+            again = "fixed-order" if parameters.fixed else "recompute"  # of whose methods in `auto` this is one
+            search.run(again if search.problem.recompute else "auto")
     if search.exhausted() or math.isinf(search.lower_bound):
         return
     try:

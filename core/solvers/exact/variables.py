@@ -344,18 +344,15 @@ class Variables(Model):
     def add_buffers(self) -> None:
         """Start a buffer for each tensor that is no view where an op makes it, and for any where it is sent."""
         self.buffers: dict[tuple[bool, int, int], Buffer] = {}  # by whether it is a copy that was sent, tensor, device
+        number, latest = self.model.new_int_var, self.units.horizon
         for tensor, producer in enumerate(self.producer):
             self.check_time()
             if self.size[tensor] and self.graph.alias_of[tensor] < 0 and producer < self.own:
                 for device, present in self.on[producer].items():
-                    self._add_buffer(False, tensor, device, self.ops[producer], present)
+                    self.buffers[False, tensor, device] = Buffer(self.ops[producer], present, number(0, latest, ""))
         for (tensor, device), step in self.transfers.items():
             if self.size[tensor]:
-                self._add_buffer(True, tensor, device, step, self.sent[tensor, device])
-
-    def _add_buffer(self, is_copy: bool, tensor: int, device: int, since: Step, present: Any) -> None:
-        end = self.model.new_int_var(0, self.units.horizon, "")
-        self.buffers[is_copy, tensor, device] = Buffer(since, present, end)
+                self.buffers[True, tensor, device] = Buffer(step, self.sent[tensor, device], number(0, latest, ""))
 
     def schedule(self, value: Any) -> Schedule:
         """Return the schedule of a solution: ops by their end and transfers by their start, residents first."""

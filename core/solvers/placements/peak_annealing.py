@@ -17,9 +17,8 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ...base.speed import seconds_for
-from ...bounds.bounds import MIN_CUT_WORK_SHARED, lower_bound, min_cuts
+from ...bounds.bounds import MIN_CUT_WORK_SHARED, lower_bound, min_cuts, split_buffers
 from ...bounds.order_proofs import Precedences
-from ...bounds.split_buffers import split_buffers
 from ...graph.graph import CostGraph
 from ...kernels.cost_model import NO_LIMIT, machine_arrays, new_steps
 from ...kernels.graph_arrays import GraphArrays, graph_arrays, most_transfers

@@ -11,7 +11,7 @@ from schedopt.core.kernels.orders.max_flow import (
     network_of,
     new_flow,
     reachable,
-    smallest_source_side,
+    source_side,
 )
 
 LARGEST = 2**62
@@ -55,7 +55,7 @@ def test_sides_are_the_smallest_and_the_largest_of_least_memory(seed):
     flow.label[list(inside)], flow.label[list(outside)] = SOURCE, SINK
     least = max_flow(network, flow, LARGEST)
     sets = [chosen for chosen in naive.closed_sets(plain, inside, outside) if plain.resident(chosen) == least]
-    smallest_source_side(network, flow, side)
+    source_side(network, flow, side)
     assert set(np.flatnonzero(side[: len(plain.ops)])) == set.intersection(*sets)
     assert set(np.flatnonzero(flow.level[: len(plain.ops)] < 0)) == set.union(*sets)
 

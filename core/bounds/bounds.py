@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -412,7 +412,7 @@ def split_buffers(graph: CostGraph) -> Buffers:
     pointers, consumers = graph.consumers
     users, pair = gathered(consumers, pointers[tensors], pointers[tensors + 1])
     pieces, users = distinct_pairs(piece[pair], users)
-    made_ptr = np.searchsorted(producer, np.arange(graph.num_ops + 1))
+    made_ptr, kept = np.searchsorted(producer, np.arange(graph.num_ops + 1)), cast(Any, graph.buffers[8:])
     return Buffers(
         frozen(size, np.int64),
         frozen(producer, np.int32),
@@ -420,7 +420,7 @@ def split_buffers(graph: CostGraph) -> Buffers:
         *csr(pieces, users, count),
         *csr(users, pieces, graph.num_ops),
         frozen(made_ptr, np.int32),
-        *graph.buffers[8:],
+        *kept,
     )
 
 

@@ -138,14 +138,15 @@ def new_state(g: GraphArrays, devices: int, memory: bool) -> State:
     ops = len(g.runtime)
     cells = len(g.tensor_size) * devices if memory else 0
     read = g.consumer_ptr[g.output_ptr]
-    return State(
+    columns: list[Any] = [
         *np.empty((2, ops), np.int32),
         np.empty(devices),
         *np.empty((2, devices), np.int64),
         *np.empty((2, cells), np.int32),
         np.empty(ops, np.int32),
         np.empty(int(np.diff(read).max()), np.int32),
-    )
+    ]
+    return State(*columns)
 
 
 class Steps(NamedTuple):
@@ -335,7 +336,7 @@ def new_timed_steps(g: GraphArrays, devices: int) -> TimedSteps:
 def new_scratch(g: GraphArrays, devices: int) -> Scratch:
     """Allocate the scratch."""
     cells, most = len(g.tensor_size) * devices, len(g.runtime) + most_transfers(g, devices)
-    return Scratch(
+    columns: list[Any] = [
         np.zeros(len(g.runtime), np.int32),
         np.empty(cells),
         *np.empty((2, cells), np.int32),
@@ -348,7 +349,8 @@ def new_scratch(g: GraphArrays, devices: int) -> Scratch:
         *np.empty((2, 2 * most), np.int32),
         np.empty(most, np.int32),
         np.empty(devices + 3, np.int32),
-    )
+    ]
+    return Scratch(*columns)
 
 
 @inlined

@@ -103,7 +103,11 @@ def with_homes(graph: CostGraph, *, holds_all: bool = True) -> CostGraph:
         size[left], alias[left] = sizes[number], tensors + number
     blank = {name: getattr(graph, name) for name in ("runtime", "workspace", "is_final", "is_control", "runs_once")}
     known = graph.annotations
-    remarks: Any = [name for name in ("modules", "lines", "phases", "devices") if getattr(known, name)]
+    remarks: dict[str, Any] = {
+        name: (*values, *("",) * count)
+        for name in ("modules", "lines", "phases", "devices")
+        if (values := getattr(known, name))
+    }
     free_id = int(graph.op_ids.max()) + 1
     return GraphWithHomes(
         name=graph.name,
@@ -116,7 +120,7 @@ def with_homes(graph: CostGraph, *, holds_all: bool = True) -> CostGraph:
         input_order=frozen(np.append(np.arange(ops, ops + count), graph.input_order), np.int32),
         tensor_size=frozen(np.append(size, sizes), np.int64),
         alias_of=frozen(np.append(alias, [-1] * count), np.int32),
-        annotations=replace(known, **{name: (*getattr(known, name), *("",) * count) for name in remarks}),
+        annotations=replace(known, **remarks),
         model=graph,
         held=held,
         states=states,

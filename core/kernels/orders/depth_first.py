@@ -41,7 +41,7 @@ def new_search(b: Buffers, table: int, salt: Any) -> Search:
     """Return a search at the empty set, whose table has room for at least `table` sets."""
     ops = len(b.own)
     ready = np.flatnonzero(np.diff(b.predecessor_ptr) == 0)
-    s = Search(
+    columns: list[Any] = [
         np.diff(b.predecessor_ptr).astype(np.int64),
         np.diff(b.user_ptr).astype(np.int64),
         *np.zeros((2, ops), np.int32),
@@ -50,7 +50,8 @@ def new_search(b: Buffers, table: int, salt: Any) -> Search:
         *np.zeros((2, ops + 1), np.int64),
         np.zeros(1 << max(3, (table - 1).bit_length()), np.uint64),
         np.zeros(1, np.int64),
-    )
+    ]
+    s = Search(*columns)
     s.ready[: len(ready)] = ready
     open_frame(s, 0, len(ready), salt)
     return s

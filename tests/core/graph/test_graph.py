@@ -129,10 +129,8 @@ def test_names_are_unique_whatever_was_given():
     ("costs", "message"),
     [
         ({"runtime": float("nan")}, "'a' has the runtime nan"),
-        ({"runtime": float("inf")}, "'a' has the runtime inf"),
         ({"runtime": -0.5}, "'a' has the runtime -0.5"),
         ({"workspace": 2**63}, "'a' has the workspace 9223372036854775808"),
-        ({"persistent": -1}, "'a' has the persistent size -1"),
         ({"outputs": [3, 2**63]}, "'a' has an output of 9223372036854775808 bytes"),
         ({"outputs": [2**62], "workspace": 2**62}, "sum of all sizes exceeds"),
         ({"op_id": 2**31}, "'a' has the id 2147483648"),
@@ -150,10 +148,8 @@ def test_costs_out_of_range(costs, message):
     ("values", "message"),
     [
         ({"outputs": [1, 2.5]}, "op 'a' has the output size 2.5, which is not a whole number"),
-        ({"outputs": [1, "2"]}, "op 'a' has the output size '2'"),
         ({"outputs": [True]}, "op 'a' has the output size True"),
         ({"workspace": 1.5}, "op 'a' has the workspace 1.5"),
-        ({"persistent": 1.5}, "op 'a' has the persistent size 1.5"),
         ({"runtime": "3us"}, "op 'a' has the runtime '3us', which is not a number"),
         ({"outputs": [1, 1], "aliases": [-1]}, "op 'a' has 2 outputs, but 1 values of aliases"),
         ({"outputs": [1, 1], "final": [True]}, "op 'a' has 2 outputs, but 1 values of final"),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray, csr, distinct_pairs, frozen, sorted_csr
 from .annotations import NO_ANNOTATIONS, Annotations
 
-_NOT_COMPARED = {"name", "input_order", "annotations"}
+_NOT_COMPARED = {"name", "op_names", "input_order", "annotations"}
 
 
 class Op(NamedTuple):
@@ -329,6 +329,7 @@ class CostGraph:
         if not isinstance(other, CostGraph):
             return NotImplemented
         names = [field.name for field in fields(CostGraph) if field.name not in _NOT_COMPARED]
-        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+        is_same = self.op_names == other.op_names
+        return is_same and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
 
     __hash__ = None  # type: ignore[assignment]

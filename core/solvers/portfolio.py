@@ -22,8 +22,6 @@ PLACEMENTS = ("heft", "peft", "cpop", "gp-dfs")
 SHARE_OF_HEURISTICS = 0.1  # of the time: no heuristic begins after it
 LOOK_SECONDS = 0.05  # between looks at searches side by side
 MOST_CELLS = 2**31  # tensors times devices that kernels number; beyond, only the heuristics are run
-
-
 Course = Callable[[Search], None]  # a way to search: a method, or several in turn
 
 

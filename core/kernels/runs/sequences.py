@@ -73,8 +73,7 @@ def run_graph(graph: CostGraph) -> RunGraph:
     group = np.full(graph.num_tensors, -1, np.int32)
     group[data] = np.searchsorted(roots, graph.root[data])
     group.setflags(write=False)
-    touching = np.stack((np.append(makers, readers), np.append(group[data], group[read])))
-    touching = np.unique(touching, axis=1)
+    touching = np.unique(np.stack((np.append(makers, readers), np.append(group[data], group[read]))), axis=1)
     users = np.unique(np.stack((graph.tensor_producer[read], readers)), axis=1)
     by_root = data[np.argsort(graph.alias_of[data] >= 0, kind="stable")]
     return RunGraph(

@@ -126,12 +126,12 @@ def test_rooms_of_core_import_downwards():
 
 def test_the_verifiers_share_nothing_with_what_they_check():
     """All that they import, and these import, is a noun: no kernel, no simulator, no bound, no solver."""
-    seen, left = set(), [ROOT / "core" / "model" / f"{name}.py" for name in ("verifier", "address_verifier")]
+    seen, left = set(), [ROOT / "core" / "model" / "verifier.py"]
     while left:
         seen.add(path := left.pop())
         left += [other for other in imported_files(path) if other not in seen and other != ROOT / "version.py"]
     found = {room_of(path) if room_of(path) != "model" else path.stem for path in seen}
-    assert found <= {"base", "graph", "problem", "verifier", "address_verifier"}
+    assert found <= {"base", "graph", "problem", "verifier"}
 
 
 def test_rooms_keep_to_their_sizes():

@@ -59,7 +59,7 @@ with_options(pack, {"buffers": options_of(PackOptions)})
 
 def _check(path: str, json: bool) -> None:
     """Verify the offsets of a file."""
-    from ...core.addresses.lifetimes import rounded_up
+    from ...core.addresses.packing import rounded_up
     from ...core.api.pack import verify_buffers
     from ...core.files.buffers_csv import read_buffers
 

@@ -143,8 +143,7 @@ def _histogram(values: list[Any]) -> Table:
 
 def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bool, force: bool) -> None:
     from ...core.files.schedule_json import address_fields, read_schedule
-    from ...core.model.address_verifier import verify_addresses
-    from ...core.model.verifier import verify
+    from ...core.model.verifier import verify, verify_addresses
     from ...core.programs.importers import read_any
     from ...core.report.memory_by_role import memory_shares
     from ...core.report.peak_holders import alive_at_peak

@@ -8,7 +8,6 @@ from ..options import JsonFlag, QuietFlag
 
 def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     """Compile all kernels, so that no later command waits for its own; once per installation, up to minutes."""
-    from ...core.bounds.diameter import warm_up as warm_up_diameter
     from ...core.kernels.compiling import compiling_tells
     from ...core.search.warm_up import all_runs
     from ...core.search.warm_up import warm_up as warm_up_method
@@ -22,7 +21,6 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
             warm_up_method(problem, spec)
             bar(what=spec.name)
         warm_up_addresses()
-        warm_up_diameter()
     if json:
         write_json({"compiled": len(kernels)})
         return

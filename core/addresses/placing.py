@@ -12,13 +12,11 @@ from ..base.arrays import frozen
 from ..base.errors import UsageError
 from ..base.units import DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT
 from ..graph.graph import CostGraph
-from ..model.lifetimes import holdings_of
-from ..model.unrolled import unrolled
-from ..problem.addresses import Addresses, Arena
+from ..model.timeline import holdings_of
+from ..model.unrolled import of_runs
 from ..problem.problem import Problem
-from ..problem.schedule import Schedule
-from .lifetimes import Lifetimes
-from .packing import DEFAULT_SECONDS, IMPROVED_SHARE, Packing
+from ..problem.schedule import Addresses, Arena, Schedule
+from .packing import DEFAULT_SECONDS, IMPROVED_SHARE, Lifetimes, Packing
 
 WORKSPACE = -1
 
@@ -97,9 +95,7 @@ class Piece(NamedTuple):
 
 def pieces_of(problem: Problem, schedule: Schedule) -> list[list[Piece]]:
     """Return the pieces of each device: buffers with their views, copies sent to it, workspaces."""
-    if problem.recompute:  # the graph of the runs has their outputs in the same order
-        graph = unrolled(problem.graph, schedule.items.tolist())
-        problem, schedule = Problem(graph), Schedule.single_device(graph.input_order)
+    problem, schedule = of_runs(problem, schedule)  # which have their outputs in the same order
     graph, items = problem.graph, schedule.items.tolist()
     pieces: list[list[Piece]] = [[] for _ in range(problem.devices)]
     for held in holdings_of(problem, schedule):

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..addresses.lifetimes import Lifetimes
-from ..addresses.packing import Packing, pack_lifetimes, warm_up
+from ..addresses.packing import Lifetimes, Packing, pack_lifetimes, warm_up
 from ..base.errors import ScheduleError, UsageError
 from ..base.tables import PrintedTable
 from ..base.units import bytes_alike, whole_number
 from ..files.buffers_csv import COLUMNS, NEEDED, Buffers, buffers_text, read_buffers
-from ..model.address_verifier import Piece, check_arena, most_alive
+from ..model.verifier import Piece, check_arena, most_alive
 from ..search.options import PackOptions
 
 if TYPE_CHECKING:

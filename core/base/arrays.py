@@ -26,8 +26,8 @@ def frozen(values: Any, dtype: Any) -> NDArray[Any]:
 
 def csr(rows: NDArray[Any], columns: NDArray[Any], count: int) -> tuple[IndexArray, IndexArray]:
     """Group `columns` by `rows`, keeping their order: `(pointers of shape (count + 1,), columns)`."""
-    if not _rises(rows):
-        if _rises(columns):
+    if not np.all(rows[1:] >= rows[:-1]):
+        if np.all(columns[1:] >= columns[:-1]):
             return sorted_csr(rows, columns, count)
         columns = columns[stable_order(rows)]
     pointers = np.zeros(count + 1, np.int32)
@@ -66,12 +66,12 @@ def distinct_pairs(rows: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[A
     return rows[first], columns[first]
 
 
-def sum_of_groups(values: IntArray, pointers: IndexArray) -> IntArray:
-    """Return the sum of each group of values that stand in a row, shape `(groups,)`."""
-    before = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(values, out=before[1:])
-    total: IntArray = before[pointers[1:]] - before[pointers[:-1]]
-    return total
+def gathered(values: NDArray[Any], first: NDArray[Any], last: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
+    """Return the values from each `first` up to each `last`, one group after the other, and the group of each."""
+    counts = last - first
+    group = np.repeat(np.arange(len(first)), counts)
+    at = np.arange(len(group)) - (np.cumsum(counts) - counts)[group]
+    return values[first[group] + at], group
 
 
 def places_in(order: NDArray[Any]) -> FloatArray:
@@ -79,11 +79,6 @@ def places_in(order: NDArray[Any]) -> FloatArray:
     places = np.empty(len(order))
     places[order] = np.linspace(0, 1, len(order))
     return places
-
-
-def _rises(values: NDArray[Any]) -> bool:
-    """Whether no value is below the one before."""
-    return bool(np.all(values[1:] >= values[:-1]))
 
 
 def pairs_rise(rows: NDArray[Any], columns: NDArray[Any]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -23,29 +23,11 @@ _STOP_SECONDS = 0.1
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-class Pool(Protocol):
-    """Workers that are not processes of this machine, as `comparison.clusters.Cluster` has them."""
-
-    @property
-    def size(self) -> int:
-        """How many tasks are done at once."""
-
-    @property
-    def ahead(self) -> int:
-        """How many tasks to have on their way."""
-
-    def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
-        """Begin a task."""
-
-    def shutdown(self, wait: bool = True, kill_workers: bool = False) -> None:
-        """Give up what has not ended."""
-
-
-_pool: Pool | None = None
+_pool: Any = None  # workers of a cluster, with the methods of `experiments.clusters.Cluster`
 
 
 @contextmanager
-def using(pool: Pool) -> Iterator[None]:
+def using(pool: Any) -> Iterator[None]:
     """Let everything in this module be done by the workers of a pool, whatever the number of jobs."""
     global _pool
     before, _pool = _pool, pool
@@ -105,7 +87,7 @@ def map_as_ended(
                 begun -= 1
             future = pool.submit(function, item)
             begun += 1
-            future.add_done_callback(partial(_put, ended, item))
+            future.add_done_callback(lambda done, item=item: ended.put((item, done)))
         for _ in range(begun):
             yield ended.get()
         is_finished = True
@@ -118,8 +100,7 @@ def map_as_ended(
 
 def call_there(function: Callable[..., Result], *arguments: Any, must_stop: Callable[[], bool]) -> Result | None:
     """Call a function in a worker of the pool in use, and return what it returns; None once `must_stop` says so."""
-    assert _pool is not None
-    future = _pool.submit(function, *arguments)
+    future: Future[Result] = _pool.submit(function, *arguments)
     while not wait([future], _STOP_SECONDS).done:
         if must_stop():
             future.cancel()
@@ -127,12 +108,8 @@ def call_there(function: Callable[..., Result], *arguments: Any, must_stop: Call
     return future.result()
 
 
-def _put(ended: queue.SimpleQueue[tuple[Item, Future[Result]]], item: Item, future: Future[Result]) -> None:
-    ended.put((item, future))
-
-
 def _ahead(jobs: int) -> int:
-    return AHEAD * (jobs if _pool is None else _pool.ahead)
+    return AHEAD * (jobs if _pool is None else int(_pool.ahead))
 
 
 class Workers:
@@ -164,7 +141,7 @@ class Workers:
         return future.result
 
 
-def _kill(pool: Pool) -> None:
+def _kill(pool: Any) -> None:
     """End the workers of a pool, whatever they do; a thread of the pool that trips over their end does not say so."""
     hook, threading.excepthook = threading.excepthook, lambda died: None
     try:

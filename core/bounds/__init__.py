@@ -1,1 +1,1 @@
-"""What is true of every order of one device: the partial order, stretches, and proofs."""
+"""What no schedule can beat, and what all orders of one device have in common."""

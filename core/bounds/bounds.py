@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import INT64_MAX, BoolArray, FloatArray, IntArray, csr, distinct_pairs, frozen, sum_of_groups
+from ..base.arrays import INT64_MAX, BoolArray, FloatArray, IntArray, csr, distinct_pairs, frozen, gathered, pairs_rise
 from ..base.speed import seconds_for
-from ..graph.buffers import Buffers
-from ..graph.graph import CostGraph
-from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
+from ..graph.graph import Buffers, CostGraph
+from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_of, new_flow, reachable, source_side
 from ..kernels.orders.order_memory import memory_of_steps
 from ..kernels.placements.heads import Sending, between_heads_and_tails, find_heads, new_heads, path_ends
-from ..kernels.reach import reachable
 from ..problem.problem import Problem
 from ..problem.residents import first_home, model_of
-from .machine_bounds import EdgeCosts, earliest_ends, optimistic_costs, possible_times
-from .split_buffers import split_buffers
 
 # Arcs of all flows together: on one device; on several, where the bound is worth less
 MIN_CUT_WORK, MIN_CUT_WORK_SHARED = 100_000_000, 10_000_000
@@ -34,6 +30,7 @@ FLOW, BUILDING = 12.0, 24.0  # numbers sorted in the time of a flow, and of buil
 ROUNDING = 1e-12
 # Microseconds of which 1e-12 is less than one, so that a bound rounded up is not rounded up once more
 LARGEST_WHOLE = 2.0**39
+MOST_VIEWS = 32  # views of a buffer that are pieces of their own; the others have no room, which is valid, too
 
 
 def earliest_finish(graph: CostGraph, times: FloatArray | None = None) -> FloatArray:
@@ -69,12 +66,21 @@ def runtime_bound(problem: Problem, stop: Callable[[], bool] = lambda: False) ->
     if problem.devices == 1 and problem.machine.is_equal:
         return math.fsum((problem.op_times / problem.machine.devices[0].speed).tolist())
     if problem.machine.is_equal:
-        return whole_units(problem, max(*path_and_work(problem), communication_bound(problem)))
+        _, runtime, _ = least_times(problem)
+        between = energy_bound(*heads_and_tails(problem), runtime, runtime / problem.devices)
+        return whole_units(problem, max(*path_and_work(problem), between))
+
+    def heed(numbers: Iterable[int]) -> Iterator[int]:
+        for place, number in enumerate(numbers):
+            if place % ASKED_EVERY == 0 and stop():
+                raise TimeoutError
+            yield number
+
     times = possible_times(problem)[: first_home(problem.graph)]
     energy, (head, tail) = _energies(times), heads_and_tails(problem)
     path = 0.0
     try:
-        edges, heed = EdgeCosts(problem), _until(stop)
+        edges = EdgeCosts(problem)
         ends, after = earliest_ends(problem, edges, heed), optimistic_costs(problem, edges, mean=False, heed=heed)
         path = float((ends + after).min(axis=1).max())
         ends, after, can = ends[: len(head)], after[: len(head)], np.isfinite(times)
@@ -94,24 +100,6 @@ def path_and_work(problem: Problem) -> tuple[float, float]:
     return path, math.fsum(_energies(possible_times(problem)[: graph.num_ops]).tolist())
 
 
-def _until(stop: Callable[[], bool]) -> Callable[[Iterable[int]], Iterator[int]]:
-    """Return what goes through ops or edges until it is stopped, by TimeoutError."""
-
-    def heed(numbers: Iterable[int]) -> Iterator[int]:
-        for place, number in enumerate(numbers):
-            if place % ASKED_EVERY == 0 and stop():
-                raise TimeoutError
-            yield number
-
-    return heed
-
-
-def communication_bound(problem: Problem) -> float:
-    """Return what no schedule on several equal devices is faster than, microseconds, by `energy_bound`."""
-    _, runtime, _ = least_times(problem)
-    return energy_bound(*heads_and_tails(problem), runtime, runtime / problem.devices)
-
-
 def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
     """Return the earliest start of each op, and what follows it at least, microseconds; shape `(ops,)` each."""
     # Ops run in turn where a transfer takes longer (Papadimitriou and Yannakakis 1990); on large graphs it takes none.
@@ -119,34 +107,26 @@ def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
     if graph.num_ops > LARGEST_WITH_HEADS or graph.num_ops * len(graph.edges[0]) > MOST_WORK:
         head = path_ends(graph.input_order, *graph.predecessors, runtime) - runtime
         return head, path_ends(graph.input_order[::-1], *graph.successors, runtime) - runtime
-    is_apart = problem.machine.is_beside and not problem.machine.contention  # what an edge sends is sent at once
-    edges = _edge_costs(graph, sending, np.maximum if is_apart else np.add)
-    return _heads(graph, runtime, edges, is_reversed=False), _heads(graph, runtime, edges, is_reversed=True)
-
-
-def _heads(graph: CostGraph, runtime: FloatArray, edges: tuple[Any, Any, Any], *, is_reversed: bool) -> FloatArray:
-    """Return each op's head or, with time reversed, its tail, microseconds; shape `(ops,)`."""
-    sources, targets, cost = edges
-    if is_reversed:
-        sources, targets = targets, sources
-    by_target = np.lexsort((sources, targets))
-    pointers, before = csr(targets[by_target], sources[by_target], graph.num_ops)
-    order = graph.input_order[::-1] if is_reversed else graph.input_order
-    heads = new_heads(graph.num_ops)
-    sending = Sending(frozen(order, np.int32), pointers, before, cost[by_target], frozen(runtime, np.float64))
-    find_heads(sending, heads, 0, graph.num_ops)
-    return heads.head
-
-
-def _edge_costs(graph: CostGraph, cost: FloatArray, together: np.ufunc) -> tuple[Any, Any, Any]:
-    """Return distinct pairs of ops, one of which reads the other, and what it takes to send what is between them."""
-    pointers, consumers = graph.consumers
+    pointers, readers = graph.consumers
     tensors = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))
-    pairs = graph.tensor_producer[tensors].astype(np.int64) * graph.num_ops + consumers
-    distinct, place = np.unique(pairs, return_inverse=True)
-    total = np.zeros(len(distinct))
-    together.at(total, place, cost[tensors])
-    return distinct // graph.num_ops, distinct % graph.num_ops, total
+    edges = graph.tensor_producer[tensors].astype(np.int64) * graph.num_ops + readers
+    distinct, place = np.unique(edges, return_inverse=True)
+    cost = np.zeros(len(distinct))
+    is_apart = problem.machine.is_beside and not problem.machine.contention  # what an edge sends is sent at once
+    (np.maximum if is_apart else np.add).at(cost, place, sending[tensors])
+    sources, targets = np.divmod(distinct, graph.num_ops)
+    heads = _heads(graph.input_order, runtime, sources, targets, cost)
+    return heads, _heads(graph.input_order[::-1], runtime, targets, sources, cost)
+
+
+def _heads(order: Any, runtime: FloatArray, sources: Any, targets: Any, cost: FloatArray) -> FloatArray:
+    """Return the earliest start of each op, given what an edge from a source to a target takes; shape `(ops,)`."""
+    by_target, ops = np.lexsort((sources, targets)), len(runtime)
+    pointers, before = csr(targets[by_target], sources[by_target], ops)
+    heads = new_heads(ops)
+    sending = Sending(frozen(order, np.int32), pointers, before, cost[by_target], frozen(runtime, np.float64))
+    find_heads(sending, heads, 0, ops)
+    return heads.head
 
 
 def energy_bound(head: FloatArray, tail: FloatArray, runtime: FloatArray, energy: FloatArray) -> float:
@@ -184,18 +164,13 @@ def _energies(times: FloatArray) -> FloatArray:
 def whole_units(problem: Problem, bound: float) -> float:
     """Return a bound on a makespan, microseconds, rounded up to the next one that a schedule can have."""
     # On equal devices what takes time takes whole multiples of a unit where times are whole microseconds.
-    unit = _unit_of_times(problem) if problem.machine.is_equal else 0.0
-    return math.ceil(bound / unit * (1 - ROUNDING)) * unit if unit else bound
-
-
-def _unit_of_times(problem: Problem) -> float:
-    """Return the largest common divisor of what ops and transfers take, microseconds; 0 if these are not whole."""
     graph, machine = problem.graph, problem.machine
     sending = machine.latencies[0, -1] + graph.tensor_size * machine.microseconds_per_byte[0, -1]
     times = np.concatenate((graph.runtime / machine.devices[0].speed, sending))
-    if times.sum() > LARGEST_WHOLE or (times != np.rint(times)).any():
-        return 0.0
-    return float(np.gcd.reduce(times.astype(np.int64)))
+    if not machine.is_equal or times.sum() > LARGEST_WHOLE or (times != np.rint(times)).any():
+        return bound
+    unit = float(np.gcd.reduce(times.astype(np.int64)))
+    return math.ceil(bound / unit * (1 - ROUNDING)) * unit if unit else bound
 
 
 def smallest_along_chain(graph: CostGraph) -> IntArray:
@@ -221,7 +196,7 @@ def op_needs(graph: CostGraph, devices: int) -> IntArray:
         order = np.lexsort((-size, roots, ops))
         ops, roots = ops[order], roots[order]
         size[order[1:][(ops[1:] == ops[:-1]) & (roots[1:] == roots[:-1])]] = 0
-    need = graph.workspace + sum_of_groups(size, pointers)
+    need = graph.workspace + np.diff(np.append(0, np.cumsum(size))[pointers])
     np.add.at(need, graph.tensor_producer[made], graph.tensor_size[made])
     return need
 
@@ -230,7 +205,7 @@ def last_step_need(graph: CostGraph, b: Buffers, *, recompute: bool = False) -> 
     """Return the least bytes of any order's last step on one device, persistent bytes left out."""
     # Every final buffer is there, and the last op frees whatever else it reads or makes. Where ops may run again, one
     # that makes something final can be last, too; a last run that makes nothing final could be left out.
-    need = b.workspace + sum_of_groups(np.where(b.is_final, 0, b.size)[b.used], b.used_ptr)
+    need = b.workspace + np.diff(np.append(0, np.cumsum(np.where(b.is_final, 0, b.size)[b.used]))[b.used_ptr])
     np.add.at(need, b.producer[~b.is_final], b.size[~b.is_final])
     can_be_last = np.diff(b.successor_ptr) == 0
     if recompute:
@@ -268,25 +243,6 @@ def recomputation_bound(graph: CostGraph) -> tuple[int, int]:
     return (persistent + final, -1) if final > need[op] else (persistent + int(need[op]), op)
 
 
-class ArrivalCut:
-    """The least memory in which any order can arrive at an op: a minimum cut between its ancestors and descendants."""
-
-    def __init__(self, buffers: Buffers) -> None:
-        self.buffers = buffers
-        self.network = network_of(buffers)
-        self.flow = new_flow(self.network)
-
-    def least_resident(self, op: int) -> int:
-        """Return the least memory before `op`, bytes, persistent bytes left out."""
-        b, label = self.buffers, self.flow.label[: len(self.buffers.own)]
-        label[:] = FREE
-        label[reachable(b.predecessor_ptr, b.predecessors, op)] = SOURCE
-        label[reachable(b.successor_ptr, b.successors, op)] = SINK
-        label[op] = SINK
-        self.flow.residual[:] = self.network.capacity
-        return int(max_flow(self.network, self.flow, INT64_MAX))
-
-
 def min_cuts(
     b: Buffers,
     order: NDArray[Any],
@@ -298,21 +254,27 @@ def min_cuts(
     has_time_for: Callable[[float], bool] = lambda seconds: True,
 ) -> Iterator[tuple[int, BoolArray]]:
     """Yield for op after op what no order's step of it is below, and the smallest set with which it is met."""
-    # What the op allocates, its workspace, and the least memory in which any order can arrive at it. That is at most
-    # the memory of its step in a known order, so ops are tried by that, the largest first.
+    # What the op allocates, its workspace, and the least memory in which any order can arrive at it: a minimum cut
+    # between its ancestors and descendants. That is at most the memory of its step in a known order, so ops are tried
+    # by that, the largest first.
     arcs = 2 * (len(b.size) + len(b.users) + len(b.predecessors))
     if work < LEAST_FLOWS * arcs or stop() or not has_time_for(seconds_for(BUILDING * arcs)):
         return
-    cut = ArrivalCut(b)
-    side = np.empty(len(cut.flow.label), bool)
+    flow = new_flow(network := network_of(b))
+    label, side = flow.label[: len(b.own)], np.empty(len(flow.label), bool)
     for step in np.argsort(-memory, kind="stable"):
         if memory[step] <= known or work < arcs or stop() or not has_time_for(seconds_for(FLOW * arcs)):
             return
         work -= arcs
         op = int(order[step])
-        term = int(b.own[op] + b.workspace[op]) + cut.least_resident(op)
+        label[:] = FREE
+        label[reachable(b.predecessor_ptr, b.predecessors, op)] = SOURCE
+        label[reachable(b.successor_ptr, b.successors, op)] = SINK
+        label[op] = SINK
+        flow.residual[:] = network.capacity
+        term = int(b.own[op] + b.workspace[op]) + int(max_flow(network, flow, INT64_MAX))
         known = max(known, term)
-        smallest_source_side(cut.network, cut.flow, side)
+        source_side(network, flow, side)
         yield term, side[: len(order)].copy()
 
 
@@ -337,3 +299,143 @@ def is_met(value: float, bound: float) -> bool:
     if isinstance(value, int) and isinstance(bound, int):
         return value <= bound
     return value <= bound * (1 + 1e-12)
+
+
+def possible_times(problem: Problem) -> FloatArray:
+    """Return what each op takes on each device, microseconds, infinite where it may not be; shape `(ops, devices)`."""
+    times: FloatArray = np.where(problem.rules.allowed, problem.rules.times, np.inf)
+    return times
+
+
+class EdgesOf:
+    """The edges of each op, made when they are asked for: there may be millions."""
+
+    def __init__(self, by: NDArray[Any], ops: int) -> None:
+        self._pointers, self._edges = csr(by, np.arange(len(by)), ops)
+
+    def __getitem__(self, op: int) -> list[int]:
+        edges: list[int] = self._edges[self._pointers[op] : self._pointers[op + 1]].tolist()
+        return edges
+
+
+class EdgeCosts:
+    """What edges between ops cost in transfers."""
+
+    def __init__(self, problem: Problem) -> None:
+        graph, machine = problem.graph, problem.machine
+        pointers, readers = graph.consumers
+        makers = np.repeat(graph.tensor_producer, np.diff(pointers))
+        size = np.repeat(graph.tensor_size, np.diff(pointers)).astype(np.float64)
+        if first_home(graph) < graph.num_ops:
+            own = makers < first_home(graph)
+            readers, makers, size = readers[own], makers[own], size[own]
+        self.sources, self.targets = makers, readers
+        self.count: NDArray[Any] = np.ones(len(readers))
+        self.bytes: NDArray[Any] = size
+        if not pairs_rise(makers, readers):  # an op may read several tensors of another one
+            pairs, edge = np.unique(makers.astype(np.int64) * graph.num_ops + readers, return_inverse=True)
+            self.sources, self.targets = np.divmod(pairs, graph.num_ops)
+            edge, many = edge.ravel(), len(pairs)
+            if machine.is_beside and not machine.contention:  # what an edge sends is sent at once
+                self.count, self.bytes = np.ones(many), np.zeros(many)
+                np.maximum.at(self.bytes, edge, size)
+            else:
+                self.count = np.bincount(edge, minlength=many).astype(np.float64)
+                self.bytes = np.bincount(edge, size, minlength=many)
+        self.latency, self.per_byte = machine.latencies, machine.microseconds_per_byte
+        latency, per_byte = machine.mean_link
+        self.mean = self.count * latency + self.bytes * per_byte
+
+    def between(self, edge: int, source: Any = ...) -> FloatArray:
+        """Return what an edge takes from each device, or from one, to each, microseconds; `(devices, devices)`."""
+        cost: FloatArray = self.count[edge] * self.latency[source]
+        return cost + self.bytes[edge] * self.per_byte[source] if self.bytes[edge] else cost
+
+    grouped = EdgesOf  # by `sources` or by `targets`
+
+
+def optimistic_costs(
+    problem: Problem, edges: EdgeCosts, *, mean: bool, heed: Callable[[Iterable[int]], Iterator[int]] = iter
+) -> FloatArray:
+    """Return the least time from the end of each op on each device to the end of all (PEFT eq. 5); `(ops, devices)`."""
+    # Every later op is on its best device. A transfer takes what the mean link does, as in the paper, or its own with
+    # `mean` false: no schedule is faster then. `heed` goes through ops and edges, and may raise.
+    graph, times = problem.graph, possible_times(problem)
+    apart = ~np.eye(problem.devices, dtype=bool)
+    cost, leaving = np.zeros((graph.num_ops, problem.devices)), edges.grouped(edges.sources, graph.num_ops)
+    for op in heed(graph.input_order[::-1].tolist()):
+        for e in heed(leaving[op]):  # one op may be read by all others
+            target = edges.targets[e]
+            sent = edges.mean[e] * apart if mean else edges.between(e)
+            np.maximum(cost[op], (sent + (times[target] + cost[target])[None, :]).min(axis=1), out=cost[op])
+    return cost
+
+
+def earliest_ends(
+    problem: Problem, edges: EdgeCosts, heed: Callable[[Iterable[int]], Iterator[int]] = iter
+) -> FloatArray:
+    """Return the earliest that each op can end on each device, every earlier op on its best; shape `(ops, devices)`."""
+    graph = problem.graph
+    ends, entering = possible_times(problem).copy(), edges.grouped(edges.targets, graph.num_ops)
+    for op in heed(graph.input_order.tolist()):
+        ready = np.zeros(problem.devices)
+        for e in heed(entering[op]):
+            np.maximum(ready, (ends[edges.sources[e]][:, None] + edges.between(e)).min(axis=0), out=ready)
+        ends[op] += ready
+    return ends
+
+
+def split_buffers(graph: CostGraph) -> Buffers:
+    """Return the buffers, split where views, which may be sent alone, are smaller than what they are views of."""
+    # Each view is put within what it is a view of, next to its other views as far as they fit, and over them beyond.
+    # What is held of a buffer, on any devices, has at least the bytes of the union of what is needed: any layout is
+    # valid. A piece is alive as long as any tensor that has room in it is needed.
+    start, room = _layout(graph)
+    root, data = graph.root, ~graph.is_control
+    if (room == graph.tensor_size[root])[data].all():
+        return graph.buffers
+    tensors = np.flatnonzero(data & (room > 0))
+    both_ends = np.concatenate((start[tensors], start[tensors] + room[tensors]))
+    ends, row = np.unique(np.stack((np.tile(root[tensors], 2), both_ends)), axis=1, return_inverse=True)
+    first, last = row.reshape(2, -1)
+    is_piece = ends[0, 1:] == ends[0, :-1]  # between two ends of the same buffer
+    number = np.cumsum(np.append(0, is_piece))
+    roots, size = ends[0, :-1][is_piece], np.diff(ends[1])[is_piece]
+    by_maker = np.argsort(graph.tensor_producer[roots], kind="stable")
+    roots, size = roots[by_maker], size[by_maker]
+    piece, holder = gathered(np.argsort(by_maker), number[first], number[last])
+    tensors = tensors[holder]  # of each piece, what it is held for
+    count = len(roots)
+    producer = graph.tensor_producer[roots]
+    is_final = np.zeros(count, bool)
+    is_final[piece[graph.is_final[tensors]]] = True
+    pointers, consumers = graph.consumers
+    users, pair = gathered(consumers, pointers[tensors], pointers[tensors + 1])
+    pieces, users = distinct_pairs(piece[pair], users)
+    made_ptr, kept = np.searchsorted(producer, np.arange(graph.num_ops + 1)), cast(Any, graph.buffers[8:])
+    return Buffers(
+        frozen(size, np.int64),
+        frozen(producer, np.int32),
+        frozen(is_final, np.bool_),
+        *csr(pieces, users, count),
+        *csr(users, pieces, graph.num_ops),
+        frozen(made_ptr, np.int32),
+        *kept,
+    )
+
+
+def _layout(graph: CostGraph) -> tuple[IntArray, IntArray]:
+    """Return where each tensor begins within its buffer, and its room there: at most its bytes; `(tensors,)` each."""
+    start, room = np.zeros(graph.num_tensors, np.int64), graph.tensor_size.copy()
+    taken, smaller = np.zeros((2, graph.num_tensors), np.int64)
+    place = np.argsort(graph.input_order)
+    views = np.flatnonzero(graph.alias_of >= 0)
+    for view in views[np.argsort(place[graph.tensor_producer[views]], kind="stable")].tolist():
+        base = graph.alias_of[view]
+        room[view] = min(room[view], room[base])
+        if room[view] < room[base]:
+            smaller[graph.root[view]] += 1
+            room[view] = room[view] if smaller[graph.root[view]] <= MOST_VIEWS else 0
+        begin = taken[base] if taken[base] + room[view] <= room[base] else 0
+        start[view], taken[base] = start[base] + begin, begin + room[view]
+    return start, room

@@ -1,28 +1,87 @@
-"""What every order below a peak has in common, and proofs that there is none (one device)."""
+"""The partial order of a graph's ops, what every order below a peak has in common, and proofs that there is none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..base.arrays import INT64_MAX, IndexArray, IntArray, csr
-from ..graph.buffers import Buffers
+from ..base.arrays import INT64_MAX, BoolArray, IndexArray, IntArray, csr, frozen
+from ..graph.graph import Buffers, CostGraph
 from ..kernels.orders.max_flow import network_of
-from ..kernels.orders.order_proofs import Known, arrive, largest_rise, new_trials, reduce, tighten
-from ..kernels.orders.partial_order import close
-from .partial_order import dense
+from ..kernels.orders.order_proofs import (
+    Edges,
+    Known,
+    arrive,
+    closures,
+    largest_rise,
+    mark_implied,
+    new_trials,
+    reduce,
+    relate,
+    tighten,
+)
 
-Verdict = Literal["impossible", "closed", "stopped"]
+Bits = NDArray[np.uint64]
+Verdict = Literal["impossible", "possible", "closed", "stopped"]
 ARCS_PER_CALL = 1_000_000
 OPS_COMPARED = 5  # ops of least room among which the pair to branch on is chosen
+FIRST_CASES, MORE_CASES = 8, 4
+SHARE_OF_GAP, FIRST_STEP = 32, 8
+MOST_BYTES = 2**26  # of all cases that are put off
+
+
+class PartialOrder(NamedTuple):
+    """Which op must come before which; a set of ops is a row of 64-bit words, op `j` bit `j % 64` of word `j // 64`.
+
+    The seven graphs of Topoformer 4.1 are `reduction`, `other_edges`, what `before` holds beyond the edges, the
+    reverses of these three, and `incomparable`.
+    """
+
+    # before, after: shape `(ops, words)`: the strict ancestors of each op, and its strict descendants
+    before: Bits
+    after: Bits
+    reduction: Edges  # `(sources, targets)`, sorted by target: the edges of the transitive reduction
+    other_edges: Edges  # the same for all other edges between ops; longer paths imply them
+
+
+def partial_order(graph: CostGraph) -> PartialOrder:
+    """Return the order that data and control edges put on the ops of a graph."""
+    bits, (pointers, sources) = closures(graph.predecessors, graph.successors, graph.input_order), graph.predecessors
+    is_implied = np.empty(len(sources), bool)
+    mark_implied(pointers, sources, bits[0], np.empty_like(bits[0, 0]), is_implied)
+    targets = np.repeat(np.arange(graph.num_ops), np.diff(pointers))
+
+    def edges(chosen: BoolArray) -> Edges:
+        return frozen(sources[chosen], np.int32), frozen(targets[chosen], np.int32)
+
+    bits.setflags(write=False)
+    before, after = bits.view(np.uint64)
+    return PartialOrder(before, after, edges(~is_implied), edges(is_implied))
+
+
+def incomparable(order: PartialOrder) -> Bits:
+    """Return per op the others that may come before it as well as after it, shape `(ops, words)`."""
+    ops = np.arange(len(order.before))
+    one = np.uint64(1)
+    others = ~(order.before | order.after)
+    others[ops, ops >> 6] &= ~(one << (ops & 63).astype(np.uint64))
+    if len(ops) % 64:
+        others[:, -1] &= (one << np.uint64(len(ops) % 64)) - one
+    return others
+
+
+def dense(bits: NDArray[np.uint64] | NDArray[np.int64], ops: int) -> BoolArray:
+    """Turn rows of words, shape `(rows, words)`, into a matrix of truth values, shape `(rows, ops)`."""
+    return np.unpackbits(bits.view(np.uint8), axis=1, count=ops, bitorder="little").view(np.bool_)
 
 
 class Precedences:
     """Which op must come before which in every order whose peak stays at a target.
 
-    An op finds resident at least the minimum cut between all that comes before it and after it (see `ArrivalCut`). If
+    An op finds resident at least the minimum cut between all that comes before it and after it (see `min_cuts`). If
     another op on one side raises that cut above what the target leaves, the other side is forced: then cuts grow and
     force more. When one exceeds the target on every side, no order has such a peak.
     """
@@ -33,10 +92,7 @@ class Precedences:
         ops = len(b.own)
         self._trials = new_trials(self.network, ops)
         self._flows_per_call = max(1, ARCS_PER_CALL // max(1, len(self.network.heads)))
-        words = (ops + 63) // 64
-        self._known = np.zeros((2, ops, words), np.int64)
-        close(b.predecessor_ptr, b.predecessors, order, self._known[0])
-        close(b.successor_ptr, b.successors, order[::-1].copy(), self._known[1])
+        self._known = closures((b.predecessor_ptr, b.predecessors), (b.successor_ptr, b.successors), order)
         self._found = self._known[0]
         self.need = b.own + b.workspace
         self._likely = np.empty(ops, np.int64)
@@ -122,11 +178,44 @@ class Precedences:
         direct = self._found.copy()
         reduce(self._found, direct)
         waiting, awaited = dense(direct, ops).nonzero()
-        predecessor_ptr, predecessors = csr(waiting, awaited, ops)
-        successor_ptr, successors = csr(awaited, waiting, ops)
-        return self.buffers._replace(
-            predecessor_ptr=predecessor_ptr,
-            predecessors=predecessors,
-            successor_ptr=successor_ptr,
-            successors=successors,
-        )
+        return Buffers(*self.buffers[:-4], *csr(waiting, awaited, ops), *csr(awaited, waiting, ops))
+
+    def refute(self, target: int, most_cases: int, stop: Callable[[], bool]) -> Verdict:
+        """Try to refute a target: branch and bound over which of two ops comes first, where nothing more follows."""
+        open_cases: list[tuple[Known, tuple[int, int]]] = []
+        known, cases = self.given(), 0
+        most_open = max(1, MOST_BYTES // (known.before.nbytes + known.after.nbytes))
+        while True:
+            verdict = self.propagate(known, target, stop)
+            if verdict == "stopped":
+                return "stopped"
+            if verdict == "impossible":
+                if not open_cases:
+                    return "impossible"
+                known, (first, second) = open_cases.pop()
+            else:
+                if cases >= most_cases or len(open_cases) >= most_open:
+                    return "stopped"
+                pair = self.closest_pair(known, target, stop)
+                if pair is None:
+                    ops, related = len(self.need), int(np.unpackbits(known.before.view(np.uint8)).sum())
+                    return "possible" if related == ops * (ops - 1) // 2 else "stopped"
+                cases += 1
+                first, second = pair
+                open_cases.append((Known(*map(np.copy, known)), (second, first)))
+            relate(known, first, second)
+
+    def bounds(self, low: int, high: int, stop: Callable[[], bool]) -> Iterator[int]:
+        """Yield bytes, rising, that the peak of no order is below, until nothing is left between `low` and `high`."""
+        # What could not be refuted is tried again, with more cases, once the bound has come near.
+        cases, step = 0, (high - low) // 2
+        while low < high and not stop():
+            target = min(low + step, high - 1)
+            verdict = self.refute(target, cases, stop)
+            if verdict == "impossible":
+                low, step = target + 1, 2 * step
+                yield low
+            else:
+                high, step = target if verdict == "possible" else high, step // 2
+            if step <= (high - low) // SHARE_OF_GAP:
+                cases, step = max(FIRST_CASES, MORE_CASES * cases), (high - low) // FIRST_STEP

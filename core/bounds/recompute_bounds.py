@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from ..base.arrays import FloatArray, IntArray
 from ..base.units import format_bytes
 from ..graph.graph import CostGraph
-from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_with, new_flow, smallest_source_side
-from ..kernels.reach import reachable
+from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_with, new_flow, reachable, source_side
 from ..problem.problem import RUNTIME_TOLERANCE, Problem
 from .bounds import memory_bound, op_needs
 
@@ -61,7 +60,8 @@ class FirstRuns:
         ops, nodes = np.arange(self.ops), 2 * self.ops + count
         users = np.repeat(np.arange(count), np.diff(b.user_ptr)) + self.ops
         waiters = np.repeat(ops, np.diff(b.predecessor_ptr)) + self.has_run
-        late, early = _control_edges(graph)
+        reader, read = np.repeat(ops, np.diff(graph.inputs[0])), graph.inputs[1]
+        late, early = reader[graph.is_control[read]], graph.tensor_producer[read[graph.is_control[read]]]
         # Buffers to users; done for good, hence having run; having run, hence what it waited for, for good or not.
         always = ((users, b.users), (ops, ops + self.has_run), (waiters, b.predecessors + self.has_run))
         tails = np.concatenate((b.producer, ops + self.has_run, *(a for a, _ in always), late + self.has_run))
@@ -143,20 +143,13 @@ class FirstRuns:
         sent = int(max_flow(self.network, self.flow, 2 * SCALE))
         if sent > 2 * SCALE:
             return Division(math.inf, math.inf, math.inf)
-        smallest_source_side(self.network, self.flow, self.side)
+        source_side(self.network, self.flow, self.side)
         b = self.graph.buffers
         is_done, has_run = self.side[: self.ops], self.side[self.has_run :]
         # A buffer that is final, or that is read by what is still to run, is on the far side.
         held = is_done[b.producer] & ~self.side[self.ops : self.has_run]
         again = float(self.times[has_run & ~is_done].sum())
         return Division(max(0, sent - ROUNDED) / self.scale, float(self.sizes[held].sum()), again)
-
-
-def _control_edges(graph: CostGraph) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the ops that wait for others by control edges, and those others."""
-    readers = np.repeat(np.arange(graph.num_ops), np.diff(graph.inputs[0]))
-    control = graph.is_control[graph.inputs[1]]
-    return readers[control], graph.tensor_producer[graph.inputs[1][control]]
 
 
 def _value(least: float, paid: float) -> float:

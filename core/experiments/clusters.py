@@ -77,7 +77,7 @@ class Cluster:
         self._engine.close()
 
     @property
-    def size(self) -> int:  # noqa: D102 - see `parallel.Pool`
+    def size(self) -> int:  # noqa: D102 - see `parallel.using`
         return self._jobs or max(1, self._workers)
 
     @property

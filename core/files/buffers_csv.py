@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..addresses.lifetimes import Lifetimes
+from ..addresses.packing import Lifetimes
 from ..base.arrays import IntArray
 from ..base.errors import FormatError, UsageError
 from .reading import read_bytes

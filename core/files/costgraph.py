@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from ..base.errors import FormatError, UsageError
-from ..base.without_gc import without_gc
+from ..base.speed import without_gc
 from ..graph.annotations import NO_ANNOTATIONS
 from ..graph.builder import GraphBuilder
 from ..graph.graph import CostGraph

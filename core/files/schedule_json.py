@@ -17,15 +17,13 @@ from ..base.errors import FormatError, OtherGraphError, ScheduleError, UnknownNa
 from ..base.options import json_name
 from ..base.units import LARGEST_ALIGNMENT
 from ..graph.graph import CostGraph
-from ..model.address_verifier import verify_addresses
-from ..model.lifetimes import freed_after
 from ..model.simulator import Simulation
-from ..model.verifier import StepClaim, Totals, verify
-from ..problem.addresses import Addresses, Arena
+from ..model.timeline import freed_after
+from ..model.verifier import StepClaim, Totals, verify, verify_addresses
 from ..problem.machine import Machine
 from ..problem.problem import Problem, parameter_types
 from ..problem.residents import first_home, model_of
-from ..problem.schedule import Schedule
+from ..problem.schedule import Addresses, Arena, Schedule
 from .costgraph import structure_hash
 from .machine_yaml import machine_of
 from .reading import parse_json, read_raw, shown

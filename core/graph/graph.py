@@ -12,22 +12,8 @@ from numpy.typing import NDArray
 
 from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray, csr, distinct_pairs, frozen, sorted_csr
 from .annotations import NO_ANNOTATIONS, Annotations
-from .buffers import Buffers
 
-_COMPARED_ARRAYS = (
-    "op_ids",
-    "runtime",
-    "workspace",
-    "persistent",
-    "output_ptr",
-    "tensor_size",
-    "alias_of",
-    "is_final",
-    "is_control",
-    "read_ptr",
-    "read_tensor",
-    "runs_once",
-)
+_NOT_COMPARED = {"name", "op_names", "input_order", "annotations"}
 
 
 class Op(NamedTuple):
@@ -57,6 +43,37 @@ class Tensor(NamedTuple):
     # the op that makes it, and those that read it
     producer: str
     consumers: tuple[str, ...]
+
+
+class Buffers(NamedTuple):
+    """A graph on one device, reduced to what its memory depends on: all views of a tensor share its buffer."""
+
+    # per buffer, shape `(buffers,)`: bytes, the op that allocates it, whether it is kept to the end
+    size: IntArray
+    producer: IndexArray
+    is_final: BoolArray
+    # CSR buffer -> the distinct ops that read it or a view of it
+    user_ptr: IndexArray
+    users: IndexArray
+    # CSR op -> the distinct buffers it reads
+    used_ptr: IndexArray
+    used: IndexArray
+    made_ptr: IndexArray  # buffers are sorted by producer: those of op `v` are `made_ptr[v]` up to `made_ptr[v + 1]`
+    own: IntArray  # per op, shape `(ops,)`: bytes it allocates for outputs
+    workspace: IntArray  # per op: temporary bytes while it runs
+    # CSR op -> distinct ops it waits for, and that wait for it
+    predecessor_ptr: IndexArray
+    predecessors: IndexArray
+    successor_ptr: IndexArray
+    successors: IndexArray
+
+
+def unread_bytes(b: Buffers) -> IntArray:
+    """Return the bytes that each op allocates and that are freed at once, for nothing reads or keeps them; `(ops,)`."""
+    unread = (np.diff(b.user_ptr) == 0) & ~b.is_final
+    total: IntArray = np.zeros(len(b.own), np.int64)
+    np.add.at(total, b.producer[unread], b.size[unread])
+    return total
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -311,8 +328,8 @@ class CostGraph:
         """Equal in everything but the graph's name and annotations."""
         if not isinstance(other, CostGraph):
             return NotImplemented
-        return self.op_names == other.op_names and all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in _COMPARED_ARRAYS
-        )
+        names = [field.name for field in fields(CostGraph) if field.name not in _NOT_COMPARED]
+        is_same = self.op_names == other.op_names
+        return is_same and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
 
     __hash__ = None  # type: ignore[assignment]

@@ -137,18 +137,15 @@ def new_state(g: GraphArrays, devices: int, memory: bool) -> State:
     ops = len(g.runtime)
     cells = len(g.tensor_size) * devices if memory else 0
     read = g.consumer_ptr[g.output_ptr]
-    most_consumers = int(np.diff(read).max())
-    return State(
-        placement=np.empty(ops, np.int32),
-        pending=np.empty(ops, np.int32),
-        clock=np.empty(devices),
-        resident=np.empty(devices, np.int64),
-        peak=np.empty(devices, np.int64),
-        buffer=np.empty(cells, np.int32),
-        uses=np.empty(cells, np.int32),
-        ready=np.empty(ops, np.int32),
-        transfers=np.empty(most_consumers, np.int32),
-    )
+    columns: list[Any] = [
+        *np.empty((2, ops), np.int32),
+        np.empty(devices),
+        *np.empty((2, devices), np.int64),
+        *np.empty((2, cells), np.int32),
+        np.empty(ops, np.int32),
+        np.empty(int(np.diff(read).max()), np.int32),
+    ]
+    return State(*columns)
 
 
 class Steps(NamedTuple):
@@ -338,26 +335,21 @@ def new_timed_steps(g: GraphArrays, devices: int) -> TimedSteps:
 def new_scratch(g: GraphArrays, devices: int) -> Scratch:
     """Allocate the scratch."""
     cells, most = len(g.tensor_size) * devices, len(g.runtime) + most_transfers(g, devices)
-    return Scratch(
-        placement=np.zeros(len(g.runtime), np.int32),
-        there=np.empty(cells),
-        buffer=np.empty(cells, np.int32),
-        last=np.empty(cells, np.int32),
-        kept=np.empty(cells, np.bool_),
-        clock=np.empty(devices),
-        before=np.empty(devices),
-        resident=np.empty(devices, np.int64),
-        peak=np.empty(devices, np.int64),
-        link=np.empty(devices * devices),
-        memory=np.empty(most, np.int64),
-        up=np.empty(most, np.int64),
-        down=np.empty(most, np.int64),
-        moments=np.empty(2 * most),
-        order=np.empty(2 * most, np.int32),
-        merged=np.empty(2 * most, np.int32),
-        row=np.empty(most, np.int32),
-        ends=np.empty(devices + 3, np.int32),
-    )
+    columns: list[Any] = [
+        np.zeros(len(g.runtime), np.int32),
+        np.empty(cells),
+        *np.empty((2, cells), np.int32),
+        np.empty(cells, np.bool_),
+        *np.empty((2, devices)),
+        *np.empty((2, devices), np.int64),
+        np.empty(devices * devices),
+        *np.empty((3, most), np.int64),
+        np.empty(2 * most),
+        *np.empty((2, 2 * most), np.int32),
+        np.empty(most, np.int32),
+        np.empty(devices + 3, np.int32),
+    ]
+    return Scratch(*columns)
 
 
 @inlined

@@ -1,1 +1,1 @@
-"""What a schedule costs, what none can beat, and who holds the memory."""
+"""What a schedule costs, and who holds the memory."""

@@ -29,7 +29,7 @@ from ..kernels.graph_arrays import graph_arrays
 from ..problem.problem import Problem
 from ..problem.residents import model_of
 from ..problem.schedule import Schedule
-from .unrolled import unrolled
+from .unrolled import of_runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +68,11 @@ def needed_receivers(graph: CostGraph, placement: IndexArray) -> NDArray[np.uint
 
 def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     """Step through a schedule."""
+    graph, items = problem.graph, schedule.items
     if problem.recompute:
-        return _simulate_runs(problem, schedule)
-    graph = problem.graph
+        if np.any((items < 0) | (items >= graph.num_ops) | (schedule.sources != 0) | (schedule.targets != 0)):
+            raise ScheduleError(f"{graph.name}: a schedule with repeated ops runs ops alone, on device 0")
+        return simulate(*of_runs(problem, schedule))
     ops = schedule.items >= 0
     times = np.bincount(schedule.items[ops], minlength=graph.num_ops)
     if len(times) > graph.num_ops or not np.all(times == 1):
@@ -122,12 +124,3 @@ def _check_places(problem: Problem, placement: IndexArray) -> None:
     if len(wrong):
         label, name = problem.graph.op_label(int(wrong[0])), problem.machine.devices[placement[wrong[0]]].name
         raise ScheduleError(f"{problem.graph.name}: op {label} may not be on '{name}', or not apart from others")
-
-
-def _simulate_runs(problem: Problem, schedule: Schedule) -> Simulation:
-    """Step through runs of ops, as the ops of a larger graph."""
-    name, ops = problem.graph.name, problem.graph.num_ops
-    if np.any((schedule.items < 0) | (schedule.items >= ops) | (schedule.sources != 0) | (schedule.targets != 0)):
-        raise ScheduleError(f"{name}: a schedule with repeated ops runs ops alone, on device 0")
-    graph = unrolled(problem.graph, schedule.items.tolist())
-    return simulate(Problem(graph), Schedule.single_device(graph.input_order))

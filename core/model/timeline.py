@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,15 +12,95 @@ from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..base.errors import UsageError
 from ..graph.graph import CostGraph
 from ..kernels.cost_model import replicated
-from ..problem.addresses import Addresses
 from ..problem.problem import Problem
 from ..problem.residents import model_of
-from ..problem.schedule import Schedule
-from .lifetimes import Holding, holdings_of
+from ..problem.schedule import Addresses, Schedule
 from .simulator import Simulation, needed_receivers, simulate
-from .unrolled import unrolled
+from .unrolled import of_runs
 
 INPUT = "input"  # what the graph's own order is called
+
+
+class Holding(NamedTuple):
+    """Bytes on a device that a tensor, and its views there, keep from one step to another."""
+
+    tensor: int  # the tensor that the bytes are named after; on a device that received it, the copy
+    # device, size: where, and how many bytes
+    device: int
+    size: int
+    # first, last: the steps that produce it, and after which it is freed; both hold it
+    first: int
+    last: int
+    is_final: bool  # whether it is a result, which stays after the last step
+    # the steps that read it or a view of it there, transfers to other devices included, in order
+    readers: tuple[int, ...]
+    members: tuple[int, ...]  # the tensors that share the bytes: itself, then its views, as they are produced
+
+
+@dataclass
+class _Buffer:
+    """A holding while the steps are gone through; `used` is the last step that makes a view of it or reads it."""
+
+    tensor: int
+    device: int
+    first: int
+    used: int
+    is_final: bool = False
+    readers: list[int] = field(default_factory=list)
+    members: list[int] = field(default_factory=list)
+
+    def add(self, tensor: int, step: int, is_final: bool) -> None:
+        self.members.append(tensor)
+        self.is_final |= is_final
+        self.used = step
+
+    def read(self, step: int) -> None:
+        if not self.readers or self.readers[-1] != step:
+            self.readers.append(step)
+        self.used = step
+
+
+def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
+    """Return what the devices hold besides persistent bytes, by first step; control tensors are left out."""
+    graph, own = problem.graph, model_of(problem.graph).num_tensors
+    pointers, inputs = (column.tolist() for column in graph.inputs)
+    outputs, aliases = graph.output_ptr.tolist(), graph.alias_of.tolist()
+    is_control, is_final = graph.is_control.tolist(), graph.is_final.tolist()
+    at: dict[tuple[int, int], _Buffer] = {}
+    buffers: list[_Buffer] = []
+    columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
+    for step, (item, source, target) in enumerate(columns):
+        for tensor in inputs[pointers[item] : pointers[item + 1]] if item >= 0 else (~item,):
+            if (tensor, source) in at:  # else it is resident here
+                at[tensor, source].read(step)
+        for tensor in range(outputs[item], outputs[item + 1]) if item >= 0 else (~item,):
+            base = aliases[tensor] if item >= 0 else -1
+            if is_control[tensor] or (item >= 0 and tensor >= own) or (base >= 0 and (base, target) not in at):
+                continue  # without bytes, or resident here
+            if base < 0:
+                buffers.append(_Buffer(tensor, target, step, step))
+            at[tensor, target] = at[base, target] if base >= 0 else buffers[-1]
+            at[tensor, target].add(tensor, step, item >= 0 and is_final[tensor])
+    last, sizes = len(schedule) - 1, graph.tensor_size.tolist()
+    return tuple(
+        Holding(b.tensor, b.device, sizes[b.tensor], b.first, end, b.is_final, tuple(b.readers), tuple(b.members))
+        for b in buffers
+        for end in [last if b.is_final else b.used]
+    )
+
+
+def freed_after(problem: Problem, schedule: Schedule) -> list[list[int]]:
+    """Return for each step the tensors that it is the last to need on its device, views with what they share."""
+    if problem.recompute:
+        (runs, order), outputs = of_runs(problem, schedule), problem.graph.outputs
+        made = (sorted(outputs(op), key=problem.graph.is_control.item) for op in schedule.items.tolist())  # data first
+        tensors = [t for step, own in enumerate(made) for t in own[: len(runs.graph.outputs(step))]]
+        return [sorted({tensors[tensor] for tensor in freed}) for freed in freed_after(runs, order)]
+    freed: list[list[int]] = [[] for _ in range(len(schedule))]
+    for holding in holdings_of(problem, schedule):
+        if not holding.is_final:
+            freed[holding.last].extend(holding.members)
+    return [sorted(tensors) for tensors in freed]
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,9 +245,7 @@ class Timeline:
 
 def timeline_of(label: str, problem: Problem, schedule: Schedule, addresses: Addresses | None = None) -> Timeline:
     """Step through a schedule and record what is alive when; where ops run several times, of the graph of the runs."""
-    if problem.recompute:
-        graph = unrolled(problem.graph, schedule.items.tolist())
-        problem, schedule = Problem(graph, memory_limit=problem.memory_limit), Schedule.single_device(graph.input_order)
+    problem, schedule = of_runs(problem, schedule)
     simulation = simulate(problem, schedule)
     persistent = np.zeros(problem.devices, np.int64)
     np.add.at(persistent, schedule.placement(problem.graph), problem.graph.persistent)

@@ -11,6 +11,8 @@ from ..base.errors import ScheduleError
 from ..graph.annotations import Annotations
 from ..graph.builder import GraphBuilder
 from ..graph.graph import CostGraph
+from ..problem.problem import Problem
+from ..problem.schedule import Schedule
 
 
 def repeated_ops(graph: CostGraph, order: Sequence[int]) -> list[int]:
@@ -20,16 +22,22 @@ def repeated_ops(graph: CostGraph, order: Sequence[int]) -> list[int]:
 
 def unrolled(graph: CostGraph, order: Sequence[int]) -> CostGraph:
     """Return the graph of the runs of an order, whose input order is theirs."""
-    last = _last_runs(graph, order)
+    last = {int(op): step for step, op in enumerate(order)}
+    if missing := [name for op, name in enumerate(graph.op_names) if op not in last]:
+        raise ScheduleError(f"{graph.name}: op {missing[0]!r} never runs")
+    if wrong := [op for op in repeated_ops(graph, order) if graph.runs_once[op]]:
+        raise ScheduleError(f"{graph.name}: op {graph.op_names[wrong[0]]!r} runs twice, but may only run once")
     latest = np.full(graph.num_ops, -1, np.int64)
     times = np.zeros(graph.num_ops, np.int64)
     producer, is_control = graph.tensor_producer.tolist(), graph.is_control.tolist()
     reads, first_read = graph.read_tensor.tolist(), graph.read_ptr.tolist()
     aliases, sizes, finals = graph.alias_of.tolist(), graph.tensor_size.tolist(), graph.is_final.tolist()
-    waited = _waited_for(graph)
+    pointers, consumers = graph.consumers
+    control = np.flatnonzero(graph.is_control).tolist()
+    waiting = {producer[t]: consumers[pointers[t] : pointers[t + 1]].tolist() for t in control}  # by control edges
     builder = GraphBuilder(graph.name)
     for step, op in enumerate(order):
-        for follower in waited.get(op, ()):
+        for follower in waiting.get(op, ()):
             if times[follower]:
                 raise ScheduleError(
                     f"{graph.name}: op {graph.op_names[op]!r} runs again after op {graph.op_names[follower]!r}, "
@@ -59,16 +67,12 @@ def unrolled(graph: CostGraph, order: Sequence[int]) -> CostGraph:
     return builder.build(_annotations(graph.annotations, order))
 
 
-def original_tensors(graph: CostGraph, order: Sequence[int]) -> list[int]:
-    """Return for each tensor of the graph of the runs which tensor of the graph it is, data tensors before control."""
-    control = set(np.flatnonzero(graph.is_control).tolist())
-    runs = unrolled(graph, order)
-    tensors: list[int] = []
-    for step, op in enumerate(order):
-        made = [tensor for tensor in graph.outputs(op) if tensor not in control]
-        waited = [tensor for tensor in graph.outputs(op) if tensor in control]
-        tensors += (made + waited)[: len(runs.outputs(step))]
-    return tensors
+def of_runs(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
+    """Return a problem and its schedule; where ops may run again, the graph of the runs and its input order."""
+    if not problem.recompute:
+        return problem, schedule
+    graph = unrolled(problem.graph, schedule.items.tolist())
+    return Problem(graph, memory_limit=problem.memory_limit), Schedule.single_device(graph.input_order)
 
 
 def _annotations(known: Annotations, order: Sequence[int]) -> Annotations:
@@ -94,23 +98,3 @@ def _annotations(known: Annotations, order: Sequence[int]) -> Annotations:
         imported=known.imported,
         view_offsets={(run, port): size for (op, port), size in known.view_offsets.items() for run in runs_of[op]},
     )
-
-
-def _last_runs(graph: CostGraph, order: Sequence[int]) -> dict[int, int]:
-    """Return the last run of each op, after checking how often each runs."""
-    last = {int(op): step for step, op in enumerate(order)}
-    missing = [name for op, name in enumerate(graph.op_names) if op not in last]
-    if missing:
-        raise ScheduleError(f"{graph.name}: op {missing[0]!r} never runs")
-    for op in repeated_ops(graph, order):
-        if graph.runs_once[op]:
-            raise ScheduleError(f"{graph.name}: op {graph.op_names[op]!r} runs twice, but may only run once")
-    return last
-
-
-def _waited_for(graph: CostGraph) -> dict[int, list[int]]:
-    """Return for each op those that wait for it by a control edge."""
-    pointers, consumers = graph.consumers
-    control = np.flatnonzero(graph.is_control).tolist()
-    producer = graph.tensor_producer
-    return {int(producer[t]): consumers[pointers[t] : pointers[t + 1]].tolist() for t in control}

@@ -101,12 +101,12 @@ def with_homes(graph: CostGraph, *, holds_all: bool = True) -> CostGraph:
     for number, state in enumerate(states):
         left = [*state.later.values()]
         size[left], alias[left] = sizes[number], tensors + number
-    appended: dict[str, tuple[Any, Any]] = {
-        "runtime": ([0.0] * count, np.float64),
-        "workspace": ([0] * count, np.int64),
-        "is_final": ([False] * count, np.bool_),
-        "is_control": ([False] * count, np.bool_),
-        "runs_once": ([False] * count, np.bool_),
+    blank = {name: getattr(graph, name) for name in ("runtime", "workspace", "is_final", "is_control", "runs_once")}
+    known = graph.annotations
+    remarks: dict[str, Any] = {
+        name: (*values, *("",) * count)
+        for name in ("modules", "lines", "phases", "devices")
+        if (values := getattr(known, name))
     }
     free_id = int(graph.op_ids.max()) + 1
     return GraphWithHomes(
@@ -120,12 +120,12 @@ def with_homes(graph: CostGraph, *, holds_all: bool = True) -> CostGraph:
         input_order=frozen(np.append(np.arange(ops, ops + count), graph.input_order), np.int32),
         tensor_size=frozen(np.append(size, sizes), np.int64),
         alias_of=frozen(np.append(alias, [-1] * count), np.int32),
-        annotations=_annotations(graph, count),
+        annotations=replace(known, **remarks),
         model=graph,
         held=held,
         states=states,
         holds_all=holds_all,
-        **{name: frozen(np.append(getattr(graph, name), more), kind) for name, (more, kind) in appended.items()},
+        **{name: frozen(np.append(own, np.zeros(count, own.dtype)), own.dtype) for name, own in blank.items()},
     )
 
 
@@ -169,17 +169,6 @@ def _names(graph: CostGraph, held: tuple[Resident, ...]) -> list[str]:
         taken.add(name)
         names.append(name)
     return names
-
-
-def _annotations(graph: CostGraph, count: int) -> Any:
-    """Return the remarks on the ops, with empty ones on those that hold residents."""
-    known = graph.annotations
-    longer: Any = {
-        name: (*values, *("",) * count)
-        for name in ("modules", "lines", "phases", "devices")
-        if (values := getattr(known, name))
-    }
-    return replace(known, **longer)
 
 
 def states_of(graph: CostGraph, held: tuple[Resident, ...]) -> list[States]:

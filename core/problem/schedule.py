@@ -1,4 +1,4 @@
-"""A schedule: a total order of ops, each on a device, and of the transfers that the placement needs."""
+"""A schedule: a total order of ops, each on a device, and of the transfers that it needs; and its addresses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import INT32_MAX, IndexArray, frozen
+from ..base.arrays import INT32_MAX, IndexArray, IntArray, frozen
 from ..base.errors import UsageError
 from ..graph.graph import CostGraph
 
@@ -86,3 +86,36 @@ class Schedule:
         parts = [(int(ops.sum()), "op"), (int((~ops).sum()), "transfer"), (len(np.unique(self.targets)), "device")]
         ops_text, transfers, devices = (f"{count:,} {noun}{'s' * (count != 1)}" for count, noun in parts)
         return f"Schedule({ops_text}{'' if ops.all() else f' and {transfers}'} on {devices})"
+
+
+@dataclass(frozen=True)
+class Arena:
+    """What one device needs beside its persistent bytes."""
+
+    size: int  # bytes, a multiple of the alignment
+    # the most bytes alive at any step of this schedule, each piece rounded up to the alignment: no addresses for it
+    # take less
+    bound: int
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether no addresses for this schedule take less."""
+        return self.size == self.bound
+
+
+@dataclass(frozen=True, eq=False)
+class Addresses:
+    """Offsets of everything that the steps of a schedule make; persistent bytes lie outside."""
+
+    alignment: int  # what the offset of every buffer is a multiple of; a view lies within its buffer
+    arenas: tuple[Arena, ...]  # one per device
+    # per step the offsets of the data tensors that it makes, in the order of the op's outputs; of a transfer, that of
+    # the copy
+    made: tuple[tuple[int, ...], ...]
+    workspace: IntArray  # shape `(steps,)`: the offset of the op's workspace; 0 where it has none
+    is_repeatable: bool = True  # whether the same call gives the same offsets: not if time ended the packing
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether every arena equals its bound."""
+        return all(arena.is_optimal for arena in self.arenas)

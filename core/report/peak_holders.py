@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..model.timeline import timeline_of
-from ..problem.addresses import Addresses
 from ..problem.problem import Problem
-from ..problem.schedule import Schedule
+from ..problem.schedule import Addresses, Schedule
 from .memory_by_role import tensor_roles
 
 

@@ -17,10 +17,9 @@ from ..bounds.bounds import memory_bound
 from ..files.costgraph import structure_hash
 from ..files.schedule_json import FORMAT, add_offsets, address_fields, format_document, steps_document
 from ..model.simulator import Simulation, input_peak
-from ..problem.addresses import Addresses
 from ..problem.problem import Problem
 from ..problem.residents import first_home, model_of
-from ..problem.schedule import Schedule
+from ..problem.schedule import Addresses, Schedule
 from ..search.registry import method_of
 from .reference import reference_value
 

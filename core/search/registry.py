@@ -74,7 +74,7 @@ _LINES: dict[str, Method | Preset] = {
         searches=False,
     ),
     "lpmf": Method(
-        f"{_SOLVERS}.orders.lpmf:solve",
+        f"{_SOLVERS}.orders.baselines:lpmf",
         "Least peak memory first: the ready op that keeps the peak lowest, then frees most; device 0",
         "field standard",
         searches=False,

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..addresses.lifetimes import rounded_up
-from ..addresses.packing import DEFAULT_SECONDS, IMPROVED_SHARE
+from ..addresses.packing import DEFAULT_SECONDS, IMPROVED_SHARE, rounded_up
 from ..addresses.packing import warm_up as warm_up_packing
 from ..addresses.placing import Placer
 from ..base.arrays import IndexArray
@@ -17,9 +16,9 @@ from ..base.errors import UsageError
 from ..base.units import format_bytes
 from ..graph.builder import GraphBuilder
 from ..graph.graph import CostGraph
-from ..kernels.orders.smoothing import smooth
-from ..model.address_verifier import verify_addresses
+from ..kernels.orders.order_memory import smooth
 from ..model.simulator import simulate
+from ..model.verifier import verify_addresses
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from ..report.result import Result

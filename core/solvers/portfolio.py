@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,13 +15,14 @@ from ..problem.residents import first_home
 from ..search.method_spec import check_supported, method_with
 from ..search.parameters import Parameters
 from ..search.registry import INPUT_METHOD
-from ..search.search import Search
-from .side_by_side import Course, search_side_by_side
+from ..search.search import Search, Watcher
 
 ORDERS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
 PLACEMENTS = ("heft", "peft", "cpop", "gp-dfs")
 SHARE_OF_HEURISTICS = 0.1  # of the time: no heuristic begins after it
+LOOK_SECONDS = 0.05  # between looks at searches side by side
 MOST_CELLS = 2**31  # tensors times devices that kernels number; beyond, only the heuristics are run
+Course = Callable[[Search], None]  # a way to search: a method, or several in turn
 
 
 class Step(NamedTuple):
@@ -119,6 +122,41 @@ def solve(search: Search, parameters: Parameters) -> None:
         rival = next(rivals, None) if number % 2 == 0 else None
         courses.append((partial(_run, step=rival), 0) if rival else (_search_alone, number))
     search_side_by_side(search, courses)
+
+
+def search_side_by_side(search: Search, courses: Sequence[tuple[Course, int]]) -> None:
+    """Follow courses, each with the number of its seed, until time ends or what is found meets what is proven."""
+    # Each has a search of its own, and what others find does not change it: one from the seed of the run, number 0,
+    # finds what it would find alone in the same time, if as many cores are free as there are courses.
+    ended, lock = threading.Event(), threading.Lock()
+    search.steered_by_time()
+
+    def collect(branch: Search) -> None:
+        with lock:
+            search.adopt(branch)
+            if search.is_optimal:
+                ended.set()
+
+    def follow(course: Course, branch: Search) -> None:
+        if search.initial is not None:
+            branch.offer(search.initial, by="initial")
+        course(branch)
+        collect(branch)
+
+    watcher = Watcher(ended, collect)
+    branches = [search.branch(number, watcher) for _, number in courses]
+    pairs = zip(courses, branches, strict=True)
+    with ThreadPoolExecutor(len(courses)) as pool:
+        try:
+            followed = [pool.submit(follow, course, branch) for (course, _), branch in pairs]
+            while wait(followed, LOOK_SECONDS).not_done:
+                if search.exhausted() or any(future.done() and future.exception() for future in followed):
+                    ended.set()
+        finally:
+            ended.set()
+    for future in followed:
+        future.result()
+    search.exhausted()
 
 
 def _rivals(problem: Problem) -> list[Step]:

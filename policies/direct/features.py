@@ -12,8 +12,7 @@ from ...core.bounds.bounds import earliest_finish
 from ...core.problem.problem import Problem
 from ...core.report.graph_summary import levels
 from ...core.search.search import Cancelled
-from ...core.solvers.orders.baselines import reverse_postorder
-from ...core.solvers.orders.lpmf import greedy_order
+from ...core.solvers.orders.baselines import greedy_order, reverse_postorder
 from ...core.solvers.placements.chromosomes import bottom_levels
 from ...core.solvers.placements.list_schedulers import mean_times
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ...core.graph.buffers import Buffers
+from ...core.graph.graph import Buffers
 from ...core.kernels.orders.set_beam import first_level, forward_walk, materialise, new_candidates
 from .batch import GraphBatch
 

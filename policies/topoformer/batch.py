@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...core.base.arrays import BoolArray, IndexArray
-from ...core.bounds.partial_order import dense, partial_order
+from ...core.bounds.order_proofs import dense, partial_order
 from ...core.graph.graph import CostGraph
 from .features import op_features
 

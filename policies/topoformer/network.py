@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ...core.base.errors import UsageError
-from ...core.kernels.orders.priority_beam import NO_LIMIT, beam
 from ...core.kernels.orders.priority_orders import price_orders, ready_steps
+from ...core.kernels.orders.set_beam import NO_LIMIT, beam
 from ...core.search.parameters import Parameters, parameter
 from ..networks.files import read_network
 from .ablation_encoders import EdgeTransformerEncoder, GatEncoder, MlpEncoder, TransformerEncoder

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...core.base.arrays import IndexArray, IntArray
-from ...core.graph.buffers import Buffers
+from ...core.graph.graph import Buffers
 from ...core.kernels.orders import priority_orders
 
 _ROUNDING = 8.0

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core.base.arrays import FloatArray, IndexArray
-from ...core.graph.buffers import Buffers
-from ...core.kernels.orders.priority_beam import beam
+from ...core.graph.graph import Buffers
+from ...core.kernels.orders.set_beam import beam
 from .priorities import Decoded, decode_greedy
 
 WIDTHS = (1, 2, 4, 8, 16)  # partial orders that a pass keeps, each width where those of the one before are stuck

@@ -61,17 +61,6 @@ def reachable(neighbours, start):
         found = more
 
 
-def distances(neighbours, start):
-    """The fewest edges of a path to each op that one leads to."""
-    found = {start: 0}
-    while True:
-        level = max(found.values()) + 1
-        new = {w for v in found for w in neighbours[v]} - found.keys()
-        if not new:
-            return found
-        found |= dict.fromkeys(new, level)
-
-
 def implied_edges(plain):
     """Edges `(first, second)` between ops that a path of two edges or more implies."""
     return {

@@ -49,7 +49,7 @@ def ready_steps(plain, order):
     return [next(t for t in range(len(order)) if plain.before[op] <= set(order[:t])) for op in plain.ops]
 
 
-def priority_beam(plain, priority, width, collapse, is_backward=False, limit=math.inf):
+def priority_beam(plain, priority, width, is_backward=False, limit=math.inf):
     """Levels of a beam search by probability (Topoformer 4.2): lists of (ops, log-probability, peak).
 
     Backward the ops are the last ones, the very last first, each by a softmax of the negative priorities.
@@ -64,14 +64,12 @@ def priority_beam(plain, priority, width, collapse, is_backward=False, limit=mat
                 reached = max(peak, _step(plain, ops, op, is_backward)[0])
                 if reached < limit:
                     successors.append(((*ops, op), score + (choices[op] if forced is None else 0.0), reached))
-        if collapse:
-            kept = {}
-            for ops, score, peak in successors:
-                key = frozenset(ops)
-                if key not in kept or (peak, -score) < (kept[key][2], -kept[key][1]):
-                    kept[key] = ops, score, peak
-            successors = list(kept.values())
-        levels.append(sorted(successors, key=lambda entry: -entry[1])[:width])
+        kept = {}
+        for ops, score, peak in successors:
+            key = frozenset(ops)
+            if key not in kept or (peak, -score) < (kept[key][2], -kept[key][1]):
+                kept[key] = ops, score, peak
+        levels.append(sorted(kept.values(), key=lambda entry: -entry[1])[:width])
     return levels
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import IndexArray, IntArray
-from ...graph.buffers import Buffers
+from ...graph.graph import Buffers
 from ..jit import inlined, kernel
 
 FINISHED, IMPROVED, PAUSED = 0, 1, 2
@@ -41,22 +41,17 @@ def new_search(b: Buffers, table: int, salt: Any) -> Search:
     """Return a search at the empty set, whose table has room for at least `table` sets."""
     ops = len(b.own)
     ready = np.flatnonzero(np.diff(b.predecessor_ptr) == 0)
-    s = Search(
-        waiting=np.diff(b.predecessor_ptr).astype(np.int64),
-        users_left=np.diff(b.user_ptr).astype(np.int64),
-        ready=np.zeros(ops, np.int32),
-        path=np.zeros(ops, np.int32),
-        place=np.zeros(ops + 1, np.int32),
-        tried=np.zeros(ops + 1, np.int32),
-        start=np.zeros(ops + 1, np.int32),
-        stride=np.zeros(ops + 1, np.int32),
-        children=np.zeros(ops + 1, np.int32),
-        hash=np.zeros(ops + 1, np.uint64),
-        resident=np.zeros(ops + 1, np.int64),
-        peak=np.zeros(ops + 1, np.int64),
-        closed=np.zeros(1 << max(3, (table - 1).bit_length()), np.uint64),
-        depth=np.zeros(1, np.int64),
-    )
+    columns: list[Any] = [
+        np.diff(b.predecessor_ptr).astype(np.int64),
+        np.diff(b.user_ptr).astype(np.int64),
+        *np.zeros((2, ops), np.int32),
+        *np.zeros((5, ops + 1), np.int32),
+        np.zeros(ops + 1, np.uint64),
+        *np.zeros((2, ops + 1), np.int64),
+        np.zeros(1 << max(3, (table - 1).bit_length()), np.uint64),
+        np.zeros(1, np.int64),
+    ]
+    s = Search(*columns)
     s.ready[: len(ready)] = ready
     open_frame(s, 0, len(ready), salt)
     return s

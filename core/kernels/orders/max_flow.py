@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import BoolArray, IndexArray, IntArray, stable_order
-from ...graph.buffers import Buffers
+from ...graph.graph import Buffers
 from ..jit import kernel
 
 FREE, SOURCE, SINK = 0, 1, 2
@@ -159,7 +159,7 @@ def _send(network: Network, flow: Flow, source: int, limit: int) -> Any:
 
 
 @kernel
-def smallest_source_side(network: Network, flow: Flow, side: BoolArray) -> None:
+def source_side(network: Network, flow: Flow, side: BoolArray) -> None:
     """Mark the nodes on the source side of the minimum cut that has the smallest one, after `max_flow`."""
     filled = 0
     for node in range(flow.label.size):
@@ -177,3 +177,28 @@ def smallest_source_side(network: Network, flow: Flow, side: BoolArray) -> None:
                 side[other] = True
                 flow.queue[filled] = other
                 filled += 1
+
+
+def reachable(pointers: IndexArray, neighbours: IndexArray, start: int) -> BoolArray:
+    """Return which nodes a path leads to from `start`, itself left out, shape `(nodes,)`."""
+    seen = np.zeros(len(pointers) - 1, np.bool_)
+    mark_reachable(pointers, neighbours, start, seen, np.empty(len(pointers), np.int32))
+    return seen
+
+
+@kernel
+def mark_reachable(
+    pointers: IndexArray, neighbours: IndexArray, start: int, seen: BoolArray, stack: IndexArray
+) -> None:
+    """Depth-first search that marks what it meets in `seen`."""
+    stack[0] = start
+    height = 1
+    while height:
+        height -= 1
+        node = stack[height]
+        for at in range(pointers[node], pointers[node + 1]):
+            neighbour = neighbours[at]
+            if not seen[neighbour]:
+                seen[neighbour] = True
+                stack[height] = neighbour
+                height += 1

@@ -1,14 +1,14 @@
-"""The memory of every step of an order on one device, from its buffers alone."""
+"""The memory of every step of an order on one device; smoothing, for lifetimes that are easier to pack; first fit."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.arrays import IntArray, frozen
-from ...graph.buffers import Buffers
-from ..jit import kernel
+from ...base.arrays import FloatArray, IndexArray, IntArray, frozen
+from ...graph.graph import Buffers
+from ..jit import inlined, kernel
 
 
 @kernel
@@ -36,3 +36,123 @@ def memory_of_steps(b: Buffers, order: Any, base: int = 0) -> IntArray:
     memory = np.empty(len(order), np.int64)
     order_memory(b, frozen(order, np.int32), np.int64(base), np.empty(len(b.size), np.int32), memory)
     return memory
+
+
+@kernel
+def smooth(
+    b: Buffers,
+    order: IndexArray,
+    place: IndexArray,
+    limit: int,
+    power: float,
+    draws: FloatArray,
+    uses: Any,
+    memory: Any,
+) -> int:
+    """Move one op after another to where the steps' memory, each to a power, sums to less; returns how many moved."""
+    moved = 0
+    order_memory(b, order, np.int64(0), uses, memory)
+    least = _height(memory, limit, power)
+    for move in range(draws.shape[0]):
+        step = int(draws[move, 0] * order.size)
+        target = _target(b, order, place, step, draws[move, 1])
+        if target == step:
+            continue
+        _shift(order, place, step, target)
+        order_memory(b, order, np.int64(0), uses, memory)
+        height = _height(memory, limit, power)
+        if height <= least:
+            moved += 1
+            least = height
+        else:
+            _shift(order, place, target, step)
+    return moved
+
+
+@inlined
+def _height(memory: IntArray, limit: int, power: float) -> float:
+    """Return the sum of the steps' shares of the limit, to a power; infinite if one exceeds it."""
+    total = 0.0
+    for step in range(memory.size):
+        if memory[step] > limit:
+            total = 1e300
+        total += (memory[step] / limit) ** power
+    return total
+
+
+@inlined
+def _target(b: Buffers, order: IndexArray, place: IndexArray, step: int, draw: float) -> int:
+    """Return a step between those that an op waits for and those that wait for it: often the first, or the last."""
+    op = order[step]
+    low = 0
+    high = order.size - 1
+    for at in range(b.predecessor_ptr[op], b.predecessor_ptr[op + 1]):
+        low = max(low, place[b.predecessors[at]] + 1)
+    for at in range(b.successor_ptr[op], b.successor_ptr[op + 1]):
+        high = min(high, place[b.successors[at]] - 1)
+    target = low
+    if 0.25 <= draw < 0.5:
+        target = high
+    elif draw >= 0.5:
+        target = low + int((draw - 0.5) * 2 * (high - low + 1))
+    return target
+
+
+@inlined
+def _shift(order: IndexArray, place: IndexArray, step: int, target: int) -> None:
+    """Move an op to another step, and those between by one."""
+    op = order[step]
+    way = 1 if target > step else -1
+    at = step
+    while at != target:
+        order[at] = order[at + way]
+        place[order[at]] = at
+        at += way
+    order[target] = op
+    place[op] = target
+
+
+class Placing(NamedTuple):
+    """What is to be placed, and scratch space; lifetimes are half-open."""
+
+    # lower, upper, size, alignment: shape `(pieces,)`
+    lower: IntArray
+    upper: IntArray
+    size: IntArray
+    alignment: IntArray
+    offsets: IntArray  # shape `(pieces,)`: receives the offsets
+    placed: IndexArray  # scratch, shape `(pieces,)`: what is placed already, by offset
+
+
+def new_placing(lower: IntArray, upper: IntArray, size: IntArray, alignment: IntArray) -> Placing:
+    """Allocate what a placement needs."""
+    return Placing(lower, upper, size, alignment, np.zeros(len(size), np.int64), np.zeros(len(size), np.int32))
+
+
+@kernel
+def first_fit(p: Placing, order: IndexArray, limit: int) -> int:
+    """Place the pieces in an order, all or until one ends beyond the limit; returns the end of the highest placed."""
+    highest = 0
+    for count in range(order.size):
+        piece = order[count]
+        start, end, size, alignment = p.lower[piece], p.upper[piece], int(p.size[piece]), p.alignment[piece]
+        at = 0
+        for k in range(count):
+            other = p.placed[k]
+            offset = p.offsets[other]
+            if offset >= at + size:
+                break
+            if p.lower[other] < end and start < p.upper[other]:
+                above = offset + p.size[other]
+                if above > at:
+                    at = -(-above // alignment) * alignment
+        p.offsets[piece] = at
+        highest = max(highest, at + size)
+        if highest > limit:
+            return highest
+        place = count
+        while place > 0 and p.offsets[p.placed[place - 1]] > at:
+            p.placed[place] = p.placed[place - 1]
+            place -= 1
+        p.placed[place] = piece
+    return highest

@@ -1,4 +1,5 @@
-"""Which op must come before which, in every order of one device whose peak stays at a target."""
+"""Which op must come before which, in every order of one device, or in those alone whose peak stays at a target."""
+# Bit `j` of a row of a bitset is bit `j & 63` of its word `j >> 6`.
 
 from __future__ import annotations
 
@@ -7,13 +8,52 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import INT64_MAX, BoolArray, IndexArray, IntArray
-from ...graph.buffers import Buffers
+from ...graph.graph import Buffers
 from ..jit import inlined, kernel
-from .max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, new_flow, smallest_source_side
-from .partial_order import has
+from .max_flow import FREE, SINK, SOURCE, Flow, Network, max_flow, new_flow, source_side
 
 # How many ops one op's sets may be made of, per arc of the network: about as long as so many flows take
 MOVES_PER_ARC = 16
+Edges = tuple[IndexArray, IndexArray]  # CSR op -> other ops
+
+
+@inlined
+def has(row: Any, op: int) -> bool:
+    """Return whether an op is in a bitset."""
+    found: bool = (row[op >> 6] >> (op & 63)) & 1 != 0
+    return found
+
+
+@kernel
+def close(pointers: IndexArray, neighbours: IndexArray, order: IndexArray, bits: Any) -> None:
+    """Fill `bits`, shape `(ops, words)`, with the transitive closure; neighbours come earlier in `order`."""
+    for op in order:
+        for at in range(pointers[op], pointers[op + 1]):
+            other = neighbours[at]
+            for word in range(bits.shape[1]):
+                bits[op, word] |= bits[other, word]
+            bits[op, other >> 6] |= 1 << (other & 63)
+
+
+@kernel
+def mark_implied(pointers: IndexArray, neighbours: IndexArray, bits: Any, beyond: Any, is_implied: BoolArray) -> None:
+    """Mark each edge to a neighbour that a longer path leads to as well."""
+    for op in range(bits.shape[0]):
+        for word in range(beyond.size):
+            beyond[word] = 0
+        for at in range(pointers[op], pointers[op + 1]):
+            for word in range(beyond.size):
+                beyond[word] |= bits[neighbours[at], word]
+        for at in range(pointers[op], pointers[op + 1]):
+            is_implied[at] = has(beyond, neighbours[at])
+
+
+def closures(predecessors: Edges, successors: Edges, order: IndexArray) -> Any:
+    """Return per op the ops that come before it, and those after it, as bits; shape `(2, ops, words)`."""
+    bits = np.zeros((2, len(order), (len(order) + 63) // 64), np.int64)
+    close(*predecessors, order, bits[0])
+    close(*successors, order[::-1].copy(), bits[1])
+    return bits
 
 
 class Known(NamedTuple):
@@ -109,7 +149,7 @@ def _label_trial(trials: Trials, known: Known, other: int, is_first: bool) -> No
 @inlined
 def _note_sides(network: Network, trials: Trials, flow: Flow) -> None:
     """Note the sides that a cut within the limit shows to be possible."""
-    smallest_source_side(network, flow, trials.side)
+    source_side(network, flow, trials.side)
     for op in range(trials.can_be_before.size):
         trials.can_be_before[op] = trials.can_be_before[op] or flow.level[op] < 0
         trials.can_be_after[op] = trials.can_be_after[op] or not trials.side[op]
@@ -153,12 +193,14 @@ def _move(b: Buffers, trials: Trials, op: int, joins: bool) -> Any:
 
 
 @inlined
-def _note_single_moves(b: Buffers, trials: Trials, known: Known, op: int, limit: int, joins: bool, most: int) -> None:
+def _note_single_moves(
+    network: Network, b: Buffers, trials: Trials, known: Known, op: int, limit: int, joins: bool
+) -> None:
     """Note what can be before the op as it may join `trials.side` within the limit, with all that comes before it."""
     base = _measure_set(b, trials)
     moves = 0
     for other in range(trials.moved.size):
-        if other == op or trials.side[other] == joins or moves > most:
+        if other == op or trials.side[other] == joins or moves > MOVES_PER_ARC * network.heads.size:
             continue
         is_noted = trials.can_be_before[other] if joins else trials.can_be_after[other]
         if is_noted or (has(known.after[op], other) if joins else has(known.before[op], other)):
@@ -190,20 +232,6 @@ def _note_single_moves(b: Buffers, trials: Trials, known: Known, op: int, limit:
 
 
 @kernel
-def note_possible_sides(network: Network, b: Buffers, trials: Trials, known: Known, op: int, limit: int) -> None:
-    """Note the sides of all ops that the minimum cut of an op shows, and sets that are nearly the same."""
-    # `trials.flow` holds that cut: the smallest set of least bytes is let grow by each op, the largest shrink.
-    trials.can_be_before[:] = False
-    trials.can_be_after[:] = False
-    _note_sides(network, trials, trials.flow)
-    most = MOVES_PER_ARC * network.heads.size
-    _note_single_moves(b, trials, known, op, limit, True, most)
-    for other in range(trials.moved.size):
-        trials.side[other] = trials.flow.level[other] < 0
-    _note_single_moves(b, trials, known, op, limit, False, most)
-
-
-@kernel
 def tighten(
     network: Network, b: Buffers, trials: Trials, known: Known, op: int, limit: int, start: int, most: int
 ) -> Any:
@@ -215,8 +243,14 @@ def tighten(
     least = arrive(network, trials.flow, known, op, limit)
     if least > limit:
         return -1, 1, ops
-    if start == 0:
-        note_possible_sides(network, b, trials, known, op, limit)
+    if start == 0:  # the smallest set of least bytes is let grow by each op, the largest shrink
+        trials.can_be_before[:] = False
+        trials.can_be_after[:] = False
+        _note_sides(network, trials, trials.flow)
+        _note_single_moves(network, b, trials, known, op, limit, True)
+        for other in range(ops):
+            trials.side[other] = trials.flow.level[other] < 0
+        _note_single_moves(network, b, trials, known, op, limit, False)
     found = 0
     flows = 1
     for other in range(start, ops):
@@ -245,7 +279,7 @@ def largest_rise(network: Network, trials: Trials, known: Known, op: int, start:
     """Return which other op raises an op's minimum cut most by being on the side on which it is not."""
     ops = known.before.shape[0]
     arrive(network, trials.flow, known, op, INT64_MAX)
-    smallest_source_side(network, trials.flow, trials.side)
+    source_side(network, trials.flow, trials.side)
     rise, chosen, is_before, flows = -1, -1, False, 1
     for other in range(start, ops):
         if flows > most:

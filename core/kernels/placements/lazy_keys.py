@@ -11,8 +11,7 @@ from ..bits import bit_of, has_bit
 from ..cost_model import MachineArrays, State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
-from ..metropolis import Walk, bar_of
-from ..uniform import seed_of, uniform
+from ..metropolis import Walk, bar_of, seed_of, uniform
 from .sequences import Due, Objective, Places, new_due, note_best, run_sequence, sending
 
 NOWHERE = -1

@@ -13,8 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ...base.arrays import IntArray
 from ...base.units import format_bytes
-from ...model.lifetimes import Holding
-from ...model.timeline import Timeline
+from ...model.timeline import Holding, Timeline
 from .figures import (
     GREY,
     PEAK,

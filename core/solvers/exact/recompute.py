@@ -19,8 +19,7 @@ from ...graph.graph import CostGraph
 from ...problem.problem import RUNTIME_TOLERANCE
 from ...problem.schedule import Schedule
 from ...search.search import Search
-from .units import LARGEST_ENERGY, LARGEST_TIME, byte_unit, bytes_of_devices, floor_times, time_unit
-from .variables import Model
+from .variables import LARGEST_ENERGY, LARGEST_TIME, Model, byte_unit, bytes_of_devices, floor_times, time_unit
 
 MOST_RUNS = 1_000_000
 
@@ -110,15 +109,12 @@ class RetentionModel(Model):
                     chosen = [self.model.new_bool_var("") for _ in self.runs[maker]]
                     self.model.add(sum(chosen) == run.present)
                     for other, literal in enumerate(chosen):
-                        self._is_latest(literal, run, self.runs[maker], other)
+                        made, later = self.runs[maker][other], self.runs[maker][other + 1 : other + 2]
+                        self.model.add_implication(literal, made.present)
+                        self.model.add(made.place < run.place).only_enforce_if(literal)
+                        for after in later:
+                            self.model.add(after.place > run.place).only_enforce_if(literal, after.present)
                         self.read_from[maker, other, op, copy] = literal
-
-    def _is_latest(self, literal: Any, run: Run, made: list[Run], copy: int) -> None:
-        self.model.add_implication(literal, made[copy].present)
-        self.model.add(made[copy].place < run.place).only_enforce_if(literal)
-        if copy + 1 < len(made):
-            later = made[copy + 1]
-            self.model.add(later.place > run.place).only_enforce_if(literal, later.present)
 
     def _add_retentions(self) -> None:
         """Keep what a run makes to the last run that reads it or a view of it, or to the end."""

@@ -15,12 +15,13 @@ from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
 from .. import portfolio as auto
-from .objective import knows_memory, minimised_excess, minimised_makespan, minimised_peak
+from .constraints import knows_memory, minimised_excess, minimised_makespan, minimised_peak
 from .recompute import RetentionModel
-from .variables import OutOfTimeError, Variables, is_over, is_too_large
+from .variables import OutOfTimeError, Variables, is_over
 
 POLL_SECONDS = 0.02
 EDITS_AS_ONE = 20
+MOST_TRANSFERS = 1_000_000  # tensors times pairs of devices; more take gigabytes
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,6 @@ def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:
     return [*auto.parts(problem, is_counted=not problem.recompute), "cp-sat"]
 
 
-def _hinting(problem: Problem, parameters: Parameters) -> str:
-    """Return the method that finds the hint: `auto`, of whose methods with recomputation this is one."""
-    if not problem.recompute:
-        return "auto"
-    return "fixed-order" if parameters.fixed else "recompute"
-
-
 def solve(search: Search, parameters: Parameters) -> None:
     """Offer each schedule that the solver finds, and raise the bound to what it proves."""
     # For the makespan under a memory limit that no schedule known keeps, the peak is minimised first: the result is the
@@ -59,7 +53,8 @@ def solve(search: Search, parameters: Parameters) -> None:
     search.offer_order(search.problem.graph.input_order)
     with search.part(evaluations=parameters.hint * (EDITS_AS_ONE if search.problem.recompute else 1)):
         if not search.exhausted():
-            search.run(_hinting(search.problem, parameters))
+            again = "fixed-order" if parameters.fixed else "recompute"  # of whose methods in `auto` this is one
+            search.run(again if search.problem.recompute else "auto")
     if search.exhausted() or math.isinf(search.lower_bound):
         return
     try:
@@ -74,7 +69,7 @@ def solve(search: Search, parameters: Parameters) -> None:
 def _minimise_in_turn(search: Search) -> None:
     """Minimise the excess over memory limits if there is any, then the task's value, and record what was proven."""
     problem, is_alike = search.problem, len({*search.problem.memory_limits}) == 1
-    if is_too_large(problem):
+    if problem.graph.num_tensors * problem.devices**2 > MOST_TRANSFERS:
         search.note("the graph has too many tensors for cp-sat on so many devices")
         return
     is_peak_alone = problem.task == "memory" and is_alike  # which less peak exceeds less

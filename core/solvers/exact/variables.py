@@ -1,4 +1,4 @@
-"""The variables of the CP-SAT model: devices of ops, starts of steps, lives of buffers.
+"""Variables of the CP-SAT model: devices of ops, starts of steps, lives of buffers; in whole numbers, all it knows.
 
 Steps are ops, and optional transfers of a tensor to a device; those on one device, or on a contended link, do not
 overlap. With blocking transfers the memory of a device changes by its own steps alone: no total order is needed.
@@ -6,23 +6,131 @@ overlap. With blocking transfers the memory of a device changes by its own steps
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ...base.arrays import FloatArray
-from ...bounds.bounds import op_needs
-from ...bounds.machine_bounds import possible_times
+from ...base.arrays import FloatArray, IntArray
+from ...bounds.bounds import op_needs, possible_times
 from ...kernels.cost_model import replicated
 from ...problem.problem import Problem
 from ...problem.residents import first_home
 from ...problem.schedule import Schedule
 from ...search.search import Search
-from .units import bytes_of_devices, units_of
 
 HOLDS = -1  # when what holds a resident runs: before all steps
-MOST_TRANSFERS = 1_000_000  # tensors times pairs of devices; more take gigabytes
+LARGEST_MEMORY = 2**40
+LARGEST_TIME = 2**30  # beyond 2^31 the solver was seen to prove wrong optima (OR-Tools 9.15)
+LARGEST_ENERGY = 2**62  # memory times time, which the solver adds up
+DENOMINATORS = (1000, 10**6)
+MOST_TIMES = 20_000  # different ones for which a common unit is looked for: 0.2 s
+
+
+class Units(NamedTuple):
+    """How bytes and microseconds become the solver's whole numbers.
+
+    A time is `microseconds` times whole units, rounded down, times `steps`. What then has none lasts 1, so that steps
+    without duration have an order, too; no schedule has enough of them to make up one unit. What is rounded down keeps
+    every bound valid; where sizes have a common divisor, and times one that is not too fine, nothing is.
+    """
+
+    # bytes, microseconds: of one unit; that of time is infinite where only the order counts: every step lasts 1
+    bytes: int
+    microseconds: float
+    steps: int  # more than any schedule has without duration; 1 where only the order counts
+    longest: float  # microseconds; no step of a schedule that is worth finding takes more
+    horizon: int  # the latest end of any step
+
+    def whole(self, times: FloatArray) -> list[list[int]]:
+        """Return times in units, -1 for what is impossible or longer than all that is worth finding."""
+        fits = np.isfinite(times) & (times <= self.longest * (1 + 1e-12))
+        whole = floor_times(np.where(fits, times, 0.0) / self.microseconds)
+        found: list[list[int]] = np.where(fits, whole * self.steps + (whole == 0), -1).tolist()
+        return found
+
+
+def units_of(search: Search, *, counts_time: bool) -> Units:
+    """Return units in which the solver can count without overflow, of time or of steps alone."""
+    problem = search.problem
+    copies = np.minimum(np.diff(problem.graph.consumers[0]), problem.devices - 1).astype(np.int64)
+    most = problem.graph.num_ops + int(copies.sum())
+    unit, steps, longest, horizon = math.inf, 1, math.inf, most + 1
+    if counts_time:
+        unit, steps, longest = _units_of_time(search, copies, most)
+        horizon = (math.ceil(longest / unit) + 1) * steps
+    return Units(byte_unit(problem, LARGEST_ENERGY // horizon), unit, steps, longest, horizon)
+
+
+def _units_of_time(search: Search, copies: IntArray, most: int) -> tuple[float, int, float]:
+    """Return a unit, the `steps` and the `longest` time of `Units`, for at most so many steps."""
+    problem, graph, machine = search.problem, search.problem.graph, search.problem.machine
+    times = possible_times(problem)[: first_home(graph)]
+    is_link = machine.has_link & ~np.eye(problem.devices, dtype=bool)
+    links = np.unique(np.stack((machine.latencies, machine.microseconds_per_byte), -1)[is_link], axis=0)
+    slowest, fastest = links.max(0, initial=0.0), links.min(0, initial=np.inf)
+    total = float(np.where(np.isfinite(times), times, 0.0).max(1).sum())
+    total += float(((slowest[0] + slowest[1] * graph.tensor_size) * copies).sum())
+    if not search.best_fitness[0]:
+        total = min(total, search.best_value)
+    total = max(total, 1e-9)
+    sizes = np.unique(graph.tensor_size)
+    if len(links) * len(sizes) > MOST_TIMES:
+        return total / (LARGEST_TIME // (1 + most)), 1 + most, total
+    known = np.concatenate((times[times <= total], *(late + per_byte * sizes for late, per_byte in links)))
+    may_be_zero = (fastest[0] == 0) & ((fastest[1] == 0) | (graph.tensor_size == 0))
+    zeros = int((times == 0).any(1).sum()) + int((may_be_zero * copies).sum())
+    unit, steps = time_unit(known, total, LARGEST_TIME // (1 + zeros)), 1 + zeros
+    if (known[known > 0] < unit).any():
+        unit, steps = time_unit(known, total, LARGEST_TIME // (1 + most)), 1 + most
+    return unit, steps, total
+
+
+def floor_times(times: NDArray[Any]) -> IntArray:
+    """Round down, but take a number that is whole but for its last bits as whole."""
+    whole = np.rint(times)
+    floored: IntArray = np.where(np.abs(times - whole) <= 1e-15 * whole, whole, np.floor(times)).astype(np.int64)
+    return floored
+
+
+def time_unit(times: NDArray[Any], total: float, most: int) -> float:
+    """Return the largest unit in which all times are whole if their total is then `most` or less, else a fine one."""
+    unit, distinct = Fraction(0), np.unique(times)
+    if len(distinct) > MOST_TIMES:
+        return total / most
+    for time in distinct.tolist():
+        near = map(Fraction(time).limit_denominator, DENOMINATORS)
+        fraction = next((simple for simple in near if abs(float(simple) - time) <= 1e-15 * time), None)
+        if fraction is None:  # not of few digits, nor a third or a seventh of such a number
+            return total / most
+        common = math.lcm(unit.denominator, fraction.denominator)
+        parts = [value.numerator * (common // value.denominator) for value in (unit, fraction)]
+        unit = Fraction(math.gcd(*parts), common)
+        if unit and total / unit > most:
+            return total / most
+    return float(unit) or 1.0
+
+
+def _sizes(problem: Problem) -> IntArray:
+    graph = problem.graph
+    return np.concatenate((graph.tensor_size, graph.workspace, graph.persistent))
+
+
+def bytes_of_devices(problem: Problem, unit: int) -> int:
+    """Return all sizes on all devices, at least 1, in units of so many bytes."""
+    return max(1, int(_sizes(problem).sum()) * problem.devices // unit)
+
+
+def byte_unit(problem: Problem, most: int) -> int:
+    """Return the common divisor of all sizes, or more if their sum would still be too large."""
+    divisor = int(np.gcd.reduce(_sizes(problem))) or 1
+    most = min(most, LARGEST_MEMORY)
+    if bytes_of_devices(problem, divisor) <= most:
+        return divisor
+    return -(-bytes_of_devices(problem, 1) // most)
 
 
 class OutOfTimeError(Exception):
@@ -33,11 +141,6 @@ def is_over(search: Search) -> bool:
     """Whether time has run out or Ctrl-C was pressed; the solver sees by itself when the bound is met."""
     search.exhausted()
     return search.timed_out or search.interrupt.is_set()
-
-
-def is_too_large(problem: Problem) -> bool:
-    """Whether a model of the problem would not fit into memory."""
-    return problem.graph.num_tensors * problem.devices**2 > MOST_TRANSFERS
 
 
 class Step(NamedTuple):
@@ -90,14 +193,6 @@ class Model:
         if hint is not None:
             self.model.add_hint(variable, min(max(low, hint), high))
         return variable
-
-    def both(self, one: Any, other: Any, hint: bool | None = None) -> Any:
-        """Return a literal that holds if and only if two others do."""
-        both = self.literal(hint)
-        self.model.add_bool_or([~one, ~other, both])
-        self.model.add_implication(both, one)
-        self.model.add_implication(both, other)
-        return both
 
 
 class HintedTimes:
@@ -158,12 +253,6 @@ class Variables(Model):
             )
         return self.units.whole(np.where(self.machine.has_link, takes, np.inf))
 
-    def places(self, source: int, target: int) -> list[int | tuple[int, int]]:
-        """Return what a transfer occupies: both devices, or their link if that has one transfer at a time."""
-        if not self.machine.is_beside:
-            return [source, target]
-        return [(source, target)] if self.machine.contention else []
-
     def _hinted(self) -> HintedTimes:
         """Return when each step of the best schedule known runs."""
         schedule = self.search.best
@@ -180,7 +269,10 @@ class Variables(Model):
                 there |= {(tensor, target): hint.times[item][1] for tensor in self.graph.outputs(item)}
             else:
                 ready, lasts = there.get((~item, source), 0), max(1, self._sending(~item)[source][target])
-                hint.run((~item, target), ready, lasts, self.places(source, target))
+                places: list[int | tuple[int, int]] = [source, target]
+                if self.machine.is_beside:
+                    places = [(source, target)] if self.machine.contention else []
+                hint.run((~item, target), ready, lasts, places)
                 there[~item, target] = hint.times[~item, target][1]
         return hint
 
@@ -241,25 +333,26 @@ class Variables(Model):
         for source in sources:
             is_only = len(sources) == 1
             if sending[source] >= 0:
-                literal = sent if is_only else self.both(sent, made_on[source], is_sent and home == source)
+                literal = sent if is_only else self.literal(is_sent and home == source)
+                if not is_only:  # it holds if and only if the tensor is sent and made there
+                    self.model.add_bool_or([~sent, ~made_on[source], literal])
+                    self.model.add_implication(literal, sent)
+                    self.model.add_implication(literal, made_on[source])
                 links[source] = literal, sending[source]
         self.transfers[tensor, device] = self._step((tensor, device), [lasts for _, lasts in links.values()])
 
     def add_buffers(self) -> None:
         """Start a buffer for each tensor that is no view where an op makes it, and for any where it is sent."""
         self.buffers: dict[tuple[bool, int, int], Buffer] = {}  # by whether it is a copy that was sent, tensor, device
+        number, latest = self.model.new_int_var, self.units.horizon
         for tensor, producer in enumerate(self.producer):
             self.check_time()
             if self.size[tensor] and self.graph.alias_of[tensor] < 0 and producer < self.own:
                 for device, present in self.on[producer].items():
-                    self._add_buffer(False, tensor, device, self.ops[producer], present)
+                    self.buffers[False, tensor, device] = Buffer(self.ops[producer], present, number(0, latest, ""))
         for (tensor, device), step in self.transfers.items():
             if self.size[tensor]:
-                self._add_buffer(True, tensor, device, step, self.sent[tensor, device])
-
-    def _add_buffer(self, is_copy: bool, tensor: int, device: int, since: Step, present: Any) -> None:
-        end = self.model.new_int_var(0, self.units.horizon, "")
-        self.buffers[is_copy, tensor, device] = Buffer(since, present, end)
+                self.buffers[True, tensor, device] = Buffer(step, self.sent[tensor, device], number(0, latest, ""))
 
     def schedule(self, value: Any) -> Schedule:
         """Return the schedule of a solution: ops by their end and transfers by their start, residents first."""

@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...base.arrays import IndexArray
-from ...graph.buffers import Buffers
-from ...graph.graph import CostGraph
+from ...graph.graph import Buffers
 from ...kernels.orders.set_beam import backward_walk, expand, first_level, forward_walk, materialise, new_candidates
 from ...search import parameters as base
 from ...search.parameters import parameter
@@ -87,7 +85,10 @@ def beam_search(search: Search, beam_size: int, cutoff: int | None = None) -> Be
     beam = run_beam(search, graph.buffers, beam_size, limit)
     if beam.chosen is None:
         return beam
-    return beam._replace(chosen=_complete(graph, beam.chosen), is_exact=beam.is_exact and beam.is_complete)
+    missing = np.ones(graph.num_ops, bool)
+    missing[beam.chosen] = False
+    chosen = np.append(beam.chosen, graph.input_order[missing[graph.input_order]]).astype(np.int32)
+    return beam._replace(chosen=chosen, is_exact=beam.is_exact and beam.is_complete)
 
 
 def run_beam(
@@ -122,10 +123,3 @@ def run_beam(
         if back.entries > 64 * beam_size + 10_000_000:
             back.prune()
     return Beam(back.order(0), True, is_exact, priced)
-
-
-def _complete(graph: CostGraph, chosen: NDArray[np.int32]) -> IndexArray:
-    """Return the ops chosen so far, then the others in input order."""
-    missing = np.ones(graph.num_ops, bool)
-    missing[chosen] = False
-    return np.concatenate((chosen, graph.input_order[missing[graph.input_order]])).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Orders that need no search: the file's own, depth first, breadth first (Topoformer 5)."""
+"""Orders that need no search: the file's own, depth first, breadth first (Topoformer 5), least peak memory first."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from contextlib import suppress
 import numpy as np
 
 from ...base.arrays import IndexArray, frozen
-from ...graph.graph import CostGraph
+from ...graph.graph import Buffers, CostGraph
+from ...kernels.orders.priority_orders import least_peak_memory_first, new_greedy
 from ...search.parameters import Parameters
 from ...search.search import Cancelled, Search
 
 # What goes through the ops and may raise `Cancelled`: a search's `heeding`
 Heed = Callable[[Iterable[int]], Iterator[int]]
+CHUNK = 20_000  # steps between two looks at the clock
 
 
 def input_order(search: Search, parameters: Parameters) -> None:
@@ -38,6 +40,13 @@ def dfs_postorder(search: Search, parameters: Parameters) -> None:
     """Offer the reverse postorder of a depth-first search."""
     with suppress(Cancelled):
         search.offer_order(reverse_postorder(search.problem.graph, heed=search.cancellable))
+
+
+def lpmf(search: Search, parameters: Parameters) -> None:
+    """Offer the greedy order, all ops on device 0; nothing if it has no time for all of it."""
+    order = greedy_order(search.problem.graph.buffers, search.exhausted)
+    if order is not None:
+        search.offer_order(order)
 
 
 def kahn_order(graph: CostGraph, *, last_in_first_out: bool, heed: Heed = iter) -> IndexArray:
@@ -83,3 +92,14 @@ def reverse_postorder(graph: CostGraph, *, heed: Heed = iter) -> IndexArray:
                 stack.append((op, at + 1))
                 stack.append((successor, pointers[successor]))
     return frozen(postorder[::-1], np.int32)
+
+
+def greedy_order(buffers: Buffers, stop: Callable[[], bool] = lambda: False) -> IndexArray | None:
+    """Return the order that always takes the ready op that keeps the peak lowest, then frees most; None if stopped."""
+    ops = len(buffers.own)
+    greedy = new_greedy(buffers)
+    for start in range(0, ops, CHUNK):
+        if stop():
+            return None
+        least_peak_memory_first(buffers, greedy, start, min(ops, start + CHUNK))
+    return greedy.order

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ...base.speed import seconds_for
-from ...bounds.machine_bounds import EdgeCosts, optimistic_costs, possible_times
+from ...bounds.bounds import EdgeCosts, optimistic_costs, possible_times
 from ...problem.problem import Problem
 from ...problem.residents import first_home
 from ...problem.schedule import Schedule
@@ -79,7 +79,7 @@ class InsertionSchedule:
         ready = np.zeros(self.problem.devices)
         for e in self.entering[op]:
             source = int(self.edges.sources[e])
-            sent = self.edges.from_device(e, int(self.device[source]))
+            sent = self.edges.between(e, int(self.device[source]))
             np.maximum(ready, self.end[source] + sent, out=ready)
         start = np.full(self.problem.devices, np.inf)
         settled = self.group.get(int(self.rules.group[op]))

@@ -13,10 +13,8 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ...base.speed import seconds_for
-from ...bounds.bounds import MIN_CUT_WORK_SHARED, lower_bound, min_cuts
+from ...bounds.bounds import MIN_CUT_WORK_SHARED, lower_bound, min_cuts, split_buffers
 from ...bounds.order_proofs import Precedences
-from ...bounds.refutations import Refutations
-from ...bounds.split_buffers import split_buffers
 from ...graph.graph import CostGraph
 from ...kernels.cost_model import NO_LIMIT, machine_arrays, new_steps
 from ...kernels.graph_arrays import GraphArrays, graph_arrays, most_transfers
@@ -189,7 +187,7 @@ class LeastPeak:
         precedences = Precedences(self.buffers, order, memory)
         stop = self._stop_after(SHARE_OF_PROOFS, lambda: precedences.flows >= self.annealing.evaluations)
         high = min(int(memory.max()), self.devices * self.peak - present)
-        for bound in Refutations(precedences).bounds(self.bound - present, high, stop):
+        for bound in precedences.bounds(self.bound - present, high, stop):
             self._share_bound(bound + present)
 
     def _stop_after(self, share: float, is_enough: Callable[[], bool] = lambda: False) -> Callable[[], bool]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
-from ...bounds.machine_bounds import EdgeCosts, possible_times
+from ...bounds.bounds import EdgeCosts, possible_times
 from ...kernels.placements.plans import EARLY, LATE, Bunches, Cost, Plan, anneal_plan
 from ...kernels.placements.sequences import NO_GROUPS, Objective
 from ...problem.residents import first_home, model_of
@@ -17,7 +17,7 @@ from ...search.parameters import Parameters
 from ...search.plans import Plans, objective_of
 from ...search.search import Search
 from ..annealing import Annealing, reweighed
-from ..orders.lpmf import greedy_order
+from ..orders.baselines import greedy_order
 from . import gp_dfs
 from .clusters import LARGEST_GROUP, Clusters, clusters_in_time, moving_groups
 from .first_fit_devices import filled_placements

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...base.arrays import BoolArray
 from ...graph.graph import CostGraph
-from ...model.lifetimes import holdings_of
+from ...model.timeline import holdings_of
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search.parameters import Parameters
@@ -58,11 +58,13 @@ class _Segments:
         is_forward = forward_ops(search)
         self.forward = [op for op in self.input_order if is_forward[op]]
         self.place = {op: at for at, op in enumerate(self.input_order)}
-        self.reads = _data_predecessors(graph)
-        self.readers: list[list[int]] = [[] for _ in range(graph.num_ops)]
-        for op, producers in enumerate(self.reads):
-            for producer in producers:
-                self.readers[producer].append(op)
+        self.reads: list[set[int]] = [set() for _ in range(graph.num_ops)]
+        self.readers: list[set[int]] = [set() for _ in range(graph.num_ops)]
+        readers, read = np.repeat(np.arange(graph.num_ops), np.diff(graph.inputs[0])), graph.inputs[1]
+        for op, tensor in zip(readers.tolist(), read.tolist(), strict=True):
+            if not graph.is_control[tensor]:
+                self.reads[op].add(int(graph.tensor_producer[tensor]))
+                self.readers[graph.tensor_producer[tensor]].add(op)
         self.is_forward = is_forward
         self.runs_once = graph.runs_once.copy()
         self.runs_once[graph.tensor_producer[graph.is_control]] = True  # another op waits for all its runs
@@ -155,13 +157,3 @@ def _step_of_most_kept(graph: CostGraph) -> int:
         change[holding.first] += holding.size
         change[holding.last] -= holding.size
     return int(np.argmax(np.cumsum(change[:-1])))
-
-
-def _data_predecessors(graph: CostGraph) -> list[list[int]]:
-    """Return for each op the ops that make what it reads."""
-    pointers, tensors = graph.inputs
-    producer = graph.tensor_producer
-    return [
-        np.unique(producer[[t for t in tensors[start:end].tolist() if not graph.is_control[t]]]).tolist()
-        for start, end in pairwise(pointers.tolist())
-    ]

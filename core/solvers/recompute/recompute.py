@@ -9,12 +9,8 @@ from typing import Literal
 import numpy as np
 
 from ...base.arrays import IndexArray, frozen
-from ...kernels.runs.recompute import anneal_runs
-from ...kernels.runs.run_bytes import new_sequence
-from ...kernels.runs.run_edits import set_sequence
-from ...kernels.runs.run_moves import Aim, new_annealing
-from ...kernels.runs.runs import run_graph
-from ...kernels.runs.tensor_groups import groups_of
+from ...kernels.runs.annealing import Aim, anneal_runs, new_annealing
+from ...kernels.runs.sequences import new_sequence, run_graph, set_sequence
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search import parameters as base
@@ -97,8 +93,7 @@ class AnnealedRuns:
         self.total = float(problem.op_times.sum())
         self.graph = run_graph(problem.graph)._replace(runtime=problem.op_times)
         capacity = MOST_RUNS * problem.graph.num_ops + 64
-        self.groups = groups_of(problem.graph)
-        self.runs = new_sequence(self.graph, self.groups, capacity)
+        self.runs = new_sequence(self.graph, capacity)
         self.state = new_annealing(self.graph, capacity, int(search.rng.integers(2**31)))
         self.aim = Aim(0, 0.0, 0.0, 0.0, moves_first)
         self.most_tries = max(1, min(MOST_TRIES, MOST_STEPS // problem.graph.num_ops))
@@ -107,9 +102,9 @@ class AnnealedRuns:
         """Begin at a sequence, under a limit of bytes and with so much time that costs nothing."""
         runs, state = self.runs, self.state
         order = frozen(order, np.int32)
-        if len(order) > len(runs.items) or not set_sequence(self.graph, self.groups, runs, order):
+        if len(order) > len(runs.items) or not set_sequence(self.graph, runs, order):
             order = Schedule.single_device(order).first_runs()  # some op runs oftener than here is room for
-            set_sequence(self.graph, self.groups, runs, order)
+            set_sequence(self.graph, runs, order)
         excess = np.maximum(runs.memory[: len(order)] - limit, 0).sum(dtype=np.float64)
         time_taken = self.search.problem.op_times[order].sum()
         state.values[:] = [excess, time_taken, max(time_taken, allowed), excess]
@@ -147,7 +142,7 @@ class AnnealedRuns:
         walk, unit = annealing.walk(self.total * temperature, (tries, 0), (), ()), self.total / self.aim.limit
         weight = reweighed(self.aim.weight, self.state.values[0] > 0, least=1e-6 * unit, most=1e3 * unit)
         self.aim = self.aim._replace(temperature=walk.temperature, weight=weight)
-        priced = anneal_runs(self.graph, self.groups, self.runs, self.state, self.aim, tries)
+        priced = anneal_runs(self.graph, self.runs, self.state, self.aim, tries)
         annealing.spend(walk, max(priced, tries * LEAST_PRICED))
 
 

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import torch
-from schedopt.core.kernels.orders.priority_beam import beam
+from schedopt.core.kernels.orders.set_beam import beam
 from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph

@@ -2,7 +2,7 @@
 
 import numpy as np
 from numba import njit
-from schedopt.core.graph.buffers import unread_bytes
+from schedopt.core.graph.graph import unread_bytes
 from schedopt.core.kernels.orders.order_memory import order_memory
 
 

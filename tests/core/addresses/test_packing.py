@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from naive.arenas import most_alive, overlaps
-from schedopt.core.addresses.lifetimes import Lifetimes
-from schedopt.core.addresses.packing import PlacementOrders, cliques, pack_lifetimes
+from schedopt.core.addresses.packing import Lifetimes, PlacementOrders, cliques, pack_lifetimes
 from schedopt.core.base.errors import UsageError
 
 

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.bounds.bounds import (
-    ArrivalCut,
     critical_path,
     is_met,
     last_step_need,
@@ -14,12 +13,13 @@ from schedopt.core.bounds.bounds import (
     min_cut_bound,
     min_cuts,
     runtime_bound,
-    smallest_along_chain,
 )
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
+
+LARGEST = 2**62
 
 
 def views():
@@ -30,10 +30,6 @@ def views():
     builder.add_op("w", inputs=[(1, 0)], outputs=[60], aliases=[0], persistent=4)
     builder.add_op("r", inputs=[(1, 0), (2, 0)], outputs=[5, 6], workspace=9, persistent=2)
     return builder.build()
-
-
-def test_smallest_size_along_the_alias_chain():
-    assert smallest_along_chain(views()).tolist() == [100, 30, 30, 5, 6]
 
 
 def test_memory_bound_by_hand():
@@ -93,17 +89,6 @@ def test_runtime_bound_is_a_multiple_of_what_all_times_are_multiples_of():
     assert runtime_bound(Problem(builder.build(), "runtime", 2)) == 6.25
 
 
-@pytest.mark.parametrize("seed", seeds(40, quick=4))
-def test_critical_path_is_the_longest_path(seed):
-    rng = np.random.default_rng([20, seed])
-    graph, plain = naive.random_graph(rng, 10, edges=2.0)
-
-    def finish(op):
-        return plain.runtime[op] + max((finish(p) for p in plain.before[op]), default=0.0)
-
-    assert critical_path(graph) == pytest.approx(max(finish(op) for op in plain.ops))
-
-
 @pytest.mark.parametrize("seed", seeds(60, quick=4))
 def test_last_step_need_is_the_least_over_the_ops_that_can_be_last(seed):
     rng = np.random.default_rng([24, seed])
@@ -115,15 +100,6 @@ def test_last_step_need_is_the_least_over_the_ops_that_can_be_last(seed):
         if not plain.after[op]
     )
     assert last_step_need(graph, graph.buffers) == min(steps)
-
-
-@pytest.mark.parametrize("seed", seeds(60, quick=4))
-def test_arrival_cut_is_the_least_over_all_closed_sets(seed):
-    rng = np.random.default_rng([21, seed])
-    graph, plain = naive.random_graph(rng, int(rng.integers(1, 11)))
-    cut = ArrivalCut(graph.buffers)
-    for op in plain.ops:
-        assert cut.least_resident(op) == naive.least_arrival(plain, op)
 
 
 @pytest.mark.parametrize("seed", seeds(60, quick=4))

@@ -6,7 +6,7 @@ import pytest
 from models.seeds import seeds
 from models.transfer_costs import COSTS
 from naive.heads import heads
-from schedopt.core.bounds.bounds import communication_bound, critical_path, runtime_bound
+from schedopt.core.bounds.bounds import critical_path, energy_bound, heads_and_tails, runtime_bound
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 
@@ -39,8 +39,9 @@ def test_the_bound_is_that_of_its_twin(seed):
     graph, _ = naive.random_graph(rng, 1 + seed % 12, edges=float(rng.choice([1.0, 1.8, 2.6])))
     costs, devices = COSTS[seed % 5], 2 + seed % 3
     problem = Problem(graph, "runtime", devices, **costs)
-    assert communication_bound(problem) == pytest.approx(plain_bound(graph, devices, **costs), rel=1e-9)
-    assert communication_bound(problem) >= critical_path(graph) * (1 - 1e-12)
+    bound = energy_bound(*heads_and_tails(problem), graph.runtime, graph.runtime / devices)
+    assert bound == pytest.approx(plain_bound(graph, devices, **costs), rel=1e-9)
+    assert bound >= critical_path(graph) * (1 - 1e-12)
 
 
 def test_dear_transfers_keep_all_on_one_device():

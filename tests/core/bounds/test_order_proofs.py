@@ -1,4 +1,4 @@
-"""What orders below a target have in common, against all orders of small graphs."""
+"""What orders below a target have in common, and which peaks none has, against all orders of small graphs."""
 
 import naive
 import numpy as np
@@ -11,15 +11,18 @@ from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.orders.approximate_dp import UNLIMITED, run_beam
 
+MANY = 10**6
+
 
 def never():
     return False
 
 
 def make(graph):
-    order = graph.input_order
-    memory = simulate(Problem(graph), Schedule.single_device(order)).step_memory
-    return Precedences(graph.buffers, order, memory - graph.persistent.sum())
+    """The precedences of a graph, its persistent bytes, and the peak of its input order without them."""
+    order, present = graph.input_order, int(graph.persistent.sum())
+    memory = simulate(Problem(graph), Schedule.single_device(order)).step_memory - present
+    return Precedences(graph.buffers, order, memory), present, int(memory.max())
 
 
 def tighten(precedences, graph, target, stop=never):
@@ -40,7 +43,7 @@ def test_relations_hold_in_every_order_below_the_target(seed):
     graph, plain = naive.random_graph(rng, int(rng.integers(2, 8)))
     orders = [(naive.order_peak(plain, order), order) for order in naive.all_orders(plain)]
     least, largest = min(orders)[0], max(orders)[0]
-    precedences = make(graph)
+    precedences, *_ = make(graph)
     for target in {least - 1, least, (least + largest) // 2, largest}:
         verdict = tighten(precedences, graph, target)
         within = [order for peak, order in orders if peak <= target]
@@ -57,7 +60,7 @@ def test_relations_hold_in_every_order_below_the_target(seed):
 
 def test_stopping_leaves_what_was_found():
     graph, _ = naive.random_graph(np.random.default_rng(32), 12)
-    precedences = make(graph)
+    precedences, *_ = make(graph)
     assert tighten(precedences, graph, 10**9, lambda: True) == "stopped"
     assert precedences.flows == 0
     assert len(related(precedences.buffers_with_precedences())) == len(related(graph.buffers))
@@ -70,9 +73,43 @@ def test_beams_through_the_tightened_graph_find_the_optimum(seed, is_backward, f
     rng = np.random.default_rng([33, seed])
     graph, plain = naive.random_graph(rng, 8)
     optimum = naive.least_peak(plain)
-    precedences = make(graph)
+    precedences, *_ = make(graph)
     tighten(precedences, graph, optimum)
     buffers = precedences.buffers_with_precedences()
     chosen, *done, _ = run_beam(Search(Problem(graph)), buffers, 10**6, UNLIMITED, is_backward, floor)
     assert done == [True, True]
     assert naive.order_peak(plain, chosen[:: -1 if is_backward else 1].tolist()) == optimum
+
+
+@pytest.mark.parametrize("seed", seeds(1_000, quick=4))
+def test_with_cases_enough_exactly_what_no_order_has_is_refuted(seed):
+    """And the bounds rise to the optimum, as far as is asked for."""
+    rng = np.random.default_rng([34, seed])
+    graph, plain = naive.random_graph(rng, int(rng.integers(1, 9)), edges=float(rng.uniform(0.4, 1.8)))
+    proofs, present, high = make(graph)
+    least = naive.least_peak(plain) - present
+    assert proofs.refute(least - 1, MANY, never) == "impossible"
+    assert proofs.refute(least, MANY, never) == "possible"
+    few = proofs.refute(least + int(rng.integers(0, 5)), int(rng.integers(0, 3)), never)
+    assert few in ("possible", "stopped")
+    bounds = list(proofs.bounds(0, high, never))
+    assert bounds == sorted(set(bounds))
+    assert max(bounds, default=0) == least
+    assert max(proofs.bounds(0, least - 1, never), default=0) == max(0, least - 1)
+
+
+@pytest.mark.parametrize("seed", seeds(600, quick=6))
+def test_no_plan_on_devices_is_below_the_even_share(seed):
+    rng, devices = np.random.default_rng([36, seed]), 2 + seed % 2
+    graph, plain = naive.random_graph(rng, int(rng.integers(2, 5)), aliases=False)
+    proofs, present, high = make(graph)
+    bound = present + max(proofs.bounds(0, high, never), default=0)
+    assert -(-bound // devices) <= naive.best_schedule(plain, devices, "memory")[1]
+
+
+def test_stopping_proves_nothing():
+    proofs, _, high = make(naive.random_graph(np.random.default_rng(38), 12)[0])
+    assert proofs.refute(10**9, MANY, lambda: True) == "stopped"
+    assert list(proofs.bounds(0, high, lambda: True)) == []
+    looks = iter([False, False])
+    assert proofs.refute(high, MANY, lambda: next(looks, True)) == "stopped"

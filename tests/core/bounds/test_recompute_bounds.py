@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import schedopt
 from models.seeds import seeds
-from schedopt.core.bounds.recompute_bounds import FirstRuns, recompute_bound
+from schedopt.core.bounds.recompute_bounds import recompute_bound
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
@@ -127,10 +127,3 @@ def test_a_limit_is_out_of_reach_where_what_is_kept_may_not_run_again(options):
     graph = skips(1, **options)
     assert math.isinf(bound_of(graph, graph.input_order, task="runtime", memory_limit=319))
     assert bound_of(graph, graph.input_order, task="runtime", memory_limit=320) == graph.runtime.sum()
-
-
-def test_the_memory_of_a_first_run_is_that_of_its_inputs_outputs_and_workspace():
-    runs = FirstRuns(skips(1))
-    assert runs.least_bytes(2) == 220
-    assert math.isinf(runs.added_time(2, 219).bound)
-    assert runs.added_time(2, 320).bound == 0

@@ -4,8 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.bounds.bounds import memory_bound
-from schedopt.core.bounds.split_buffers import split_buffers
+from schedopt.core.bounds.bounds import memory_bound, split_buffers
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve

@@ -129,10 +129,8 @@ def test_names_are_unique_whatever_was_given():
     ("costs", "message"),
     [
         ({"runtime": float("nan")}, "'a' has the runtime nan"),
-        ({"runtime": float("inf")}, "'a' has the runtime inf"),
         ({"runtime": -0.5}, "'a' has the runtime -0.5"),
         ({"workspace": 2**63}, "'a' has the workspace 9223372036854775808"),
-        ({"persistent": -1}, "'a' has the persistent size -1"),
         ({"outputs": [3, 2**63]}, "'a' has an output of 9223372036854775808 bytes"),
         ({"outputs": [2**62], "workspace": 2**62}, "sum of all sizes exceeds"),
         ({"op_id": 2**31}, "'a' has the id 2147483648"),
@@ -146,19 +144,12 @@ def test_costs_out_of_range(costs, message):
         builder.build()
 
 
-def test_a_graph_has_ops():
-    with pytest.raises(GraphError, match="net: the graph has no ops"):
-        GraphBuilder("net").build()
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"outputs": [1, 2.5]}, "op 'a' has the output size 2.5, which is not a whole number"),
-        ({"outputs": [1, "2"]}, "op 'a' has the output size '2'"),
         ({"outputs": [True]}, "op 'a' has the output size True"),
         ({"workspace": 1.5}, "op 'a' has the workspace 1.5"),
-        ({"persistent": 1.5}, "op 'a' has the persistent size 1.5"),
         ({"runtime": "3us"}, "op 'a' has the runtime '3us', which is not a number"),
         ({"outputs": [1, 1], "aliases": [-1]}, "op 'a' has 2 outputs, but 1 values of aliases"),
         ({"outputs": [1, 1], "final": [True]}, "op 'a' has 2 outputs, but 1 values of final"),
@@ -239,3 +230,27 @@ def test_ops_and_tensors_are_listed():
         ("a:control", 0, False, True, "", "a", ("b",)),
         ("b:0", 4, True, False, "a:1", "b", ()),
     )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_buffers_are_the_groups_of_views(seed):
+    rng = np.random.default_rng(seed)
+    graph, plain = naive.random_graph(rng, 12)
+    buffers = graph.buffers
+    roots = [t for t in plain.tensors if t not in plain.alias and t[1] != naive.CONTROL]
+    users = rows((buffers.user_ptr, buffers.users))
+    used = rows((buffers.used_ptr, buffers.used))
+    assert len(users) == len(roots)
+    for at, root in enumerate(roots):
+        assert buffers.size[at] == plain.size[root]
+        assert buffers.producer[at] == root[0]
+        assert buffers.is_final[at] == plain.is_kept(root)
+        assert sorted(users[at]) == sorted(plain.users(root))
+    for op in plain.ops:
+        read = {plain.root(t) for t in plain.reads[op] if t[1] != naive.CONTROL}
+        assert sorted(used[op]) == sorted(roots.index(root) for root in read)
+        assert [roots[b][0] for b in range(buffers.made_ptr[op], buffers.made_ptr[op + 1])] == [op] * (
+            buffers.made_ptr[op + 1] - buffers.made_ptr[op]
+        )
+    assert buffers.made_ptr[-1] == len(roots)
+    assert buffers.own.tolist() == plain.own

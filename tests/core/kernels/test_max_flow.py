@@ -4,7 +4,15 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.orders.max_flow import SINK, SOURCE, max_flow, network_of, new_flow, smallest_source_side
+from schedopt.core.kernels.orders.max_flow import (
+    SINK,
+    SOURCE,
+    max_flow,
+    network_of,
+    new_flow,
+    reachable,
+    source_side,
+)
 
 LARGEST = 2**62
 
@@ -47,6 +55,15 @@ def test_sides_are_the_smallest_and_the_largest_of_least_memory(seed):
     flow.label[list(inside)], flow.label[list(outside)] = SOURCE, SINK
     least = max_flow(network, flow, LARGEST)
     sets = [chosen for chosen in naive.closed_sets(plain, inside, outside) if plain.resident(chosen) == least]
-    smallest_source_side(network, flow, side)
+    source_side(network, flow, side)
     assert set(np.flatnonzero(side[: len(plain.ops)])) == set.intersection(*sets)
     assert set(np.flatnonzero(flow.level[: len(plain.ops)] < 0)) == set.union(*sets)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_reachable_is_the_transitive_closure(seed):
+    rng = np.random.default_rng(seed)
+    graph, plain = naive.random_graph(rng, 14, edges=0.9)
+    for op in plain.ops:
+        assert set(np.flatnonzero(reachable(*graph.successors, op))) == naive.reachable(plain.after, op)
+        assert set(np.flatnonzero(reachable(*graph.predecessors, op))) == naive.reachable(plain.before, op)

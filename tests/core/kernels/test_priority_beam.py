@@ -4,37 +4,10 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.orders import priority_beam
-from schedopt.core.kernels.orders.priority_beam import beam
+from schedopt.core.kernels.orders import set_beam
 from schedopt.core.kernels.orders.priority_orders import price_orders
+from schedopt.core.kernels.orders.set_beam import beam
 from schedopt.datasets.layered import LayeredParameters, layered_graph
-
-
-def least_peak(graph, priorities, width, **options):
-    return int(beam(graph.buffers, priorities, width, **options).peaks.min())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds(20, quick=3))
-@pytest.mark.parametrize("width", [1, 2, 3, 16])
-@pytest.mark.parametrize("collapse", [False, True])
-def test_the_beam_is_its_twin(seed, width, collapse):
-    """The same orders, each with its peak and its log-probability."""
-    rng = np.random.default_rng([146, seed])
-    graph, plain = naive.random_graph(rng, int(rng.integers(1, 70 if seed == 0 else 14)), edges=1.0)
-    priorities = rng.choice([0.5, 5.0, 50.0]) * rng.standard_normal(graph.num_ops)
-    found = beam(graph.buffers, priorities, width, collapse=collapse)
-    expected = naive.priority_beam(plain, priorities.tolist(), width, collapse)[-1]
-    rows = {tuple(order): at for at, order in enumerate(found.orders.tolist())}
-    assert rows.keys() == {order for order, *_ in expected}
-    for order, score, peak in expected:
-        assert found.log_probability[rows[order]] == pytest.approx(score, rel=1e-9, abs=1e-9)
-        assert found.peaks[rows[order]] == peak
-    assert found.peaks.tolist() == price_orders(graph.buffers, found.orders).tolist()
-    for order, score in zip(found.orders.tolist(), found.log_probability, strict=True):
-        assert naive.order_log_probability(plain, priorities, order) == pytest.approx(score, rel=1e-9, abs=1e-9)
-    if collapse:
-        assert len(rows) == 1
 
 
 @pytest.mark.parametrize("at_once", [1, 6, 9])
@@ -42,14 +15,13 @@ def test_a_beam_that_asks_whether_to_stop_is_the_same_or_ends(monkeypatch, at_on
     """With two rows, 1, 3 and 4 steps are made at once."""
     graph = layered_graph(LayeredParameters(nodes=40), np.random.default_rng(193), "layered")
     priorities = np.random.default_rng(194).standard_normal(40)
-    whole = [beam(graph.buffers, priorities, 2, collapse=collapse) for collapse in (False, True)]
-    monkeypatch.setattr(priority_beam, "STATES_AT_ONCE", at_once)
+    whole = beam(graph.buffers, priorities, 2)
+    monkeypatch.setattr(set_beam, "STATES_AT_ONCE", at_once)
     asked = []
-    for expected, collapse in zip(whole, (False, True), strict=True):
-        found = beam(graph.buffers, priorities, 2, collapse=collapse, must_stop=lambda: bool(asked.append(1)))
-        for one, other in zip(found, expected, strict=True):
-            assert one.tolist() == other.tolist()
-    assert len(asked) == 2 * (-(-40 // max(1, at_once // 2)) - 1)
+    found = beam(graph.buffers, priorities, 2, must_stop=lambda: bool(asked.append(1)))
+    for one, other in zip(found, whole, strict=True):
+        assert one.tolist() == other.tolist()
+    assert len(asked) == -(-40 // max(1, at_once // 2)) - 1
     stops = iter([False, False, True])
     stopped = beam(graph.buffers, priorities, 2, must_stop=lambda: next(stops))
     assert [len(values) for values in stopped] == [0, 0, 0]
@@ -68,7 +40,7 @@ def test_the_beam_under_a_limit_is_its_twin_from_either_end(seed, is_backward):
         limit = {} if share is None else {"limit": int(share * free.peaks[0]) + 1}
         for width in (1, 3):
             found = beam(graph.buffers, priorities, width, is_backward=is_backward, **limit)
-            level = naive.priority_beam(plain, priorities.tolist(), width, True, is_backward, **limit)[-1]
+            level = naive.priority_beam(plain, priorities.tolist(), width, is_backward, **limit)[-1]
             assert found.orders.tolist() == [list(ops)[:: -1 if is_backward else 1] for ops, *_ in level]
             assert found.log_probability.tolist() == pytest.approx([score for _, score, _ in level], abs=1e-9)
             assert found.peaks.tolist() == [peak for *_, peak in level]
@@ -79,13 +51,11 @@ def test_the_beam_under_a_limit_is_its_twin_from_either_end(seed, is_backward):
 
 @pytest.mark.parametrize("seed", seeds(25, quick=4))
 def test_a_beam_with_room_for_every_state_is_exact(seed):
-    """Collapsed it ends with the least peak of all orders; plain with every order."""
+    """It ends with the least peak of all orders, by the probability of that order."""
     rng = np.random.default_rng([148, seed])
     graph, plain = naive.random_graph(rng, 1 + seed % 8, edges=1.2)
     priorities = 5 * rng.standard_normal(graph.num_ops)
-    assert least_peak(graph, priorities, 300) + sum(plain.persistent) == naive.least_peak(plain)
-    orders = list(naive.all_orders(plain)) if len(plain.ops) < 7 else []
-    if orders:
-        plain_beam = beam(graph.buffers, priorities, len(orders), collapse=False)
-        assert sorted(plain_beam.orders.tolist()) == sorted(orders)
-        assert np.exp(plain_beam.log_probability).sum() == pytest.approx(1)
+    found = beam(graph.buffers, priorities, 300)
+    (order,), (score,), (peak,) = found.orders.tolist(), found.log_probability, found.peaks
+    assert peak + sum(plain.persistent) == naive.least_peak(plain)
+    assert naive.order_log_probability(plain, priorities, order) == pytest.approx(score, rel=1e-9, abs=1e-9)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.kernels.orders.priority_beam import beam
 from schedopt.core.kernels.orders.priority_orders import greedy, price_orders, ready_steps, sample
+from schedopt.core.kernels.orders.set_beam import beam
+from schedopt.core.solvers.orders.baselines import greedy_order
 from scipy.stats import chi2
 
 LAST_DRAW = np.nextafter(1.0, 0.0)
@@ -105,3 +106,13 @@ def test_priorities_must_be_finite_and_one_per_op(wrong):
         sample(graph.buffers, wrong, 1, np.random.default_rng(0))
     with pytest.raises(ValueError, match="priorit"):
         beam(graph.buffers, wrong, 2)
+
+
+@pytest.mark.parametrize("seed", seeds(25, quick=5))
+def test_least_peak_memory_first(seed):
+    rng = np.random.default_rng(seed)
+    graph, plain = naive.random_graph(rng, int(rng.integers(1, 25)))
+    order, peak = naive.least_peak_memory_first(plain)
+    assert greedy_order(graph.buffers).tolist() == order
+    assert peak + sum(plain.persistent) == naive.order_peak(plain, order)
+    assert greedy_order(graph.buffers, lambda: True) is None

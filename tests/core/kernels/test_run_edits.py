@@ -5,10 +5,8 @@ import pytest
 import schedopt
 from models.repeated_runs import random_graph
 from models.seeds import seeds
-from schedopt.core.kernels.runs.run_bytes import MOST_TIMES, new_sequence
-from schedopt.core.kernels.runs.run_edits import begin, delete_run, finish, insert_run, set_sequence, shift_run, undo
-from schedopt.core.kernels.runs.runs import run_graph
-from schedopt.core.kernels.runs.tensor_groups import groups_of
+from schedopt.core.kernels.runs import sequences
+from schedopt.core.kernels.runs.sequences import MOST_TIMES, delete_run, insert_run, shift_run
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
@@ -19,10 +17,10 @@ class Edited:
 
     def __init__(self, graph, order):
         self.graph = graph
-        self.arrays, self.groups = run_graph(graph), groups_of(graph)
+        self.arrays = sequences.run_graph(graph)
         self.capacity = 3 * graph.num_ops + 20
-        self.sequence = new_sequence(self.arrays, self.groups, self.capacity)
-        assert set_sequence(self.arrays, self.groups, self.sequence, np.array(order, np.int32))
+        self.sequence = sequences.new_sequence(self.arrays, self.capacity)
+        assert sequences.set_sequence(self.arrays, self.sequence, np.array(order, np.int32))
 
     @property
     def order(self):
@@ -59,11 +57,11 @@ def random_edit(edited, rng):
         if edited.graph.runs_once[op] or s.times[op] == MOST_TIMES or len(order) == edited.capacity:
             return None
         order.insert(step, op)
-        inserted = insert_run(edited.arrays, edited.groups, s, op, step)
+        inserted = insert_run(edited.arrays, s, op, step)
         return order if inserted else "refused"
     if s.times[order[step]] == 1:
         return None
-    delete_run(edited.arrays, edited.groups, s, step)
+    delete_run(edited.arrays, s, step)
     del order[step]
     return order
 
@@ -79,7 +77,7 @@ def random_shift(edited, rng):
     if step != place and not beside & set(order[low:step] + order[step + 1 : high + 1]):
         limit = int(rng.choice(s.memory[: len(order)]))
         before = edited.excess(limit)
-        rise = shift_run(edited.arrays, edited.groups, s, step, place, limit)
+        rise = shift_run(edited.arrays, s, step, place, limit)
         assert rise == edited.excess(limit) - before
         order.insert(place, order.pop(step))
     return order
@@ -95,7 +93,7 @@ def test_edits_and_their_undoing_give_the_bytes_of_the_simulator(seed):
     undone = 0
     for _ in range(250):
         before = edited.order
-        begin(edited.sequence)
+        sequences.begin(edited.sequence)
         wanted = None
         for _ in range(int(rng.integers(1, 4))):
             wanted = random_edit(edited, rng) or wanted
@@ -104,12 +102,12 @@ def test_edits_and_their_undoing_give_the_bytes_of_the_simulator(seed):
         if wanted == "refused":
             is_valid = False
         else:
-            is_valid = bool(finish(edited.arrays, edited.groups, edited.sequence))
+            is_valid = bool(sequences.finish(edited.arrays, edited.sequence))
             assert is_valid == edited.may_be(edited.order)
         if is_valid and rng.random() < 0.7:
             assert edited.order == (wanted or before)
         else:
-            undo(edited.sequence)
+            sequences.undo(edited.sequence)
             assert edited.order == before
             undone += 1
         edited.check()

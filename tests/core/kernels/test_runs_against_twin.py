@@ -4,19 +4,14 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.runs.recompute import anneal_runs
-from schedopt.core.kernels.runs.run_bytes import MOST_TIMES, new_sequence
-from schedopt.core.kernels.runs.run_edits import set_sequence
-from schedopt.core.kernels.runs.run_moves import Aim, new_annealing
-from schedopt.core.kernels.runs.runs import run_graph
-from schedopt.core.kernels.runs.tensor_groups import groups_of
+from schedopt.core.kernels.runs.annealing import Aim, anneal_runs, new_annealing
+from schedopt.core.kernels.runs.sequences import MOST_TIMES, new_sequence, run_graph, set_sequence
 
 
 def draw(rng, most_ops):
     graph, plain = naive.random_graph(rng, int(rng.integers(1, most_ops + 1)), runs_once=0.2, edges=1.8)
-    groups, capacity = groups_of(graph), 4 * graph.num_ops + 8
-    arrays = run_graph(graph)
-    return plain, arrays, groups, new_sequence(arrays, groups, capacity), capacity
+    arrays, capacity = run_graph(graph), 4 * graph.num_ops + 8
+    return plain, arrays, new_sequence(arrays, capacity), capacity
 
 
 def random_runs(rng, plain, more):
@@ -36,13 +31,13 @@ def test_a_sequence_takes_what_its_twin_takes(seed):
     rng = np.random.default_rng([1730, seed])
     refused = 0
     for _ in range(100):
-        plain, arrays, groups, sequence, _ = draw(rng, 9)
+        plain, arrays, sequence, _ = draw(rng, 9)
         plain.runs_once = set()
         order = random_runs(rng, plain, int(rng.integers(0, 2 * len(plain.ops) + 1)))
         if max(map(order.count, order)) > MOST_TIMES:
             continue
         expected = naive.replay_runs(plain, order)
-        is_valid = set_sequence(arrays, groups, sequence, np.array(order, np.int32))
+        is_valid = set_sequence(arrays, sequence, np.array(order, np.int32))
         assert is_valid == (expected is not None)
         refused += not is_valid
         if is_valid:
@@ -56,10 +51,10 @@ def test_annealing_goes_from_one_valid_sequence_to_another(seed, moves_first):
     """And what it calls the best keeps the limit if it says so, repeats no op that may not, and the order if asked."""
     rng = np.random.default_rng([1731, seed])
     for _ in range(10):
-        plain, arrays, groups, sequence, capacity = draw(rng, 9)
+        plain, arrays, sequence, capacity = draw(rng, 9)
         order = naive.random_order(rng, plain)
         total = sum(plain.runtime)
-        assert set_sequence(arrays, groups, sequence, np.array(order, np.int32))
+        assert set_sequence(arrays, sequence, np.array(order, np.int32))
         memory = naive.replay_runs(plain, order)
         limit = int(rng.integers(sum(plain.persistent), max(memory) + 1))
         excess = float(sum(max(0, taken - limit) for taken in memory))
@@ -68,7 +63,7 @@ def test_annealing_goes_from_one_valid_sequence_to_another(seed, moves_first):
         state.best[: len(order)], state.best_length[0] = order, len(order)
         aim = Aim(limit, 0.0, float(rng.choice([0.0, 0.1, 10.0])), float(rng.choice([0.1, 10.0])), moves_first)
         for _ in range(20):
-            anneal_runs(arrays, groups, sequence, state, aim, 20)
+            anneal_runs(arrays, sequence, state, aim, 20)
             now = sequence.items[: sequence.length[0]].tolist()
             best = state.best[: state.best_length[0]].tolist()
             for runs, (over, time) in ((now, state.values[:2]), (best, state.values[[3, 2]])):

@@ -51,26 +51,3 @@ def test_levels_of_the_beam(seed, ops, size, is_backward):
             ready = level.ready[level.ready_ptr[at] : level.ready_ptr[at + 1]].tolist()
             assert sorted(ready) == naive.joinable(plain, executed, is_backward)
     assert sets == [frozenset(range(ops))]
-
-
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("is_backward", [False, True])
-def test_cutoff_of_the_beam(seed, is_backward):
-    rng = np.random.default_rng(seed)
-    graph, plain = naive.random_graph(rng, 7)
-    b = graph.buffers
-    walk = set_beam.backward_walk(b) if is_backward else set_beam.forward_walk(b)
-    optimum = naive.least_peak(plain) - sum(plain.persistent)
-    cutoff = optimum + int(rng.integers(0, 6))
-    zobrist = rng.integers(0, 2**64, 7, dtype=np.uint64)
-    level, exact = set_beam.first_level(walk), {frozenset(): 0}
-    for _ in plain.ops:
-        candidates = set_beam.new_candidates(1000, len(level.ready))
-        count, _ = set_beam.expand(level, b, walk, candidates, zobrist, 1000, cutoff, np.uint64(1))
-        exact = naive.level_sets(plain, exact, cutoff, is_backward)
-        assert count == len(exact)
-        if not count:
-            break
-        level = set_beam.materialise(level, b, walk, candidates, count, -1)
-        assert dict(zip(sets_of(level, 7), level.peak.tolist(), strict=True)) == exact
-    assert bool(exact) == (optimum < cutoff)

@@ -11,11 +11,10 @@ from models.seeds import seeds
 from schedopt.core.addresses.placing import place_schedule
 from schedopt.core.base.errors import ScheduleError
 from schedopt.core.graph.annotations import Annotations
-from schedopt.core.model.address_verifier import verify_addresses
 from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.addresses import Arena
+from schedopt.core.model.verifier import verify_addresses
 from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
+from schedopt.core.problem.schedule import Arena, Schedule
 
 
 def one_device(seed):

@@ -4,8 +4,7 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.model.lifetimes import freed_after
-from schedopt.core.model.timeline import input_timeline, timeline_of
+from schedopt.core.model.timeline import freed_after, input_timeline, timeline_of
 from schedopt.core.model.verifier import Replay
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule

@@ -63,14 +63,10 @@ def test_the_schedule_before_it_is_broken():
     [
         (remove(6), "op 'd' never runs"),
         (add(D, 1, 1), "op 'd' runs twice"),
-        (add(D, 0, 0), "op 'd' runs twice"),
         (put(3, A, 0, 0), "op 'a' runs twice"),
         (put(3, B, 0, 1), "op 'b' runs on two devices"),
         (put(3, B, 2, 2), "op 'b' uses device 2, but the last one is 1"),
-        (put(3, B, 0, 2), "op 'b' uses device 2"),
         (put(3, B, -1, -1), "op 'b' uses device -1"),
-        (put(3, B, -1, 0), "op 'b' uses device -1"),
-        (put(1, A0, 0, 64), "uses device 64"),
         (add(4, 0, 0), "names item 4, which the graph does not have"),
         (add(~5, 0, 1), "names item -6, which the graph does not have"),
         (swap(0, 3), "op 'b' runs on device 0 without its input 'a:0'"),
@@ -78,15 +74,11 @@ def test_the_schedule_before_it_is_broken():
         (put(3, B, 1, 1), "'b:control' is sent from device 0, where it is not produced"),
         (remove(1), "op 'c' runs on device 1 without its input 'a:0'"),
         (remove(4), "op 'c' runs on device 1 without its input 'b:control'"),
-        (swap(4, 5), "op 'c' runs on device 1 without its input 'b:control'"),
         (swap(0, 1), "'a:0' is sent from device 0 before it is there"),
-        (swap(3, 4), "'b:control' is sent from device 0 before it is there"),
         (add(A1, 0, 1, at=3), "'a:1' is sent to device 1 twice"),
-        (add(A1, 0, 1), "'a:1' is sent to device 1 twice"),
         (add(A1, 1, 0), "'a:1' is sent from device 1, where it is not produced"),
         (add(A1, 0, 0, at=3), "'a:1' is sent to device 0, where no op reads it"),
         (add(B0, 0, 1, at=4), "'b:0' is sent to device 1, where no op reads it"),
-        (add(C0, 1, 0, at=6), "'c:0' is sent to device 0, where no op reads it"),
     ],
 )
 def test_each_broken_rule_is_named(change, message):
@@ -98,14 +90,11 @@ def test_each_broken_rule_is_named(change, message):
     ("change", "message"),
     [
         (remove(6), "each op exactly once"),
-        (put(3, A, 0, 0), "each op exactly once"),
         (add(4, 0, 0), "each op exactly once"),
         (put(3, B, 2, 2), "devices outside 0 to 1"),
         (remove(1), "transfers are not those"),
         (add(A1, 0, 1), "transfers are not those"),
-        (add(B0, 0, 1, at=4), "transfers are not those"),
         (swap(5, 6), "step 5 runs before its inputs"),
-        (swap(0, 1), "step 0 runs before its inputs"),
     ],
 )
 def test_the_simulator_refuses_what_it_cannot_price(change, message):
@@ -113,21 +102,14 @@ def test_the_simulator_refuses_what_it_cannot_price(change, message):
         simulate(small_problem(), schedule_with(change))
 
 
-def test_an_empty_schedule_runs_nothing():
-    with pytest.raises(ScheduleError, match="op 'a' never runs"):
-        verify(small_problem(), Schedule.from_steps([], [], []))
-
-
 @pytest.mark.parametrize(
     ("claim", "message"),
     [
         ({"peak_per_device": [10, 12]}, r"claims peaks of \[10, 12\] bytes, but takes \[10, 13\]"),
-        ({"peak_per_device": [13, 10]}, "claims peaks"),
-        ({"peak_per_device": [10]}, "claims peaks"),
         ({"peak_per_device": [10, 13, 0]}, "claims peaks"),
         ({"runtime": 15.001}, "claims 15.001 us, but takes 15.0 us"),
-        ({"runtime": 0.0}, "claims 0.0 us"),
         ({"runtime": float("nan")}, "claims nan us"),
+        ({"peak": 12}, "claims a peak of 12 bytes, but takes 13"),
     ],
 )
 def test_totals_that_differ(claim, message):
@@ -157,7 +139,6 @@ def test_claims_of_steps_that_hold():
     ("step", "claim", "message"),
     [
         (0, {"start": 1.0}, "step 0, op 'a', starts at 0.0 us, but the schedule claims 1.0 us"),
-        (6, {"end": 16.0}, "step 6, op 'd', ends at 15.0 us"),
         (2, {"size": 4}, "step 2, transfer of 'a:1', sends 6 bytes, but the schedule claims 4"),
         (3, {"size": 0}, "step 3, op 'b', sends no bytes"),
         (3, {"freed": frozenset({0})}, "step 3, op 'b', frees 'b:0', but the schedule claims otherwise"),
@@ -169,11 +150,6 @@ def test_claims_of_steps_that_do_not_hold(step, claim, message):
     claims = [*TRUE[:step], TRUE[step]._replace(**claim), *TRUE[step + 1 :]]
     with pytest.raises(ScheduleError, match=f"^net: {message}"):
         verify(small_problem(), schedule_with(), steps=claims)
-
-
-def test_a_peak_that_differs():
-    with pytest.raises(ScheduleError, match="claims a peak of 12 bytes, but takes 13"):
-        verify(small_problem(), schedule_with(), peak=12)
 
 
 def test_the_limit_is_enforced_unless_it_is_known_to_be_exceeded():

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from schedopt.core.problem.machine import Machine
 from schedopt.core.problem.problem import Problem
-from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.portfolio import ROWS, steps_for
 
 PAID = {"bandwidth": 1e6, "latency": 3.0}
@@ -46,13 +45,3 @@ def test_every_problem_has_a_row_without_a_proof():
 def test_methods_that_refuse_a_problem_are_left_out():
     different = Machine.equal(2, 1e9)
     assert shares(20, "memory", {"machine": different}, False)[-1] == ("cp-sat", 1.0)
-
-
-@pytest.mark.parametrize("settings", [{}, {"devices": 2}, {"devices": 2} | PAID, {"recompute": True} | LIMIT])
-def test_few_evaluations_are_spent_and_the_result_is_never_worse_than_the_input_order(settings):
-    graph, _ = naive.random_graph(np.random.default_rng(7), 12)
-    problem = Problem(graph, "runtime" if settings.get("recompute") else "memory", **settings)
-    result = solve(problem, "auto", evaluations=30)
-    assert result.evaluations <= 30
-    assert result.is_feasible
-    assert result.value <= result.input_value

@@ -11,7 +11,7 @@ from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Watcher
 from schedopt.core.solve.solve import solve
-from schedopt.core.solvers.exact import units
+from schedopt.core.solvers.exact import variables
 
 UNAIDED = "cp-sat:hint=0"
 
@@ -74,7 +74,7 @@ def test_runtimes_that_are_whole_in_no_unit_are_within_the_rounding(seed):
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("devices", [1, 2])
 def test_sizes_too_large_for_the_solver_are_rounded_and_the_bound_holds(seed, devices, monkeypatch):
-    monkeypatch.setattr(units, "LARGEST_MEMORY", 64)
+    monkeypatch.setattr(variables, "LARGEST_MEMORY", 64)
     graph, plain = naive.random_graph(np.random.default_rng([152, seed]), 6 - devices)
     optimum = naive.best_schedule(plain, devices, "memory")[1]
     result, _ = solved(Problem(graph, "memory", devices))
@@ -124,13 +124,3 @@ def test_an_interrupt_ends_it_with_the_best_so_far():
     timer.cancel()
     assert result.status == "interrupted"
     verify(result.problem, result.schedule)
-
-
-def test_it_finds_that_two_devices_share_independent_chains():
-    builder = GraphBuilder("chains")
-    for at in range(6):
-        builder.add_op(f"op{at}", inputs=[(at - 2, 0)] if at > 1 else [], outputs=[3], runtime=2.0, final=at > 3)
-    result = solve(Problem(builder.build(), "runtime", 2), UNAIDED)
-    assert (result.value, result.status) == (6.0, "optimal")
-    result = solve(Problem(builder.build(), "memory", 2), UNAIDED)
-    assert (result.value, result.status) == (6, "optimal")

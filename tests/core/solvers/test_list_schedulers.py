@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from schedopt.core.bounds.machine_bounds import EdgeCosts
+from schedopt.core.bounds.bounds import EdgeCosts
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem

@@ -12,7 +12,7 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search, Watcher
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers import portfolio as auto
-from schedopt.core.solvers.side_by_side import search_side_by_side
+from schedopt.core.solvers.portfolio import search_side_by_side
 
 GRAPH, PLAIN = naive.random_graph(np.random.default_rng(230), 30)
 LIMIT = input_peak(GRAPH)

@@ -17,7 +17,7 @@ def drawn(b, rng, rows=4):
 
 def pass_over(plain, priority, width, limit, is_backward):
     """Return the order of a pass, or None where it is stuck, by the plain twin of the beam."""
-    level = naive.priority_beam(plain, priority, width, True, is_backward, limit)[-1]
+    level = naive.priority_beam(plain, priority, width, is_backward, limit)[-1]
     return list(level[0][0])[:: -1 if is_backward else 1] if level else None
 
 

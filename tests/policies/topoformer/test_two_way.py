@@ -4,9 +4,9 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.orders import priority_beam
-from schedopt.core.kernels.orders.priority_beam import beam
+from schedopt.core.kernels.orders import set_beam
 from schedopt.core.kernels.orders.priority_orders import greedy, price_orders
+from schedopt.core.kernels.orders.set_beam import beam
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.topoformer.tightening import decode_two_way
 
@@ -39,7 +39,7 @@ def test_each_order_is_better_than_the_one_before_and_the_last_is_the_papers_bea
 
 def test_a_first_beam_that_is_stopped_leaves_the_greedy_order(monkeypatch):
     b, priorities = layered(0)
-    monkeypatch.setattr(priority_beam, "STATES_AT_ONCE", 1)
+    monkeypatch.setattr(set_beam, "STATES_AT_ONCE", 1)
     found, kept = decode_two_way(b, priorities, 4, must_stop=lambda: True)
     assert found.orders.tolist() == greedy(b, priorities[None]).tolist()
     assert (found.peaks.tolist(), kept) == (price_orders(b, found.orders).tolist(), 4)

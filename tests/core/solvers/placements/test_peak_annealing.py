@@ -34,7 +34,7 @@ def test_refuted_peaks_of_one_device_raise_the_bound_here(seed, aliases, monkeyp
 
     with_proofs = bound()
     assert bound() == with_proofs
-    monkeypatch.setattr("schedopt.core.bounds.refutations.Refutations.bounds", lambda *arguments: iter(()))
+    monkeypatch.setattr("schedopt.core.bounds.order_proofs.Precedences.bounds", lambda *arguments: iter(()))
     assert bound() < with_proofs
 
 
@@ -45,7 +45,7 @@ def test_what_one_device_needs_is_shared_evenly_with_what_stays(proof, monkeypat
     assert stays > 0
     cuts, bounds = ([(bytes_of_steps, None)], []) if proof == "cuts" else ([], [bytes_of_steps])
     monkeypatch.setattr(peak_annealing, "min_cuts", lambda *arguments, **limits: iter(cuts))
-    monkeypatch.setattr(peak_annealing.Refutations, "bounds", lambda *arguments: iter(bounds))
+    monkeypatch.setattr(peak_annealing.Precedences, "bounds", lambda *arguments: iter(bounds))
     search = Search(Problem(graph, "memory", 3), max_evaluations=400, lower_bound=0)
     search.offer_order(graph.input_order)
     peak_annealing.LeastPeak(search).prove(graph.input_order)

@@ -1,4 +1,4 @@
-"""Moves between sequences with repeated runs: insert a chain of runs, delete one, move one."""
+"""Annealing of repeated runs (Kirkpatrick, Gelatt and Vecchi 1983): insert a chain of runs, delete one, move one."""
 # A chain is what has to run again so that a tensor need not be kept over a step: its op, views that are read, inputs no
 # longer there. Insertions and deletions are edits begun already; `chain` then has ops whose runs may be needless.
 
@@ -11,11 +11,23 @@ import numpy as np
 
 from ...base.arrays import BoolArray, IndexArray
 from ..jit import inlined, kernel
-from .run_bytes import Sequence
-from .run_edits import delete_run, insert_run
-from .runs import RunGraph
-from .tensor_groups import Groups
+from ..metropolis import tolerated
+from .sequences import (
+    START,
+    RunGraph,
+    Sequence,
+    begin,
+    delete_run,
+    excess_between,
+    finish,
+    insert_run,
+    is_read,
+    is_used,
+    shift_run,
+    undo,
+)
 
+INSERT, DELETE = 0.4, 0.55  # moves that insert a chain, and with those that delete a run, as shares of all
 LONGEST_CHAIN = 64
 CANDIDATES = 12
 MULTIPLIER = np.uint64(2685821657736338717)
@@ -95,25 +107,25 @@ def _step_to_relieve(s: Sequence, a: Annealing, limit: int) -> int:
 
 
 @kernel
-def insert_chain(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, aim: Aim) -> int:
+def insert_chain(g: RunGraph, s: Sequence, a: Annealing, aim: Aim) -> int:
     """Let a buffer go before a run that takes too much, and make it again before it is read next."""
     step = _step_to_relieve(s, a, aim.limit)
-    group = _idle_group(g, groups, s, a, step)
+    group = _idle_group(g, s, a, step)
     if group < 0:
         return 0
-    reader = _next_use(groups, s, group, step)
-    links = _chain(g, groups, s, a, group, reader, aim.limit)
+    reader, _ = _uses_between(g, s, group, step, int(s.length[0]))
+    links = _chain(g, s, a, group, reader, aim.limit)
     if links == 0 or s.length[0] + links >= s.items.size:
         return 0
     for k in range(links):
-        if not insert_run(g, groups, s, a.chain[k], reader + k):
+        if not insert_run(g, s, a.chain[k], reader + k):
             return -1
     a.chain[links] = -1
     return 1
 
 
 @kernel
-def _idle_group(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, step: int) -> int:
+def _idle_group(g: RunGraph, s: Sequence, a: Annealing, step: int) -> int:
     """Return a group that is only kept during a run and may be made again, by chance, bytes and time; -1 if none."""
     length = s.length[0]
     chosen = -1
@@ -127,12 +139,15 @@ def _idle_group(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, step: in
         count = g.read_ptr[op + 1] - g.read_ptr[op]
         if count == 0:
             continue
-        group = groups.group[g.reads[g.read_ptr[op] + _below(a, count)]]
-        root = groups.tensors[groups.tensor_ptr[group]]
+        group = g.group[g.reads[g.read_ptr[op] + _below(a, count)]]
+        root = g.tensors[g.tensor_ptr[group]]
         maker = g.producer[root]
         if g.size[root] == 0 or g.runs_once[maker] or group == chosen:
             continue
-        if not s.places[maker, 0] < step or _touches(groups, s.items[step], group):
+        is_touched = False
+        for k in range(g.touch_ptr[s.items[step]], g.touch_ptr[s.items[step] + 1]):
+            is_touched = is_touched or g.touches[k] == group
+        if is_touched or not s.places[maker, 0] < step:
             continue
         number = s.times[maker] - 1
         while s.places[maker, number] > later:
@@ -150,32 +165,23 @@ def _idle_group(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, step: in
 
 
 @kernel
-def _touches(groups: Groups, op: int, group: int) -> bool:
-    found = False
-    for k in range(groups.touch_ptr[op], groups.touch_ptr[op + 1]):
-        if groups.touches[k] == group:
-            found = True
-    return found
-
-
-@kernel
-def _next_use(groups: Groups, s: Sequence, group: int, step: int) -> int:
-    """Return the first run after another one that touches a group."""
-    first = int(s.length[0])
-    for k in range(groups.member_ptr[group], groups.member_ptr[group + 1]):
-        op = groups.members[k]
+def _uses_between(g: RunGraph, s: Sequence, group: int, low: int, high: int) -> tuple[int, int]:
+    """Return the first and the last run after one place and before another that touch a group; the other, if none."""
+    first, last = high, low
+    for k in range(g.member_ptr[group], g.member_ptr[group + 1]):
+        op = g.members[k]
         for number in range(s.times[op]):
-            place = s.places[op, number]
-            if place > step:
-                first = min(first, int(place))
-                break
-    return first
+            place = int(s.places[op, number])
+            if low < place < high:
+                first = min(first, place)
+                last = max(last, place)
+    return first, last
 
 
 @kernel
-def _last_use(g: RunGraph, groups: Groups, s: Sequence, group: int, step: int) -> int:
+def _last_use(g: RunGraph, s: Sequence, group: int, step: int) -> int:
     """Return the last run that touches the buffer of a group which is there before a run; the end if it is final."""
-    maker = g.producer[groups.tensors[groups.tensor_ptr[group]]]
+    maker = g.producer[g.tensors[g.tensor_ptr[group]]]
     number = s.times[maker] - 1
     while number > 0 and s.places[maker, number] >= step:
         number -= 1
@@ -183,27 +189,21 @@ def _last_use(g: RunGraph, groups: Groups, s: Sequence, group: int, step: int) -
     if number + 1 < s.times[maker]:
         end = int(s.places[maker, number + 1])
     last = int(s.places[maker, number])
-    for k in range(groups.tensor_ptr[group], groups.tensor_ptr[group + 1]):
-        if g.is_final[groups.tensors[k]] and end == s.length[0]:
+    for k in range(g.tensor_ptr[group], g.tensor_ptr[group + 1]):
+        if g.is_final[g.tensors[k]] and end == s.length[0]:
             return end
-    for k in range(groups.member_ptr[group], groups.member_ptr[group + 1]):
-        op = groups.members[k]
-        for number in range(s.times[op]):
-            place = s.places[op, number]
-            if last < place < end:
-                last = int(place)
-    return last
+    return _uses_between(g, s, group, last, end)[1]
 
 
 @kernel
-def _chain(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, group: int, reader: int, limit: int) -> int:
+def _chain(g: RunGraph, s: Sequence, a: Annealing, group: int, reader: int, limit: int) -> int:
     """Collect what has to run again before `reader`, in the input order; returns how many runs, 0 if it cannot be."""
     links = 0
     is_possible = True
-    for k in range(groups.tensor_ptr[group], groups.tensor_ptr[group + 1]):
-        tensor = groups.tensors[k]
+    for k in range(g.tensor_ptr[group], g.tensor_ptr[group + 1]):
+        tensor = g.tensors[k]
         maker = g.producer[tensor]
-        if g.alias[tensor] < 0 or (s.places[maker, 0] < reader and _is_used_from(groups, s, maker, reader)):
+        if g.alias[tensor] < 0 or (s.places[maker, 0] < reader and _is_used_from(g, s, maker, reader)):
             while tensor >= 0:
                 links = _add_link(g, a, g.producer[tensor], links)
                 tensor = g.alias[tensor]
@@ -214,11 +214,11 @@ def _chain(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, group: int, r
         is_possible = is_possible and not g.runs_once[op]
         for k in range(g.read_ptr[op], g.read_ptr[op + 1]):
             tensor = g.reads[k]
-            maker = g.producer[groups.tensors[groups.tensor_ptr[groups.group[tensor]]]]
+            maker = g.producer[g.tensors[g.tensor_ptr[g.group[tensor]]]]
             if a.in_chain[g.producer[tensor]] or g.runs_once[g.producer[tensor]] or g.runs_once[maker]:
                 continue
-            last = _last_use(g, groups, s, groups.group[tensor], reader)
-            if last < reader and _is_tight(s, last + 1, reader, limit) and draw(a) < 0.8:
+            last = _last_use(g, s, g.group[tensor], reader)
+            if last < reader and excess_between(s, limit, last + 1, reader) > 0 and draw(a) < 0.8:
                 while tensor >= 0 and links < LONGEST_CHAIN:
                     links = _add_link(g, a, g.producer[tensor], links)
                     tensor = g.alias[tensor]
@@ -226,24 +226,25 @@ def _chain(g: RunGraph, groups: Groups, s: Sequence, a: Annealing, group: int, r
         a.in_chain[a.chain[k]] = False
     if links >= LONGEST_CHAIN or not is_possible:
         return 0
-    _sort_by_rank(g, a, links)
+    for k in range(1, links):  # by the input order, in which no op comes before its inputs
+        op = a.chain[k]
+        j = k
+        while j > 0 and g.rank[a.chain[j - 1]] > g.rank[op]:
+            a.chain[j] = a.chain[j - 1]
+            j -= 1
+        a.chain[j] = op
     return links
 
 
 @kernel
-def _is_used_from(groups: Groups, s: Sequence, op: int, step: int) -> bool:
+def _is_used_from(g: RunGraph, s: Sequence, op: int, step: int) -> bool:
     """Whether what an op makes is read at or after a run, before the op runs again."""
     end = s.length[0]
     for number in range(s.times[op]):
         if s.places[op, number] >= step:
             end = s.places[op, number]
             break
-    for k in range(groups.user_ptr[op], groups.user_ptr[op + 1]):
-        user = groups.users[k]
-        for number in range(s.times[user]):
-            if step <= s.places[user, number] < end:
-                return True
-    return False
+    return is_used(g, s, op, int(step), int(end))
 
 
 @inlined
@@ -256,31 +257,8 @@ def _add_link(g: RunGraph, a: Annealing, op: int, links: int) -> int:
     return added
 
 
-@inlined
-def _is_tight(s: Sequence, start: int, end: int, limit: int) -> bool:
-    """Whether some run of a stretch takes more than the limit."""
-    found = False
-    for step in range(start, end):
-        if s.memory[step] > limit:
-            found = True
-            break
-    return found
-
-
 @kernel
-def _sort_by_rank(g: RunGraph, a: Annealing, links: int) -> None:
-    """Sort a chain by the input order, in which no op comes before its inputs."""
-    for k in range(1, links):
-        op = a.chain[k]
-        j = k
-        while j > 0 and g.rank[a.chain[j - 1]] > g.rank[op]:
-            a.chain[j] = a.chain[j - 1]
-            j -= 1
-        a.chain[j] = op
-
-
-@kernel
-def delete(g: RunGraph, groups: Groups, s: Sequence, a: Annealing) -> int:
+def delete(g: RunGraph, s: Sequence, a: Annealing) -> int:
     """Take out a random run of an op that runs several times."""
     length = s.length[0]
     start = _below(a, length)
@@ -288,9 +266,8 @@ def delete(g: RunGraph, groups: Groups, s: Sequence, a: Annealing) -> int:
         step = start + k if start + k < length else start + k - length
         op = s.items[step]
         if s.times[op] > 1:
-            delete_run(g, groups, s, step)
+            delete_run(g, s, step)
             count = 0
-            a.chain[0] = -1
             for m in range(g.pred_ptr[op], g.pred_ptr[op + 1]):
                 if s.times[g.preds[m]] > 1:
                     a.chain[count] = g.preds[m]
@@ -342,3 +319,88 @@ def _between(s: Sequence, op: int, step: int, low: int, high: int) -> tuple[int,
             high = min(high, place)
             break
     return low, high
+
+
+@kernel
+def anneal_runs(g: RunGraph, s: Sequence, a: Annealing, aim: Aim, tries: int) -> int:
+    """Try moves from the current sequence; returns how many were priced."""
+    priced = 0
+    for _ in range(tries):
+        kind = draw(a)
+        if kind >= DELETE:
+            step, place = draw_move(g, s, a, aim.moves_first)
+            if step != place:
+                priced += 1
+                rise = shift_run(g, s, step, place, aim.limit)
+                if not _is_accepted(s, a, aim, a.values[0] + rise, a.values[1]):
+                    shift_run(g, s, place, step, aim.limit)
+            continue
+        begin(s)
+        changed = insert_chain(g, s, a, aim) if kind < INSERT else delete(g, s, a)
+        if changed == 0:
+            continue
+        priced += 1
+        if (
+            changed < 0
+            or not _prune(g, s, a, aim.moves_first)
+            or not finish(g, s)
+            or not _is_accepted(
+                s, a, aim, float(excess_between(s, aim.limit, START, np.int64(s.length[0]))), _microseconds(g, s)
+            )
+        ):
+            undo(s)
+    return priced
+
+
+@kernel
+def _is_accepted(s: Sequence, a: Annealing, aim: Aim, excess: float, microseconds: float) -> bool:
+    """Whether the sequence as it is now is gone on from; the best is that of least excess, then of least time."""
+    rise = (excess - a.values[0]) * aim.weight
+    rise += max(microseconds, aim.allowed) - max(a.values[1], aim.allowed)
+    if rise > 0.0 and rise >= tolerated(aim.temperature, draw(a)):
+        return False
+    a.values[0] = excess
+    a.values[1] = microseconds
+    time = max(microseconds, aim.allowed)
+    if excess < a.values[3] or (excess == a.values[3] and time < a.values[2]):
+        a.values[3] = excess
+        a.values[2] = time
+        a.best_length[0] = s.length[0]
+        for step in range(s.length[0]):
+            a.best[step] = s.items[step]
+    return True
+
+
+@kernel
+def _microseconds(g: RunGraph, s: Sequence) -> float:
+    total = 0.0
+    for step in range(s.length[0]):
+        total += g.runtime[s.items[step]]
+    return total
+
+
+@kernel
+def _prune(g: RunGraph, s: Sequence, a: Annealing, moves_first: bool) -> bool:
+    """Take out runs of the ops in `chain` that nothing needs, and of what only they read; False if that cannot be."""
+    count = 0
+    while a.chain[count] >= 0:
+        count += 1
+    at = 0
+    while at < count:
+        op = a.chain[at]
+        at += 1
+        number = 0
+        while number < s.times[op]:
+            step = s.places[op, number]
+            if s.times[op] == 1 or is_read(g, s, step):
+                number += 1
+                continue
+            if number == 0 and not moves_first:
+                return False
+            delete_run(g, s, np.int64(step))
+            for k in range(g.pred_ptr[op], g.pred_ptr[op + 1]):
+                if s.times[g.preds[k]] > 1 and count < a.chain.size - 1:
+                    a.chain[count] = g.preds[k]
+                    count += 1
+    a.chain[count] = -1
+    return True

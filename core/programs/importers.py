@@ -44,11 +44,11 @@ IMPORTERS = {
     ),
     "onnx": Importer("an ONNX model", "onnx.runtime:OnnxRuntime", _ROOFLINE | {"shapes"}, ".onnx"),
     "tflite": Importer("a TFLite model", "tflite.runtime:TfliteRuntime", _ROOFLINE, ".tflite"),
-    "execution-trace": Importer("an execution trace of PyTorch", "traces.importer:read", _ROOFLINE - {"costs"}),
+    "execution-trace": Importer("an execution trace of PyTorch", "graphs.execution_trace:read", _ROOFLINE - {"costs"}),
     "inductor": Importer("a buffer graph of Inductor", "graphs.inductor:read", frozenset({"graph"})),
-    "dot": Importer("a DOT graph", "graphs.dot:read", _EDGES),
-    "node-link": Importer("a node-link JSON graph", "graphs.attributed_graph:read", _EDGES),
-    "edge-list": Importer("a list of edges", "graphs.edge_list:read", _EDGES),
+    "dot": Importer("a DOT graph", "graphs.formats:read_dot", _EDGES),
+    "node-link": Importer("a node-link JSON graph", "graphs.formats:read_node_link", _EDGES),
+    "edge-list": Importer("a list of edges", "graphs.formats:read_edges", _EDGES),
     "workflow": Importer("a WfCommons workflow", "graphs.workflow:read", frozenset({"default_size"})),
 }
 _FLAGS = {"shapes": "--shape"}

@@ -11,7 +11,6 @@ true is an order without a tensor. Units may be written: `4KiB`, `5ms`. What is 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import defaultdict
@@ -21,11 +20,10 @@ from typing import Any, NamedTuple
 
 from ...base.errors import FormatError, UsageError
 from ...base.units import parse_bytes, parse_microseconds
-from ...files.reading import read_json, shown
+from ...files.reading import shown
 from ...graph.annotations import NO_ANNOTATIONS, PHASES, Annotations
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
-from ..options import ImportOptions
 
 Attributes = Mapping[str, Any]
 _REMARKS = {"module": "modules", "line": "lines", "phase": "phases"}
@@ -311,57 +309,3 @@ def _unknown(attributes: Iterable[Attributes], known: tuple[str, ...]) -> list[s
     """Return the names that are neither known nor a matter of drawing."""
     names = dict.fromkeys(name for each in attributes for name in each)
     return [name for name in names if name not in known and not _DRAWING_ATTRIBUTES.fullmatch(name)]
-
-
-def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
-    """Read a node-link JSON file; see `attributed_graph` for the attributes."""
-    written = parse_node_link(read_json(model), model)
-    return cost_graph(written, model, options.default_size, note, reverse=options.reverse)
-
-
-def parse_node_link(document: Any, where: str) -> AttributedGraph:
-    """Return the nodes and edges of a node-link document; `where` is what errors call it."""
-    if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
-        raise FormatError(f"{where}: not node-link JSON: it has no list of nodes")
-    key = "edges" if "edges" in document else "links"
-    if not isinstance(document.get(key), list):
-        raise FormatError(f"{where}: not node-link JSON: it has no list of edges (or links)")
-    if document.get("directed") is False:
-        raise FormatError(f"{where}: the graph is undirected; write a networkx DiGraph, from producer to consumer")
-    nodes: dict[str, dict[str, Any]] = {}
-    for place, node in enumerate(document["nodes"]):
-        if not isinstance(node, dict) or "id" not in node:
-            raise FormatError(f"{where}: node {place} has no id")
-        name = _name(node["id"])
-        if name in nodes:
-            raise FormatError(f"{where}: two nodes have the id '{name}'")
-        nodes[name] = node
-    if not nodes:
-        raise FormatError(f"{where}: the graph is empty")
-    edges = []
-    for place, edge in enumerate(document[key]):
-        if not isinstance(edge, dict) or not {"source", "target"} <= edge.keys():
-            raise FormatError(f"{where}: entry {place} of {key} has no source and target")
-        ends = (_name(edge["source"]), _name(edge["target"]))
-        for end in ends:
-            if end not in nodes:
-                raise FormatError(f"{where}: entry {place} of {key} names node '{end}', which is not in the graph")
-        edges.append(Edge(*ends, {name: value for name, value in edge.items() if name not in ("source", "target")}))
-    return AttributedGraph(dict(nodes), edges)
-
-
-def _name(identifier: Any) -> str:
-    return identifier if isinstance(identifier, str) else json.dumps(identifier)
-
-
-def format_node_link(graph: CostGraph) -> str:
-    """Return the graph as node-link JSON of a networkx `MultiDiGraph`, a node or edge a line; `read` makes it again."""
-    written = written_graph(graph)
-    head = json.dumps({"directed": True, "multigraph": True, "graph": {"name": graph.name}})[:-1]
-    nodes = [json.dumps({"id": name, **attributes}) for name, attributes in written.nodes.items()]
-    edges = [
-        json.dumps({"source": edge.source, "target": edge.target, "key": place, **edge.attributes})
-        for place, edge in enumerate(written.edges)
-    ]
-    lines = (",\n  ".join(items) for items in (nodes, edges))
-    return f'{head},\n "nodes": [\n  {next(lines)}\n ],\n "edges": [\n  {next(lines)}\n ]}}\n'

@@ -1,21 +1,25 @@
-"""TensorFlow Lite for Microcontrollers in this process: the arena that a model takes, and a measured run."""
+"""TensorFlow Lite for Microcontrollers in this process: arenas, measured runs, and costs that the file does not say."""
 
 from __future__ import annotations
 
 import os
 import re
+import statistics
+import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import ProgramError
-from ..fresh_process import digest
-from ..system_allocator import standard_error, time_runs
-from .planner import arena_for
-from .program import TfliteProgram, load_program
+from ..fresh_process import ask, digest, standard_error, time_runs
+from .planner import ALIGNMENT, aligned, arena_for
+from .program import ONLINE, Subgraph, TfliteProgram, load_program
+from .writing import Edit, Run, edited
 
 _ROOM = 1 << 20
 """Bytes of a roomy arena beside tensors and weights, for what the runtime keeps of the model."""
@@ -142,3 +146,155 @@ def _runs_in(program: TfliteProgram, arena: int) -> bool:
 def _given(program: TfliteProgram) -> list[bool]:
     """Return which inputs the caller gives."""
     return [not program.main.tensors[tensor].is_constant for tensor in program.main.inputs]
+
+
+REPEATS = 5
+_WITHOUT_SCRATCH = {"ASSIGN_VARIABLE", "CALL_ONCE", "IF", "READ_VARIABLE", "VAR_HANDLE", "WHILE"}
+"""Kinds that do not run alone, and whose kernels ask for none."""
+
+_LONGEST = 600.0
+_MOST_BUFFERS = 12
+"""Scratch buffers that an operator may ask for."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What was found by running a model."""
+
+    # bytes of the arena in program order; None where the model does not run here
+    head: int | None = None
+    tail: int | None = None
+    reason: str = ""
+    # (subgraph, place of the operator) -> bytes of each of its scratch buffers, the largest first
+    scratch: Mapping[tuple[int, int], Sequence[int]] = field(default_factory=dict)
+    unknown: Sequence[str] = ()  # operators that do not run alone
+    # by operator of the model, if times were asked for
+    microseconds: Mapping[int, float] = field(default_factory=dict)
+
+
+NO_COSTS = Costs()
+
+
+def measured_costs(program: TfliteProgram, times: bool) -> Costs:
+    """Run a model, and each of its operators alone, in another process; times are the median of `REPEATS` runs."""
+    if find_spec("tflite_micro") is None:
+        return Costs(reason="tflite-micro is not installed (pip install 'schedopt[tflite]')")
+    try:
+        found = ask("tflite.interpreter:run_each", {"path": program.path, "times": times}, seconds=_LONGEST)
+    except ProgramError as error:
+        return Costs(reason=str(error).removeprefix(f"{program.path}: "))
+    scratch = {(subgraph, at): sizes for subgraph, at, sizes in found["scratch"]}
+    return Costs(**{**found, "scratch": scratch, "microseconds": dict(found["microseconds"])})
+
+
+def run_each(path: str, times: bool) -> dict[str, Any]:
+    """Run the model and its operators in this process; returns the fields of `Costs`, keys as items of lists."""
+    program = load_program(path)
+    found: dict[str, Any] = {"head": None, "tail": None, "reason": "", "scratch": [], "unknown": [], "microseconds": []}
+    room = arena_for(program)
+    try:
+        arena = MicroInterpreter.roomy(program.data, room).arena()
+    except ProgramError as error:
+        return {**found, "reason": str(error)}
+    for number, subgraph in enumerate(program.subgraphs):
+        for at, operator in enumerate(subgraph.operators):
+            if operator.kind in _WITHOUT_SCRATCH:
+                continue
+            try:
+                if sizes := _Alone(program, number, at, room).scratch():
+                    found["scratch"].append([number, at, sizes])
+                if times and not number:
+                    found["microseconds"].append([at, _microseconds(program, at, room)])
+            except ProgramError:
+                found["unknown"].append(f"operator {at} ({operator.kind}) of subgraph {number}")
+    return {**found, "head": arena["head"], "tail": arena["tail"]}
+
+
+def alone(program: TfliteProgram, subgraph: int, at: int, blocks: Sequence[int] = ()) -> Edit:
+    """Return the edit that leaves one operator of a subgraph, whose inputs the caller gives."""
+    operator, tensors = program.subgraphs[subgraph].operators[at], program.subgraphs[subgraph].tensors
+    given = [t for t in dict.fromkeys(operator.reads) if not (tensors[t].is_constant or tensors[t].is_variable)]
+    run = Run(at, operator.inputs, operator.outputs)
+    return Edit([run], given=given, taken=operator.outputs, blocks=blocks)
+
+
+@dataclass
+class _Alone:
+    """One operator of a subgraph, in a file of its own."""
+
+    program: TfliteProgram
+    subgraph: int
+    at: int
+    room: int
+
+    def scratch(self) -> list[int]:
+        """Return the bytes of each scratch buffer, the largest first; the head holds them and the tensors.
+
+        An offline plan leaves gaps between blocks; the runtime puts the largest buffer first, into the lowest gap.
+        """
+        total = self._head(None) - self._tensor_bytes()
+        sizes: list[int] = []
+        while sum(sizes) < total:
+            known = sum(sizes)
+            low, high = 0, (total - known) // ALIGNMENT  # the smallest of the others is more than low, at most high
+            while high - low > 1:
+                middle = (low + high) // 2
+                if self._fit([*sizes, middle * ALIGNMENT], total) > known:
+                    high = middle
+                else:
+                    low = middle
+            size = high * ALIGNMENT
+            count = (self._fit([*sizes, *[size] * (_MOST_BUFFERS - len(sizes))], total) - known) // size
+            sizes += [size] * max(1, count)
+        return sizes[::-1]
+
+    def _fit(self, gaps: Sequence[int], total: int) -> int:
+        """Return the bytes of scratch buffers that find a place in gaps, the lowest first, of `total` bytes."""
+        return sum(gaps) + len(gaps) * ALIGNMENT + self._tensor_bytes() + total - self._head(gaps)
+
+    def _head(self, gaps: Sequence[int] | None) -> int:
+        """Return the head of the arena with gaps at its beginning, each before a block; None lets the runtime plan."""
+        edit = alone(self.program, self.subgraph, self.at, [] if gaps is None else [ALIGNMENT] * len(gaps))
+        if gaps is not None:
+            edit = replace(edit, offsets=self._offsets(gaps))
+        data = edited(self.program, edit, self.subgraph)
+        return MicroInterpreter.roomy(data, self.room + 2 * sum(gaps or ())).arena()["head"]
+
+    def _offsets(self, gaps: Sequence[int]) -> list[int]:
+        """Return an offset per tensor and per block: gap after gap, and behind them the tensors."""
+        blocks, place = [], 0
+        for gap in gaps:
+            blocks.append(place + gap)
+            place += gap + ALIGNMENT
+        offsets = [ONLINE] * len(self._own.tensors)
+        for tensor in self._tensors():
+            offsets[tensor] = place
+            place += aligned(self._own.tensors[tensor].bytes)
+        return [*offsets, *blocks]
+
+    @property
+    def _own(self) -> Subgraph:
+        return self.program.subgraphs[self.subgraph]
+
+    def _tensors(self) -> list[int]:
+        """Return the tensors that the operator has in the arena's head."""
+        operator, tensors = self._own.operators[self.at], self._own.tensors
+        named = dict.fromkeys((*operator.reads, *operator.outputs))
+        return [n for n in named if not (tensors[n].is_constant or tensors[n].is_variable) and tensors[n].bytes]
+
+    def _tensor_bytes(self) -> int:
+        return sum(aligned(self._own.tensors[tensor].bytes) for tensor in self._tensors())
+
+
+def _microseconds(program: TfliteProgram, at: int, room: int) -> float:
+    """Return the median time of an operator on random inputs."""
+    edit = alone(program, 0, at)
+    interpreter = MicroInterpreter.roomy(edited(program, edit), room)
+    interpreter.set_inputs([True] * len(edit.given or ()), np.random.default_rng(0))
+    interpreter.invoke()
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter_ns()
+        interpreter.invoke_quietly()
+        times.append((time.perf_counter_ns() - start) / 1000)
+    return statistics.median(times)

@@ -17,8 +17,7 @@ import tflite
 from flatbuffers import Builder
 
 from ...base.errors import FormatError
-from .flatbuffer import FlatBuffer, Table
-from .program import IDENTIFIER, OFFLINE_PLAN, Subgraph, TfliteProgram
+from .program import IDENTIFIER, OFFLINE_PLAN, FlatBuffer, Subgraph, Table, TfliteProgram
 
 _OFFSET = 0
 """Marks a field that is an offset; other fields have their width in bytes."""

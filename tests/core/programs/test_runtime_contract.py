@@ -52,12 +52,11 @@ def tflite_model(folder):
 def runs_here(request, monkeypatch):
     """Run TFLite models in this process, but for what is slow: a process for each run takes most of the time."""
     if request.node.get_closest_marker("slow") is None and find_spec("tflite_micro"):
-        from schedopt.core.programs.tflite.costs import run_each
-        from schedopt.core.programs.tflite.interpreter import least_arena, run_file
+        from schedopt.core.programs.tflite.interpreter import least_arena, run_each, run_file
         from schedopt.core.programs.tflite.runtime import LEAST, TfliteRuntime
 
-        asked = {TfliteRuntime.runs: run_file, LEAST: least_arena, "tflite.costs:run_each": run_each}
-        for module in ("runtime", "costs"):
+        asked = {TfliteRuntime.runs: run_file, LEAST: least_arena, "tflite.interpreter:run_each": run_each}
+        for module in ("runtime", "interpreter"):
             name = f"schedopt.core.programs.tflite.{module}.ask"
             monkeypatch.setattr(name, lambda function, question, about=None, seconds=None: asked[function](**question))
 

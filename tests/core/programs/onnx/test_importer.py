@@ -15,8 +15,7 @@ from onnx import TensorProto, helper  # noqa: E402
 from schedopt.core.base.errors import FormatError, ProgramError, UsageError  # noqa: E402
 from schedopt.core.files.costgraph import read_graph, write_graph  # noqa: E402
 from schedopt.core.programs.importers import read_model  # noqa: E402
-from schedopt.core.programs.onnx.importer import node_flops  # noqa: E402
-from schedopt.core.programs.onnx.runtime import load_program  # noqa: E402
+from schedopt.core.programs.onnx.runtime import load_program, node_flops  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -10,9 +10,9 @@ import schedopt
 from models.tflite_models import Model, branches, control_flow, stateful, with_variables
 from schedopt.core.base.errors import UsageError
 from schedopt.core.model.simulator import input_peak
-from schedopt.core.programs.tflite.costs import Costs
-from schedopt.core.programs.tflite.importer import graph_of, note_unknown
+from schedopt.core.programs.tflite.interpreter import Costs
 from schedopt.core.programs.tflite.program import parse_program
+from schedopt.core.programs.tflite.runtime import graph_of, note_unknown
 
 
 def graph(model, **costs):

@@ -49,8 +49,8 @@ def document(job: Job, optimized: Optimized) -> dict[str, Any]:
 
 def print_report(job: Job, optimized: Optimized) -> None:
     """Print the table, what the peak is made of, and whether the times differ."""
-    from ...core.programs.measurement import limit_sentences, time_sentences
     from ...core.programs.pipeline import limit_sentence
+    from ...core.programs.runtime import limit_sentences, time_sentences
 
     result, rows = optimized.result, optimized.rows
     show(_table(optimized), result.title())

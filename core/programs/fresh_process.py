@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import Any
 
 from ..base.errors import ProgramError, UsageError
+from ..base.without_gc import without_gc
 
 _OWN_ERROR = re.compile(r"^schedopt\.core\.base\.errors\.\w+: ")
 
@@ -53,22 +54,18 @@ def digest(kind: object, shape: Sequence[int], data: Any) -> str:
 
 MAPPED_FROM = 4096
 _LARGEST_HOLE = 1 << 28
-_MMAP_THRESHOLD = -3
-_MMAP_MAX = -4
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
 
 
 class _MallocInfo(ctypes.Structure):
-    _fields_ = [(f"before{index}", ctypes.c_size_t) for index in range(4)] + [
-        ("hblkhd", ctypes.c_size_t),
-        *[(f"after{index}", ctypes.c_size_t) for index in range(5)],
-    ]
+    _fields_ = [(name, ctypes.c_size_t) for name in ("a", "b", "c", "d", "hblkhd", "e", "f", "g", "h", "i")]
 
 
 class SystemAllocator:
     """Measures the most that code holds, in every allocation of `MAPPED_FROM` bytes or more, in a process of its own.
 
     glibc maps each of these by itself and counts them exactly, in whole pages. It fills a hole in its heap before it
-    maps, so `restart` takes all holes out of use. Its mark never falls, so `restart` raises what is held to the mark,
+    maps, so `measure` takes all holes out of use. Its mark never falls, so `measure` raises what is held to the mark,
     by an allocation that nobody touches and that takes no memory.
     """
 
@@ -78,45 +75,33 @@ class SystemAllocator:
             raise UsageError("memory is measured by glibc's allocator (2.33 or later), which this system does not have")
         self._libc.mallinfo2.restype = _MallocInfo
         self._libc.malloc.restype = ctypes.c_void_p
-        self._libc.malloc.argtypes = [ctypes.c_size_t]
-        self._libc.free.argtypes = [ctypes.c_void_p]
+        self._libc.malloc.argtypes = self._libc.free.argtypes = [ctypes.c_size_t]
         self._libc.mallopt(_MMAP_THRESHOLD, MAPPED_FROM)
         self._libc.mallopt(_MMAP_MAX, 1 << 30)
-        self._ballast: int | None = None
-        self._start = 0
 
-    def held(self) -> int:
-        """Return the bytes that are mapped now."""
-        return int(self._libc.mallinfo2().hblkhd)
-
-    def restart(self) -> None:
-        """Start to measure: what is held now counts as nothing."""
-        self._drop_ballast()
+    def measure(self, run: Callable[[], Any]) -> tuple[Any, int, int]:
+        """Return what a function returns, the most bytes that are held meanwhile, and those that are held afterwards."""
         gc.collect()  # what it would free while measuring is a hole
         self._fill_holes()
-        missing = self._mark() - self.held()
-        if missing > MAPPED_FROM:
-            self._ballast = self._libc.malloc(missing - MAPPED_FROM)
-        self._start = self.held()
+        missing = self._mark() - self._held()
+        ballast = self._libc.malloc(missing - MAPPED_FROM) if missing > MAPPED_FROM else None
+        start = self._held()
+        result = run()
+        left, peak = self._held() - start, max(0, self._mark() - start)
+        self._libc.free(ballast or 0)
+        return result, peak, left
 
-    def peak(self) -> int:
-        """Return the most that was held since `restart`, beyond what was held then, in bytes."""
-        peak = max(0, self._mark() - self._start)
-        self._drop_ballast()
-        return peak
-
-    def _drop_ballast(self) -> None:
-        if self._ballast is not None:
-            self._libc.free(self._ballast)
-            self._ballast = None
+    def _held(self) -> int:
+        """Return the bytes that are mapped now."""
+        return int(self._libc.mallinfo2().hblkhd)
 
     def _fill_holes(self) -> None:
         """Take every hole of the heap that could hold a counted allocation, from the largest size down, for good."""
         size = _LARGEST_HOLE
         while size >= MAPPED_FROM:
-            before = self.held()
+            before = self._held()
             place = self._libc.malloc(size)
-            if self.held() > before:
+            if self._held() > before:
                 self._libc.free(place)
                 size //= 2
 
@@ -156,19 +141,10 @@ ENOUGH_MICROSECONDS = 500_000
 MOST_RUNS = 50
 _NOTED_SHARE = 0.02
 _MICROSECONDS_PER_FAULT = 1.0  # to map a page and fill it with zeros: 0.5 to 1.5 on machines that were tried
-_TRIM_THRESHOLD = -1
-_MMAP_MAX = -4
-_DEFAULT_TRIM_THRESHOLD = 128 * 1024
-_DEFAULT_MMAP_MAX = 65536
 
 
 def time_runs(run: Callable[[], object]) -> dict[str, Any]:
-    """Time warm runs, as they are and, where page faults take long, with freed memory kept by the process.
-
-    glibc gives freed large tensors back, so that the next writer faults: it depends on the order, not on the ops.
-    Returns `microseconds` (the median), `runs` (each), `page_faults` per run, and `kept_microseconds`: the median with
-    freed memory kept, or `microseconds` again.
-    """
+    """Time warm runs, as they are and, where page faults take long, with freed memory kept, which glibc gives back."""
     before = _page_faults()
     runs, count = _warm_runs(run)
     faults = (_page_faults() - before) / count
@@ -185,14 +161,11 @@ def _warm_runs(run: Callable[[], object]) -> tuple[list[float], int]:
     """Return the microseconds of runs until there are enough, without the first unless it is alone; and their count."""
     runs: list[float] = []
     gc.collect()
-    gc.disable()
-    try:
+    with without_gc():
         while not runs or (sum(runs) < ENOUGH_MICROSECONDS and len(runs) <= MOST_RUNS):
             start = time.perf_counter_ns()
             run()
             runs.append((time.perf_counter_ns() - start) / 1000)
-    finally:
-        gc.enable()
     return runs[1:] or runs, len(runs)
 
 
@@ -214,8 +187,8 @@ def _keep_freed_memory() -> bool:
 def _give_freed_memory_back() -> None:
     """Set glibc as it is by default, but for thresholds that stay where they are, and give back what is kept."""
     libc = ctypes.CDLL(None)
-    libc.mallopt(_MMAP_MAX, _DEFAULT_MMAP_MAX)
-    libc.mallopt(_TRIM_THRESHOLD, _DEFAULT_TRIM_THRESHOLD)
+    libc.mallopt(_MMAP_MAX, 65536)
+    libc.mallopt(_TRIM_THRESHOLD, 128 * 1024)
     return_freed_memory()
 
 

@@ -15,10 +15,12 @@ from ..problem.problem import Problem
 from ..report.infeasible import least_peak
 from ..report.result import Result
 from .importers import with_imported
-from .measurement import Measurement, OnRun
 from .options import ImportOptions, OptimizeOptions
 from .runtime import (
+    Measurement,
     Note,
+    OnRun,
+    check_order,
     check_output,
     load_runtime,
     one_device_order,
@@ -145,7 +147,7 @@ def measure(
     read = {path: read_program_schedule(path, graph, force=force) for path in schedules}
     orders = {path: one_device_order(path, loaded, graph) for path, loaded in read.items()}
     for order in orders.values():
-        runtime.check(graph, order)
+        check_order(graph, order)
     observer.on_stage(2, 3, "measuring what each op takes")
     measured = runtime.graph("measured", _nothing)
     observer.on_stage(3, 3, f"running {len(orders) + 1} order{'s' * bool(orders)}")

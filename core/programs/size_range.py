@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,9 @@ from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from ..report.result import Result
 from .importers import with_imported
-from .measurement import Measurement
 from .options import size_text
 from .pipeline import SEARCHING, Job, Observer, check_runs
-from .runtime import Runtime, load_runtime
+from .runtime import Measurement, Runtime, load_runtime
 
 CLOSE = 0.03
 """An order this near to each size's own bound is good at all of them."""
@@ -34,14 +34,11 @@ Solve = Callable[[Problem], Result]
 
 
 class SizedGraph:
-    """The graph of a program as a function of one size.
-
-    Sizes are imported only where three imports show that bytes are no linear form of the size (workspace taken as one).
-    """
+    """The graph of a program as a function of one size, imported at each only where bytes are no linear form of it."""
 
     def __init__(self, read: Callable[[int], CostGraph], sizes: range) -> None:
         self._read, self.sizes, self.imported = read, sizes, dict[int, CostGraph]()
-        self._computed: dict[int, CostGraph] = {}
+        self._between = cache(self._between_ends)
         self.low, self.high = self.at(sizes[0]), self.at(sizes[-1])
         self.is_linear = self.is_same_kind(self.low) and self.agrees(sizes[len(sizes) // 2])
 
@@ -63,11 +60,7 @@ class SizedGraph:
 
     def near(self, size: int) -> CostGraph:
         """Return the graph at a size, not imported where the sizes are linear."""
-        if not self.is_linear or size in self.imported:
-            return self.at(size)
-        if size not in self._computed:
-            self._computed[size] = self._between(size)
-        return self._computed[size]
+        return self._between(size) if self.is_linear and size not in self.imported else self.at(size)
 
     def agrees(self, size: int) -> bool:
         """Whether an import gives what the linear forms say."""
@@ -80,7 +73,7 @@ class SizedGraph:
         same = ("alias_of", "is_final", "output_ptr", "read_ptr", "read_tensor")
         return all(np.array_equal(getattr(graph, name), getattr(self.high, name)) for name in same)
 
-    def _between(self, size: int) -> CostGraph:
+    def _between_ends(self, size: int) -> CostGraph:
         first, last = self.sizes[0], self.sizes[-1]
         ends = {name: (getattr(self.low, name), getattr(self.high, name)) for name in _SIZES}
         between = {name: low + (high - low) * (size - first) // (last - first) for name, (low, high) in ends.items()}
@@ -129,37 +122,35 @@ class RangePlan:
         return self.worst_gap <= CLOSE
 
 
-@dataclass
 class _Search:
     """The orders and bounds that the problems of single sizes gave."""
 
-    graph: SizedGraph
-    solve: Solve
-    orders: list[tuple[int, ...]] = field(default_factory=list)
-    bounds: dict[int, int] = field(default_factory=dict)
-    peaks: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
-    is_interrupted: bool = False
-    method: str = ""
+    def __init__(self, graph: SizedGraph, solve: Solve) -> None:
+        self.graph, self._solve = graph, solve
+        self._first = tuple(graph.high.input_order.tolist())
+        self.orders, self.bounds = [self._first], dict[int, int]()
+        self._peak = cache(lambda size, order: peak_of(graph.near(size), order))
+        self.is_interrupted = False
+        self.method = ""
 
     def run(self, size: int) -> None:
-        """Solve one size, imported."""
+        """Solve one size, imported, and the mean of all so far, each as a share of its bound: an order between them."""
         self.bounds[size] = int(self._add(self.graph.at(size)).lower_bound)
-
-    def blend(self) -> None:
-        """Solve the mean of all sizes so far, each as a share of its bound: an order between theirs."""
+        if len(self.bounds) < 2:
+            return
         weights = {size: _SCALE / len(self.bounds) / max(1, bound) for size, bound in self.bounds.items()}
         if not all(self.graph.is_same_kind(self.graph.at(size)) for size in weights):
             return
-        means: dict[str, Any] = {}
-        for name in _SIZES:
-            total = sum(weight * getattr(self.graph.at(size), name) for size, weight in weights.items())
-            means[name] = np.floor(total).astype(np.int64)
+        graphs = [(weight, self.graph.at(size)) for size, weight in weights.items()]
+        totals = {name: sum(weight * getattr(graph, name) for weight, graph in graphs) for name in _SIZES}
+        means: dict[str, Any] = {name: np.floor(total).astype(np.int64) for name, total in totals.items()}
         self._add(replace(self.graph.high, **means))
 
-    def bound(self, size: int, graph: CostGraph) -> int:
+    def _bound(self, size: int) -> int:
         """Return what no order is below at a size: solved there, or by needing no search, or by other sizes' bounds."""
         if size in self.bounds:
             return self.bounds[size]
+        graph = self.graph.near(size)
         best = int(lower_bound(Problem(graph)))
         for other, bound in self.bounds.items():
             part = (size, other) if other > size else (1, 1)  # a larger one's tensors, scaled down, or a smaller one's
@@ -169,23 +160,16 @@ class _Search:
 
     def best(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], list[AtSize]]:
         """Return the order whose worst gap is the least, and what it needs at each size."""
-        graphs = {size: self.graph.near(size) for size in sizes}
-        bounds = {size: self.bound(size, graph) for size, graph in graphs.items()}
-        first = tuple(self.graph.high.input_order.tolist())
+        bounds = {size: self._bound(size) for size in sizes}
         found = []
         for order in dict.fromkeys(self.orders):
-            rows = [AtSize(n, self._peak(g, n, first), self._peak(g, n, order), bounds[n]) for n, g in graphs.items()]
+            rows = [AtSize(n, self._peak(n, self._first), self._peak(n, order), bounds[n]) for n in sizes]
             found.append((max(row.gap for row in rows), sum(row.gap for row in rows), order, rows))
         _, _, order, rows = min(found, key=lambda entry: entry[:2])
         return order, rows
 
-    def _peak(self, graph: CostGraph, size: int, order: tuple[int, ...]) -> int:
-        if (size, order) not in self.peaks:
-            self.peaks[size, order] = peak_of(graph, order)
-        return self.peaks[size, order]
-
     def _add(self, graph: CostGraph) -> Result:
-        result = self.solve(Problem(graph))
+        result = self._solve(Problem(graph))
         self.method = self.method or result.method
         self.is_interrupted |= result.status == "interrupted"
         self.orders.append(tuple(result.schedule.op_order().tolist()))
@@ -193,16 +177,14 @@ class _Search:
 
 
 def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
-    """Find one order that is near to the bound of every size of a range: the one whose worst gap is the least.
+    """Find the order whose worst gap to the bounds of a range of sizes is the least.
 
     Both ends are solved, then the size at which the best order so far has the largest gap, and the means of all.
     """
     sizes = graph.examined
     search = _Search(graph, solve)
-    search.orders.append(tuple(graph.high.input_order.tolist()))
     for size in (sizes[0], sizes[-1]):
         search.run(size)
-    search.blend()
     while len(search.bounds) < _SAMPLES and not search.is_interrupted:
         order, rows = search.best(sizes)
         worst = max(rows, key=lambda row: row.gap)
@@ -212,7 +194,6 @@ def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
             graph.is_linear = False
             sizes = graph.examined
         search.run(worst.size)
-        search.blend()
     sizes = sorted({*sizes, *search.bounds})
     order, rows = search.best(sizes)
     worst_between = sorted(rows[1:-1], key=lambda row: row.gap, reverse=True)[:1]
@@ -240,7 +221,7 @@ def _covers(graph: CostGraph, other: CostGraph, numerator: int, denominator: int
             return False
         return bool((mine * denominator >= its * numerator).all())
 
-    same = np.array_equal(graph.alias_of, other.alias_of) and np.array_equal(graph.is_final, other.is_final)
+    same = all(np.array_equal(getattr(graph, name), getattr(other, name)) for name in ("alias_of", "is_final"))
     return same and all(is_above(getattr(graph, name), getattr(other, name)) for name in _SIZES)
 
 

@@ -22,9 +22,8 @@ from ...files.atomic import write_atomically
 from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
-from ..measurement import PROGRAM_ORDER
 from ..options import Roofline, Size
-from ..runtime import Note, Runtime
+from ..runtime import PROGRAM_ORDER, Note, Runtime
 from .nodes import OFFICIAL_DOMAINS, functions_of, is_view, own_tensors, reads, subgraphs
 from .program import DEQUANTIZE, OnnxProgram, external_files, read_program, runs_of
 from .shapes import ValueType, bytes_of

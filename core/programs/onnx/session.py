@@ -238,12 +238,7 @@ def run_order(
         ran = {name for name, _ in kernel_times(session)}
     times = time_runs(lambda: session.run(None, inputs))
     allocator = SystemAllocator()
-    peak = 0
-    for _ in range(PEAK_REPEATS):
-        allocator.restart()
-        outputs = session.run(None, inputs)
-        peak = max(peak, allocator.peak())
-        del outputs
+    peak = max(allocator.measure(lambda: session.run(None, inputs))[1] for _ in range(PEAK_REPEATS))
     not_run = [name for name in program.names if name not in ran]
     return {"peak": peak, **times, "digests": expected, "not_run": not_run}
 
@@ -347,11 +342,8 @@ def for_each_node(
 
 def workspace_of(allocator: SystemAllocator, session: Any, inputs: Values) -> tuple[int, list[NDArray[Any]]]:
     """Return what a session holds at most beyond its results, in bytes, and these."""
-    allocator.restart()
-    before = allocator.held()
-    outputs = session.run(None, inputs)
-    results = allocator.held() - before
-    return max(0, allocator.peak() - results), outputs
+    outputs, peak, results = allocator.measure(lambda: session.run(None, inputs))
+    return max(0, peak - results), outputs
 
 
 def _time(session: Any, inputs: Values) -> tuple[float, list[NDArray[Any]]]:

@@ -23,7 +23,7 @@ from ...graph.graph import CostGraph
 from ...problem.schedule import Schedule
 from ..fresh_process import ask
 from ..options import Roofline
-from ..runtime import Note, Runtime, problem_of
+from ..runtime import Note, Runtime, check_order, problem_of
 from .interpreter import NO_COSTS, Costs, measured_costs
 from .planner import ALIGNMENT, Scratch, aligned, called_head, head_of, tensor_places
 from .program import ONLINE, Operator, Subgraph, TfliteProgram, load_program, parse_program
@@ -346,7 +346,7 @@ class TfliteRuntime(Runtime[Planned]):
 
     def _least(self, graph: CostGraph, order: tuple[int, ...] | None) -> int | None:
         if order is not None:
-            self.check(graph, order)
+            check_order(graph, order)
             version = self.reordered(graph, order)
             return None if self.arena(graph) is None else ask_bytes(LEAST, version.data, self.model)
         try:

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 from schedopt.core.programs import fresh_process
-from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement, limit_sentences, run_rounds, time_sentences
+from schedopt.core.programs.runtime import PROGRAM_ORDER, Measurement, limit_sentences, run_rounds, time_sentences
 
 ORDERS = [PROGRAM_ORDER, "a.json", "b.json"]
 

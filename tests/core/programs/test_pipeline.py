@@ -7,10 +7,9 @@ import pytest
 from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError, UsageError
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.programs import pipeline
-from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
 from schedopt.core.programs.options import ImportOptions, OptimizeOptions
 from schedopt.core.programs.pipeline import Job, Observer, optimize
-from schedopt.core.programs.runtime import check_order
+from schedopt.core.programs.runtime import PROGRAM_ORDER, Measurement, check_order
 from schedopt.core.solve.solve import solve
 
 BRANCHES = 3

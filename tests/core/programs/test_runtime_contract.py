@@ -15,10 +15,16 @@ from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs import pipeline
 from schedopt.core.programs import runtime as runtimes
 from schedopt.core.programs.importers import IMPORTERS, read_model
-from schedopt.core.programs.measurement import PROGRAM_ORDER, time_sentences
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import Observer, apply, measure
-from schedopt.core.programs.runtime import Runtime, check_output, load_runtime, runtime_kind
+from schedopt.core.programs.runtime import (
+    PROGRAM_ORDER,
+    Runtime,
+    check_output,
+    load_runtime,
+    runtime_kind,
+    time_sentences,
+)
 from schedopt.core.solve.solve import solve
 
 TIMES = {"microseconds": 5.0, "runs": [4.0, 5.0, 6.0], "page_faults": 0.0, "kept_microseconds": 5.0}

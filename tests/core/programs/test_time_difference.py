@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from schedopt.core.programs.measurement import time_difference
+from schedopt.core.programs.runtime import time_difference
 from scipy import stats
 
 

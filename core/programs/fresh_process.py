@@ -80,7 +80,7 @@ class SystemAllocator:
         self._libc.mallopt(_MMAP_MAX, 1 << 30)
 
     def measure(self, run: Callable[[], Any]) -> tuple[Any, int, int]:
-        """Return what a function returns, the most bytes that are held meanwhile, and those that are held afterwards."""
+        """Return what a function gives, the most bytes held meanwhile, and those held afterwards."""
         gc.collect()  # what it would free while measuring is a hole
         self._fill_holes()
         missing = self._mark() - self._held()

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING
 
-from onnx import AttributeProto, defs
-
-if TYPE_CHECKING:
-    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, defs
 
 RANDOM_OPS = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 _LATEST = 10_000
@@ -33,8 +29,7 @@ def node_names(graph: GraphProto) -> list[str]:
 def default_order(graph: GraphProto, functions: Collection[tuple[str, str]]) -> list[int]:
     """Return the nodes of a graph in the order in which ONNX Runtime runs them by default: depth first from the ends.
 
-    It begins with the last node whose results no other reads; before a node runs what that reads, the last first. Calls
-    of the model's functions count as last: loading puts their nodes there. Nodes on a cycle may come in any order.
+    Of several the last comes first. Calls of the model's functions count as last: loading puts their nodes there.
     """
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     place = [((node.domain, node.op_type) in functions, index) for index, node in enumerate(graph.node)]
@@ -52,10 +47,7 @@ def default_order(graph: GraphProto, functions: Collection[tuple[str, str]]) -> 
 
 
 def reads(node: NodeProto) -> Iterator[str]:
-    """Yield the values that a node reads, repeats included; an optional input left out is no value.
-
-    What the graphs inside of it take from outside comes after its inputs, once.
-    """
+    """Yield the values that a node reads, repeats included; what its graphs take from outside comes last, once."""
     yield from (name for name in node.input if name)
     captured = dict.fromkeys(name for graph in subgraphs(node) for name in _captured(graph))
     yield from (name for name in captured if name not in node.input)
@@ -102,9 +94,9 @@ def opaque_in(model: ModelProto) -> Callable[[NodeProto], bool]:
     versions = {opset.domain: opset.version for opset in model.opset_import}
 
     def is_opaque(node: NodeProto) -> bool:
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        is_own = (domain, node.op_type) in functions or domain not in OFFICIAL_DOMAINS
-        return is_own or has_subgraphs(node) or not is_known(node, versions)
+        is_own = ("" if node.domain == "ai.onnx" else node.domain, node.op_type) in functions
+        is_official = node.domain in OFFICIAL_DOMAINS and is_known(node, versions)
+        return is_own or has_subgraphs(node) or not is_official
 
     return is_opaque
 
@@ -122,10 +114,7 @@ def functions_of(model: ModelProto) -> dict[tuple[str, str], FunctionProto]:
 
 
 def random_in(model: ModelProto) -> Callable[[NodeProto], bool]:
-    """Return what tells whether a node draws random numbers, in its graphs or functions perhaps.
-
-    A Dropout may, if it has a `training_mode`.
-    """
+    """Return what tells whether a node draws random numbers, in its graphs or functions perhaps."""
     functions = functions_of(model)
     seen: set[tuple[str, str]] = set()
 

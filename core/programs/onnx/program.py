@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -66,10 +66,7 @@ def read_model(path: str) -> ModelProto:
 
 
 def skeleton_of(path: str, model: ModelProto) -> ModelProto:
-    """Return a model whose large initialisers become inputs: shapes do not depend on their values.
-
-    Its nodes are sorted and its outputs have no types: the checker wants an order and types, ONNX Runtime neither.
-    """
+    """Return a model whose large initialisers are inputs, nodes sorted and outputs without types, for the checker."""
     skeleton = ModelProto(ir_version=max(4, model.ir_version), opset_import=model.opset_import)
     skeleton.functions.extend(model.functions)
     graph = skeleton.graph
@@ -259,12 +256,15 @@ def read_program(path: str, shapes: Mapping[str, Size], observed: Mapping[str, A
     skeleton = skeleton_of(path, model)
     values = give_sizes(path, skeleton.graph, shapes)
     graph, is_opaque, is_random = model.graph, opaque_in(model), random_in(model)
-    has_opaque = any(map(is_opaque, graph.node))
-    inferred = infer(path, skeleton, is_strict=not has_opaque)
+    inferred = infer(path, skeleton, is_strict=not any(map(is_opaque, graph.node)))
     initializers = {tensor.name: ValueType(tensor.data_type, tuple(tensor.dims)) for tensor in graph.initializer}
-    order, labels = default_order(graph, functions_of(model)), node_names(graph)
-    folded, constants = _constant_nodes(graph, order, is_random)
-    running = [index for index in order if index not in folded]
+    labels, constants = node_names(graph), set(initializers)
+    folded, running = list[int](), list[int]()
+    for index in default_order(graph, functions_of(model)):
+        node = graph.node[index]
+        is_folded = node.op_type != DEQUANTIZE and constants.issuperset(reads(node)) and not is_random(node)
+        (folded if is_folded else running).append(index)
+        constants.update(filter(None, node.output) if is_folded else ())
     if not running:
         raise ProgramError(f"{path}: all nodes are constant, so there is nothing to schedule")
     return OnnxProgram(
@@ -285,26 +285,8 @@ def read_program(path: str, shapes: Mapping[str, Size], observed: Mapping[str, A
     )
 
 
-def _constant_nodes(
-    graph: GraphProto, order: Sequence[int], is_random: Callable[[NodeProto], bool]
-) -> tuple[list[int], set[str]]:
-    """Return those nodes of an order whose inputs are all constant, and the names of all constants."""
-    constants = {tensor.name for tensor in graph.initializer}
-    folded = []
-    for index in order:
-        node = graph.node[index]
-        if node.op_type != DEQUANTIZE and constants.issuperset(reads(node)) and not is_random(node):
-            folded.append(index)
-            constants.update(filter(None, node.output))
-    return folded, constants
-
-
 def runs_of(program: OnnxProgram, order: Sequence[int]) -> list[NodeProto]:
-    """Return the nodes in an order of their indices, in which some may run several times.
-
-    The last run of a node has its name and gives the values that it has in the file; each one before has its own, which
-    the nodes up to the next run read.
-    """
+    """Return the nodes in an order, in which some may run several times: the last run has the names of the file."""
     last = {op: step for step, op in enumerate(order)}
     taken, latest = {*program.types, *program.names}, dict[str, str]()
     nodes = []

@@ -8,13 +8,13 @@ import math
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from onnx import ModelProto, TensorProto
+from onnx import FunctionProto, ModelProto, NodeProto, TensorProto
 
 from ...base.errors import FormatError, ProgramError
 from ...base.units import format_bytes
@@ -27,11 +27,6 @@ from ..runtime import PROGRAM_ORDER, Note, Runtime
 from .nodes import OFFICIAL_DOMAINS, functions_of, is_view, own_tensors, reads, subgraphs
 from .program import DEQUANTIZE, OnnxProgram, external_files, read_program, runs_of
 from .shapes import ValueType, bytes_of
-
-if TYPE_CHECKING:
-    from onnx import FunctionProto, NodeProto
-
-    from .program import OnnxProgram
 
 IN_PLACE = {
     *("Cast", "Celu", "Clip", "Elu", "HardSigmoid", "Identity", "LeakyRelu", "LogSoftmax", "Relu", "Selu", "Sigmoid"),
@@ -50,19 +45,14 @@ def graph_of(
     program: OnnxProgram,
     roofline: Roofline | None = None,
     measured: Mapping[str, tuple[float, int]] | None = None,
-    note: Callable[[str], None] = lambda text: None,
+    note: Note = lambda text: None,
 ) -> CostGraph:
     """Return a program as a computation graph, whose memory is that of ONNX Runtime's CPU provider (version 1.31).
 
-    - Initialisers, constants and inputs are persistent bytes of the first op that reads them.
-    - Outputs of the model are final, each with a buffer of its own. So is a result that nobody reads: ONNX Runtime
-      frees it only after the run, or with the buffer that it is in.
-    - A Reshape, Squeeze, Unsqueeze or Flatten is a view; one of a constant or an input takes nothing.
-    - The ops of `IN_PLACE` write over their input where nobody needs it any more. That is a view too where it happens
-      in every order, since the op is the buffer's only reader. Where it depends on the order the output counts in full,
-      so that the prediction is on the safe side.
-    - Random ops keep their order. They, ops that write over their input, opaque ops and those of several results, of
-      which one may be read no more, may not run twice.
+    Outputs of the model are final, and so is a result that nobody reads, which ONNX Runtime frees after the run. An op
+    of `IN_PLACE` whose output is a view is its buffer's only reader, so that it writes over its input in every order.
+    Random ops keep their order. They, ops that write over their input, opaque ops and those of several results, of
+    which one may be read no more, may not run twice.
     """
     seen = (program.observed or {}).get("workspaces", {})
     costs = measured or {
@@ -70,7 +60,13 @@ def graph_of(
         for name, node in zip(program.names, program.nodes, strict=True)
     }
     builder, annotations = GraphBuilder(Path(program.path).stem, program.path), annotations_of(program)
-    persistent = _persistent_bytes(program, annotations.residents, note)
+    persistent = Counter[int]()
+    for resident in annotations.residents:
+        persistent[resident.op] += resident.size
+    if unread := [r for r in annotations.residents if r.role == "input" and not r.readers]:
+        held = format_bytes(sum(resident.size for resident in unread))
+        more = f" and {len(unread) - 1} other inputs" if len(unread) > 1 else ""
+        note(f"{program.path}: no node reads the input '{unread[0].name}'{more}, {held} that the caller holds")
     uses = Counter(name for node in program.nodes for name in reads(node)) + Counter(program.outputs)
     producers: dict[str, tuple[int, int]] = {}
     replaceable, lent, last_random = set[str](), lent_by_caller(program), list[int]()
@@ -115,19 +111,6 @@ def _reused_input(program: OnnxProgram, node: NodeProto, replaceable: Collection
         return ""
     before, after = program.types[source], program.types[result]
     return source if before.shape == after.shape and before.bytes == after.bytes else ""
-
-
-def _persistent_bytes(program: OnnxProgram, residents: Iterable[Resident], note: Callable[[str], None]) -> list[int]:
-    """Return the bytes of constants and inputs that count with each op."""
-    persistent = [0] * len(program.nodes)
-    unread = [resident for resident in residents if resident.role == "input" and not resident.readers]
-    for resident in residents:
-        persistent[resident.op] += resident.size
-    if unread:
-        held = format_bytes(sum(resident.size for resident in unread))
-        more = f" and {len(unread) - 1} other inputs" if len(unread) > 1 else ""
-        note(f"{program.path}: no node reads the input '{unread[0].name}'{more}, {held} that the caller holds")
-    return persistent
 
 
 def _microseconds(program: OnnxProgram, node: NodeProto, roofline: Roofline) -> float:
@@ -189,22 +172,17 @@ def lent_by_caller(program: OnnxProgram) -> dict[str, str]:
 
 
 def residents_of(program: OnnxProgram) -> tuple[Resident, ...]:
-    """Return constants and inputs, each with the first op that reads it; an unread input counts with op 0.
-
-    Constants inside of an op, as in the branches of an If or in attributes that are no mere setting, are one resident,
-    `OP/constants`. Views count as their base.
-    """
+    """Return constants and inputs, each with its readers; what is inside of an op is one resident, `OP/constants`."""
     readers: dict[str, list[int]] = {name: [] for name in (*program.inputs, *program.constants)}
     lent = lent_by_caller(program)
     for op, node in enumerate(program.nodes):
         for name in dict.fromkeys(lent[value] for value in reads(node) if value in lent):
             readers[name].append(op)
     initializers = {tensor.name for tensor in program.model.graph.initializer}
-    outputs = {*program.inputs, *(name for name in program.outputs if name in program.constants)}
     found = []
     for name, ops in readers.items():
         role = "input" if name in program.inputs else "parameter" if name in initializers else "constant"
-        if ops or name in outputs:
+        if ops or role == "input" or name in program.outputs:
             found.append(Resident(name, role, program.types[name].bytes, min(ops, default=0), tuple(ops)))
     functions = functions_of(program.model)
     for op, (node, label) in enumerate(zip(program.nodes, program.names, strict=True)):
@@ -253,15 +231,17 @@ COMMON = {getattr(TensorProto, name) for name in ("FLOAT", "INT8", "UINT8", "INT
 """Types of elements for which ONNX Runtime has kernels on a CPU."""
 
 
-def load_program(path: str, shapes: Mapping[str, Size], note: Callable[[str], None] = lambda text: None) -> OnnxProgram:
+def load_program(path: str, shapes: Mapping[str, Size], note: Note = lambda text: None) -> OnnxProgram:
     """Read an ONNX file, fold its constants and find every shape: inferred, or seen in a run of the model."""
     program = _with_observation(read_program(path, shapes), note)
     _say(program, note)
-    _say_casts(program, note)
+    seen = {program.types[name].element for node in program.nodes for name in (*reads(node), *node.output) if name}
+    if not seen <= COMMON:
+        _say_casts(program, note)
     return program
 
 
-def _with_observation(program: OnnxProgram, note: Callable[[str], None]) -> OnnxProgram:
+def _with_observation(program: OnnxProgram, note: Note) -> OnnxProgram:
     """Run a program where shapes or opaque nodes ask for it; return it with what that showed."""
     needed = {*program.outputs, *(name for node in program.nodes for name in (*reads(node), *node.output))}
     made = [(node, name) for node in (*program.nodes, *program.folded) for name in node.output if name in needed]
@@ -285,7 +265,7 @@ def _with_observation(program: OnnxProgram, note: Callable[[str], None]) -> Onnx
     return replace(program, observed=observed, types={**program.types, **types})
 
 
-def _say(program: OnnxProgram, note: Callable[[str], None]) -> None:
+def _say(program: OnnxProgram, note: Note) -> None:
     """Tell what is not as it stands in the file, and what was seen in one run alone."""
     path, total = program.path, len(program.model.graph.node)
     if program.folded:
@@ -309,11 +289,8 @@ def _say(program: OnnxProgram, note: Callable[[str], None]) -> None:
         )
 
 
-def _say_casts(program: OnnxProgram, note: Callable[[str], None]) -> None:
+def _say_casts(program: OnnxProgram, note: Note) -> None:
     """Tell what ONNX Runtime casts, as it has no kernels for it on a CPU, or does not load."""
-    seen = {program.types[name].element for node in program.nodes for name in (*reads(node), *node.output) if name}
-    if seen <= COMMON:
-        return
     from .session import casts_in
 
     try:
@@ -329,10 +306,7 @@ def _say_casts(program: OnnxProgram, note: Callable[[str], None]) -> None:
 
 
 def reorder(program: OnnxProgram, order: Sequence[int]) -> ModelProto:
-    """Return the file's model with its nodes in another order, each constant node before its first reader.
-
-    A node without a name gets the one in the schedule, so that the schedule fits the new file, too; see `runs_of`.
-    """
+    """Return the file's model with its nodes in another order, named, each constant node before its first reader."""
     model = deepcopy(program.model)
     waiting = {name: node for node in program.folded for name in node.output if name}
     nodes = []
@@ -373,11 +347,7 @@ def copy_external_data(program: OnnxProgram, output: Path) -> None:
 
 
 class OnnxRuntime(Runtime[ModelProto]):
-    """An ONNX file; in a version of it the nodes have another order, and some may stand there several times.
-
-    Program order is ONNX Runtime's default one. A run is on one thread, in the given order, with optimisations off, and
-    each tensor is freed after its last reader. Constants are computed beforehand and held like initialisers.
-    """
+    """An ONNX file; in a version of it the nodes have another order, and some may stand there several times."""
 
     runs = "onnx.session:run_order"
 
@@ -395,7 +365,7 @@ class OnnxRuntime(Runtime[ModelProto]):
         return graph_of(self.program, self.roofline, measured, note)
 
     def reordered(self, graph: CostGraph, order: Sequence[int]) -> ModelProto:
-        """Return the file's model with its nodes in another order; sizes that are symbolic stay so."""
+        """Return the file's model with its nodes in another order."""
         return reorder(self.program, order)
 
     def results(self, version: ModelProto | None) -> dict[str, str]:

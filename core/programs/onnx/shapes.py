@@ -207,38 +207,42 @@ WHOLE = {TensorProto.INT32, TensorProto.INT64}
 
 
 def give_sizes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> dict[str, int]:
-    """Write the sizes of unknown dimensions into the inputs' types; return the values that inputs have.
-
-    `shapes` has a size by a dimension's name (`INPUT.AXIS` if it has none), or all sizes or the value of an input.
-    """
+    """Write the sizes of unknown dimensions into the inputs' types; return the values that inputs have."""
     inputs = {value.name: value for value in graph.input}
-    standing = {name: shown(value) for name, value in inputs.items()}
+    standing = {
+        name: f"[{', '.join(map(str, _sizes(value))) if value.type.tensor_type.HasField('shape') else '...'}]"
+        for name, value in inputs.items()
+    }
     elements = {name: value.type.tensor_type.elem_type for name, value in inputs.items()}
     _give_missing_shapes(path, graph, shapes)
-    dimensions = {name: dimension_names(value) for name, value in inputs.items()}
+    dimensions = {
+        name: [f"{name}.{axis}" if size == "?" else size for axis, size in enumerate(_sizes(value))]
+        for name, value in inputs.items()
+    }
     wanted = list(dict.fromkeys(have for names in dimensions.values() for have in names if isinstance(have, str)))
     sizes: dict[str, int] = {}
     values = dict[str, int]()
 
-    def give(dimension: str, size: int, by: str) -> None:
-        if sizes.setdefault(dimension, size) != size:
-            raise UsageError(
-                f"{path}: --shape {by} makes dimension '{dimension}' {size}, another one {sizes[dimension]}"
-            )
-
     for name, given in shapes.items():
         if isinstance(given, range):
             raise UsageError(f"{path}: --shape {name}={size_text(given)} is a range, which only optimize takes")
+        option, listed = f"{name}={size_text(given)}", [given] if isinstance(given, int) else list(given)
+        pairs: list[tuple[int | str, int]] = []
         if name in wanted and isinstance(given, int):
-            give(name, given, f"{name}={given}")
+            pairs = [(name, given)]
         elif name in inputs and isinstance(given, int) and not dimensions[name] and elements[name] in WHOLE:
             values[name] = given
         elif name in inputs:
-            for unknown, size in _matched(path, name, given, dimensions[name], standing[name]):
-                give(unknown, size, f"{name}={size_text(given)}")
+            pairs, own = list(zip(dimensions[name], listed, strict=False)), dimensions[name]
+            if len(own) != len(listed) or any(isinstance(have, int) and have != size for have, size in pairs):
+                raise UsageError(f"{path}: --shape {option} does not fit input {name}: {standing[name]}")
         else:
             have = f"it has {', '.join(wanted)}" if wanted else "all its dimensions have sizes"
             raise UsageError(f"{path}: the model has no symbolic dimension '{name}'; {have}")
+        for dimension, size in pairs:
+            if isinstance(dimension, str) and sizes.setdefault(dimension, size) != size:
+                what = f"makes dimension '{dimension}' {size}, another one {sizes[dimension]}"
+                raise UsageError(f"{path}: --shape {option} {what}")
     if missing := [name for name in wanted if name not in sizes]:
         without = [name for name, names in dimensions.items() if not set(missing).isdisjoint(names)]
         where = ", ".join(f"{name}: {standing[name]}" for name in without)
@@ -254,29 +258,15 @@ def give_sizes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> dict
     return values
 
 
-def shown(value: ValueInfoProto) -> str:
-    """Return an input as it stands in the file, as `[batch, 3, ?, ?]`."""
-    if not value.type.tensor_type.HasField("shape"):
-        return "[...]"
-    sizes = (_size(dimension) for dimension in value.type.tensor_type.shape.dim)
-    return f"[{', '.join('?' if size in NAMELESS else str(size) for size in sizes)}]"
-
-
-def dimension_names(value: ValueInfoProto) -> list[int | str]:
-    """Return per axis its size, or the name of what has none: its own, or `INPUT.AXIS`."""
-    sizes = [_size(dimension) for dimension in value.type.tensor_type.shape.dim]
-    return [f"{value.name}.{axis}" if size in NAMELESS else size for axis, size in enumerate(sizes)]
+def _sizes(value: ValueInfoProto) -> list[int | str]:
+    """Return per axis its size, the name of what has none, or `?`."""
+    named = [(d, "?" if d.dim_param in NAMELESS else d.dim_param) for d in value.type.tensor_type.shape.dim]
+    return [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else name for d, name in named]
 
 
 def kind_of_type(type_: TypeProto) -> str:
     """Return what a value is that is no tensor."""
     return (type_.WhichOneof("value") or "unknown").removesuffix("_type").replace("_", " ")
-
-
-def _size(dimension: TypeProto.ShapeProto.Dimension) -> int | str:  # type: ignore[name-defined]
-    if dimension.HasField("dim_value"):
-        return int(dimension.dim_value) if dimension.dim_value >= 0 else "?"
-    return str(dimension.dim_param)
 
 
 def _give_missing_shapes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> None:
@@ -294,12 +284,3 @@ def _give_missing_shapes(path: str, graph: GraphProto, shapes: Mapping[str, Size
                 raise ProgramError(f"{path}: input '{value.name}' has no shape; give --shape {value.name}=1x3x224x224")
             for size in given:
                 value.type.tensor_type.shape.dim.add(dim_value=size)
-
-
-def _matched(path: str, name: str, given: Size, names: Sequence[int | str], standing: str) -> Iterator[tuple[str, int]]:
-    """Yield the sizes that the shape of an input gives to its dimensions without one."""
-    sizes = [given] if isinstance(given, int) else list(given)
-    pairs = list(zip(names, sizes, strict=False))
-    if len(sizes) != len(names) or any(isinstance(have, int) and have != size for have, size in pairs):
-        raise UsageError(f"{path}: --shape {name}={size_text(given)} does not fit input {name}: {standing}")
-    yield from ((have, size) for have, size in pairs if isinstance(have, str))

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from ...base.errors import ProgramError
 from ..fresh_process import ask, digest, standard_error, time_runs
 from .planner import ALIGNMENT, aligned, arena_for
-from .program import ONLINE, Subgraph, TfliteProgram, load_program
+from .program import ONLINE, TfliteProgram, load_program
 from .writing import Edit, Run, edited
 
 _ROOM = 1 << 20
@@ -74,9 +75,9 @@ class MicroInterpreter:
             details = self._interpreter.get_input_details(number)
             self._interpreter.set_input(_random(details["shape"], np.dtype(details["dtype"]), rng), number)
 
-    def outputs(self, outputs: int) -> list[NDArray[Any]]:
-        """Return the first `outputs` outputs."""
-        return [np.array(self._interpreter.get_output(number)) for number in range(outputs)]
+    def output(self, number: int) -> NDArray[Any]:
+        """Return an output."""
+        return np.array(self._interpreter.get_output(number))
 
 
 def _random(shape: Any, kind: np.dtype[Any], rng: np.random.Generator) -> NDArray[Any]:
@@ -105,7 +106,7 @@ def run_file(path: str, times: bool) -> dict[str, Any]:
     for _ in range(INVOCATIONS):
         interpreter.set_inputs(given, rng)
         interpreter.invoke()
-        for output in interpreter.outputs(len(program.main.outputs)):
+        for output in map(interpreter.output, range(len(program.main.outputs))):
             digests.append(digest(output.dtype, output.shape, output.tobytes()))
     arena = interpreter.arena()
     measured = {**time_runs(interpreter.invoke_quietly), "arena": least_arena(path)} if times else {}
@@ -113,10 +114,7 @@ def run_file(path: str, times: bool) -> dict[str, Any]:
 
 
 def least_arena(path: str) -> int:
-    """Return the least bytes of an arena in which a file starts and runs, each size tried in a process of its own.
-
-    While it starts, the runtime may need more than the head and the tail that it has then.
-    """
+    """Return the least bytes of an arena in which a file starts and runs, each size tried in a process of its own."""
     program = load_program(path)
     room = arena_for(program)
     high = sum(MicroInterpreter.roomy(program.data, room).arena().values())
@@ -210,29 +208,30 @@ def run_each(path: str, times: bool) -> dict[str, Any]:
     return {**found, "head": arena["head"], "tail": arena["tail"]}
 
 
-def alone(program: TfliteProgram, subgraph: int, at: int, blocks: Sequence[int] = ()) -> Edit:
+def alone(program: TfliteProgram, subgraph: int, at: int) -> Edit:
     """Return the edit that leaves one operator of a subgraph, whose inputs the caller gives."""
     operator, tensors = program.subgraphs[subgraph].operators[at], program.subgraphs[subgraph].tensors
     given = [t for t in dict.fromkeys(operator.reads) if not (tensors[t].is_constant or tensors[t].is_variable)]
-    run = Run(at, operator.inputs, operator.outputs)
-    return Edit([run], given=given, taken=operator.outputs, blocks=blocks)
+    return Edit([Run(at, operator.inputs, operator.outputs)], given=given, taken=operator.outputs)
 
 
-@dataclass
 class _Alone:
     """One operator of a subgraph, in a file of its own."""
 
-    program: TfliteProgram
-    subgraph: int
-    at: int
-    room: int
+    def __init__(self, program: TfliteProgram, subgraph: int, at: int, room: int) -> None:
+        self._of, self._room = (program, subgraph, at), room
+        own = program.subgraphs[subgraph]
+        self._count = len(own.tensors)
+        named = dict.fromkeys((*own.operators[at].reads, *own.operators[at].outputs))
+        held = {n: own.tensors[n] for n in named if not (own.tensors[n].is_constant or own.tensors[n].is_variable)}
+        self._sizes = {n: aligned(tensor.bytes) for n, tensor in held.items() if tensor.bytes}
 
     def scratch(self) -> list[int]:
         """Return the bytes of each scratch buffer, the largest first; the head holds them and the tensors.
 
         An offline plan leaves gaps between blocks; the runtime puts the largest buffer first, into the lowest gap.
         """
-        total = self._head(None) - self._tensor_bytes()
+        total = self._head(None) - sum(self._sizes.values())
         sizes: list[int] = []
         while sum(sizes) < total:
             known = sum(sizes)
@@ -250,40 +249,20 @@ class _Alone:
 
     def _fit(self, gaps: Sequence[int], total: int) -> int:
         """Return the bytes of scratch buffers that find a place in gaps, the lowest first, of `total` bytes."""
-        return sum(gaps) + len(gaps) * ALIGNMENT + self._tensor_bytes() + total - self._head(gaps)
+        return sum(gaps) + len(gaps) * ALIGNMENT + sum(self._sizes.values()) + total - self._head(gaps)
 
     def _head(self, gaps: Sequence[int] | None) -> int:
         """Return the head of the arena with gaps at its beginning, each before a block; None lets the runtime plan."""
-        edit = alone(self.program, self.subgraph, self.at, [] if gaps is None else [ALIGNMENT] * len(gaps))
+        program, subgraph, _ = self._of
+        edit = alone(*self._of)
         if gaps is not None:
-            edit = replace(edit, offsets=self._offsets(gaps))
-        data = edited(self.program, edit, self.subgraph)
-        return MicroInterpreter.roomy(data, self.room + 2 * sum(gaps or ())).arena()["head"]
-
-    def _offsets(self, gaps: Sequence[int]) -> list[int]:
-        """Return an offset per tensor and per block: gap after gap, and behind them the tensors."""
-        blocks, place = [], 0
-        for gap in gaps:
-            blocks.append(place + gap)
-            place += gap + ALIGNMENT
-        offsets = [ONLINE] * len(self._own.tensors)
-        for tensor in self._tensors():
-            offsets[tensor] = place
-            place += aligned(self._own.tensors[tensor].bytes)
-        return [*offsets, *blocks]
-
-    @property
-    def _own(self) -> Subgraph:
-        return self.program.subgraphs[self.subgraph]
-
-    def _tensors(self) -> list[int]:
-        """Return the tensors that the operator has in the arena's head."""
-        operator, tensors = self._own.operators[self.at], self._own.tensors
-        named = dict.fromkeys((*operator.reads, *operator.outputs))
-        return [n for n in named if not (tensors[n].is_constant or tensors[n].is_variable) and tensors[n].bytes]
-
-    def _tensor_bytes(self) -> int:
-        return sum(aligned(self._own.tensors[tensor].bytes) for tensor in self._tensors())
+            ends = list(accumulate(gap + ALIGNMENT for gap in gaps))
+            places = accumulate(self._sizes.values(), initial=ends[-1])
+            place = dict(zip(self._sizes, places, strict=False))
+            offsets = [place.get(n, ONLINE) for n in range(self._count)] + [end - ALIGNMENT for end in ends]
+            edit = replace(edit, blocks=[ALIGNMENT] * len(gaps), offsets=offsets)
+        data = edited(program, edit, subgraph)
+        return MicroInterpreter.roomy(data, self._room + 2 * sum(gaps or ())).arena()["head"]
 
 
 def _microseconds(program: TfliteProgram, at: int, room: int) -> float:

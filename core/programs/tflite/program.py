@@ -28,7 +28,7 @@ class FlatBuffer:
     def __init__(self, data: bytes, where: str) -> None:
         self.data = data
         self.where = where
-        self._readable = _MOST_OVERLAP * len(data)
+        self.readable = _MOST_OVERLAP * len(data)
 
     def root(self) -> Table:
         """Return the table that the file begins with."""
@@ -55,16 +55,6 @@ class FlatBuffer:
         fields = struct.unpack_from(f"<{length // 2 - 2}H", self.data, vtable + 4)
         return Table(self, position, size, fields, what)
 
-    def span(self, position: int, width: int, what: str) -> tuple[int, int]:
-        """Return where the elements of `width` bytes of the vector at a position begin, and how many there are."""
-        count = self.number(position, "<I", what)
-        if position + 4 + count * width > len(self.data):
-            raise self.error(f"its {what} has {count:,} entries at byte {position:,} of {len(self.data):,}")
-        self._readable -= count * width
-        if self._readable < 0:
-            raise self.error("its vectors lie over each other")
-        return position + 4, count
-
     def error(self, reason: str) -> FormatError:
         """Return the error that says what is wrong."""
         return FormatError(f"{self.where}: not a TFLite model, or truncated: {reason}")
@@ -89,10 +79,10 @@ class Table:
             raise self.buffer.error(f"field {field} of its {self.what} lies outside of it")
         return self.position + offset
 
-    def number(self, field: int, layout: str, default: int = 0) -> int:
-        """Return a scalar field, by its `struct` layout."""
+    def number(self, field: int, layout: str) -> int:
+        """Return a scalar field, by its `struct` layout; 0 if it is not there."""
         place = self.place(field, struct.calcsize(layout))
-        return default if place is None else self.buffer.number(place, layout, self.what)
+        return 0 if place is None else self.buffer.number(place, layout, self.what)
 
     def target(self, field: int) -> int | None:
         """Return where the offset in a field leads, or None if it is not there."""
@@ -109,9 +99,17 @@ class Table:
         return None if target is None else self.buffer.table_at(target, what)
 
     def span(self, field: int, width: int, what: str) -> tuple[int, int]:
-        """Return the vector that a field names; an empty one if it is not there."""
-        target = self.target(field)
-        return (0, 0) if target is None else self.buffer.span(target, width, what)
+        """Return where the elements of `width` bytes of a vector begin, and how many; none if it is not there."""
+        target, buffer = self.target(field), self.buffer
+        if target is None:
+            return 0, 0
+        count = buffer.number(target, "<I", what)
+        if target + 4 + count * width > len(buffer.data):
+            raise buffer.error(f"its {what} has {count:,} entries at byte {target:,} of {len(buffer.data):,}")
+        buffer.readable -= count * width
+        if buffer.readable < 0:
+            raise buffer.error("its vectors lie over each other")
+        return target + 4, count
 
     def numbers(self, field: int, what: str) -> tuple[int, ...]:
         """Return a vector of 32-bit whole numbers."""
@@ -212,10 +210,7 @@ class TfliteProgram:
 
     @cached_property
     def names(self) -> list[str]:
-        """A unique name per operator: that of its first output, the same in every order, or `KIND_INDEX`.
-
-        What a converter merged into it is left out where that leaves the name unique.
-        """
+        """A unique name per operator: its first output's, without what a converter merged into it, or `KIND_INDEX`."""
         full = [
             (self.main.tensors[operator.outputs[0]].name if operator.outputs else "") or f"{operator.kind}_{index}"
             for index, operator in enumerate(self.main.operators)
@@ -237,7 +232,7 @@ def load_program(path: str) -> TfliteProgram:
 
 
 def parse_program(data: bytes, path: str) -> TfliteProgram:
-    """Read a TFLite model from its bytes; `path` is what errors call it. Raises as `load_program`."""
+    """Read a TFLite model from its bytes; `path` is what errors call it."""
     if data[4:8] != IDENTIFIER:
         raise FormatError(f"{path}: not a TFLite model: bytes 4 to 8 are {data[4:8]!r}, not {IDENTIFIER!r}")
     buffer = FlatBuffer(data, path)

@@ -7,6 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +68,8 @@ def note_unknown(program: TfliteProgram, costs: Costs, note: Callable[[str], Non
 def graph_of(program: TfliteProgram, costs: Costs = NO_COSTS, roofline: Roofline | None = None) -> CostGraph:
     """Return a program as a computation graph, whose memory is that of TFLM's arena.
 
-    - Sizes are rounded up to 16 bytes, the arena's alignment. Weights stay in the file and take nothing.
-    - The first op, `inputs`, stands for the caller, who writes all inputs; each is freed after its last reader.
-    - Outputs of the model are final. Variable tensors are persistent bytes of the first op that reads them.
-    - The output of an op of `IN_PLACE` is a view of its input: an offline plan puts both at one address.
-    - An op that runs subgraphs has what these hold as its workspace, beside its scratch buffers.
-    - Ops that touch the same variables keep their order, as do custom and random ones; all these run once.
+    An op that runs subgraphs has what these hold as its workspace, beside its scratch buffers. Ops that touch the same
+    variables keep their order, as do custom and random ones; all these run once.
     """
     roofline = roofline or Roofline()
     main = program.main
@@ -123,15 +120,12 @@ def caller_gives(main: Subgraph) -> list[int]:
 def _variables(main: Subgraph, first: int) -> tuple[Resident, ...]:
     """Return the variable tensors, each with the ops that read and write it."""
     readers: dict[int, list[int]] = {}
-    for at, operator in enumerate(main.operators):
-        for tensor in dict.fromkeys(operator.reads):
-            if main.tensors[tensor].is_variable and not main.tensors[tensor].is_constant:
-                readers.setdefault(tensor, []).append(at + first)
-    found = []
-    for tensor, ops in sorted(readers.items()):
-        name, size = main.tensors[tensor].name or f"variable {tensor}", main.tensors[tensor].bytes
-        found.append(Resident(name, "buffer", size, ops[0], tuple(ops), tuple(ops)))
-    return tuple(found)
+    for op, operator in enumerate(main.operators, first):
+        for n in dict.fromkeys(operator.reads):
+            if main.tensors[n].is_variable and not main.tensors[n].is_constant:
+                readers.setdefault(n, []).append(op)
+    found = ((f"variable {n}", main.tensors[n], tuple(ops)) for n, ops in sorted(readers.items()))
+    return tuple(Resident(tensor.name or name, "buffer", tensor.bytes, ops[0], ops, ops) for name, tensor, ops in found)
 
 
 def _is_view(main: Subgraph, operator: Operator, arguments: Sequence[int]) -> bool:
@@ -204,67 +198,54 @@ class Planned:
 def planned(program: TfliteProgram, graph: CostGraph, order: Sequence[int], scratch: Scratch) -> Planned:
     """Return a program in an order of its graph's ops, of which some may run several times.
 
-    An operator that runs again stands in the file once more, and writes tensors of its own; its last run writes the old
-    ones. The offsets are those of `place_schedule`, or TFLM's planner finds them where that takes less or there are
-    several subgraphs, for each of which older versions of TFLM read them from the first one on.
+    The offsets are those of `place_schedule`, or TFLM's planner finds them where that takes less or there are several
+    subgraphs, for each of which older versions of TFLM read them from the first one on.
     """
-    steps = _Steps(program, graph, order)
-    moved = {(0, at): scratch[0, run.operator] for at, run in enumerate(steps.runs) if (0, run.operator) in scratch}
+    runs, copies = _runs(program, order)
+    moved = {(0, at): scratch[0, run.operator] for at, run in enumerate(runs) if (0, run.operator) in scratch}
     kept = {**moved, **{place: sizes for place, sizes in scratch.items() if place[0]}}
-    plans = [steps.offsets(), None] if len(program.subgraphs) == 1 else [None]
-    files = [edited(program, Edit(steps.runs, steps.copies, offsets=offsets)) for offsets in plans]
+    plans = [_offsets(program, graph, order, runs, len(copies)), None] if len(program.subgraphs) == 1 else [None]
+    files = [edited(program, Edit(runs, copies, offsets=offsets)) for offsets in plans]
     read = [parse_program(data, program.path) for data in files]
     heads = [head_of(new, kept) for new in read]
     best = heads.index(min(heads))
     return Planned(files[best], heads[best], plans[best] is not None, tensor_places(read[best], kept))
 
 
-class _Steps:
-    """The runs of operators that an order of the graph's ops is."""
+def _runs(program: TfliteProgram, order: Sequence[int]) -> tuple[list[Run], list[tuple[int, str]]]:
+    """Return the runs of operators, and the tensors that each run but an operator's last one writes in place of its."""
+    main, first = program.main, len(caller_gives(program.main)) > 0
+    runs, copies, latest = list[Run](), list[tuple[int, str]](), dict[int, int]()
+    last = {op: step for step, op in enumerate(order)}
+    for step, op in enumerate(order):
+        if op < first:
+            continue
+        operator = main.operators[op - first]
+        inputs = tuple(latest.get(tensor, tensor) for tensor in operator.inputs)
+        for tensor in operator.outputs:
+            latest[tensor] = tensor
+            if last[op] != step:
+                latest[tensor] = len(main.tensors) + len(copies)
+                copies.append((tensor, f"{main.tensors[tensor].name} (run {step})"))
+        runs.append(Run(op - first, inputs, tuple(latest[tensor] for tensor in operator.outputs)))
+    return runs, copies
 
-    def __init__(self, program: TfliteProgram, graph: CostGraph, order: Sequence[int]) -> None:
-        self._program = program
-        self._graph = graph
-        self._order = list(order)
-        self._first = len(caller_gives(program.main)) > 0
-        self.runs: list[Run] = []
-        self.copies: list[tuple[int, str]] = []
-        main = program.main
-        last = {op: step for step, op in enumerate(self._order)}
-        latest: dict[int, int] = {}
-        for step, op in enumerate(self._order):
-            if op < self._first:
-                continue
-            operator = main.operators[op - self._first]
-            inputs = tuple(latest.get(tensor, tensor) for tensor in operator.inputs)
-            for tensor in operator.outputs:
-                if last[op] == step:
-                    latest[tensor] = tensor
-                    continue
-                latest[tensor] = len(main.tensors) + len(self.copies)
-                self.copies.append((tensor, f"{main.tensors[tensor].name} (run {step})"))
-            outputs = tuple(latest[tensor] for tensor in operator.outputs)
-            self.runs.append(Run(op - self._first, inputs, outputs))
 
-    def offsets(self) -> list[int]:
-        """Return the offset of each tensor of the new file; those without a place in the head have `ONLINE`."""
-        problem = problem_of(self._graph, self._order)
-        addresses = place_schedule(problem, Schedule.single_device(np.array(self._order)), ALIGNMENT)
-        main = self._program.main
-        offsets = [ONLINE] * (len(main.tensors) + len(self.copies))
-        runs = iter(self.runs)
-        for op, made in zip(self._order, addresses.made, strict=True):
-            tensors = caller_gives(main) if op < self._first else next(runs).outputs
-            for tensor, offset in zip(tensors, made, strict=True):
-                offsets[tensor] = offset
-        return offsets
+def _offsets(
+    program: TfliteProgram, graph: CostGraph, order: Sequence[int], runs: Sequence[Run], copies: int
+) -> list[int]:
+    """Return the offset of each tensor of the new file; those without a place in the head have `ONLINE`."""
+    made = place_schedule(problem_of(graph, order), Schedule.single_device(np.array(order)), ALIGNMENT).made
+    given, left = caller_gives(program.main), iter(runs)
+    offsets = [ONLINE] * (len(program.main.tensors) + copies)
+    for op, places in zip(order, made, strict=True):
+        for tensor, offset in zip(given if given and not op else next(left).outputs, places, strict=True):
+            offsets[tensor] = offset
+    return offsets
 
 
 class TfliteRuntime(Runtime[Planned]):
-    """A TFLite file; a version of it has its operators in another order, and the offsets of its tensors.
-
-    Memory is the head of the arena, and the variable tensors in its tail, by the planner of TFLM.
-    """
+    """A TFLite file; a version of it has its operators in another order, and the offsets of its tensors."""
 
     runs = "tflite.interpreter:run_file"
 
@@ -273,7 +254,7 @@ class TfliteRuntime(Runtime[Planned]):
         self.program = load_program(self.model)
         self._costs: dict[bool, Costs] = {}
         self._planned: dict[tuple[int, ...], Planned] = {}
-        self._arenas: dict[tuple[int, ...] | None, int | None] = {}
+        self._least = cache(lambda data: int(ask_bytes(LEAST, data, self.model)))
 
     def graph(self, costs: str, note: Note) -> CostGraph:
         """Return the program's graph; see `graph_of`."""
@@ -317,7 +298,9 @@ class TfliteRuntime(Runtime[Planned]):
 
     def predicted(self, graph: CostGraph, order: Sequence[int] | None) -> tuple[int, float]:
         """Return the bytes of the arena's head, and microseconds."""
-        return self._head(graph, order), super().predicted(graph, order)[1]
+        scratch = self.found(False).scratch
+        head = head_of(self.program, scratch) if order is None else self.reordered(graph, order).head
+        return head, super().predicted(graph, order)[1]
 
     def remark(self, reports: Mapping[str, Sequence[Mapping[str, Any]]], note: Note) -> None:
         """Say what the arena of each order is made of."""
@@ -335,33 +318,21 @@ class TfliteRuntime(Runtime[Planned]):
         return self.found(False).tail or 0
 
     def arena(self, graph: CostGraph, order: Sequence[int] | None = None) -> int | None:
-        """Return the least bytes of an arena in which the model starts and runs, in the order of the file or another.
-
-        None if the model does not run here.
-        """
-        key = None if order is None else tuple(order)
-        if key not in self._arenas:
-            self._arenas[key] = self._least(graph, key)
-        return self._arenas[key]
-
-    def _least(self, graph: CostGraph, order: tuple[int, ...] | None) -> int | None:
-        if order is not None:
-            check_order(graph, order)
-            version = self.reordered(graph, order)
-            return None if self.arena(graph) is None else ask_bytes(LEAST, version.data, self.model)
+        """Return the least bytes of an arena in which an order starts and runs; None if the model does not run here."""
         try:
-            return None if self.found(False).head is None else ask(LEAST, {"path": self.model})
+            least = None if self.found(False).head is None else self._least(self.program.data)
         except ProgramError:
-            return None
+            least = None
+        if order is None or least is None:
+            return least
+        check_order(graph, order)
+        return self._least(self.reordered(graph, order).data)
 
     def found(self, times: bool) -> Costs:
         """Return what running the operators shows, with their times or not; they are run once."""
         if times not in self._costs:
             self._costs[times] = self._costs.get(True) or measured_costs(self.program, times)
         return self._costs[times]
-
-    def _head(self, graph: CostGraph, order: Sequence[int] | None) -> int:
-        return head_of(self.program, self.found(False).scratch) if order is None else self.reordered(graph, order).head
 
 
 def ask_bytes(function: str, data: bytes, about: str, **question: Any) -> Any:

@@ -38,11 +38,6 @@ _DRAWING_ATTRIBUTES = re.compile(
 )
 _GIVEN = re.compile(r"(?<![a-z])(input|param|weight|bias|placeholder|const|arg\d)", re.IGNORECASE)
 """What a model's inputs and weights are often called."""
-_EXPECTED = {
-    **dict.fromkeys(("final", "once", "control"), "true or false"),
-    **dict.fromkeys(("port", "alias"), "a whole number"),
-    "runtime": "microseconds, like 12.5 or 3ms",
-}
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
 
 
@@ -52,10 +47,6 @@ class Edge(NamedTuple):
     source: str
     target: str
     attributes: Attributes
-
-    def value(self, name: str, parse: Callable[[Any], Any], missing: Any, path: str) -> Any:
-        """Return an attribute, parsed."""
-        return _value(self.attributes, name, parse, missing, self.called(path))
 
     def called(self, path: str) -> str:
         """Return what errors call it."""
@@ -74,8 +65,7 @@ def cost_graph(
 ) -> CostGraph:
     """Return the graph that nodes and edges stand for; `reverse` is for edges from a user to what it depends on."""
     if reverse:
-        edges = [Edge(edge.target, edge.source, edge.attributes) for edge in written.edges]
-        written = AttributedGraph(written.nodes, edges)
+        written = AttributedGraph(written.nodes, [Edge(edge.target, edge.source, edge[2]) for edge in written.edges])
     places = {name: place for place, name in enumerate(written.nodes)}
     ports = _Ports(written, path, default_size)
     inputs: list[list[tuple[int, int]]] = [[] for _ in places]
@@ -83,11 +73,11 @@ def cost_graph(
     views: list[dict[int, int]] = [{} for _ in places]
     for edge in written.edges:
         source, target = places[edge.source], places[edge.target]
-        if edge.value("control", _truth, False, path):
+        if _value(edge.attributes, "control", False, edge.called(path)):
             control[target].append(source)
             continue
         for item in _listed(edge.attributes.get("alias", [])):
-            port = _convert(item, "alias", _whole, edge.called(path))
+            port = _convert(item, "alias", edge.called(path))
             if port in views[target]:
                 raise FormatError(
                     f"{edge.called(path)} aliases port {port} of its target, and so does another edge; keep one"
@@ -98,8 +88,7 @@ def cost_graph(
     for place, (name, attributes) in enumerate(written.nodes.items()):
         where = f"{path}: node '{name}'"
         outputs = ports.outputs[name]
-        absent = [port for port in views[place] if port not in range(len(outputs))]
-        if absent:
+        if absent := [port for port in views[place] if port not in range(len(outputs))]:
             raise FormatError(f"{where} has {len(outputs)} outputs, so that an edge cannot alias its port {absent[0]}")
         builder.add_op(
             name,
@@ -108,10 +97,10 @@ def cost_graph(
             outputs=outputs,
             aliases=[views[place].get(port, -1) for port in range(len(outputs))],
             final=_final(attributes, ports.declared[name], len(outputs), where),
-            runtime=_value(attributes, "runtime", _microseconds, 0.0, where),
-            workspace=_value(attributes, "workspace", _bytes, 0, where),
-            persistent=_value(attributes, "persistent", _bytes, 0, where),
-            once=_value(attributes, "once", _truth, False, where),
+            runtime=_value(attributes, "runtime", 0.0, where),
+            workspace=_value(attributes, "workspace", 0, where),
+            persistent=_value(attributes, "persistent", 0, where),
+            once=_value(attributes, "once", False, where),
         )
     texts = ([_remark_of(node, name) or "" for node in written.nodes.values()] for name in _REMARKS)
     modules, lines, phases = (tuple(each) if any(each) else () for each in texts)
@@ -167,7 +156,7 @@ class _Ports:
         unsized = {
             edge.source
             for edge in written.edges
-            if "size" not in edge.attributes and not edge.value("control", _truth, False, path)
+            if "size" not in edge.attributes and not _value(edge.attributes, "control", False, edge.called(path))
         }
         producing = {edge.source for edge in written.edges}
         for name, attributes in written.nodes.items():
@@ -179,7 +168,7 @@ class _Ports:
                     has = f" (it has {', '.join(others)})" if others else ""
                     ways = "give it size=BYTES, its edges a size each, or a default size (--default-size, default_size)"
                     raise FormatError(f"{path}: node '{name}' has no size{has}; {ways}")
-                sizes = [default_size] if is_needed and default_size is not None else []
+                sizes = [default_size or 0] if is_needed else []
             self.outputs[name] = sizes
         self.declared = {name: len(sizes) for name, sizes in self.outputs.items()}
         self._shared: dict[tuple[str, str], int] = {}
@@ -188,17 +177,14 @@ class _Ports:
         """Return the port of its source that an edge reads, added if the edge gives its size."""
         outputs = self.outputs[edge.source]
         if "size" not in edge.attributes:
-            return int(edge.value("port", _whole, 0, self.path))
-        size = edge.value("size", _bytes, 0, self.path)
+            return int(_value(edge.attributes, "port", 0, edge.called(self.path)))
+        size = _convert(edge.attributes["size"], "size", edge.called(self.path))
         if "port" not in edge.attributes:
             outputs.append(size)
             return len(outputs) - 1
         label = str(edge.attributes["port"])
-        declared = self.declared[edge.source]
-        if label.isdecimal() and int(label) < declared:
-            port = int(label)
-        else:
-            port = self._shared.setdefault((edge.source, label), len(outputs))
+        is_declared = label.isdecimal() and int(label) < self.declared[edge.source]
+        port = int(label) if is_declared else self._shared.setdefault((edge.source, label), len(outputs))
         if port == len(outputs):
             outputs.append(size)
         elif outputs[port] != size:
@@ -212,7 +198,7 @@ def _sizes(attributes: Attributes, where: str) -> list[int] | None:
     names = [name for name in ("size", "output_size") if name in attributes]
     if len(names) > 1:
         raise FormatError(f"{where} has both size and output_size, which mean the same; keep one")
-    return [_convert(item, names[0], _bytes, where) for item in _listed(attributes[names[0]])] if names else None
+    return [_convert(item, names[0], where) for item in _listed(attributes[names[0]])] if names else None
 
 
 def _listed(value: Any) -> list[Any]:
@@ -223,7 +209,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _final(attributes: Attributes, declared: int, ports: int, where: str) -> list[bool]:
     """Return whether each port is final: by one value for all, or by one for each that the node declares."""
-    values = [_convert(item, "final", _truth, where) for item in _listed(attributes.get("final", False))]
+    values = [_convert(item, "final", where) for item in _listed(attributes.get("final", False))]
     if len(values) == 1:
         return values * ports
     if len(values) != declared:
@@ -231,15 +217,15 @@ def _final(attributes: Attributes, declared: int, ports: int, where: str) -> lis
     return values + [False] * (ports - declared)
 
 
-def _value(attributes: Attributes, name: str, parse: Callable[[Any], Any], missing: Any, where: str) -> Any:
-    return _convert(attributes[name], name, parse, where) if name in attributes else missing
+def _value(attributes: Attributes, name: str, missing: Any, where: str) -> Any:
+    return _convert(attributes[name], name, where) if name in attributes else missing
 
 
-def _convert(value: Any, name: str, parse: Callable[[Any], Any], where: str) -> Any:
+def _convert(value: Any, name: str, where: str) -> Any:
+    parse, wanted = _KINDS.get(name, (_bytes, "bytes, like 4096 or 4KiB"))
     try:
         return parse(value)
     except (UsageError, ValueError, TypeError, OverflowError) as error:
-        wanted = _EXPECTED.get(name, "bytes, like 4096 or 4KiB")
         raise FormatError(f"{where} has the {name} {shown(value)}, which is not understood; write {wanted}") from error
 
 
@@ -268,6 +254,13 @@ def _truth(value: Any) -> bool:
     if truth is None:
         raise ValueError(value)
     return truth
+
+
+_KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    **dict.fromkeys(("final", "once", "control"), (_truth, "true or false")),
+    **dict.fromkeys(("port", "alias"), (_whole, "a whole number")),
+    "runtime": (_microseconds, "microseconds, like 12.5 or 3ms"),
+}
 
 
 def _remark(written: AttributedGraph, graph: CostGraph, path: str, note: Callable[[str], None]) -> None:

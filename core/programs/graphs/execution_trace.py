@@ -192,10 +192,7 @@ _COLLECTIVES = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
 
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
-    """Import an execution trace, plain or gzip.
-
-    Every order keeps reads, writes in place, random numbers, and collectives in the order of the trace.
-    """
+    """Import an execution trace; every order keeps reads, writes, random numbers and collectives in its order."""
     roots = read_roots(model)
     imported = _Import(Roofline(options.flops, options.memory_bandwidth))
     for root in roots:
@@ -225,26 +222,15 @@ class _Storage:
         return max(self.readers, default=-1) <= max(self.writers, default=self.producer or 0)
 
 
-@dataclass
-class _Op:
-    node: TraceNode
-    phase: str
-    inputs: list[tuple[int, int]]
-    control: set[int]
-    outputs: list[tuple[_Storage, int]]
-    """Storages made, and then those written in place, with the index into `inputs` of each."""
-    workspace: int
-    microseconds: float
-    runs_once: bool
-    persistent: int = 0
-
-
 class _Import:
     """One walk over the trace in the order in which nodes began."""
 
     def __init__(self, roofline: Roofline) -> None:
         self.roofline = roofline
-        self.ops: list[_Op] = []
+        self.ops: list[dict[str, Any]] = []  # what `GraphBuilder.add_op` is told of each, but outputs and bytes held
+        # by op: storages made, and then those written in place, with the index into its inputs of each
+        self.outputs: list[list[tuple[_Storage, int]]] = []
+        self.phases: list[str] = []
         self.storages: list[_Storage] = []
         self.current: dict[int, _Storage] = {}
         self.accesses = StorageAccesses()
@@ -298,11 +284,18 @@ class _Import:
             storage.place = (op, port)
         outputs = [(self._made(tensor, sizes[at], op, port), -1) for port, (at, tensor) in enumerate(made.items())]
         self.handed += not made and not writes
-        control -= {producer for producer, _ in inputs}
-        microseconds = _roofline_time(node, self.roofline, {**reads, **self.current})
-        runs_once = bool(writes or ordered or not is_trusted)
-        outputs += rewritten
-        self.ops.append(_Op(node, phase, inputs, control, outputs, workspace, microseconds, runs_once))
+        self.outputs.append(outputs + rewritten)
+        self.phases.append(phase)
+        self.ops.append(
+            {
+                "name": node.name.removeprefix("aten::"),
+                "inputs": inputs,
+                "control": sorted(control - {producer for producer, _ in inputs}),
+                "runtime": _roofline_time(node, self.roofline, {**reads, **self.current}),
+                "workspace": workspace,
+                "once": bool(writes or ordered or not is_trusted),
+            }
+        )
 
     def _is_number(self, tensor: Tensor) -> bool:
         """Whether an argument is a number of Python that PyTorch made a tensor of: nothing ever made its storage."""
@@ -336,29 +329,22 @@ class _Import:
             bytes_on[storage.device] += storage.size
         device = bytes_on.most_common(1)[0][0]
         kept = [s for s in self.storages if s.producer is not None and s.is_unread and not s.is_replaced]
-        residents = []
+        residents, persistent = list[Resident](), Counter[int]()
         given = (s for s in self.storages if s.producer is None and s.device == device)
         for number, storage in enumerate(given):
             readers, writers = tuple(storage.readers), tuple(storage.writers)
             first = min(readers + writers, default=-1)  # -1: the trace has views of it alone, so it is not counted
             residents.append(Resident(f"storage {number}", "input", storage.size, first, readers, writers))
-            if first >= 0:
-                self.ops[first].persistent += storage.size
+            persistent[first] += storage.size
         builder = GraphBuilder(name, where)
         final = set(map(id, kept))
-        for number, op in enumerate(self.ops):
+        for number, (op, outputs) in enumerate(zip(self.ops, self.outputs, strict=True)):
             builder.add_op(
-                op.node.name.removeprefix("aten::"),
-                op_id=number,
-                inputs=op.inputs,
-                control=sorted(op.control),
-                outputs=[s.size if s.device == device else 0 for s, _ in op.outputs],
-                aliases=[alias for _, alias in op.outputs],
-                final=[id(s) in final and s.place == (number, port) for port, (s, _) in enumerate(op.outputs)],
-                runtime=op.microseconds,
-                workspace=op.workspace,
-                persistent=op.persistent,
-                once=op.runs_once,
+                **op,
+                outputs=[s.size if s.device == device else 0 for s, _ in outputs],
+                aliases=[alias for _, alias in outputs],
+                final=[id(s) in final and s.place == (number, port) for port, (s, _) in enumerate(outputs)],
+                persistent=persistent[number],
             )
         held = format_bytes(sum(storage.size for storage in kept))
         note(
@@ -370,8 +356,7 @@ class _Import:
             note(f"{where}: the memory is that of {device}; {format_bytes(others)} on other devices are not counted")
         if self.handed:
             note(f"{where}: {self.handed:,} ops hand values to Python; what it did with them is not in the trace")
-        phases = tuple(op.phase for op in self.ops)
-        return builder.build(Annotations(phases=phases, residents=tuple(residents)))
+        return builder.build(Annotations(phases=tuple(self.phases), residents=tuple(residents)))
 
 
 def _inner_memory(node: TraceNode, made: dict[int, Tensor]) -> tuple[dict[int, int], int]:

@@ -2,19 +2,12 @@
 
 `torch.compile` writes one per compiled graph to the folder that `TORCH_TRACE` names, if
 `torch._inductor.config.reorder_for_peak_memory_debug` is set. An op here is one of Inductor's nodes (kernels, after
-fusion), in the order before Inductor reorders them; the graph's peak in this order is what Inductor's
-`estimate_peak_memory` gives for it:
+fusion), in the order before Inductor reorders them; the peak in this order is what its `estimate_peak_memory` gives:
 
-- The inputs that can be freed are there from the start: ports of one op `inputs`, which everything waits for. Weights
-  and the caller's inputs are not in the file.
-- A buffer of several parts is allocated by its producer and freed part by part: a port per part, of which the op
-  that unpacks it returns a view.
-- A buffer written in place goes on under a new name of no bytes. Inductor keeps the original as long as it is used,
-  and says so in `deps`.
-
-The file says what keeps a buffer alive, not which order Inductor enforces beyond that. An op that writes a buffer in
-place gets a control edge from every earlier reader of what it reads; writes into weights and the caller's inputs
-cannot be seen. The file has no runtimes.
+- Inputs that can be freed are ports of one op `inputs`, which everything waits for.
+- A buffer of several parts is freed part by part: a port per part, of which the op that unpacks it returns a view.
+- A buffer written in place goes on under a new name of no bytes. The file does not say which order Inductor enforces:
+  an op that writes in place gets a control edge from every earlier reader of what it reads.
 """
 
 from __future__ import annotations
@@ -23,6 +16,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -106,49 +100,44 @@ def _artifacts(log: Path) -> Iterator[tuple[str, list[str]]]:
     name, payload = "", list[str]()
     try:
         with log.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
+            for line in chain(lines, [""]):
                 if line.startswith("\t"):
-                    if name:
-                        payload.append(line[1:])
+                    payload.append(line[1:])
                     continue
-                if name:
+                if name.endswith(_SUFFIX):
                     yield name, payload
                 name, payload = _artifact_name(line), []
     except OSError as error:
         raise FormatError(f"{log}: cannot be read: {error.strerror or error}") from error
-    if name:
-        yield name, payload
 
 
 def _artifact_name(line: str) -> str:
-    """Return the name of the buffer graph that a line of a log announces, else nothing."""
+    """Return the name of the artifact that a line of a log announces, else nothing."""
     match = re.match(r"[VDIWE]\d{4} [^\]]*\] (\{\"artifact\".*\})\s*$", line)
     try:
-        name = str(json.loads(match[1])["artifact"]["name"]) if match else ""
+        return str(json.loads(match[1])["artifact"]["name"]) if match else ""
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    return name if name.endswith(_SUFFIX) else ""
 
 
 def buffer_graph(document: Any, name: str, where: str, after: Mapping[str, Collection[str]] | None = None) -> CostGraph:
     """Return the graph of a buffer graph document."""
     nodes, buffers = _parsed(document, where)
     wholes = _wholes(nodes, buffers, where)
-    inputs = [buffer for buffer in buffers.values() if buffer.is_input]
+    inputs = [buffer.name for buffer in buffers.values() if buffer.is_input]
     first = 1 if inputs else 0
+    made_by = [*([inputs] if inputs else ()), *nodes.values()]
+    ports = [_ports(made, buffers, wholes) for made in made_by]
+    place = {port.name: (op, at) for op, each in enumerate(ports) for at, port in enumerate(each)}
+    maker = {buffer: op for op, made in enumerate(made_by) for buffer in made}
+    number = {node: op for op, node in enumerate(nodes, start=first)}
     builder = GraphBuilder(name, where)
     if inputs:
-        sizes, final = [buffer.allocated for buffer in inputs], [buffer.is_output for buffer in inputs]
+        sizes, final = [port.size for port in ports[0]], [port.is_final for port in ports[0]]
         builder.add_op("inputs", outputs=sizes, final=final, once=True)
-    ports = [_ports(made, buffers, wholes) for made in nodes.values()]
-    place = {buffer.name: (0, port) for port, buffer in enumerate(inputs)}
-    for op, each in enumerate(ports, start=first):
-        place.update({port.name: (op, at) for at, port in enumerate(each)})
-    maker = {buffer: op for op, made in enumerate(nodes.values(), start=first) for buffer in made}
-    number = {node: op for op, node in enumerate(nodes, start=first)}
     readers: defaultdict[str, list[int]] = defaultdict(list)
-    for op, ((node, made), own) in enumerate(zip(nodes.items(), ports, strict=True), start=first):
-        needed = [buffer for buffer in buffers[made[0]].reads if buffer not in made]
+    for op, (node, made) in enumerate(nodes.items(), start=first):
+        own, needed = ports[op], [buffer for buffer in buffers[made[0]].reads if buffer not in made]
         views = [port.view_of for port in own if port.view_of]
         reads = views + [buffer for buffer in needed if not buffers[buffer].is_whole]
         control = {maker[buffer] for buffer in needed if buffers[buffer].is_whole}

@@ -33,8 +33,7 @@ PROCESSORS = ("cpu", "host")
 INPUTS = ""
 """Stands among modules for what the model is given, and for its own parameters: accelerate has both on one device."""
 
-Place = int | str
-"""A device as accelerate calls it: the number of an accelerator, or `cpu`."""
+Place = int | str  # a device as accelerate calls it: the number of an accelerator, or `cpu`
 
 
 @dataclass(frozen=True)

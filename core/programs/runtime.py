@@ -72,8 +72,7 @@ def _percent(share: float) -> str:
 PROGRAM_ORDER = "program order"
 _NOTED_FAULTS = 0.1
 
-OnRun = Callable[[int, int, str], None]
-"""Told before each run: its number, how many there are, and the order that runs."""
+OnRun = Callable[[int, int, str], None]  # told before each run: its number, how many there are, and the order that runs
 
 
 @dataclass(frozen=True)
@@ -207,8 +206,7 @@ def read_program_schedule(path: str, graph: CostGraph, *, force: bool = False) -
 
 
 Note = Callable[[str], None]
-Version = TypeVar("Version")
-"""A program in another order, as its framework has it."""
+Version = TypeVar("Version")  # a program in another order, as its framework has it
 
 
 class Runtime(ABC, Generic[Version]):

@@ -94,13 +94,8 @@ class TraceNode:
 
 def tensors_in(values: list[Any]) -> list[Tensor]:
     """Return the tensors in nested lists of values."""
-    found: list[Tensor] = []
-    for value in values:
-        if isinstance(value, Tensor):
-            found.append(value)
-        elif isinstance(value, list):
-            found.extend(tensors_in(value))
-    return found
+    parts = (tensors_in(value) if isinstance(value, list) else [value] for value in values)
+    return [value for part in parts for value in part if isinstance(value, Tensor)]
 
 
 def read_roots(path: str) -> list[TraceNode]:
@@ -209,12 +204,10 @@ class _Storage:
     device: str
     size: int
     producer: int | None
-    place: tuple[int, int] | None = None
-    """The op and port through which it is read; None while the program holds it."""
+    place: tuple[int, int] | None = None  # the op and port through which it is read; None while the program holds it
     readers: list[int] = field(default_factory=list)
     writers: list[int] = field(default_factory=list)
-    is_replaced: bool = False
-    """Whether another storage has its address later, so it was dropped before."""
+    is_replaced: bool = False  # another storage has its address later, so it was dropped before
 
     @property
     def is_unread(self) -> bool:
@@ -271,18 +264,22 @@ class _Import:
         op = len(self.ops)
         sizes, workspace = _inner_memory(node, made)
         control = self.accesses.add(op, [id(s) for s in reads.values()], {id(reads[at]) for at in writes})
-        kinds = {"random": is_random(node), "collective": node.name.startswith(_COLLECTIVES)}
+        _, overload = _packet(node)
+        is_random = overload is not None and torch.Tag.nondeterministic_seeded in overload.tags
+        kinds = {"random": is_random, "collective": node.name.startswith(_COLLECTIVES)}
         ordered = [kind for kind, belongs in kinds.items() if belongs]  # they keep the order of the trace
-        for kind in ordered:
-            control |= {self.last[kind]} if kind in self.last else set()
-            self.last[kind] = op
+        control.update(self.last[kind] for kind in ordered if kind in self.last)
+        self.last.update(dict.fromkeys(ordered, op))
         inputs = [storage.place for storage in reads.values() if storage.place is not None]
         rewritten = [(reads[at], inputs.index(found)) for at in writes if (found := reads[at].place) is not None]
         for at, storage in reads.items():
             (storage.writers if at in writes else storage.readers).append(op)
         for port, (storage, _) in enumerate(rewritten, start=len(made)):
             storage.place = (op, port)
-        outputs = [(self._made(tensor, sizes[at], op, port), -1) for port, (at, tensor) in enumerate(made.items())]
+        outputs = [
+            (self._new(at, _Storage(tensor.device, sizes[at], op, (op, port))), -1)
+            for port, (at, tensor) in enumerate(made.items())
+        ]
         self.handed += not made and not writes
         self.outputs.append(outputs + rewritten)
         self.phases.append(phase)
@@ -306,19 +303,16 @@ class _Import:
 
     def _given(self, tensor: Tensor) -> _Storage:
         """Return the storage of an argument; one that nothing made is the program's own."""
-        storage = self.current.get(tensor.storage)
-        if storage is None:
-            storage = self.current[tensor.storage] = _Storage(tensor.device, 0, None)
-            self.storages.append(storage)
+        storage = self.current.get(tensor.storage) or self._new(tensor.storage, _Storage(tensor.device, 0, None))
         if storage.producer is None and not tensor.is_expanded:
             storage.size = max(storage.size, tensor.extent)
         return storage
 
-    def _made(self, tensor: Tensor, size: int, op: int, port: int) -> _Storage:
-        """Return the storage of a result."""
-        if tensor.storage in self.current:
-            self.current[tensor.storage].is_replaced = True
-        storage = self.current[tensor.storage] = _Storage(tensor.device, size, op, (op, port))
+    def _new(self, at: int, storage: _Storage) -> _Storage:
+        """Return a storage that begins at an address."""
+        if at in self.current:
+            self.current[at].is_replaced = True
+        self.current[at] = storage
         self.storages.append(storage)
         return storage
 
@@ -387,16 +381,12 @@ def _inner_memory(node: TraceNode, made: dict[int, Tensor]) -> tuple[dict[int, i
     return sizes, max(accumulate(changes))
 
 
-_OP_NAME = re.compile(r"\w+::\w+(\.\w+)?", re.ASCII)
-_COMPOSITE = "CompositeImplicitAutograd"
-
-
 @cache
 def is_composite(schema: str) -> bool:
     """Whether an op is made of others alone, which autograd sees, so that an exported program has those instead."""
     name = schema.partition("(")[0]
-    is_name = _OP_NAME.fullmatch(name) is not None  # not so in a damaged trace
-    return is_name and has_kernel(name) and has_kernel_for(name, _COMPOSITE)
+    is_name = re.fullmatch(r"\w+::\w+(\.\w+)?", name, re.ASCII) is not None  # not so in a damaged trace
+    return is_name and has_kernel(name) and has_kernel_for(name, "CompositeImplicitAutograd")
 
 
 @cache
@@ -416,19 +406,11 @@ def _packet(node: TraceNode) -> tuple[Any, Any]:
     return packet, getattr(packet, overload or "default", None)
 
 
-def is_random(node: TraceNode) -> bool:
-    """Whether an op draws from the random number generator."""
-    _, op = _packet(node)
-    return op is not None and torch.Tag.nondeterministic_seeded in op.tags
-
-
 def _roofline_time(node: TraceNode, roofline: Roofline, sizes: Mapping[int, Any]) -> float:
     """Return the time of an op by the roofline; where PyTorch counts no FLOPs, one per element it makes."""
-    distinct = {(t.storage, t.offset, t.shape): t for t in (*node.tensors, *node.outputs)}
-    moved = 0
-    for tensor in distinct.values():
-        held = sizes.get(tensor.storage)
-        moved += min(tensor.elements * tensor.item, held.size if held is not None else tensor.extent)
+    distinct = {(t.storage, t.offset, t.shape): t for t in (*node.tensors, *node.outputs)}.values()
+    held = [sizes[t.storage].size if t.storage in sizes else t.extent for t in distinct]
+    moved = sum(min(t.elements * t.item, size) for t, size in zip(distinct, held, strict=True))
     packet, _ = _packet(node)
     flops: float = sum(tensor.elements for tensor in node.outputs)
     if packet in flop_registry:

@@ -37,12 +37,8 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(\r?\n|[\"\\])")
 _KEYWORDS = frozenset(("strict", "graph", "digraph", "node", "edge", "subgraph"))
-_MOST_EDGES = 1_000_000
-"""Edges in a file that has fewer letters than that."""
-
-_Scope = dict[str, dict[str, Any]]
-"""The default attributes of each `node` and `edge` inside a graph or subgraph."""
-
+_MOST_EDGES = 1_000_000  # edges in a file that has fewer letters than that
+_Scope = dict[str, dict[str, Any]]  # the default attributes of each `node` and `edge` inside a graph or subgraph
 _ENDS = {"from": "source", "src": "source", "to": "target", "dst": "target"}
 _UNNAMED = ["source", "target", "size"]
 

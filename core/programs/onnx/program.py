@@ -15,35 +15,32 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from ...base.errors import FormatError, ProgramError
 from ..options import Size
-from .nodes import (
+from .graph import (
+    LARGEST_EVALUATED,
     OFFICIAL_DOMAINS,
+    ValueType,
+    bits_of,
+    bytes_of,
     default_order,
     functions_of,
+    give_sizes,
+    infer,
+    is_element,
     is_known,
+    known_types,
     node_names,
     node_tensors,
+    one_line,
     opaque_in,
     random_in,
     reads,
     renamed,
     subgraphs,
 )
-from .shapes import (
-    LARGEST_EVALUATED,
-    ValueType,
-    bits_of,
-    bytes_of,
-    give_sizes,
-    infer,
-    is_element,
-    known_types,
-    one_line,
-)
 
 _UNKNOWN = "unknown"
 _NAMES = {"name", "op_type", "domain", "input", "output", "dim_param"}
-LARGEST_BYTES = 1 << 48
-"""No tensor has as many: beyond, sizes are damaged."""
+LARGEST_BYTES = 1 << 48  # no tensor has as many: beyond, sizes are damaged
 
 
 def read_model(path: str) -> ModelProto:

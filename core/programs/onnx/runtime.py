@@ -24,9 +24,8 @@ from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..options import Roofline, Size
 from ..runtime import PROGRAM_ORDER, Note, Runtime
-from .nodes import OFFICIAL_DOMAINS, functions_of, is_view, own_tensors, reads, subgraphs
+from .graph import OFFICIAL_DOMAINS, ValueType, bytes_of, functions_of, is_view, own_tensors, reads, subgraphs
 from .program import DEQUANTIZE, OnnxProgram, external_files, read_program, runs_of
-from .shapes import ValueType, bytes_of
 
 IN_PLACE = {
     *("Cast", "Celu", "Clip", "Elu", "HardSigmoid", "Identity", "LeakyRelu", "LogSoftmax", "Relu", "Selu", "Sigmoid"),

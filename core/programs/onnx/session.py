@@ -22,9 +22,8 @@ from onnx import ModelProto, TensorProto
 from ...base.errors import ProgramError, UsageError
 from ..fresh_process import SystemAllocator, ask, digest, time_runs
 from ..options import Size
-from .nodes import has_subgraphs, reads
+from .graph import LARGEST_EVALUATED, ValueType, has_subgraphs, reads
 from .program import OnnxProgram, is_small_external, load_small, read_program, runs_of
-from .shapes import LARGEST_EVALUATED, ValueType
 
 try:
     import onnxruntime
@@ -311,8 +310,7 @@ def _time(session: Any, inputs: Values) -> tuple[float, list[NDArray[Any]]]:
     return statistics.median(runs), outputs
 
 
-SECONDS = 300.0
-"""A run takes no longer, for a damaged loop may have no end."""
+SECONDS = 300.0  # a run takes no longer, for a damaged loop may have no end
 
 
 def observe(program: OnnxProgram) -> Any:

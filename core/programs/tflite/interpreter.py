@@ -22,9 +22,7 @@ from .planner import ALIGNMENT, aligned, arena_for
 from .program import ONLINE, TfliteProgram, load_program
 from .writing import Edit, Run, edited
 
-_ROOM = 1 << 20
-"""Bytes of a roomy arena beside tensors and weights, for what the runtime keeps of the model."""
-
+_ROOM = 1 << 20  # bytes of a roomy arena beside tensors and weights, for what the runtime keeps of the model
 _LARGEST = 1 << 31
 _ALIGNMENT = 64
 _PART = re.compile(r"Arena allocation (head|tail) (\d+) bytes")
@@ -151,8 +149,7 @@ _WITHOUT_SCRATCH = {"ASSIGN_VARIABLE", "CALL_ONCE", "IF", "READ_VARIABLE", "VAR_
 """Kinds that do not run alone, and whose kernels ask for none."""
 
 _LONGEST = 600.0
-_MOST_BUFFERS = 12
-"""Scratch buffers that an operator may ask for."""
+_MOST_BUFFERS = 12  # scratch buffers that an operator may ask for
 
 
 @dataclass(frozen=True)

@@ -130,9 +130,7 @@ class Table:
 
 IDENTIFIER = b"TFL3"
 OFFLINE_PLAN = "OfflineMemoryAllocation"
-ONLINE = -1
-"""The offset of a tensor for which the runtime itself finds a place."""
-
+ONLINE = -1  # the offset of a tensor for which the runtime itself finds a place
 _COMPRESSION = "COMPRESSION_METADATA"
 _MOST_DIMENSIONS = 64
 _KINDS = {value: name for name, value in vars(tflite.BuiltinOperator).items() if isinstance(value, int)}

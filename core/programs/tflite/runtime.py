@@ -30,12 +30,8 @@ from .planner import ALIGNMENT, Scratch, aligned, called_head, head_of, tensor_p
 from .program import ONLINE, Operator, Subgraph, TfliteProgram, load_program, parse_program
 from .writing import Edit, Run, edited
 
-INPUTS = "inputs"
-"""The op in which the caller writes the model's inputs, before every other."""
-
-IN_PLACE = {"RESHAPE"}
-"""Kinds whose kernel does nothing where its output lies at the address of its input."""
-
+INPUTS = "inputs"  # the op in which the caller writes the model's inputs, before every other
+IN_PLACE = {"RESHAPE"}  # kinds whose kernel does nothing where its output lies at the address of its input
 _STATEFUL = {"ASSIGN_VARIABLE", "CALL_ONCE", "READ_VARIABLE"}
 _RANDOM = {"MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"}
 

@@ -19,19 +19,14 @@ from flatbuffers import Builder
 from ...base.errors import FormatError
 from .program import IDENTIFIER, OFFLINE_PLAN, FlatBuffer, Subgraph, Table, TfliteProgram
 
-_OFFSET = 0
-"""Marks a field that is an offset; other fields have their width in bytes."""
-
+_OFFSET = 0  # marks a field that is an offset; other fields have their width in bytes
 _MODEL = (4, *[_OFFSET] * 7)
 _SUBGRAPH = (*[_OFFSET] * 5, 4)
 _TENSOR = (_OFFSET, 1, 4, _OFFSET, _OFFSET, 1, _OFFSET, _OFFSET, 1, _OFFSET)
 _OPERATOR = (4, _OFFSET, _OFFSET, 1, _OFFSET, _OFFSET, 1, _OFFSET, _OFFSET, 8, 8, 1, _OFFSET, 4)
-_ALIGNMENT = 64
-"""Of the old file in the new one: whatever lay aligned in it still does."""
-
+_ALIGNMENT = 64  # of the old file in the new one: whatever lay aligned in it still does
 _DATA_ALIGNMENT = 16
-Fields = Mapping[int, bytes | int]
-"""Of a table, by number: scalars as their bytes, and offsets."""
+Fields = Mapping[int, bytes | int]  # of a table, by number: scalars as their bytes, and offsets
 
 
 def _place(new: Builder, data: bytes) -> None:

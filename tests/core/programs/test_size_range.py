@@ -8,7 +8,7 @@ from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.programs.size_range import SizedGraph, peak_of, plan_range
+from schedopt.core.programs.pipeline import SizedGraph, peak_of, plan_range
 from schedopt.core.solve.solve import solve
 
 

@@ -153,7 +153,7 @@ def flops_of(nodes, inputs, constants, outputs):
     onnx.checker.check_model(model)
     inferred = onnx.shape_inference.infer_shapes(model)
     types = {v.name: v.type.tensor_type for v in [*inferred.graph.input, *inferred.graph.output]}
-    from schedopt.core.programs.onnx.shapes import ValueType
+    from schedopt.core.programs.onnx.graph import ValueType
 
     known = {name: ValueType(t.elem_type, tuple(d.dim_value for d in t.shape.dim)) for name, t in types.items()}
     known.update({name: ValueType(1, array.shape) for name, array in constants.items()})

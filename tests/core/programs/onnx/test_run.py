@@ -18,7 +18,7 @@ from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError  
 from schedopt.core.model.simulator import simulate  # noqa: E402
 from schedopt.core.problem.schedule import Schedule  # noqa: E402
 from schedopt.core.programs.importers import read_model  # noqa: E402
-from schedopt.core.programs.onnx.nodes import VIEWS  # noqa: E402
+from schedopt.core.programs.onnx.graph import VIEWS  # noqa: E402
 from schedopt.core.programs.onnx.runtime import IN_PLACE, graph_of, load_program, reorder  # noqa: E402
 from schedopt.core.programs.onnx.session import kernel_times, random_inputs, session_of, session_options  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402

@@ -16,26 +16,13 @@ from ..base.units import format_bytes
 from ..bounds.bounds import lower_bound, recomputation_bound
 from ..files.atomic import check_writable, write_atomically
 from ..graph.graph import CostGraph
-from ..model.simulator import simulate
 from ..model.unrolled import repeated_ops
 from ..problem.problem import Problem
-from ..problem.schedule import Schedule
 from ..report.infeasible import least_peak
 from ..report.result import Result
 from .importers import with_imported
 from .options import ImportOptions, OptimizeOptions, size_text
-from .runtime import (
-    Measurement,
-    Note,
-    OnRun,
-    Runtime,
-    check_order,
-    check_output,
-    load_runtime,
-    one_device_order,
-    read_order,
-    read_program_schedule,
-)
+from .runtime import Measurement, Note, OnRun, Runtime, check_order, check_output, cost_of, load_runtime, read_order
 
 SEARCHING = "searching for an order"
 
@@ -111,8 +98,8 @@ def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -
     is_interrupted = result.status == "interrupted"
     if job.repeats and not is_interrupted:
         stage("running both orders")
-        rows = runtime.measure(graph, {result.method: order}, job.repeats, observer.note, observer.on_run)
-        rows = _with_limits(rows, {result.method: result.problem.memory_limit})
+        limits = {result.method: result.problem.memory_limit}
+        rows = runtime.measure(graph, {result.method: order}, job.repeats, observer.note, observer.on_run, limits)
         is_interrupted = not is_complete(rows, 2, job.repeats)
         check_runs(job.model, rows)
     stage("comparing results, writing the program")
@@ -137,7 +124,7 @@ def apply(
     check_output(model, output, overwrite=overwrite, is_header=is_header)
     runtime = load_runtime(model, options, note)
     graph = runtime.graph("roofline", _nothing)
-    return runtime.write(graph, read_order(schedule, graph, force=force), output, note)
+    return runtime.write(graph, read_order(schedule, graph, force=force)[0], output, note)
 
 
 def measure(
@@ -153,25 +140,20 @@ def measure(
     observer.on_stage(1, 3, "importing the program")
     runtime = load_runtime(model, options, observer.note)
     graph = runtime.graph("roofline", observer.note)
-    read = {path: read_program_schedule(path, graph, force=force) for path in schedules}
-    orders = {path: one_device_order(path, loaded, graph) for path, loaded in read.items()}
+    read = {path: read_order(path, graph, force=force) for path in schedules}
+    orders = {path: order for path, (order, _) in read.items()}
     for order in orders.values():
         check_order(graph, order)
     observer.on_stage(2, 3, "measuring what each op takes")
     measured = runtime.graph("measured", _nothing)
     observer.on_stage(3, 3, f"running {len(orders) + 1} order{'s' * bool(orders)}")
-    rows = runtime.measure(measured, orders, repeats, observer.note, observer.on_run)
-    return _with_limits(rows, {path: loaded.problem.memory_limit for path, loaded in read.items()})
+    limits = {path: limit for path, (_, limit) in read.items()}
+    return runtime.measure(measured, orders, repeats, observer.note, observer.on_run, limits)
 
 
 def is_complete(rows: Sequence[Measurement], orders: int, repeats: int) -> bool:
     """Whether every order ran as often as it should, so that nothing was interrupted."""
     return len(rows) == orders and all(len(row.microseconds) == repeats for row in rows)
-
-
-def _with_limits(rows: Sequence[Measurement], limits: Mapping[str, int | None]) -> list[Measurement]:
-    """Return the rows with the memory limits that their orders were to keep."""
-    return [replace(row, memory_limit=limits.get(row.order)) for row in rows]
 
 
 def check_runs(model: str, rows: Sequence[Measurement]) -> None:
@@ -203,10 +185,7 @@ def check_limit(name: str, result: Result, *, remedy: str = "", consequence: str
 
 
 def limit_sentence(result: Result) -> str:
-    """Say how a schedule keeps the memory limit: by its order alone, or what runs again for how much time.
-
-    Empty without a limit.
-    """
+    """Say how a schedule keeps its memory limit, if it has one: by its order, or what runs again for how much time."""
     problem = result.problem
     if problem.memory_limit is None or not result.is_feasible:
         return ""
@@ -326,7 +305,7 @@ class _Search:
         self.graph, self._solve = graph, solve
         self._first = tuple(graph.high.input_order.tolist())
         self.orders, self.bounds = [self._first], dict[int, int]()
-        self._peak = cache(lambda size, order: peak_of(graph.near(size), order))
+        self._peak = cache(lambda size, order: cost_of(graph.near(size), order).peak)
         self.is_interrupted = False
         self.method = ""
 
@@ -403,11 +382,6 @@ def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
         search.is_interrupted,
         search.method,
     )
-
-
-def peak_of(graph: CostGraph, order: Sequence[int]) -> int:
-    """Return the peak of an order on one device, bytes."""
-    return int(simulate(Problem(graph), Schedule.single_device(np.array(order))).peak)
 
 
 def _covers(graph: CostGraph, other: CostGraph, numerator: int, denominator: int) -> bool:

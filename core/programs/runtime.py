@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..base.units import format_bytes, format_microseconds
 from ..files.atomic import check_writable
 from ..files.schedule_json import LoadedSchedule, read_schedule
 from ..graph.graph import CostGraph
-from ..model.simulator import simulate
+from ..model.simulator import Simulation, simulate
 from ..model.verifier import verify
 from ..problem.problem import RUNTIME_TOLERANCE, Problem
 from ..problem.schedule import Schedule
@@ -180,20 +181,21 @@ def check_order(graph: CostGraph, order: Sequence[int]) -> None:
     verify(problem_of(graph, order), Schedule.single_device(np.array(order)))
 
 
-def read_order(path: str, graph: CostGraph, *, force: bool = False) -> list[int]:
-    """Read a schedule of a program's graph: its ops in the order they run, some several times perhaps."""
-    return one_device_order(path, read_program_schedule(path, graph, force=force), graph)
+def cost_of(graph: CostGraph, order: Sequence[int]) -> Simulation:
+    """Return what an order of a program's ops costs on one device."""
+    return simulate(problem_of(graph, order), Schedule.single_device(np.array(order)))
 
 
-def one_device_order(path: str, loaded: LoadedSchedule, graph: CostGraph) -> list[int]:
-    """Return the ops of a graph in the order of a schedule that was read."""
+def read_order(path: str, graph: CostGraph, *, force: bool = False) -> tuple[list[int], int | None]:
+    """Read a schedule of a program's graph: its ops as they run, some several times perhaps, and its memory limit."""
+    loaded = read_program_schedule(path, graph, force=force)
     used = len({*loaded.schedule.sources.tolist(), *loaded.schedule.targets.tolist()})  # be it for a transfer alone
     if used > 1:
         raise UsageError(
             f"{path}: the schedule uses {used} devices, and a program runs on one; solve with --devices 1, or write "
             "the modules of a PyTorch model with apply --format device-map"
         )
-    return [op for op in loaded.schedule.op_order().tolist() if op < graph.num_ops]
+    return [op for op in loaded.schedule.op_order().tolist() if op < graph.num_ops], loaded.problem.memory_limit
 
 
 def read_program_schedule(path: str, graph: CostGraph, *, force: bool = False) -> LoadedSchedule:
@@ -258,8 +260,7 @@ class Runtime(ABC, Generic[Version]):
 
     def predicted(self, graph: CostGraph, order: Sequence[int] | None) -> tuple[int, float]:
         """Return the bytes that an order holds at most beside those of `held`, and its microseconds."""
-        ops = np.asarray(graph.input_order if order is None else order)
-        cost = simulate(problem_of(graph, ops.tolist()), Schedule.single_device(ops))
+        cost = cost_of(graph, graph.input_order.tolist() if order is None else order)
         return cost.peak - int(graph.persistent.sum()), cost.runtime
 
     def own_peak(self) -> int | None:
@@ -295,6 +296,7 @@ class Runtime(ABC, Generic[Version]):
         repeats: int,
         note: Note,
         on_run: OnRun = lambda number, total, order: None,
+        limits: Mapping[str, int | None] = MappingProxyType({}),
     ) -> list[Measurement]:
         """Run the program in program order and in `orders` of its graph, which has measured costs.
 
@@ -319,7 +321,6 @@ class Runtime(ABC, Generic[Version]):
                 note(f"{self.model}: {what} that no op reads are held too")
 
             own_peak = self.own_peak()  # before the rounds, whose runs an error or Ctrl-C here would take along
-
             reports = run_rounds(
                 lambda label: ask(self.runs, questions[label], f"{self.model}, {label}"),
                 [label for label in every if label not in same],
@@ -341,6 +342,7 @@ class Runtime(ABC, Generic[Version]):
                 measured_peaks=tuple(held + report["peak"] for report in reports[label]),
                 is_equal=all(report["digests"] == reports[PROGRAM_ORDER][0]["digests"] for report in reports[label]),
                 runs=tuple(tuple(report["runs"]) for report in reports[label]),
+                memory_limit=limits.get(label),
                 own_peak=own_peak if label == PROGRAM_ORDER else None,
                 **{name: tuple(report[name] for report in reports[label]) for name in names},
             )

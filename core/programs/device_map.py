@@ -15,7 +15,6 @@ from ..base.arrays import INT64_MAX
 from ..base.errors import UsageError
 from ..base.units import format_bytes
 from ..files.atomic import check_writable, write_atomically
-from ..files.schedule_json import LoadedSchedule
 from ..graph.annotations import Resident
 from ..graph.graph import CostGraph
 from ..model.unrolled import repeated_ops
@@ -86,7 +85,12 @@ class _Modules:
         owners = {name.rpartition(".")[0] or name for name in self.held}
         self.units = {owner for owner in owners if owners.isdisjoint(_above(owner))}  # outermost ones
         forward = set(self.forward)
-        self.units |= _borrowers(self.graph, self.units, forward)
+        # modules whose parameters are those of others, such as a head that is tied to an embedding
+        readers = forward.intersection(op for resident in self.held.values() for op in resident.readers)
+        around = {above for unit in self.units for above in (*_above(unit), "", unit)}
+        own = {notes.modules[op] for op in readers} - around
+        own = {module for module in own if _within(module, self.units) is None}
+        self.units |= {module for module in own if own.isdisjoint(_above(module))}
         self.joined = UnionFind()  # what is on the same device, as what has the same weights is
         self.joined.union(INPUTS, *self.units.intersection(self.held))
         for name, resident in self.held.items():
@@ -181,17 +185,6 @@ def accelerate_names(machine: Machine) -> dict[int, Place]:
     return {at: accelerators.index(at) if at in accelerators else "cpu" for at in range(len(machine.devices))}
 
 
-def _borrowers(graph: CostGraph, units: set[str], forward: set[int]) -> set[str]:
-    """Return the modules whose parameters are those of others, such as a head that is tied to an embedding."""
-    notes, found = graph.annotations, set[str]()
-    for resident in notes.residents:
-        if resident.role in ("parameter", "buffer"):
-            found |= {notes.modules[op] for op in forward.intersection(resident.readers)}
-    around = {above for unit in units for above in (*_above(unit), "", unit)}
-    own = {module for module in found - around if _within(module, units) is None}
-    return {module for module in own if own.isdisjoint(_above(module))}
-
-
 def _above(path: str) -> list[str]:
     """Return the paths of the modules around one, outermost first, without the model itself."""
     return list(accumulate(path.split(".")[:-1], "{}.{}".format))
@@ -212,17 +205,6 @@ def _merged(devices: dict[str, Place]) -> dict[str, Place]:
             inside[above].add(device)
     wholes = {path: next((above for above in _above(path) if len(inside[above]) == 1), path) for path in devices}
     return {wholes[path]: device for path, device in devices.items()}
-
-
-def _states_apart(loaded: LoadedSchedule, names: Mapping[int, Place], devices: Mapping[str, Place]) -> int:
-    """Return how many states of the optimizer have their home elsewhere than the module whose weights they are for."""
-    graph, apart = loaded.problem.graph, 0
-    placement = loaded.schedule.placement(graph).tolist()
-    for resident, op in zip(graph.annotations.residents, holders(graph), strict=True):
-        unit = _within(resident.name, devices)
-        if resident.role == "state" and op >= 0 and unit is not None:
-            apart += devices[unit] != names[placement[op]]
-    return apart
 
 
 def check_weights(
@@ -273,7 +255,10 @@ def write_device_map(
     problem, names = loaded.problem, accelerate_names(loaded.problem.machine)
     found = device_map(problem.graph, loaded.schedule, problem.machine)
     check_weights(output, graph.annotations.residents, problem.memory_limits, names, found.devices)
-    if apart := _states_apart(loaded, names, found.devices):
+    states = zip(problem.graph.annotations.residents, holders(problem.graph), strict=True)
+    placement = loaded.schedule.placement(problem.graph).tolist()
+    units = [(_within(state.name, found.devices), op) for state, op in states if state.role == "state" and op >= 0]
+    if apart := sum(unit is not None and found.devices[unit] != names[placement[op]] for unit, op in units):
         note(
             f"{output}: {apart:,} states of the optimizer have their home on another device than the map gives their "
             "module, which a device map cannot say: beside their weights they may exceed a memory limit"

@@ -82,7 +82,12 @@ class SystemAllocator:
     def measure(self, run: Callable[[], Any]) -> tuple[Any, int, int]:
         """Return what a function gives, the most bytes held meanwhile, and those held afterwards."""
         gc.collect()  # what it would free while measuring is a hole
-        self._fill_holes()
+        size = _LARGEST_HOLE
+        while size >= MAPPED_FROM:  # takes every hole of the heap that could hold a counted allocation, for good
+            before, place = self._held(), self._libc.malloc(size)
+            if self._held() > before:
+                self._libc.free(place)
+                size //= 2
         missing = self._mark() - self._held()
         ballast = self._libc.malloc(missing - MAPPED_FROM) if missing > MAPPED_FROM else None
         start = self._held()
@@ -94,16 +99,6 @@ class SystemAllocator:
     def _held(self) -> int:
         """Return the bytes that are mapped now."""
         return int(self._libc.mallinfo2().hblkhd)
-
-    def _fill_holes(self) -> None:
-        """Take every hole of the heap that could hold a counted allocation, from the largest size down, for good."""
-        size = _LARGEST_HOLE
-        while size >= MAPPED_FROM:
-            before = self._held()
-            place = self._libc.malloc(size)
-            if self._held() > before:
-                self._libc.free(place)
-                size //= 2
 
     def _mark(self) -> int:
         """Read `max mmap bytes` of `malloc_stats`, which writes to the standard error of the process."""

@@ -47,9 +47,9 @@ IMPORTERS = {
     "tflite": Importer("a TFLite model", "tflite.runtime:TfliteRuntime", _ROOFLINE, ".tflite"),
     "execution-trace": Importer("an execution trace of PyTorch", "graphs.execution_trace:read", _ROOFLINE - {"costs"}),
     "inductor": Importer("a buffer graph of Inductor", "graphs.inductor:read", frozenset({"graph"})),
-    "dot": Importer("a DOT graph", "graphs.formats:read_dot", _EDGES),
-    "node-link": Importer("a node-link JSON graph", "graphs.formats:read_node_link", _EDGES),
-    "edge-list": Importer("a list of edges", "graphs.formats:read_edges", _EDGES),
+    "dot": Importer("a DOT graph", "graphs.attributed_graph:read_dot", _EDGES),
+    "node-link": Importer("a node-link JSON graph", "graphs.attributed_graph:read_node_link", _EDGES),
+    "edge-list": Importer("a list of edges", "graphs.attributed_graph:read_edges", _EDGES),
     "workflow": Importer("a WfCommons workflow", "graphs.workflow:read", frozenset({"default_size"})),
 }
 _BY_SUFFIX = {".onnx": "onnx", ".tflite": "tflite", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arrays import IntArray
+from ..base.arrays import INT64_MAX
 from ..base.errors import ProgramError, ScheduleError, UsageError
 from ..base.options import spelled
 from ..base.units import format_bytes
@@ -204,7 +204,6 @@ CLOSE = 0.03  # an order this near to each size's own bound is good at all of th
 MOST_SIZES = 128
 _SAMPLES = 6
 _SCALE = 1 << 40
-LARGEST = 2**63 - 1
 
 Solve = Callable[[Problem], Result]
 
@@ -386,14 +385,10 @@ def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
 
 def _covers(graph: CostGraph, other: CostGraph, numerator: int, denominator: int) -> bool:
     """Whether no size of a graph is below a fraction of that of another one of the same kind."""
-
-    def is_above(mine: IntArray, its: IntArray) -> bool:
-        if max(mine.max(), its.max()) >= LARGEST // max(numerator, denominator):
-            return False
-        return bool((mine * denominator >= its * numerator).all())
-
     same = all(np.array_equal(getattr(graph, name), getattr(other, name)) for name in ("alias_of", "is_final"))
-    return same and all(is_above(getattr(graph, name), getattr(other, name)) for name in _SIZES)
+    pairs = [(getattr(graph, name), getattr(other, name)) for name in _SIZES]
+    is_small = all(max(mine.max(), its.max()) < INT64_MAX // max(numerator, denominator) for mine, its in pairs)
+    return same and is_small and all((mine * denominator >= its * numerator).all() for mine, its in pairs)
 
 
 @dataclass(frozen=True)

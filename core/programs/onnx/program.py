@@ -236,12 +236,6 @@ class OnnxProgram:
     observed: Mapping[str, Any] | None = None  # what a run showed, if one was needed; see `observe`
 
     @property
-    def in_file(self) -> list[int]:
-        """The indices of the nodes by their places in the file."""
-        index = {name: op for op, name in enumerate(self.names)}
-        return [index[name] for name in node_names(self.model.graph) if name in index]
-
-    @property
     def question(self) -> dict[str, Any]:
         """The arguments of `read_program` with which another process loads the same program, as JSON has them."""
         return {"path": self.path, "shapes": dict(self.sizes), "observed": self.observed or {}}

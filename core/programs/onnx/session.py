@@ -22,7 +22,7 @@ from onnx import ModelProto, TensorProto
 from ...base.errors import ProgramError, UsageError
 from ..fresh_process import SystemAllocator, ask, digest, time_runs
 from ..options import Size
-from .graph import LARGEST_EVALUATED, ValueType, has_subgraphs, reads
+from .graph import LARGEST_EVALUATED, ValueType, has_subgraphs, node_names, reads
 from .program import OnnxProgram, is_small_external, load_small, read_program, runs_of
 
 try:
@@ -199,9 +199,12 @@ def run_order(
     """Run the program in a file, in an order of its nodes or ONNX Runtime's own: for a profile, time, and memory."""
     program = read_program(path, shapes, observed)
     inputs = random_inputs(program)
+    if (nodes := order) is None:
+        places = {name: at for at, name in enumerate(node_names(program.model.graph))}
+        nodes = sorted(range(len(program.names)), key=lambda op: places[program.names[op]])
     with tempfile.TemporaryDirectory() as profiles:
         options = partial(session_options, profiles, keeps_order=order is not None)
-        session = ordered_session(program, program.in_file if order is None else order, options)
+        session = ordered_session(program, nodes, options)
         expected = digests(session.run(None, inputs))
         ran = {name for name, _ in kernel_times(session)}
     times = time_runs(lambda: session.run(None, inputs))

@@ -6,7 +6,7 @@ import textwrap
 import pytest
 from schedopt.core.files.costgraph import SUFFIXES, read_graph
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.programs.graphs.formats import format_node_link
+from schedopt.core.programs.graphs.attributed_graph import format_node_link
 from schedopt.core.programs.importers import IMPORTERS, kind_of
 
 DOT = 'digraph { node [runtime=2]; a [size="4KiB"]; b [size=100]; a -> b }'

@@ -11,12 +11,12 @@ from models.seeds import seeds
 from schedopt.core.base.errors import FormatError, GraphError
 from schedopt.core.graph.annotations import PHASES, Annotations
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.programs.graphs import formats
+from schedopt.core.programs.graphs import attributed_graph
 from schedopt.core.programs.options import ImportOptions
 
 FORMATS = {
-    ".dot": (formats.read_dot, formats.format_dot),
-    ".json": (formats.read_node_link, formats.format_node_link),
+    ".dot": (attributed_graph.read_dot, attributed_graph.format_dot),
+    ".json": (attributed_graph.read_node_link, attributed_graph.format_node_link),
 }
 
 DOT_OF_OTHERS = "digraph { node [size=1 runtime=1]; a [phase=liquid]; b [phase=backward]; a -> b }"
@@ -102,7 +102,7 @@ def test_names_of_any_kind_survive(read, name, suffix):
 def test_networkx_reads_what_is_written_and_is_read_again(read, seed, key):
     """networkx orders edges by their sources; what is a view of what stays."""
     graph = random_graph(seed)
-    loaded = nx.node_link_graph(json.loads(formats.format_node_link(graph)), edges="edges")
+    loaded = nx.node_link_graph(json.loads(attributed_graph.format_node_link(graph)), edges="edges")
     assert nx.is_directed_acyclic_graph(loaded)
     again, _ = read(json.dumps(nx.node_link_data(loaded, edges=key)))
     assert {name: sorted(reads) for name, reads in arcs(again).items()} == {
@@ -337,6 +337,6 @@ def test_negative_sizes_and_files_that_are_no_text(read, tmp_path):
     path = tmp_path / "latin.dot"
     path.write_bytes("digraph { é }".encode("latin-1"))
     with pytest.raises(FormatError, match="not UTF-8 text at byte 10"):
-        formats.read_dot(str(path), ImportOptions(), print)
+        attributed_graph.read_dot(str(path), ImportOptions(), print)
     with pytest.raises(FormatError, match="cannot be read: Is a directory"):
-        formats.read_dot(str(tmp_path), ImportOptions(), print)
+        attributed_graph.read_dot(str(tmp_path), ImportOptions(), print)

@@ -52,6 +52,7 @@ IMPORTERS = {
     "edge-list": Importer("a list of edges", "graphs.attributed_graph:read_edges", _EDGES),
     "workflow": Importer("a WfCommons workflow", "graphs.workflow:read", frozenset({"default_size"})),
 }
+_NEEDS = {"onnx": "an ONNX model needs onnx and onnxruntime", "tflite": "a TFLite model needs tflite and flatbuffers"}
 _BY_SUFFIX = {".onnx": "onnx", ".tflite": "tflite", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}
 _BY_SUFFIX |= {".csv": "edge-list", ".tsv": "edge-list"}
 _READABLE = (
@@ -71,7 +72,13 @@ def read_model(model: str, options: ImportOptions, note: Callable[[str], None]) 
 def load(entry: str) -> Any:
     """Import what is named as `module:function` or `module:class` of `core.programs`."""
     module, _, function = entry.partition(":")
-    return getattr(import_module(f"schedopt.core.programs.{module}"), function)
+    try:
+        return getattr(import_module(f"schedopt.core.programs.{module}"), function)
+    except ImportError as error:
+        room = module.partition(".")[0]
+        if room not in _NEEDS:
+            raise
+        raise UsageError(f"{_NEEDS[room]} ({error}): pip install 'schedopt[{room}]'") from error
 
 
 def check_options(model: str, options: ImportOptions) -> None:

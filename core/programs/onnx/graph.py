@@ -241,13 +241,16 @@ def infer(path: str, skeleton: ModelProto, *, is_strict: bool) -> dict[str, Type
     while True:
         inferred = _inferred(path, skeleton)
         types: dict[str, TypeProto] = {}
+        known: dict[str, ValueType] = {}
         for value in _values(inferred.graph):  # an input that is an output, too, may be said to be of two types
-            if not _value_type(types.get(value.name, TypeProto())):
+            if value.name not in known:
                 types[value.name] = value.type
+                if found := _value_type(value.type):
+                    known[value.name] = found
         nodes = list(graph.node)
-        if all(_value_type(types.get(name, TypeProto())) for node in nodes for name in node.output if name):
+        if all(name in known for node in nodes for name in node.output if name):
             return types
-        evaluated = {index for index, node in enumerate(nodes) if _evaluate(path, node, skeleton, types, values)}
+        evaluated = {index for index, node in enumerate(nodes) if _evaluate(path, node, skeleton, known, values)}
         if not evaluated:
             if is_strict:
                 _inferred(path, skeleton, is_strict=True)
@@ -280,16 +283,15 @@ def _values(graph: GraphProto) -> Iterator[ValueInfoProto]:
 
 
 def _evaluate(
-    path: str, node: NodeProto, model: ModelProto, types: Mapping[str, TypeProto], values: dict[str, NDArray[Any]]
+    path: str, node: NodeProto, model: ModelProto, known: Mapping[str, ValueType], values: dict[str, NDArray[Any]]
 ) -> bool:
     """Add to `values` what a node of shape arithmetic gives, if that is small and all that it needs is there."""
     name = next(iter(node.output), "")
-    known = {value: _value_type(types.get(value, TypeProto())) for value in (name, *reads(node))}
-    if (made := known[name]) and made.elements > LARGEST_EVALUATED:
+    if name in known and known[name].elements > LARGEST_EVALUATED:
         return False
     given = {}
     for source in reads(node):
-        if node.op_type in ("Shape", "Size") and (read := known[source]):
+        if node.op_type in ("Shape", "Size") and (read := known.get(source)):
             try:
                 given[source] = np.broadcast_to(np.float32(0), read.shape)  # zeros, which take no memory
             except ValueError:

@@ -197,13 +197,12 @@ def _within(path: str, units: Collection[str]) -> str | None:
 
 def _merged(devices: dict[str, Place]) -> dict[str, Place]:
     """Name a module instead of all that is in it where that is on one device."""
-    if len(set(devices.values())) == 1:
-        return {"": next(iter(devices.values()))}
     inside: dict[str, set[Place]] = defaultdict(set)
+    around = {path: ["", *_above(path)] for path in devices}
     for path, device in devices.items():
-        for above in _above(path):
+        for above in around[path]:
             inside[above].add(device)
-    wholes = {path: next((above for above in _above(path) if len(inside[above]) == 1), path) for path in devices}
+    wholes = {path: next((above for above in around[path] if len(inside[above]) == 1), path) for path in devices}
     return {wholes[path]: device for path, device in devices.items()}
 
 

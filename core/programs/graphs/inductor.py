@@ -12,11 +12,9 @@ fusion), in the order before Inductor reorders them; the peak in this order is w
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,7 +24,10 @@ from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..options import ImportOptions
 
-_SUFFIX = "_fused"
+# An artifact of `torch._logging.trace_structured`: its announcement, then the lines of its JSON, each after a tab
+_ARTIFACT = re.compile(
+    r'^[VDIWE]\d{4} [^\]\n]*\] \{"artifact": ?\{"name": ?"([^"\n]*)_fused"[^\n]*\}\s*\n((?:\t[^\n]*\n?)*)', re.MULTILINE
+)
 _Value = TypeVar("_Value", bool, int, list[Any])
 
 
@@ -62,8 +63,7 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
         traced = dict(_traced_graphs(Path(model)))
         name = _chosen(list(traced), model, options.graph)
         where = f"{model}: graph '{name}'"
-        lines = "".join(traced[name])
-        document = parse_json(lines, lambda what: f"{where}: the log is truncated or damaged there ({what})")
+        document = parse_json(traced[name], lambda what: f"{where}: the log is truncated or damaged there ({what})")
     else:
         name, where = _chosen([Path(model).stem], model, options.graph), model
         document = read_json(model)
@@ -85,39 +85,17 @@ def _chosen(names: list[str], model: str, wanted: str | None) -> str:
     return wanted or names[0]
 
 
-def _traced_graphs(model: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name and the lines of each buffer graph in a log, or in all logs of a folder."""
-    counts: defaultdict[str, int] = defaultdict(int)
+def _traced_graphs(model: Path) -> Iterator[tuple[str, str]]:
+    """Yield the name and the JSON of each buffer graph in a log, or in all logs of a folder."""
+    counts = Counter[str]()
     for log in sorted(model.rglob("*.log")) if model.is_dir() else [model]:
-        for artifact, lines in _artifacts(log):
-            name = artifact.removesuffix(_SUFFIX)
+        try:
+            text = log.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise FormatError(f"{log}: cannot be read: {error.strerror or error}") from error
+        for name, payload in _ARTIFACT.findall(text):
             counts[name] += 1
-            yield (name if counts[name] == 1 else f"{name}#{counts[name]}"), lines
-
-
-def _artifacts(log: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the artifacts of `torch._logging.trace_structured` that are buffer graphs: name, and lines of payload."""
-    name, payload = "", list[str]()
-    try:
-        with log.open(encoding="utf-8", errors="replace") as lines:
-            for line in chain(lines, [""]):
-                if line.startswith("\t"):
-                    payload.append(line[1:])
-                    continue
-                if name.endswith(_SUFFIX):
-                    yield name, payload
-                name, payload = _artifact_name(line), []
-    except OSError as error:
-        raise FormatError(f"{log}: cannot be read: {error.strerror or error}") from error
-
-
-def _artifact_name(line: str) -> str:
-    """Return the name of the artifact that a line of a log announces, else nothing."""
-    match = re.match(r"[VDIWE]\d{4} [^\]]*\] (\{\"artifact\".*\})\s*$", line)
-    try:
-        return str(json.loads(match[1])["artifact"]["name"]) if match else ""
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return ""
+            yield (name if counts[name] == 1 else f"{name}#{counts[name]}"), payload
 
 
 def buffer_graph(document: Any, name: str, where: str, after: Mapping[str, Collection[str]] | None = None) -> CostGraph:

@@ -150,12 +150,8 @@ def model_of(program: OnnxProgram, graph: onnx.GraphProto) -> ModelProto:
 def runnable(
     program: OnnxProgram, order: Sequence[int], constants: Mapping[str, TensorProto], *, has_sizes: bool = True
 ) -> ModelProto:
-    """Return the program in an order of its nodes, constants stored instead of computed.
-
-    ONNX Runtime writes over an input only where it knows that sizes are the same; without `has_sizes` a branch that is
-    not taken need not fit them.
-    """
-    nodes = runs_of(program, order)
+    """Return the program in an order, constants stored; a branch that is not taken need not fit its sizes."""
+    nodes = runs_of(program, order)  # with sizes, ONNX Runtime knows where it may write over an input
     graph = onnx.helper.make_graph(
         nodes,
         "program",
@@ -236,10 +232,7 @@ REPEATS = 5
 
 
 def measured_costs(program: OnnxProgram) -> dict[str, tuple[float, int]]:
-    """Measure each node in a process of its own; return microseconds by the profiler, and bytes of workspace.
-
-    Times are those of the whole program: a node alone would find its weights in the cache.
-    """
+    """Return each node's microseconds in runs of the whole program, by the profiler, and its bytes of workspace."""
     return {name: (cost[0], cost[1]) for name, cost in ask("onnx.session:run_each", program.question).items()}
 
 

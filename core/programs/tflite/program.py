@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import networkx as nx
 import tflite
 
 from ...base.errors import FormatError, UsageError
@@ -257,8 +258,7 @@ def parse_program(data: bytes, path: str) -> TfliteProgram:
         raise FormatError(f"{path}: the model has no subgraph")
     if not subgraphs[0].operators:
         raise UsageError(f"{path}: the model has no operators; there is nothing to order")
-    for number in range(len(subgraphs)):
-        _check_calls(path, subgraphs, number)
+    _check_calls(path, subgraphs)
     return TfliteProgram(path, data, subgraphs, _offline_plan(path, model, metadata, subgraphs))
 
 
@@ -351,19 +351,16 @@ class _Reader:
                 written.add(tensor)
 
 
-def _check_calls(path: str, subgraphs: tuple[Subgraph, ...], start: int) -> None:
-    """Check that a subgraph calls subgraphs that are there, and not itself through others."""
-    waiting, seen = [start], set[int]()
-    while waiting:
-        for operator in subgraphs[waiting.pop()].operators:
-            for called in operator.calls:
-                if not 0 <= called < len(subgraphs):
-                    raise FormatError(f"{path}: a {operator.kind} runs subgraph {called} of {len(subgraphs)}")
-                if called == start:
-                    raise FormatError(f"{path}: subgraph {start} runs itself, through {operator.kind}: a cycle")
-                if called not in seen:
-                    seen.add(called)
-                    waiting.append(called)
+def _check_calls(path: str, subgraphs: tuple[Subgraph, ...]) -> None:
+    """Check that subgraphs call subgraphs that are there, and not themselves through others."""
+    calls = [(n, called, o.kind) for n, s in enumerate(subgraphs) for o in s.operators for called in o.calls]
+    for _, called, kind in calls:
+        if not 0 <= called < len(subgraphs):
+            raise FormatError(f"{path}: a {kind} runs subgraph {called} of {len(subgraphs)}")
+    graph = nx.DiGraph((n, called) for n, called, _ in calls)
+    for n, called, kind in sorted(calls, key=lambda call: call[1]):
+        if nx.has_path(graph, called, n):
+            raise FormatError(f"{path}: subgraph {called} runs itself, through {kind}: a cycle")
 
 
 def _offline_plan(

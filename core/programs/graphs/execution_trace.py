@@ -168,10 +168,8 @@ def _value(value: Any, shape: Any, kind: str, strides: Any, depth: int = 0) -> A
         sizes = tuple(map(_whole, shape)) if isinstance(shape, list) else ()
         steps = tuple(map(int, strides)) if isinstance(strides, list) else None
         return Tensor(storage, offset, elements, item, value[-1], sizes, steps)
-    inner = [
-        given if isinstance(given, list) and len(given) == len(value) else [None] * len(value)
-        for given in (shape, strides)
-    ]
+    nothing = [None] * len(value)
+    inner = [given if isinstance(given, list) and len(given) == len(value) else nothing for given in (shape, strides)]
     return [_value(part, size, kind, step, depth + 1) for part, size, step in zip(value, *inner, strict=True)]
 
 

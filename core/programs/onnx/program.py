@@ -129,11 +129,10 @@ def _has_texts(message: Message) -> bool:
             if field.message_type is not None:
                 is_text = all(map(_has_texts, parts))
             else:
-                is_name = field.name in _NAMES
-                are_texts = (
-                    isinstance(part, str) and (not is_name or part.splitlines() in ([], [part])) for part in parts
+                has_lines = field.name not in _NAMES
+                is_text = field.type != field.TYPE_STRING or all(
+                    isinstance(part, str) and (has_lines or part.splitlines() in ([], [part])) for part in parts
                 )
-                is_text = field.type != field.TYPE_STRING or all(are_texts)
             if not is_text:
                 return False
     except UnicodeDecodeError:

@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -241,27 +241,21 @@ def run_each(
 ) -> dict[str, tuple[float, int]]:
     """Measure in this process, all times first: counting memory makes allocation slow."""
     program = read_program(path, shapes, observed)
-    times = _kernel_medians(program)
-    if set(times) != set(program.names):
-        alone = for_each_node(program, lambda _, session, inputs: _time(session, inputs), has_profile=True)
-        times = {name: times.get(name, alone[name]) for name in program.names}
-    allocator = SystemAllocator()
-    workspaces = for_each_node(program, lambda _, session, inputs: workspace_of(allocator, session, inputs))
-    return {name: (times[name], workspaces[name]) for name in program.names}
-
-
-def _kernel_medians(program: OnnxProgram) -> dict[str, float]:
-    """Return the median time of each node that has a kernel, in runs of the whole program after the first."""
-    inputs = random_inputs(program)
-    times: dict[str, list[float]] = {}
+    inputs, seen = random_inputs(program), defaultdict[str, list[float]](list)
     with tempfile.TemporaryDirectory() as profiles:
         fast = partial(session_options, profiles, keeps_memory=True)
         session = ordered_session(program, range(len(program.nodes)), fast)
         for _ in range(1 + REPEATS):
             session.run(None, inputs)
         for name, microseconds in kernel_times(session):
-            times.setdefault(name, []).append(microseconds)
-    return {name: statistics.median(times[name][1:]) for name in program.names if name in times}
+            seen[name].append(microseconds)
+    times = {name: statistics.median(seen[name][1:]) for name in program.names if name in seen}  # a first run warms up
+    if set(times) != set(program.names):
+        alone = for_each_node(program, lambda _, session, inputs: _time(session, inputs), has_profile=True)
+        times = {name: times.get(name, alone[name]) for name in program.names}
+    allocator = SystemAllocator()
+    workspaces = for_each_node(program, lambda _, session, inputs: workspace_of(allocator, session, inputs))
+    return {name: (times[name], workspaces[name]) for name in program.names}
 
 
 def for_each_node(

@@ -196,31 +196,27 @@ def run_each(path: str, times: bool) -> dict[str, Any]:
             if operator.kind in _WITHOUT_SCRATCH:
                 continue
             try:
-                if sizes := _Alone(program, number, at, room).scratch():
+                alone = _Alone(program, number, at, room)
+                if sizes := alone.scratch():
                     found["scratch"].append([number, at, sizes])
                 if times and not number:
-                    found["microseconds"].append([at, _microseconds(program, at, room)])
+                    found["microseconds"].append([at, alone.microseconds()])
             except ProgramError:
                 found["unknown"].append(f"operator {at} ({operator.kind}) of subgraph {number}")
     return {**found, "head": arena["head"], "tail": arena["tail"]}
-
-
-def alone(program: TfliteProgram, subgraph: int, at: int) -> Edit:
-    """Return the edit that leaves one operator of a subgraph, whose inputs the caller gives."""
-    operator, tensors = program.subgraphs[subgraph].operators[at], program.subgraphs[subgraph].tensors
-    given = [t for t in dict.fromkeys(operator.reads) if not (tensors[t].is_constant or tensors[t].is_variable)]
-    return Edit([Run(at, operator.inputs, operator.outputs)], given=given, taken=operator.outputs)
 
 
 class _Alone:
     """One operator of a subgraph, in a file of its own."""
 
     def __init__(self, program: TfliteProgram, subgraph: int, at: int, room: int) -> None:
-        self._of, self._room = (program, subgraph, at), room
+        self._program, self._subgraph, self._room = program, subgraph, room
         own = program.subgraphs[subgraph]
-        self._count = len(own.tensors)
-        named = dict.fromkeys((*own.operators[at].reads, *own.operators[at].outputs))
+        operator, self._count = own.operators[at], len(own.tensors)
+        named = dict.fromkeys((*operator.reads, *operator.outputs))
         held = {n: own.tensors[n] for n in named if not (own.tensors[n].is_constant or own.tensors[n].is_variable)}
+        given, run = [n for n in held if n in operator.reads], Run(at, operator.inputs, operator.outputs)
+        self._edit = Edit([run], given=given, taken=operator.outputs)
         self._sizes = {n: aligned(tensor.bytes) for n, tensor in held.items() if tensor.bytes}
 
     def scratch(self) -> list[int]:
@@ -250,27 +246,24 @@ class _Alone:
 
     def _head(self, gaps: Sequence[int] | None) -> int:
         """Return the head of the arena with gaps at its beginning, each before a block; None lets the runtime plan."""
-        program, subgraph, _ = self._of
-        edit = alone(*self._of)
+        edit = self._edit
         if gaps is not None:
             ends = list(accumulate(gap + ALIGNMENT for gap in gaps))
             places = accumulate(self._sizes.values(), initial=ends[-1])
             place = dict(zip(self._sizes, places, strict=False))
             offsets = [place.get(n, ONLINE) for n in range(self._count)] + [end - ALIGNMENT for end in ends]
             edit = replace(edit, blocks=[ALIGNMENT] * len(gaps), offsets=offsets)
-        data = edited(program, edit, subgraph)
+        data = edited(self._program, edit, self._subgraph)
         return MicroInterpreter.roomy(data, self._room + 2 * sum(gaps or ())).arena()["head"]
 
-
-def _microseconds(program: TfliteProgram, at: int, room: int) -> float:
-    """Return the median time of an operator on random inputs."""
-    edit = alone(program, 0, at)
-    interpreter = MicroInterpreter.roomy(edited(program, edit), room)
-    interpreter.set_inputs([True] * len(edit.given or ()), np.random.default_rng(0))
-    interpreter.invoke()
-    times = []
-    for _ in range(REPEATS):
-        start = time.perf_counter_ns()
-        interpreter.invoke_quietly()
-        times.append((time.perf_counter_ns() - start) / 1000)
-    return statistics.median(times)
+    def microseconds(self) -> float:
+        """Return the median time of the operator on random inputs."""
+        interpreter = MicroInterpreter.roomy(edited(self._program, self._edit, self._subgraph), self._room)
+        interpreter.set_inputs([True] * len(self._edit.given or ()), np.random.default_rng(0))
+        interpreter.invoke()
+        times = []
+        for _ in range(REPEATS):
+            start = time.perf_counter_ns()
+            interpreter.invoke_quietly()
+            times.append((time.perf_counter_ns() - start) / 1000)
+        return statistics.median(times)

@@ -363,9 +363,7 @@ def _check_calls(path: str, subgraphs: tuple[Subgraph, ...]) -> None:
             raise FormatError(f"{path}: subgraph {called} runs itself, through {kind}: a cycle")
 
 
-def _offline_plan(
-    path: str, model: Table, metadata: dict[str, int], subgraphs: tuple[Subgraph, ...]
-) -> tuple[int, ...]:
+def _offline_plan(path: str, model: Table, metadata: dict[str, int], subgraphs: Sequence[Subgraph]) -> tuple[int, ...]:
     """Return the offsets of an offline plan: version, subgraph, count, then an offset per tensor of all subgraphs."""
     if OFFLINE_PLAN not in metadata:
         return ()

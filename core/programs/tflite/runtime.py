@@ -84,15 +84,18 @@ def graph_of(program: TfliteProgram, costs: Costs = NO_COSTS, roofline: Roofline
         arguments = list(dict.fromkeys(tensor for tensor in operator.reads if tensor in producers))
         touched = _touched(program, operator)
         waited = sorted({touched_last[what] for what in touched if what in touched_last})
-        view = arguments.index(operator.reads[0]) if _is_view(main, operator, arguments) else -1
+        is_alone = operator.kind in IN_PLACE and len(operator.outputs) == 1 and bool(operator.reads)
+        source = operator.reads[0] if is_alone else -1
+        is_view = source in arguments and main.tensors[source].bytes == main.tensors[operator.outputs[0]].bytes
+        moved = sum(main.tensors[tensor].bytes for tensor in dict.fromkeys((*operator.reads, *operator.outputs)))
         op = builder.add_op(
             name,
             inputs=[producers[tensor] for tensor in arguments],
             control=waited or ([0] if first and not arguments else []),
             outputs=[aligned(main.tensors[tensor].bytes) for tensor in operator.outputs],
-            aliases=[view] * len(operator.outputs),
+            aliases=[arguments.index(source) if is_view else -1] * len(operator.outputs),
             final=[tensor in main.outputs for tensor in operator.outputs],
-            runtime=costs.microseconds.get(at, _roofline_time(main, operator, roofline)),
+            runtime=costs.microseconds.get(at, roofline.microseconds(operator_flops(main, operator), moved)),
             # of scratch buffers, and of the subgraphs that it runs
             workspace=max((called_head(program, costs.scratch, number) for number in operator.calls), default=0)
             + sum(aligned(size) for size in costs.scratch.get((0, at), ())),
@@ -124,14 +127,6 @@ def _variables(main: Subgraph, first: int) -> tuple[Resident, ...]:
     return tuple(Resident(tensor.name or name, "buffer", tensor.bytes, ops[0], ops, ops) for name, tensor, ops in found)
 
 
-def _is_view(main: Subgraph, operator: Operator, arguments: Sequence[int]) -> bool:
-    """Whether an operator's output lies where its input does."""
-    if operator.kind not in IN_PLACE or len(operator.outputs) != 1 or not operator.reads:
-        return False
-    source, result = operator.reads[0], operator.outputs[0]
-    return source in arguments and main.tensors[source].bytes == main.tensors[result].bytes
-
-
 def _touched(program: TfliteProgram, operator: Operator) -> list[str]:
     """Return the names of what an operator changes beside its outputs, so that it keeps its place among others."""
     main = program.main
@@ -151,12 +146,6 @@ def _touched(program: TfliteProgram, operator: Operator) -> list[str]:
         f"operator at {operator.position}": bool(operator.intermediates),
     }
     return [*touched, *(name for name, is_changed in changes.items() if is_changed)]
-
-
-def _roofline_time(main: Subgraph, operator: Operator, roofline: Roofline) -> float:
-    """Return the time of an operator by the roofline."""
-    moved = sum(main.tensors[tensor].bytes for tensor in dict.fromkeys((*operator.reads, *operator.outputs)))
-    return roofline.microseconds(operator_flops(main, operator), moved)
 
 
 def operator_flops(main: Subgraph, operator: Operator) -> int:
@@ -227,9 +216,7 @@ def _runs(program: TfliteProgram, order: Sequence[int]) -> tuple[list[Run], list
     return runs, copies
 
 
-def _offsets(
-    program: TfliteProgram, graph: CostGraph, order: Sequence[int], runs: Sequence[Run], copies: int
-) -> list[int]:
+def _offsets(program: TfliteProgram, graph: CostGraph, order: Sequence[int], runs: list[Run], copies: int) -> list[int]:
     """Return the offset of each tensor of the new file; those without a place in the head have `ONLINE`."""
     made = place_schedule(problem_of(graph, order), Schedule.single_device(np.array(order)), ALIGNMENT).made
     given, left = caller_gives(program.main), iter(runs)

@@ -22,7 +22,7 @@ def convert(
 ) -> None:
     """Convert a graph between CostGraphDef text and binary, plain and gzip, or write it as DOT or node-link JSON."""
     from ...core.files.costgraph import graph_name
-    from ...core.programs.graphs.writing import check_target, write_graph_file
+    from ...core.programs.graphs.attributed_graph import check_target, write_graph_file
     from ...core.programs.importers import read_any
 
     target = output_of(target, graph_name(source), ".pb.gz" if source.endswith(".pbtxt") else ".pbtxt")

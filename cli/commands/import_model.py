@@ -54,7 +54,7 @@ def import_model(
 ) -> None:
     """Import a model as a graph: ONNX, TFLite, PyTorch, its traces, Inductor's buffers, DOT, networkx."""
     from ...core.api.import_ import import_model as import_graph
-    from ...core.programs.graphs.writing import check_target, write_graph_file
+    from ...core.programs.graphs.attributed_graph import check_target, write_graph_file
     from ...core.programs.importers import kind_of
     from ...core.report.graph_summary import totals_of
 

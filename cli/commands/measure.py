@@ -35,9 +35,8 @@ def measure(
     Exit code 1 if the results of an order differ from those of program order.
     """
     from ...core.programs.importers import check_options, options_for
-    from ...core.programs.measurement import limit_sentences, time_sentences
     from ...core.programs.pipeline import measure as measure_schedules
-    from ...core.programs.runtime import runtime_kind
+    from ...core.programs.runtime import limit_sentences, runtime_kind, time_sentences
     from ..progress import stages
     from ..reports.measure import orders_document, table
 

@@ -59,7 +59,7 @@ def optimize(
     from ...core.problem.problem import Problem
     from ...core.programs import pipeline
     from ...core.programs.importers import check_options
-    from ...core.programs.size_range import range_in
+    from ...core.programs.pipeline import range_in
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import check_supported, parse_method
     from ..progress import run_with_progress, stages
@@ -109,8 +109,7 @@ with_options(optimize, {"training": options_of(OptimizeOptions)})
 
 def _optimize_range(out: Output, job: Job, solve: Callable[[Problem], Result], json: bool) -> None:
     """Write a model in one order for a range of sizes, and say how good it is at each."""
-    from ...core.programs.pipeline import SEARCHING
-    from ...core.programs.size_range import optimize_range
+    from ...core.programs.pipeline import SEARCHING, optimize_range
     from ..progress import stages
     from ..reports.optimize import print_range, range_document
 

@@ -10,7 +10,7 @@ from ...core.base.units import bytes_alike, format_change, signed, times_alike
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ...core.programs.measurement import Measurement
+    from ...core.programs.runtime import Measurement
 
 
 _WRITTEN = (

@@ -11,8 +11,7 @@ from .measure import change, orders_document
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ...core.programs.pipeline import Job, Optimized
-    from ...core.programs.size_range import OptimizedRange
+    from ...core.programs.pipeline import Job, Optimized, OptimizedRange
     from ...core.report.result import Result
 
 
@@ -49,8 +48,8 @@ def document(job: Job, optimized: Optimized) -> dict[str, Any]:
 
 def print_report(job: Job, optimized: Optimized) -> None:
     """Print the table, what the peak is made of, and whether the times differ."""
-    from ...core.programs.measurement import limit_sentences, time_sentences
     from ...core.programs.pipeline import limit_sentence
+    from ...core.programs.runtime import limit_sentences, time_sentences
 
     result, rows = optimized.result, optimized.rows
     show(_table(optimized), result.title())
@@ -148,7 +147,7 @@ def print_range(job: Job, optimized: OptimizedRange) -> None:
 
 
 def _sentence(optimized: OptimizedRange) -> str:
-    from ...core.programs.size_range import CLOSE
+    from ...core.programs.pipeline import CLOSE
 
     plan = optimized.plan
     where = "every size" if plan.is_whole else f"each of {plan.examined} sizes"

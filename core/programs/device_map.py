@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
+from networkx.utils import UnionFind
 
 from ..base.arrays import INT64_MAX
 from ..base.errors import UsageError
 from ..base.units import format_bytes
 from ..files.atomic import check_writable, write_atomically
-from ..files.schedule_json import LoadedSchedule
 from ..graph.annotations import Resident
 from ..graph.graph import CostGraph
 from ..model.unrolled import repeated_ops
@@ -32,8 +32,7 @@ PROCESSORS = ("cpu", "host")
 INPUTS = ""
 """Stands among modules for what the model is given, and for its own parameters: accelerate has both on one device."""
 
-Place = int | str
-"""A device as accelerate calls it: the number of an accelerator, or `cpu`."""
+Place = int | str  # a device as accelerate calls it: the number of an accelerator, or `cpu`
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,7 @@ class DeviceMap:
 
 
 def device_map(graph: CostGraph, schedule: Schedule, machine: Machine) -> DeviceMap:
-    """Return the device of each module with parameters or buffers.
-
-    It is where most of its forward pass runs, which the backward pass follows; but `cpu` if that is the home of most of
-    its bytes, and no `cpu` if their home is an accelerator, where accelerate then runs it. What has the same parameters
-    is on the same device.
+    """Return the device of each module with parameters or buffers: where most of its forward pass or its bytes are.
 
     accelerate moves all inputs of a module that is named here to its device. So a module is on one device with all that
     is in it if it has parameters of its own, or if code of its own reads what comes from outside beside what is on
@@ -90,13 +85,18 @@ class _Modules:
         owners = {name.rpartition(".")[0] or name for name in self.held}
         self.units = {owner for owner in owners if owners.isdisjoint(_above(owner))}  # outermost ones
         forward = set(self.forward)
-        self.units |= _borrowers(self.graph, self.units, forward)
-        # by path: another that is on the same device, as what has the same weights is
-        self.joined = dict.fromkeys(self.units.intersection(self.held), INPUTS)
+        # modules whose parameters are those of others, such as a head that is tied to an embedding
+        readers = forward.intersection(op for resident in self.held.values() for op in resident.readers)
+        around = {above for unit in self.units for above in (*_above(unit), "", unit)}
+        own = {notes.modules[op] for op in readers} - around
+        own = {module for module in own if _within(module, self.units) is None}
+        self.units |= {module for module in own if own.isdisjoint(_above(module))}
+        self.joined = UnionFind()  # what is on the same device, as what has the same weights is
+        self.joined.union(INPUTS, *self.units.intersection(self.held))
         for name, resident in self.held.items():
             for op in forward.intersection(resident.readers):
                 if (unit := _within(notes.modules[op], self.units)) is not None:
-                    self._same(unit, self._unit(name))
+                    self.joined.union(unit, _within(name, self.units))
 
     @property
     def devices(self) -> dict[str, Place]:
@@ -104,18 +104,19 @@ class _Modules:
         times, sizes = defaultdict[str, Counter[Place]](Counter), defaultdict[str, Counter[Place]](Counter)
         for op in self.forward:
             if (unit := _within(self.notes.modules[op], self.units)) is not None:
-                times[self._first(unit)][self.placement[op]] += self.weights[op]
+                times[self.joined[unit]][self.placement[op]] += self.weights[op]
         for name, home in self.homes.items():
-            sizes[self._first(self._unit(name))][home] += self.held[name].size
+            sizes[self.joined[_within(name, self.units)]][home] += self.held[name].size
         groups, latest = dict[str, Place](), self.placement[self.forward[0]]
-        for first in dict.fromkeys(map(self._first, sorted(self.units))):
+        for first in dict.fromkeys(map(self.joined.__getitem__, sorted(self.units))):
             latest = _most(times[first], latest)  # what never runs stays with what is named before it
             if sizes[first] and "cpu" in (home := _most(sizes[first], latest), latest):
                 latest = home
             groups[first] = latest
-        chosen = {unit: groups[self._first(unit)] for unit in sorted(self.units)}
+        chosen = {unit: groups[self.joined[unit]] for unit in sorted(self.units)}
         main = _main(chosen)
-        beside = {unit for unit, device in chosen.items() if self._first(unit) == INPUTS and device != "cpu"}
+        inputs = self.joined[INPUTS]
+        beside = {unit for unit, device in chosen.items() if self.joined[unit] == inputs and device != "cpu"}
         return chosen | dict.fromkeys(beside.union(self.units.intersection(self.held)), main)
 
     def conflicts(self, devices: Mapping[str, Place]) -> list[tuple[str, set[str]]]:
@@ -149,11 +150,10 @@ class _Modules:
             if module and not all(unit.startswith(f"{module}.") for unit in units):
                 self.units.add(module)
             else:
-                for unit in units:
-                    self._same(unit, min(units))
+                self.joined.union(*units)
         for unit in [unit for unit in self.units if not self.units.isdisjoint(_above(unit))]:
             self.units.remove(unit)
-            self._same(unit, self._unit(unit))
+            self.joined.union(unit, _within(unit, self.units))
         return bool(found)
 
     def moved_share(self, devices: Mapping[str, Place]) -> float:
@@ -161,22 +161,6 @@ class _Modules:
         runs_on, units = _runs_on(devices), {op: _within(self.notes.modules[op], devices) for op in self.forward}
         moved = [op for op, unit in units.items() if unit is not None and runs_on[unit] != self.placement[op]]
         return float(self.weights[moved].sum()) / max(float(self.weights[self.forward].sum()), 1e-300)
-
-    def _unit(self, name: str) -> str:
-        """Return the unit that has a parameter or buffer."""
-        return next(path for path in (*_above(name), name) if path in self.units)
-
-    def _first(self, path: str) -> str:
-        """Return the one path that stands for all that are on the same device."""
-        while path in self.joined:
-            path = self.joined[path]
-        return path
-
-    def _same(self, one: str, other: str) -> None:
-        """Have two paths on one device."""
-        first, second = sorted((self._first(one), self._first(other)))
-        if first != second:
-            self.joined[second] = first
 
 
 def _main(devices: Mapping[str, Place]) -> Place:
@@ -196,23 +180,9 @@ def _runs_on(devices: Mapping[str, Place]) -> dict[str, Place]:
 
 
 def accelerate_names(machine: Machine) -> dict[int, Place]:
-    """Return what accelerate calls the devices of a machine file: `cpu`, or their number among those that are none.
-
-    Devices of kind `cpu` and `host` are the former. Equal devices are accelerators, and keep their numbers.
-    """
+    """Return what accelerate calls the devices of a machine: `cpu` (also `host`), or their number among the others."""
     accelerators = [at for at, device in enumerate(machine.devices) if device.kind not in PROCESSORS]
     return {at: accelerators.index(at) if at in accelerators else "cpu" for at in range(len(machine.devices))}
-
-
-def _borrowers(graph: CostGraph, units: set[str], forward: set[int]) -> set[str]:
-    """Return the modules whose parameters are those of others, such as a head that is tied to an embedding."""
-    notes, found = graph.annotations, set[str]()
-    for resident in notes.residents:
-        if resident.role in ("parameter", "buffer"):
-            found |= {notes.modules[op] for op in forward.intersection(resident.readers)}
-    around = {above for unit in units for above in (*_above(unit), "", unit)}
-    own = {module for module in found - around if _within(module, units) is None}
-    return {module for module in own if own.isdisjoint(_above(module))}
 
 
 def _above(path: str) -> list[str]:
@@ -227,25 +197,13 @@ def _within(path: str, units: Collection[str]) -> str | None:
 
 def _merged(devices: dict[str, Place]) -> dict[str, Place]:
     """Name a module instead of all that is in it where that is on one device."""
-    if len(set(devices.values())) == 1:
-        return {"": next(iter(devices.values()))}
     inside: dict[str, set[Place]] = defaultdict(set)
+    around = {path: ["", *_above(path)] for path in devices}
     for path, device in devices.items():
-        for above in _above(path):
+        for above in around[path]:
             inside[above].add(device)
-    wholes = {path: next((above for above in _above(path) if len(inside[above]) == 1), path) for path in devices}
+    wholes = {path: next((above for above in around[path] if len(inside[above]) == 1), path) for path in devices}
     return {wholes[path]: device for path, device in devices.items()}
-
-
-def _states_apart(loaded: LoadedSchedule, names: Mapping[int, Place], devices: Mapping[str, Place]) -> int:
-    """Return how many states of the optimizer have their home elsewhere than the module whose weights they are for."""
-    graph, apart = loaded.problem.graph, 0
-    placement = loaded.schedule.placement(graph).tolist()
-    for resident, op in zip(graph.annotations.residents, holders(graph), strict=True):
-        unit = _within(resident.name, devices)
-        if resident.role == "state" and op >= 0 and unit is not None:
-            apart += devices[unit] != names[placement[op]]
-    return apart
 
 
 def check_weights(
@@ -296,7 +254,10 @@ def write_device_map(
     problem, names = loaded.problem, accelerate_names(loaded.problem.machine)
     found = device_map(problem.graph, loaded.schedule, problem.machine)
     check_weights(output, graph.annotations.residents, problem.memory_limits, names, found.devices)
-    if apart := _states_apart(loaded, names, found.devices):
+    states = zip(problem.graph.annotations.residents, holders(problem.graph), strict=True)
+    placement = loaded.schedule.placement(problem.graph).tolist()
+    units = [(_within(state.name, found.devices), op) for state, op in states if state.role == "state" and op >= 0]
+    if apart := sum(unit is not None and found.devices[unit] != names[placement[op]] for unit, op in units):
         note(
             f"{output}: {apart:,} states of the optimizer have their home on another device than the map gives their "
             "module, which a device map cannot say: beside their weights they may exceed a memory limit"

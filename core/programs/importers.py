@@ -6,15 +6,16 @@ named here as a string and imported when chosen, since PyTorch and ONNX take sec
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ..base.errors import FormatError, UsageError
+from ..base.options import flag_of
 from ..files.costgraph import SUFFIXES, read_graph
 from ..files.reading import read_bytes, read_raw
 from ..files.schedule_json import read_imported
@@ -28,7 +29,7 @@ _LOOKED_AT = 65536
 _COMMENT = re.compile(rb"\s+|//[^\n]*|#[^\n]*|/\*.*?\*/|\xef\xbb\xbf", re.DOTALL)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Importer:
     """A kind of model."""
 
@@ -44,14 +45,14 @@ IMPORTERS = {
     ),
     "onnx": Importer("an ONNX model", "onnx.runtime:OnnxRuntime", _ROOFLINE | {"shapes"}, ".onnx"),
     "tflite": Importer("a TFLite model", "tflite.runtime:TfliteRuntime", _ROOFLINE, ".tflite"),
-    "execution-trace": Importer("an execution trace of PyTorch", "traces.importer:read", _ROOFLINE - {"costs"}),
+    "execution-trace": Importer("an execution trace of PyTorch", "graphs.execution_trace:read", _ROOFLINE - {"costs"}),
     "inductor": Importer("a buffer graph of Inductor", "graphs.inductor:read", frozenset({"graph"})),
-    "dot": Importer("a DOT graph", "graphs.dot:read", _EDGES),
-    "node-link": Importer("a node-link JSON graph", "graphs.attributed_graph:read", _EDGES),
-    "edge-list": Importer("a list of edges", "graphs.edge_list:read", _EDGES),
+    "dot": Importer("a DOT graph", "graphs.attributed_graph:read_dot", _EDGES),
+    "node-link": Importer("a node-link JSON graph", "graphs.attributed_graph:read_node_link", _EDGES),
+    "edge-list": Importer("a list of edges", "graphs.attributed_graph:read_edges", _EDGES),
     "workflow": Importer("a WfCommons workflow", "graphs.workflow:read", frozenset({"default_size"})),
 }
-_FLAGS = {"shapes": "--shape"}
+_NEEDS = {"onnx": "an ONNX model needs onnx and onnxruntime", "tflite": "a TFLite model needs tflite and flatbuffers"}
 _BY_SUFFIX = {".onnx": "onnx", ".tflite": "tflite", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}
 _BY_SUFFIX |= {".csv": "edge-list", ".tsv": "edge-list"}
 _READABLE = (
@@ -71,22 +72,30 @@ def read_model(model: str, options: ImportOptions, note: Callable[[str], None]) 
 def load(entry: str) -> Any:
     """Import what is named as `module:function` or `module:class` of `core.programs`."""
     module, _, function = entry.partition(":")
-    return getattr(import_module(f"schedopt.core.programs.{module}"), function)
+    try:
+        return getattr(import_module(f"schedopt.core.programs.{module}"), function)
+    except ImportError as error:
+        room = module.partition(".")[0]
+        if room not in _NEEDS:
+            raise
+        raise UsageError(f"{_NEEDS[room]} ({error}): pip install 'schedopt[{room}]'") from error
 
 
 def check_options(model: str, options: ImportOptions) -> None:
     """Raise UsageError if an option is set that has no use for this kind of model."""
     importer = IMPORTERS[kind_by_name(model) or kind_of(model)]
-    defaults = ImportOptions()
-    for field in dataclasses.fields(ImportOptions):
-        if field.name not in importer.options and getattr(options, field.name) != getattr(defaults, field.name):
-            flag = _FLAGS.get(field.name, f"--{field.name.replace('_', '-')}")
-            able = [other.what for other in IMPORTERS.values() if field.name in other.options]
-            raise UsageError(f"{model} is {importer.what}, which has no use for {flag}; it is for {' or '.join(able)}")
+    for name in options.changed:
+        if name not in importer.options:
+            able = " or ".join(other.what for other in IMPORTERS.values() if name in other.options)
+            raise UsageError(f"{model} is {importer.what}, which has no use for {_flag(name)}; it is for {able}")
     for name, given in options.shapes.items():
         if importer is not IMPORTERS["onnx"] and not isinstance(given, int):
             shape = f"--shape {name}={size_text(given)}"
             raise UsageError(f"{model}: {shape} is for ONNX models; here a shape is one number")
+
+
+def _flag(option: str) -> str:
+    return "--shape" if option == "shapes" else flag_of(option)
 
 
 def kind_by_name(model: str) -> str | None:
@@ -153,22 +162,14 @@ def _kind_of_json(path: Path) -> str:
     )
 
 
-_PROGRAM_OPTIONS: dict[str, tuple[str, type]] = {
-    "training": ("--training", str),
-    "shapes": ("--shape", dict),
-    "device": ("--device", str),
-}
-"""The options that say what program it is: flag and type."""
+_PROGRAM_OPTIONS: dict[str, type] = {"training": str, "shapes": dict, "device": str}
+"""The options that say what program it is, and their types."""
 
 
 def with_imported(graph: CostGraph, model: str, options: ImportOptions) -> CostGraph:
     """Return a graph that says what model it is of, and which options are not the default."""
-    imported: dict[str, Any] = {"model": model}
-    for field in dataclasses.fields(ImportOptions):
-        value = getattr(options, field.name)
-        if value != getattr(ImportOptions(), field.name):
-            imported[field.name] = dict(value) if isinstance(value, Mapping) else value
-    return dataclasses.replace(graph, annotations=dataclasses.replace(graph.annotations, imported=imported))
+    given = {name: dict(value) if isinstance(value, Mapping) else value for name, value in options.changed.items()}
+    return replace(graph, annotations=replace(graph.annotations, imported={"model": model, **given}))
 
 
 def options_for(schedules: Sequence[str], given: Mapping[str, Any], note: Callable[[str], None]) -> ImportOptions:
@@ -178,8 +179,8 @@ def options_for(schedules: Sequence[str], given: Mapping[str, Any], note: Callab
         stored = read_imported(path)
         if not stored:
             continue
-        for name, (flag, kind) in _PROGRAM_OPTIONS.items():
-            default = getattr(ImportOptions(), name)
+        for name, kind in _PROGRAM_OPTIONS.items():
+            flag, default = _flag(name), getattr(ImportOptions(), name)
             value = _checked(path, name, kind, stored.get(name, default))
             if name in given:
                 if value != given[name]:

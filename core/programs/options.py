@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
 from ..base.errors import UsageError
@@ -32,6 +32,12 @@ class ImportOptions:
     default_size: int | None = None  # bytes of a node whose file gives none; None makes that an error
     reverse: bool = False  # whether edges of a file lead from a user to what it depends on
     graph: str | None = None  # of the graphs in a file or folder; None if it is the only one
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """The options that are not the default, by name."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in given.items() if value != getattr(ImportOptions(), name)}
 
     @property
     def plain_shapes(self) -> dict[str, int]:

@@ -1,30 +1,174 @@
-"""Runtimes: programs that run in the order of a schedule file, and all that their frameworks have in common."""
+"""Runtimes: programs that run in the order of a schedule file, and the measurements of their runs."""
 
 from __future__ import annotations
 
+import math
+import statistics
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
 from ..base.errors import OtherGraphError, ScheduleError, UsageError
-from ..base.units import format_bytes
+from ..base.units import format_bytes, format_microseconds
 from ..files.atomic import check_writable
 from ..files.schedule_json import LoadedSchedule, read_schedule
 from ..graph.graph import CostGraph
-from ..model.simulator import simulate
+from ..model.simulator import Simulation, simulate
 from ..model.verifier import verify
-from ..problem.problem import Problem
+from ..problem.problem import RUNTIME_TOLERANCE, Problem
 from ..problem.schedule import Schedule
 from .fresh_process import ask
 from .importers import IMPORTERS, Importer, check_options, kind_by_name, load
-from .measurement import PROGRAM_ORDER, Measurement, OnRun, measurement, run_rounds
 from .options import ImportOptions, Roofline
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class TimeDifference:
+    """How much longer one order takes than another, as shares: 0.1 is 10% longer."""
+
+    change: float  # geometric mean of the rounds
+    # 95% interval; None with a single round, which tells nothing of noise
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether the rounds do not tell the two apart."""
+        return self.low is None or self.high is None or self.low <= 0 <= self.high
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{_percent(self.change)} in one round, which tells nothing of noise"
+        interval = f"95% interval {_percent(self.low)} to {_percent(self.high)}"
+        if self.is_noise:
+            return f"no difference beyond noise ({interval})"  # the medians beside it may differ the other way
+        return f"{abs(100 * self.change):.0f}% {'slower' if self.change > 0 else 'faster'} ({interval})"
+
+
+def time_difference(before: Sequence[float], after: Sequence[float]) -> TimeDifference:
+    """Compare the times of two orders in the same rounds, microseconds: Student's paired t-test of their log ratios."""
+    ratios = [math.log(two / one) for one, two in zip(before, after, strict=False)]
+    mean = statistics.fmean(ratios)
+    if len(ratios) < 2:
+        return TimeDifference(math.expm1(mean))
+    from scipy.special import stdtrit
+
+    quantile = float(stdtrit(len(ratios) - 1, (1 + CONFIDENCE) / 2))
+    half = quantile * statistics.stdev(ratios) / math.sqrt(len(ratios))
+    return TimeDifference(math.expm1(mean), math.expm1(mean - half), math.expm1(mean + half))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.0f}%"
+
+
+PROGRAM_ORDER = "program order"
+_NOTED_FAULTS = 0.1
+
+OnRun = Callable[[int, int, str], None]  # told before each run: its number, how many there are, and the order that runs
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The runs of a program in one order, each in a process of its own."""
+
+    order: str  # `program order`, or the schedule's file
+    predicted_peak: int  # bytes, by the cost model with measured costs
+    # bytes, one per process: held by the caller (parameters, buffers, inputs), and most held by the allocator
+    measured_peaks: tuple[int, ...]
+    microseconds: tuple[float, ...]  # median of the warm runs, one per process
+    # outputs, and all that is updated in place, are bitwise those of program order in every run
+    is_equal: bool
+    runs: tuple[tuple[float, ...], ...] = ()  # microseconds of each warm run, a row per process
+    page_faults: tuple[float, ...] = ()  # per run, one per process
+    # as `microseconds`, with freed memory kept; see `time_runs`
+    kept_microseconds: tuple[float, ...] = ()
+    predicted_microseconds: float = 0.0  # of all ops, each as often as it runs
+    memory_limit: int | None = None  # bytes
+    own_peak: int | None = None  # of program order where that is a trace: bytes of a call of the model itself
+
+    @property
+    def measured_peak(self) -> int:
+        """The largest peak of all runs, bytes."""
+        return max(self.measured_peaks)
+
+    @property
+    def keeps_limit(self) -> bool | None:
+        """Whether the memory limit was kept in every run; None where there is none."""
+        return None if self.memory_limit is None else self.measured_peak <= self.memory_limit
+
+    @property
+    def error(self) -> float:
+        """How far the predicted peak is from the measured one, relative to that."""
+        return self.predicted_peak / self.measured_peak - 1 if self.measured_peak else 0.0
+
+    @property
+    def median_microseconds(self) -> float:
+        """Median time of a run."""
+        return statistics.median(self.microseconds)
+
+    def time_against(self, other: Measurement) -> TimeDifference:
+        """Return how much longer this order takes than another that ran in the same rounds."""
+        return time_difference(other.microseconds, self.microseconds)
+
+
+def time_sentences(row: Measurement, first: Measurement) -> list[str]:
+    """Say whether an order takes more time than program order or less, and whether that is the work or the memory."""
+    if row.runs and row.runs == first.runs:
+        return [f"{row.order} is program order, and has not run apart."]
+    said = [f"Time of {row.order}: {row.time_against(first)}."]
+    if row.predicted_microseconds > first.predicted_microseconds * (1 + RUNTIME_TOLERANCE):
+        added = 100 * (row.predicted_microseconds / first.predicted_microseconds - 1)
+        took = format_microseconds(row.predicted_microseconds)
+        before = format_microseconds(first.predicted_microseconds)
+        said.append(f"Predicted: +{added:.2f}%, as some ops run again: {took} for all, {before} in program order.")
+    if all(one.kept_microseconds in ((), one.microseconds) for one in (row, first)):
+        return said
+    faults, others = statistics.median(row.page_faults), statistics.median(first.page_faults)
+    if abs(faults - others) > _NOTED_FAULTS * max(faults, others):
+        kept = time_difference(first.kept_microseconds, row.kept_microseconds)
+        said.append(f"It has {faults:,.0f} page faults a run, not {others:,.0f}: freed memory is given back.")
+        said.append(f"If it is kept: {kept}.")
+    return said
+
+
+def limit_sentences(row: Measurement) -> list[str]:
+    """Say whether an order kept its memory limit in every run; nothing where it has none."""
+    if row.memory_limit is None:
+        return []
+    limit = format_bytes(row.memory_limit)
+    if row.keeps_limit:
+        return [f"Memory limit of {row.order}: {limit}, kept in every run."]
+    excess = format_bytes(row.measured_peak - row.memory_limit)
+    runs = f"{sum(peak > row.memory_limit for peak in row.measured_peaks)} of {len(row.measured_peaks)} runs"
+    return [f"Memory limit of {row.order}: {limit}, exceeded by up to {excess} in {runs}."]
+
+
+def run_rounds(
+    run: Callable[[str], Mapping[str, Any]], orders: Sequence[str], repeats: int, on_run: OnRun
+) -> dict[str, list[Mapping[str, Any]]]:
+    """Run the orders in turn, each round beginning with another one; Ctrl-C leaves the reports of what ran."""
+    reports: dict[str, list[Mapping[str, Any]]] = {order: [] for order in orders}
+    number, total = 0, repeats * len(orders)
+    try:
+        for beginning in range(repeats):
+            shift = beginning % len(orders)
+            for order in (*orders[shift:], *orders[:shift]):
+                number += 1
+                on_run(number, total, order)
+                reports[order].append(run(order))
+    except KeyboardInterrupt:
+        if not reports[orders[0]]:
+            raise
+    return reports
 
 
 def problem_of(graph: CostGraph, order: Sequence[int]) -> Problem:
@@ -37,25 +181,21 @@ def check_order(graph: CostGraph, order: Sequence[int]) -> None:
     verify(problem_of(graph, order), Schedule.single_device(np.array(order)))
 
 
-def read_order(path: str, graph: CostGraph, *, force: bool = False) -> list[int]:
-    """Read a schedule of a program's graph: its ops in the order they run, some several times perhaps."""
-    return one_device_order(path, read_program_schedule(path, graph, force=force), graph)
+def cost_of(graph: CostGraph, order: Sequence[int]) -> Simulation:
+    """Return what an order of a program's ops costs on one device."""
+    return simulate(problem_of(graph, order), Schedule.single_device(np.array(order)))
 
 
-def one_device_order(path: str, loaded: LoadedSchedule, graph: CostGraph) -> list[int]:
-    """Return the ops of a graph in the order of a schedule that was read."""
-    used = len(used_devices(loaded.schedule))
+def read_order(path: str, graph: CostGraph, *, force: bool = False) -> tuple[list[int], int | None]:
+    """Read a schedule of a program's graph: its ops as they run, some several times perhaps, and its memory limit."""
+    loaded = read_program_schedule(path, graph, force=force)
+    used = len({*loaded.schedule.sources.tolist(), *loaded.schedule.targets.tolist()})  # be it for a transfer alone
     if used > 1:
         raise UsageError(
             f"{path}: the schedule uses {used} devices, and a program runs on one; solve with --devices 1, or write "
             "the modules of a PyTorch model with apply --format device-map"
         )
-    return [op for op in loaded.schedule.op_order().tolist() if op < graph.num_ops]
-
-
-def used_devices(schedule: Schedule) -> set[int]:
-    """Return the devices that a schedule uses, be it for a transfer alone."""
-    return set(chain(schedule.sources.tolist(), schedule.targets.tolist()))
+    return [op for op in loaded.schedule.op_order().tolist() if op < graph.num_ops], loaded.problem.memory_limit
 
 
 def read_program_schedule(path: str, graph: CostGraph, *, force: bool = False) -> LoadedSchedule:
@@ -68,8 +208,7 @@ def read_program_schedule(path: str, graph: CostGraph, *, force: bool = False) -
 
 
 Note = Callable[[str], None]
-Version = TypeVar("Version")
-"""A program in another order, as its framework has it."""
+Version = TypeVar("Version")  # a program in another order, as its framework has it
 
 
 class Runtime(ABC, Generic[Version]):
@@ -121,8 +260,7 @@ class Runtime(ABC, Generic[Version]):
 
     def predicted(self, graph: CostGraph, order: Sequence[int] | None) -> tuple[int, float]:
         """Return the bytes that an order holds at most beside those of `held`, and its microseconds."""
-        ops = np.asarray(graph.input_order if order is None else order)
-        cost = simulate(problem_of(graph, ops.tolist()), Schedule.single_device(ops))
+        cost = cost_of(graph, graph.input_order.tolist() if order is None else order)
         return cost.peak - int(graph.persistent.sum()), cost.runtime
 
     def own_peak(self) -> int | None:
@@ -136,10 +274,6 @@ class Runtime(ABC, Generic[Version]):
     def remark(self, reports: Mapping[str, Sequence[Mapping[str, Any]]], note: Note) -> None:
         """Say what is worth knowing of the runs of each order."""
 
-    def check(self, graph: CostGraph, order: Sequence[int]) -> None:
-        """Raise `ScheduleError` unless this is an order of the program."""
-        check_order(graph, order)
-
     def source(self, note: Note) -> str:
         """Return what the program's results are those of: the model, unless a note says why not."""
         return self.model
@@ -149,7 +283,7 @@ class Runtime(ABC, Generic[Version]):
 
         Raises `ScheduleError` if this is no order of the program, or its results would differ; then nothing is written.
         """
-        self.check(graph, order)
+        check_order(graph, order)
         version = self.reordered(graph, order)
         check_equal(self.model, self.results(None), self.results(version), self.reason())
         self.save(version, output, note)
@@ -162,6 +296,7 @@ class Runtime(ABC, Generic[Version]):
         repeats: int,
         note: Note,
         on_run: OnRun = lambda number, total, order: None,
+        limits: Mapping[str, int | None] = MappingProxyType({}),
     ) -> list[Measurement]:
         """Run the program in program order and in `orders` of its graph, which has measured costs.
 
@@ -169,7 +304,12 @@ class Runtime(ABC, Generic[Version]):
         runs of that. Program order comes first; Ctrl-C leaves only what ran. Raises `ProgramError` if a run fails.
         """
         every: dict[str, Sequence[int] | None] = {PROGRAM_ORDER: None, **orders}
-        same = [label for label, order in orders.items() if self._is_program_order(graph, order)]
+        first = graph.input_order.tolist()  # a version that is planned anew may be another than the program as it is
+        same = [
+            label
+            for label, order in orders.items()
+            if list(order) == first and self.predicted(graph, order) == self.predicted(graph, None)
+        ]
         with tempfile.TemporaryDirectory(prefix="schedopt-") as folder:
             questions = {
                 label: self.question(graph, order, Path(folder) / str(number))
@@ -181,25 +321,33 @@ class Runtime(ABC, Generic[Version]):
                 note(f"{self.model}: {what} that no op reads are held too")
 
             own_peak = self.own_peak()  # before the rounds, whose runs an error or Ctrl-C here would take along
-
-            def run_once(label: str) -> Any:
-                return ask(self.runs, questions[label], f"{self.model}, {label}")
-
-            reports = run_rounds(run_once, [label for label in every if label not in same], repeats, on_run)
+            reports = run_rounds(
+                lambda label: ask(self.runs, questions[label], f"{self.model}, {label}"),
+                [label for label in every if label not in same],
+                repeats,
+                on_run,
+            )
         self.remark(reports, note)
         reports.update((label, reports[PROGRAM_ORDER]) for label in same)
-        expected = reports[PROGRAM_ORDER][0]["digests"]
-        rows = [
-            measurement(label, self.predicted(graph, order), reports[label], held, expected)
-            for label, order in every.items()
-            if reports[label]
-        ]
-        return [replace(rows[0], own_peak=own_peak), *rows[1:]]
-
-    def _is_program_order(self, graph: CostGraph, order: Sequence[int]) -> bool:
-        """Whether the program in an order is the program as it is; one that is planned anew may be another."""
-        is_same = list(order) == graph.input_order.tolist()
-        return is_same and self.predicted(graph, order) == self.predicted(graph, None)
+        rows = []
+        for label, order in every.items():
+            if not reports[label]:
+                continue
+            peak, microseconds = self.predicted(graph, order)
+            names = ("microseconds", "page_faults", "kept_microseconds")
+            row = Measurement(
+                order=label,
+                predicted_peak=held + peak,
+                predicted_microseconds=microseconds,
+                measured_peaks=tuple(held + report["peak"] for report in reports[label]),
+                is_equal=all(report["digests"] == reports[PROGRAM_ORDER][0]["digests"] for report in reports[label]),
+                runs=tuple(tuple(report["runs"]) for report in reports[label]),
+                memory_limit=limits.get(label),
+                own_peak=own_peak if label == PROGRAM_ORDER else None,
+                **{name: tuple(report[name] for report in reports[label]) for name in names},
+            )
+            rows.append(row)
+        return rows
 
 
 def check_equal(name: str, expected: Mapping[str, str], found: Mapping[str, str], reason: str = "") -> None:

@@ -186,11 +186,11 @@ def _refuse(program):
 
 def _work(kind, numbers, folder, pipe, has_runs):
     if not has_runs:
-        from schedopt.core.programs.onnx import costs as onnx_costs
-        from schedopt.core.programs.tflite import costs, runtime
+        from schedopt.core.programs.onnx import session
+        from schedopt.core.programs.tflite import interpreter, runtime
 
-        onnx_costs.observe = _refuse
-        runtime.measured_costs = lambda program, times: costs.Costs(reason="is not run")
+        session.observe = _refuse
+        runtime.measured_costs = lambda program, times: interpreter.Costs(reason="is not run")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     for number in numbers:
         path = folder / f"mutant{FORMATS[kind].suffix}"

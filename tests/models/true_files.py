@@ -11,8 +11,7 @@ from schedopt.core.files.costgraph import format_graph, read_graph
 from schedopt.core.files.schedule_json import read_imported, read_schedule
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
-from schedopt.core.programs.graphs.attributed_graph import format_node_link
-from schedopt.core.programs.graphs.dot import format_dot
+from schedopt.core.programs.graphs.attributed_graph import format_dot, format_node_link
 from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.solve.solve import solve

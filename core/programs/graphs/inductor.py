@@ -2,24 +2,16 @@
 
 `torch.compile` writes one per compiled graph to the folder that `TORCH_TRACE` names, if
 `torch._inductor.config.reorder_for_peak_memory_debug` is set. An op here is one of Inductor's nodes (kernels, after
-fusion), in the order before Inductor reorders them; the graph's peak in this order is what Inductor's
-`estimate_peak_memory` gives for it:
+fusion), in the order before Inductor reorders them; the peak in this order is what its `estimate_peak_memory` gives:
 
-- The inputs that can be freed are there from the start: ports of one op `inputs`, which everything waits for. Weights
-  and the caller's inputs are not in the file.
-- A buffer of several parts is allocated by its producer and freed part by part: a port per part, of which the op
-  that unpacks it returns a view.
-- A buffer written in place goes on under a new name of no bytes. Inductor keeps the original as long as it is used,
-  and says so in `deps`.
-
-The file says what keeps a buffer alive, not which order Inductor enforces beyond that. An op that writes a buffer in
-place gets a control edge from every earlier reader of what it reads; writes into weights and the caller's inputs
-cannot be seen. The file has no runtimes.
+- Inputs that can be freed are ports of one op `inputs`, which everything waits for.
+- A buffer of several parts is freed part by part: a port per part, of which the op that unpacks it returns a view.
+- A buffer written in place goes on under a new name of no bytes. The file does not say which order Inductor enforces:
+  an op that writes in place gets a control edge from every earlier reader of what it reads.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -32,7 +24,10 @@ from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..options import ImportOptions
 
-_SUFFIX = "_fused"
+# An artifact of `torch._logging.trace_structured`: its announcement, then the lines of its JSON, each after a tab
+_ARTIFACT = re.compile(
+    r'^[VDIWE]\d{4} [^\]\n]*\] \{"artifact": ?\{"name": ?"([^"\n]*)_fused"[^\n]*\}\s*\n((?:\t[^\n]*\n?)*)', re.MULTILINE
+)
 _Value = TypeVar("_Value", bool, int, list[Any])
 
 
@@ -68,8 +63,7 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
         traced = dict(_traced_graphs(Path(model)))
         name = _chosen(list(traced), model, options.graph)
         where = f"{model}: graph '{name}'"
-        lines = "".join(traced[name])
-        document = parse_json(lines, lambda what: f"{where}: the log is truncated or damaged there ({what})")
+        document = parse_json(traced[name], lambda what: f"{where}: the log is truncated or damaged there ({what})")
     else:
         name, where = _chosen([Path(model).stem], model, options.graph), model
         document = read_json(model)
@@ -91,64 +85,37 @@ def _chosen(names: list[str], model: str, wanted: str | None) -> str:
     return wanted or names[0]
 
 
-def _traced_graphs(model: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name and the lines of each buffer graph in a log, or in all logs of a folder."""
-    counts: defaultdict[str, int] = defaultdict(int)
+def _traced_graphs(model: Path) -> Iterator[tuple[str, str]]:
+    """Yield the name and the JSON of each buffer graph in a log, or in all logs of a folder."""
+    counts = Counter[str]()
     for log in sorted(model.rglob("*.log")) if model.is_dir() else [model]:
-        for artifact, lines in _artifacts(log):
-            name = artifact.removesuffix(_SUFFIX)
+        try:
+            text = log.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise FormatError(f"{log}: cannot be read: {error.strerror or error}") from error
+        for name, payload in _ARTIFACT.findall(text):
             counts[name] += 1
-            yield (name if counts[name] == 1 else f"{name}#{counts[name]}"), lines
-
-
-def _artifacts(log: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the artifacts of `torch._logging.trace_structured` that are buffer graphs: name, and lines of payload."""
-    name, payload = "", list[str]()
-    try:
-        with log.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                if line.startswith("\t"):
-                    if name:
-                        payload.append(line[1:])
-                    continue
-                if name:
-                    yield name, payload
-                name, payload = _artifact_name(line), []
-    except OSError as error:
-        raise FormatError(f"{log}: cannot be read: {error.strerror or error}") from error
-    if name:
-        yield name, payload
-
-
-def _artifact_name(line: str) -> str:
-    """Return the name of the buffer graph that a line of a log announces, else nothing."""
-    match = re.match(r"[VDIWE]\d{4} [^\]]*\] (\{\"artifact\".*\})\s*$", line)
-    try:
-        name = str(json.loads(match[1])["artifact"]["name"]) if match else ""
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return ""
-    return name if name.endswith(_SUFFIX) else ""
+            yield (name if counts[name] == 1 else f"{name}#{counts[name]}"), payload
 
 
 def buffer_graph(document: Any, name: str, where: str, after: Mapping[str, Collection[str]] | None = None) -> CostGraph:
     """Return the graph of a buffer graph document."""
     nodes, buffers = _parsed(document, where)
     wholes = _wholes(nodes, buffers, where)
-    inputs = [buffer for buffer in buffers.values() if buffer.is_input]
+    inputs = [buffer.name for buffer in buffers.values() if buffer.is_input]
     first = 1 if inputs else 0
+    made_by = [*([inputs] if inputs else ()), *nodes.values()]
+    ports = [_ports(made, buffers, wholes) for made in made_by]
+    place = {port.name: (op, at) for op, each in enumerate(ports) for at, port in enumerate(each)}
+    maker = {buffer: op for op, made in enumerate(made_by) for buffer in made}
+    number = {node: op for op, node in enumerate(nodes, start=first)}
     builder = GraphBuilder(name, where)
     if inputs:
-        sizes, final = [buffer.allocated for buffer in inputs], [buffer.is_output for buffer in inputs]
+        sizes, final = [port.size for port in ports[0]], [port.is_final for port in ports[0]]
         builder.add_op("inputs", outputs=sizes, final=final, once=True)
-    ports = [_ports(made, buffers, wholes) for made in nodes.values()]
-    place = {buffer.name: (0, port) for port, buffer in enumerate(inputs)}
-    for op, each in enumerate(ports, start=first):
-        place.update({port.name: (op, at) for at, port in enumerate(each)})
-    maker = {buffer: op for op, made in enumerate(nodes.values(), start=first) for buffer in made}
-    number = {node: op for op, node in enumerate(nodes, start=first)}
     readers: defaultdict[str, list[int]] = defaultdict(list)
-    for op, ((node, made), own) in enumerate(zip(nodes.items(), ports, strict=True), start=first):
-        needed = [buffer for buffer in buffers[made[0]].reads if buffer not in made]
+    for op, (node, made) in enumerate(nodes.items(), start=first):
+        own, needed = ports[op], [buffer for buffer in buffers[made[0]].reads if buffer not in made]
         views = [port.view_of for port in own if port.view_of]
         reads = views + [buffer for buffer in needed if not buffers[buffer].is_whole]
         control = {maker[buffer] for buffer in needed if buffers[buffer].is_whole}

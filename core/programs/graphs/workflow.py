@@ -7,6 +7,7 @@ that of its files, and is left out.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -75,10 +76,10 @@ class _Workflow:
 
         tasks = nx.DiGraph({key: list(parents) for key, parents in self.parents.items()}).reverse()
         made = {key: self.files(key, "output") for key in self.tasks}
-        makers: dict[str, list[str]] = {}
+        makers = defaultdict[str, list[str]](list)
         for key, files in made.items():
             for file in files:
-                makers.setdefault(file, []).append(key)
+                makers[file].append(key)
         edges: list[Edge] = []
         outside: dict[str, list[int]] = {}
         read: set[tuple[str, str]] = set()
@@ -97,9 +98,10 @@ class _Workflow:
                 read.add((known[-1], file))
                 waited.pop(known[-1], None)
             edges += [Edge(parent, key, {"control": True}) for parent in waited]
-        persistent = [0] * len(self.tasks)
-        for file, readers in outside.items():
-            persistent[readers[0]] += self.size(file)
+        residents = [Resident(f, "input", self.size(f), readers[0], tuple(readers)) for f, readers in outside.items()]
+        persistent = Counter[int]()
+        for resident in residents:
+            persistent[resident.op] += resident.size
         nodes: dict[str, Attributes] = {}
         for place, (key, files) in enumerate(made.items()):
             task = self.runtimes[key]
@@ -109,5 +111,4 @@ class _Workflow:
                 "runtime": 1e6 * float(task.get("runtimeInSeconds", task.get("runtime", 0)) or 0),
                 "persistent": persistent[place],
             }
-        residents = [Resident(f, "input", self.size(f), readers[0], tuple(readers)) for f, readers in outside.items()]
         return AttributedGraph(nodes, edges), tuple(residents)

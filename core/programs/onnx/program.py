@@ -1,18 +1,215 @@
-"""ONNX programs: the nodes of a file that run, in ONNX Runtime's order, and the type of every value."""
+"""ONNX programs: a file that was read and checked, its nodes in ONNX Runtime's order, and the type of every value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path, PurePath
 from typing import Any
 
-from onnx import GraphProto, ModelProto, NodeProto
+import onnx
+from google.protobuf.message import DecodeError, Message
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from ...base.errors import ProgramError
+from ...base.errors import FormatError, ProgramError
 from ..options import Size
-from .model_file import read_model, skeleton_of
-from .nodes import default_order, functions_of, node_names, opaque_in, random_in, reads, renamed
-from .shapes import ValueType, give_sizes, infer, known_types
+from .graph import (
+    LARGEST_EVALUATED,
+    OFFICIAL_DOMAINS,
+    ValueType,
+    bits_of,
+    bytes_of,
+    default_order,
+    functions_of,
+    give_sizes,
+    infer,
+    is_element,
+    is_known,
+    known_types,
+    node_names,
+    node_tensors,
+    one_line,
+    opaque_in,
+    random_in,
+    reads,
+    renamed,
+    subgraphs,
+)
+
+_UNKNOWN = "unknown"
+_NAMES = {"name", "op_type", "domain", "input", "output", "dim_param"}
+LARGEST_BYTES = 1 << 48  # no tensor has as many: beyond, sizes are damaged
+
+
+def read_model(path: str) -> ModelProto:
+    """Read an ONNX file; its external data are looked for beside it, and not read."""
+    try:
+        model = ModelProto()
+        model.ParseFromString(Path(path).read_bytes())
+    except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
+        raise FormatError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except DecodeError:
+        raise FormatError(f"{path}: not an ONNX file, or truncated") from None
+    if not _has_texts(model):
+        raise FormatError(f"{path}: damaged: a name in it is no UTF-8 text, or has several lines")
+    if model.graph.sparse_initializer:
+        name = model.graph.sparse_initializer[0].values.name
+        raise ProgramError(f"{path}: initialiser '{name}' is sparse; store it as a dense tensor")
+    for tensor in all_tensors(model):
+        _check_tensor(path, tensor)
+    return model
+
+
+def skeleton_of(path: str, model: ModelProto) -> ModelProto:
+    """Return a model whose large initialisers are inputs, nodes sorted and outputs without types, for the checker."""
+    skeleton = ModelProto(ir_version=max(4, model.ir_version), opset_import=model.opset_import)
+    skeleton.functions.extend(model.functions)
+    graph = skeleton.graph
+    graph.name = model.graph.name or "graph"
+    graph.node.extend(model.graph.node[index] for index in default_order(model.graph, functions_of(model)))
+    _set_unknown_apart(skeleton)
+    given = onnx.helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    graph.output.extend(ValueInfoProto(name=value.name, type=given) for value in model.graph.output)
+    initializers = {tensor.name for tensor in model.graph.initializer}
+    graph.input.extend(value for value in model.graph.input if value.name not in initializers)
+    for tensor in model.graph.initializer:
+        if math.prod(tensor.dims) <= LARGEST_EVALUATED:
+            graph.initializer.append(tensor)
+        else:
+            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    load_small(skeleton, Path(path).parent)
+    if not model.ByteSize():
+        raise FormatError(f"{path}: not a valid ONNX model, or truncated: it is empty")
+    try:
+        onnx.checker.check_model(skeleton)
+    except (onnx.checker.ValidationError, ValueError) as error:
+        raise FormatError(f"{path}: not a valid ONNX model, or truncated: {one_line(error)}") from None
+    for value in graph.output:
+        value.ClearField("type")
+    return skeleton
+
+
+def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Yield every tensor that a model holds, those in graphs of nodes and in functions included."""
+    yield from model.graph.initializer
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        for node in nodes:
+            yield from node_tensors(node)
+
+
+def external_files(model: ModelProto) -> list[str]:
+    """Return the files, relative to the model's folder, that hold tensors of the model."""
+    external = (tensor for tensor in all_tensors(model) if tensor.data_location == TensorProto.EXTERNAL)
+    return list(dict.fromkeys(_external(tensor)["location"] for tensor in external))
+
+
+def is_small_external(tensor: TensorProto) -> bool:
+    """Whether a tensor in a file of its own is so small that shapes may depend on its values."""
+    return bool(tensor.data_location == TensorProto.EXTERNAL) and math.prod(tensor.dims) <= LARGEST_EVALUATED
+
+
+def load_small(model: ModelProto, folder: Path) -> None:
+    """Read the small tensors of a model that are in files of their own into it."""
+    for tensor in filter(is_small_external, all_tensors(model)):
+        where = _external(tensor)
+        with (folder / where["location"]).open("rb") as file:
+            file.seek(int(where["offset"]))
+            tensor.raw_data = file.read(bytes_of(tensor.data_type, tensor.dims))
+        tensor.ClearField("data_location")
+        tensor.ClearField("external_data")
+
+
+def _has_texts(message: Message) -> bool:
+    """Whether every text in a message is UTF-8, which protobuf gives as bytes if it is not, and every name one line."""
+    try:
+        for field, value in message.ListFields():
+            parts = [value] if isinstance(value, (Message, str, bytes)) else value
+            if field.message_type is not None:
+                is_text = all(map(_has_texts, parts))
+            else:
+                has_lines = field.name not in _NAMES
+                is_text = field.type != field.TYPE_STRING or all(
+                    isinstance(part, str) and (has_lines or part.splitlines() in ([], [part])) for part in parts
+                )
+            if not is_text:
+                return False
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _check_tensor(path: str, tensor: TensorProto) -> None:
+    """Check that a tensor's type and sizes are some, and that it has as much data as these say."""
+    what = f"{path}: tensor '{tensor.name}'"
+    if not is_element(tensor.data_type):
+        raise FormatError(f"{what} is of the unknown type {tensor.data_type}: the file is damaged, or of a later ONNX")
+    if any(size < 0 for size in tensor.dims):
+        raise FormatError(f"{what} has the negative size {min(tensor.dims)}")
+    elements = math.prod(tensor.dims)
+    if elements * 128 > 8 * LARGEST_BYTES:
+        raise FormatError(f"{what} has {elements} elements, which no machine can hold: the file is damaged")
+    if tensor.data_location == TensorProto.EXTERNAL:
+        _check_external(path, what, tensor)
+        return
+    if tensor.data_type == TensorProto.STRING:
+        needed, given, unit = elements, len(tensor.string_data), "texts"
+    elif tensor.HasField("raw_data"):
+        needed, given, unit = bytes_of(tensor.data_type, tensor.dims), len(tensor.raw_data), "bytes"
+    else:
+        field = onnx.helper.tensor_dtype_to_field(tensor.data_type)
+        per_number = max(1, 8 // bits_of(tensor.data_type))
+        parts = 2 if tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128) else 1
+        needed, given, unit = parts * -(-elements // per_number), len(getattr(tensor, field)), "numbers"
+    if needed != given:
+        raise FormatError(f"{what} needs {needed} {unit} and has {given}: it is truncated or damaged")
+    try:
+        if unit == "numbers":
+            onnx.numpy_helper.to_array(tensor)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise FormatError(f"{what} cannot be read: {one_line(error)}") from None
+
+
+def _external(tensor: TensorProto) -> dict[str, str]:
+    return {"location": "", "offset": "0", **{entry.key: entry.value for entry in tensor.external_data}}
+
+
+def _check_external(path: str, what: str, tensor: TensorProto) -> None:
+    where = _external(tensor)
+    location, offset = where["location"], where["offset"]
+    file = Path(path).parent / location
+    if not location or "\0" in location or PurePath(location).is_absolute() or ".." in PurePath(location).parts:
+        raise FormatError(f"{what} is in {location!r}, which is no file beside the model")
+    if not offset.isdecimal() or len(offset) > 18:
+        raise FormatError(f"{what} begins at byte {offset[:30]!r} of {file}, which is no number of bytes")
+    size = None
+    with suppress(OSError):  # a name too long
+        size = file.stat().st_size if file.is_file() else None
+    if size is None:
+        raise FormatError(f"{what} is in {file}, which is missing; put it beside the model")
+    needed = int(offset) + bytes_of(tensor.data_type, tensor.dims)
+    if size < needed:
+        raise FormatError(
+            f"{what} ends at byte {needed} of {file}, which has {size}: it is truncated or of another model"
+        )
+
+
+def _set_unknown_apart(model: ModelProto) -> None:
+    """Give nodes that ONNX does not have at the model's version a domain of their own, which it lets pass."""
+    versions = {opset.domain: opset.version for opset in model.opset_import}
+
+    def set_apart(graph: GraphProto) -> bool:
+        has_any = False
+        for node in graph.node:
+            if node.domain in OFFICIAL_DOMAINS and not is_known(node, versions):
+                node.domain, has_any = _UNKNOWN, True
+            has_any = any([has_any, *map(set_apart, subgraphs(node))])
+        return has_any
+
+    if set_apart(model.graph):
+        model.opset_import.add(domain=_UNKNOWN, version=1)
+
 
 DEQUANTIZE = "DequantizeLinear"
 
@@ -39,12 +236,6 @@ class OnnxProgram:
     observed: Mapping[str, Any] | None = None  # what a run showed, if one was needed; see `observe`
 
     @property
-    def in_file(self) -> list[int]:
-        """The indices of the nodes by their places in the file."""
-        index = {name: op for op, name in enumerate(self.names)}
-        return [index[name] for name in node_names(self.model.graph) if name in index]
-
-    @property
     def question(self) -> dict[str, Any]:
         """The arguments of `read_program` with which another process loads the same program, as JSON has them."""
         return {"path": self.path, "shapes": dict(self.sizes), "observed": self.observed or {}}
@@ -56,12 +247,15 @@ def read_program(path: str, shapes: Mapping[str, Size], observed: Mapping[str, A
     skeleton = skeleton_of(path, model)
     values = give_sizes(path, skeleton.graph, shapes)
     graph, is_opaque, is_random = model.graph, opaque_in(model), random_in(model)
-    has_opaque = any(map(is_opaque, graph.node))
-    inferred = infer(path, skeleton, is_strict=not has_opaque)
+    inferred = infer(path, skeleton, is_strict=not any(map(is_opaque, graph.node)))
     initializers = {tensor.name: ValueType(tensor.data_type, tuple(tensor.dims)) for tensor in graph.initializer}
-    order, labels = default_order(graph, functions_of(model)), node_names(graph)
-    folded, constants = _constant_nodes(graph, order, is_random)
-    running = [index for index in order if index not in folded]
+    labels, constants = node_names(graph), set(initializers)
+    folded, running = list[int](), list[int]()
+    for index in default_order(graph, functions_of(model)):
+        node = graph.node[index]
+        is_folded = node.op_type != DEQUANTIZE and constants.issuperset(reads(node)) and not is_random(node)
+        (folded if is_folded else running).append(index)
+        constants.update(filter(None, node.output) if is_folded else ())
     if not running:
         raise ProgramError(f"{path}: all nodes are constant, so there is nothing to schedule")
     return OnnxProgram(
@@ -82,26 +276,8 @@ def read_program(path: str, shapes: Mapping[str, Size], observed: Mapping[str, A
     )
 
 
-def _constant_nodes(
-    graph: GraphProto, order: Sequence[int], is_random: Callable[[NodeProto], bool]
-) -> tuple[list[int], set[str]]:
-    """Return those nodes of an order whose inputs are all constant, and the names of all constants."""
-    constants = {tensor.name for tensor in graph.initializer}
-    folded = []
-    for index in order:
-        node = graph.node[index]
-        if node.op_type != DEQUANTIZE and constants.issuperset(reads(node)) and not is_random(node):
-            folded.append(index)
-            constants.update(filter(None, node.output))
-    return folded, constants
-
-
 def runs_of(program: OnnxProgram, order: Sequence[int]) -> list[NodeProto]:
-    """Return the nodes in an order of their indices, in which some may run several times.
-
-    The last run of a node has its name and gives the values that it has in the file; each one before has its own, which
-    the nodes up to the next run read.
-    """
+    """Return the nodes in an order, in which some may run several times: the last run has the names of the file."""
     last = {op: step for step, op in enumerate(order)}
     taken, latest = {*program.types, *program.names}, dict[str, str]()
     nodes = []

@@ -1,10 +1,12 @@
-"""Sessions of ONNX Runtime that run nodes in a given order and free dead tensors, and a measured run."""
+"""Sessions of ONNX Runtime: runs in a given order that free dead tensors, and costs of nodes on this machine."""
 
 from __future__ import annotations
 
 import json
 import math
+import statistics
 import tempfile
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,48 +15,38 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto
 
 from ...base.errors import ProgramError, UsageError
-from ..fresh_process import digest
+from ..fresh_process import SystemAllocator, ask, digest, time_runs
 from ..options import Size
-from ..system_allocator import SystemAllocator, time_runs
-from .model_file import is_small_external, load_small
-from .nodes import has_subgraphs, reads, renamed
-from .program import OnnxProgram, read_program, runs_of
-from .shapes import LARGEST_EVALUATED
+from .graph import LARGEST_EVALUATED, ValueType, has_subgraphs, node_names, reads
+from .program import OnnxProgram, is_small_external, load_small, read_program, runs_of
 
 try:
-    import onnx
     import onnxruntime
-    from onnx import ModelProto, TensorProto
     from onnxruntime.capi import onnxruntime_pybind11_state
 except ImportError as error:
     raise UsageError(f"an ONNX model needs onnx and onnxruntime ({error}): pip install 'schedopt[onnx]'") from error
 
 SEED = 1
 _CAST = "InsertedPrecisionFreeCast_"
-Values = Mapping[str, NDArray[Any]]
+Values = dict[str, NDArray[Any]]
 
 
 def session_options(
     profiles: str | None = None, *, keeps_memory: bool = False, keeps_order: bool = True
 ) -> onnxruntime.SessionOptions:
-    """Return settings under which the file's order is the order of execution, and a dead tensor is freed at once.
-
-    Priority order without priorities is the file's, but a Shape or Size runs as soon as it can. Without `keeps_order`
-    it is ONNX Runtime's default order, with `keeps_memory` its own memory. A profile is written into the folder
-    `profiles`.
-    """
+    """Return settings under which the file's order is the order of execution, and a dead tensor is freed at once."""
     options = onnxruntime.SessionOptions()
-    orders = onnxruntime.ExecutionOrder
+    orders = onnxruntime.ExecutionOrder  # without priorities it is the file's, but a Shape or Size runs when it can
     options.execution_order = orders.PRIORITY_BASED if keeps_order else orders.DEFAULT
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
-    options.enable_mem_pattern = keeps_memory
-    options.enable_mem_reuse = keeps_memory
-    options.enable_cpu_mem_arena = keeps_memory
+    options.enable_mem_pattern = options.enable_mem_reuse = options.enable_cpu_mem_arena = keeps_memory
     options.log_severity_level = 4
     if profiles is not None:
         options.enable_profiling = True
@@ -120,11 +112,8 @@ def _told(what: str) -> Any:
         raise ProgramError(f"ONNX Runtime cannot {what} the model: {str(error).strip().splitlines()[0]}") from None
 
 
-def random_inputs(program: OnnxProgram) -> dict[str, NDArray[Any]]:
-    """Return a value for each input: standard normal numbers, or 0 and 1 where the type is whole or logical.
-
-    An input of which the caller gave the value has that.
-    """
+def random_inputs(program: OnnxProgram) -> Values:
+    """Return a value for each input: the caller's, or standard normal numbers, or 0 and 1 if they are to be whole."""
     generator = np.random.default_rng(SEED)
     values = {}
     for name in program.inputs:
@@ -137,13 +126,10 @@ def random_inputs(program: OnnxProgram) -> dict[str, NDArray[Any]]:
 
 
 def constant_tensors(program: OnnxProgram) -> dict[str, TensorProto]:
-    """Return the constants that the nodes read, evaluating the folded nodes with ONNX Runtime.
-
-    Initialisers are as in the file: external data stay external.
-    """
+    """Return the constants that the nodes read, folded ones evaluated by ONNX Runtime; external data stay external."""
     initializers = {tensor.name: tensor for tensor in program.model.graph.initializer}
-    needed = dict.fromkeys(name for node in program.nodes for name in reads(node) if name in program.constants)
-    needed.update(dict.fromkeys(name for name in program.outputs if name in program.constants))
+    read = (name for node in program.nodes for name in reads(node))
+    needed = [name for name in dict.fromkeys((*read, *program.outputs)) if name in program.constants]
     given = [name for name in needed if name not in initializers]
     tensors = {name: initializers[name] for name in needed if name in initializers}
     if given:
@@ -164,12 +150,8 @@ def model_of(program: OnnxProgram, graph: onnx.GraphProto) -> ModelProto:
 def runnable(
     program: OnnxProgram, order: Sequence[int], constants: Mapping[str, TensorProto], *, has_sizes: bool = True
 ) -> ModelProto:
-    """Return the program in an order of its nodes, all sizes fixed, and constants stored instead of computed.
-
-    ONNX Runtime writes over an input only where it knows that sizes are the same; without `has_sizes` a branch that is
-    not taken need not fit them.
-    """
-    nodes = runs_of(program, order)
+    """Return the program in an order, constants stored; a branch that is not taken need not fit its sizes."""
+    nodes = runs_of(program, order)  # with sizes, ONNX Runtime knows where it may write over an input
     graph = onnx.helper.make_graph(
         nodes,
         "program",
@@ -177,32 +159,23 @@ def runnable(
         [_declared(program, name, has_shape=has_sizes) for name in program.outputs],
     )
     graph.initializer.extend(constants.values())
-    if not has_sizes:
-        return model_of(program, graph)
-    for op, node in zip(order, nodes, strict=True):
+    for op, node in zip(order, nodes, strict=True) if has_sizes else ():
         for name, value in zip(node.output, program.nodes[op].output, strict=True):
             if name and name not in program.outputs:
                 graph.value_info.append(_declared(program, value, name))
     return model_of(program, graph)
 
 
-def one_node(program: OnnxProgram, name: str, constants: Mapping[str, TensorProto], inputs: Values) -> ModelProto:
+def one_node(program: OnnxProgram, op: int, constants: Mapping[str, TensorProto], inputs: Values) -> ModelProto:
     """Return a model of one node alone, which gets `inputs` and constants, and gives all its outputs."""
-    node = program.nodes[program.names.index(name)]
-    values = dict.fromkeys(reads(node))
-    has_shape = not has_subgraphs(node)  # a branch that is not taken need not fit them
-    types = {value: onnx.helper.np_dtype_to_tensor_dtype(array.dtype) for value, array in inputs.items()}
-    graph = onnx.helper.make_graph(
-        [renamed(node, name, {})],
-        "node",
-        [
-            onnx.helper.make_tensor_value_info(value, types[value], array.shape if has_shape else None)
-            for value, array in inputs.items()
-        ],
-        [_declared(program, value, has_shape=has_shape) for value in node.output if value],
-    )
-    graph.initializer.extend(constants[value] for value in values if value in constants)
-    return model_of(program, graph)
+    node = program.nodes[op]
+    outputs = tuple(filter(None, node.output))
+    types = {name: program.types[name] for name in outputs if name in program.types}
+    for name, array in inputs.items():
+        types[name] = ValueType(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+    alone = replace(program, inputs=tuple(inputs), outputs=outputs, types=types)
+    read = {name: constants[name] for name in reads(node) if name in constants}
+    return runnable(alone, [op], read, has_sizes=not has_subgraphs(node))
 
 
 def _declared(program: OnnxProgram, value: str, name: str = "", *, has_shape: bool = True) -> onnx.ValueInfoProto:
@@ -219,42 +192,29 @@ PEAK_REPEATS = 2
 def run_order(
     path: str, shapes: Mapping[str, Size], order: Sequence[int] | None, observed: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Run the program in a file on random inputs: with a profile, to warm up, for time, and for memory.
-
-    `order` has indices of nodes; None leaves it to ONNX Runtime. `peak` is the most beside constants and inputs in
-    `PEAK_REPEATS` runs; `not_run` are nodes without a kernel, for which others ran.
-    """
+    """Run the program in a file, in an order of its nodes or ONNX Runtime's own: for a profile, time, and memory."""
     program = read_program(path, shapes, observed)
     inputs = random_inputs(program)
+    if (nodes := order) is None:
+        places = {name: at for at, name in enumerate(node_names(program.model.graph))}
+        nodes = sorted(range(len(program.names)), key=lambda op: places[program.names[op]])
     with tempfile.TemporaryDirectory() as profiles:
-        session = ordered_session(
-            program,
-            program.in_file if order is None else order,
-            constant_tensors(program),
-            partial(session_options, profiles, keeps_order=order is not None),
-        )
+        options = partial(session_options, profiles, keeps_order=order is not None)
+        session = ordered_session(program, nodes, options)
         expected = digests(session.run(None, inputs))
         ran = {name for name, _ in kernel_times(session)}
     times = time_runs(lambda: session.run(None, inputs))
     allocator = SystemAllocator()
-    peak = 0
-    for _ in range(PEAK_REPEATS):
-        allocator.restart()
-        outputs = session.run(None, inputs)
-        peak = max(peak, allocator.peak())
-        del outputs
+    peak = max(allocator.measure(lambda: session.run(None, inputs))[1] for _ in range(PEAK_REPEATS))
     not_run = [name for name in program.names if name not in ran]
     return {"peak": peak, **times, "digests": expected, "not_run": not_run}
 
 
 def ordered_session(
-    program: OnnxProgram,
-    order: Sequence[int],
-    constants: Mapping[str, TensorProto],
-    options: Callable[[], onnxruntime.SessionOptions],
-) -> Any:
+    program: OnnxProgram, order: Sequence[int], options: Callable[[], onnxruntime.SessionOptions]
+) -> onnxruntime.InferenceSession:
     """Load the program in an order, with sizes declared if it can be loaded so."""
-    folder = Path(program.path).parent
+    folder, constants = Path(program.path).parent, constant_tensors(program)
     try:
         return session_of(runnable(program, order, constants), folder, options())
     except ProgramError:
@@ -266,3 +226,104 @@ def ordered_session(
 def digests(values: Sequence[NDArray[Any]]) -> list[str]:
     """Return what tells arrays apart: type, shape and all bits of each."""
     return [digest(value.dtype, value.shape, np.ascontiguousarray(value).tobytes()) for value in values]
+
+
+REPEATS = 5
+
+
+def measured_costs(program: OnnxProgram) -> dict[str, tuple[float, int]]:
+    """Return each node's microseconds in runs of the whole program, by the profiler, and its bytes of workspace."""
+    return {name: (cost[0], cost[1]) for name, cost in ask("onnx.session:run_each", program.question).items()}
+
+
+def run_each(
+    path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any] | None = None
+) -> dict[str, tuple[float, int]]:
+    """Measure in this process, all times first: counting memory makes allocation slow."""
+    program = read_program(path, shapes, observed)
+    inputs, seen = random_inputs(program), defaultdict[str, list[float]](list)
+    with tempfile.TemporaryDirectory() as profiles:
+        fast = partial(session_options, profiles, keeps_memory=True)
+        session = ordered_session(program, range(len(program.nodes)), fast)
+        for _ in range(1 + REPEATS):
+            session.run(None, inputs)
+        for name, microseconds in kernel_times(session):
+            seen[name].append(microseconds)
+    times = {name: statistics.median(seen[name][1:]) for name in program.names if name in seen}  # a first run warms up
+    if set(times) != set(program.names):
+        alone = for_each_node(program, lambda _, session, inputs: _time(session, inputs), has_profile=True)
+        times = {name: times.get(name, alone[name]) for name in program.names}
+    allocator = SystemAllocator()
+    workspaces = for_each_node(program, lambda _, session, inputs: workspace_of(allocator, session, inputs))
+    return {name: (times[name], workspaces[name]) for name in program.names}
+
+
+def for_each_node(
+    program: OnnxProgram,
+    measure: Callable[[str, Any, Values], tuple[Any, list[NDArray[Any]]]],
+    *,
+    has_profile: bool = False,
+) -> dict[str, Any]:
+    """Run each node alone, on what it gets when the program runs; return what `measure` says of it."""
+    constants = constant_tensors(program)
+    values: Values = random_inputs(program)
+    uses = Counter(name for node in program.nodes for name in dict.fromkeys(reads(node)))
+    measured = {}
+    with tempfile.TemporaryDirectory() as profiles:
+        for op, (node, name) in enumerate(zip(program.nodes, program.names, strict=True)):
+            inputs = {value: values[value] for value in dict.fromkeys(reads(node)) if value not in constants}
+            options = session_options(profiles if has_profile else None, keeps_memory=has_profile)
+            session = session_of(one_node(program, op, constants, inputs), Path(program.path).parent, options)
+            measured[name], outputs = measure(name, session, inputs)
+            values.update(zip(filter(None, node.output), outputs, strict=True))
+            del outputs, session
+            for value in inputs:
+                uses[value] -= 1
+                if not uses[value]:
+                    del values[value]
+    return measured
+
+
+def workspace_of(allocator: SystemAllocator, session: Any, inputs: Values) -> tuple[int, list[NDArray[Any]]]:
+    """Return what a session holds at most beyond its results, in bytes, and these."""
+    outputs, peak, results = allocator.measure(lambda: session.run(None, inputs))
+    return max(0, peak - results), outputs
+
+
+def _time(session: Any, inputs: Values) -> tuple[float, list[NDArray[Any]]]:
+    """Return the median time of a run after the first; a node may be a function, which runs several kernels."""
+    for _ in range(1 + REPEATS):
+        outputs = session.run(None, inputs)
+    times = [microseconds for _, microseconds in kernel_times(session)]
+    kernels = len(times) // (1 + REPEATS)
+    runs = [sum(times[run * kernels : (run + 1) * kernels]) for run in range(1, 1 + REPEATS)]
+    return statistics.median(runs), outputs
+
+
+SECONDS = 300.0  # a run takes no longer, for a damaged loop may have no end
+
+
+def observe(program: OnnxProgram) -> Any:
+    """Ask another process for the `types` that are missing, and opaque nodes' `workspaces`, by one run."""
+    return ask("onnx.session:run_once", program.question, seconds=SECONDS)
+
+
+def run_once(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the program in this process; see `observe`."""
+    program = read_program(path, shapes, observed)
+    allocator, constants = SystemAllocator(), constant_tensors(program)
+    types = {name: [t.data_type, list(t.dims)] for name, t in constants.items() if name not in program.types}
+    results = {name: filter(None, node.output) for name, node in zip(program.names, program.nodes, strict=True)}
+
+    def look(name: str, session: Any, inputs: Values) -> tuple[int, Any]:
+        is_opaque = name in program.opaque
+        size, outputs = workspace_of(allocator, session, inputs) if is_opaque else (0, session.run(None, inputs))
+        for result, value in zip(results[name], outputs, strict=True):
+            if result not in program.types:
+                if not isinstance(value, np.ndarray):
+                    raise ProgramError(f"'{result}' is no tensor")
+                types[result] = [onnx.helper.np_dtype_to_tensor_dtype(value.dtype), list(value.shape)]
+        return size, outputs
+
+    workspaces = for_each_node(program, look)
+    return {"types": types, "workspaces": {name: workspaces[name] for name in sorted(program.opaque)}}

@@ -17,9 +17,9 @@ from ...graph.graph import CostGraph
 from ...model.simulator import input_peak
 from ...report.result import Result
 from ...solve.solve import solve
+from ..fresh_process import return_freed_memory
 from ..options import OptimizeOptions
 from ..pipeline import check_limit, limit_sentence
-from ..system_allocator import return_freed_memory
 from .apply import check_module, reorder
 from .costs import measured_costs
 from .guards import autocast_devices

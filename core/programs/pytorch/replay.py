@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..system_allocator import return_freed_memory
+from ..fresh_process import return_freed_memory
 from .calls import given, tensors_in, written
 from .source_lines import node_label
 from .torch_internals import OpOverload, neg_view, pytree, storage_id, storage_of

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .. import fresh_process
-from ..system_allocator import time_runs
+from ..fresh_process import time_runs
 from .costs import peak_of
 from .replay import SEED
 from .sources import as_call, call_function, placed

@@ -13,8 +13,7 @@ from .program import ONLINE, TfliteProgram
 
 ALIGNMENT = 16
 
-Scratch = Mapping[tuple[int, int], Sequence[int]]
-"""Bytes of each scratch buffer of an operator, by its subgraph and its place in it."""
+Scratch = Mapping[tuple[int, int], Sequence[int]]  # bytes per scratch buffer, by an operator's subgraph and place
 
 
 def aligned(size: int) -> int:
@@ -63,10 +62,7 @@ def _end(requests: Sequence[Request]) -> int:
 
 
 def requests_of(program: TfliteProgram, scratch: Scratch, start: int = 0) -> list[Request]:
-    """Return a request per tensor of all subgraphs, of 0 bytes where it takes none, and then per scratch buffer.
-
-    The subgraph `start` runs, and those that it calls.
-    """
+    """Return a request per tensor of all subgraphs, of which `start` and what it calls run, then per scratch buffer."""
     requests: list[Request] = []
     begins = []
     for subgraph in program.subgraphs:
@@ -103,10 +99,7 @@ def requests_of(program: TfliteProgram, scratch: Scratch, start: int = 0) -> lis
 
 
 def places(requests: Sequence[Request]) -> list[int]:
-    """Return where TFLM's greedy planner puts each request: those of an offline plan first, then the largest.
-
-    Of equal sizes the later one is placed first. Each goes to the lowest gap between those that are needed with it.
-    """
+    """Return where TFLM's greedy planner puts each request: by its offline plan, or, the largest first, lowest gap."""
     offline = [n for n, request in enumerate(requests) if request.offset != ONLINE]
     online = [n for n in reversed(range(len(requests))) if requests[n].offset == ONLINE]
     online.sort(key=lambda n: -requests[n].size)

@@ -1,24 +1,137 @@
-"""A TFLite file as what TensorFlow Lite for Microcontrollers sees of it: subgraphs, tensors, operators."""
+"""A TFLite file as what TensorFlow Lite for Microcontrollers sees of it: subgraphs, tensors, operators.
+
+The generated readers of the `tflite` package follow offsets wherever they lead. Here every offset is checked before it
+is followed. Offsets lead forward alone, so none can lead in a circle.
+"""
 
 from __future__ import annotations
 
 import math
 import struct
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import networkx as nx
 import tflite
 
 from ...base.errors import FormatError, UsageError
 from ...files.reading import read_bytes
-from .flatbuffer import FlatBuffer, Table
+
+_MOST_OVERLAP = 4
+"""How often the bytes of a file may be read as vectors; a file that shares shapes between tensors reads some twice."""
+
+
+class FlatBuffer:
+    """The bytes of a file."""
+
+    def __init__(self, data: bytes, where: str) -> None:
+        self.data = data
+        self.where = where
+        self.readable = _MOST_OVERLAP * len(data)
+
+    def root(self) -> Table:
+        """Return the table that the file begins with."""
+        return self.table_at(self.follow(0, "root table"), "root table")
+
+    def number(self, position: int, layout: str, what: str) -> int:
+        """Return the whole number at a position, by its `struct` layout."""
+        if position < 0 or position + struct.calcsize(layout) > len(self.data):
+            raise self.error(f"its {what} lies at byte {position:,} of {len(self.data):,}")
+        return int(struct.unpack_from(layout, self.data, position)[0])
+
+    def follow(self, position: int, what: str) -> int:
+        """Return where the offset at a position leads."""
+        return position + self.number(position, "<I", what)
+
+    def table_at(self, position: int, what: str) -> Table:
+        """Return the table at a position, whose fields lie within the file."""
+        vtable = position - self.number(position, "<i", what)
+        length, size = (self.number(vtable + 2 * place, "<H", what) for place in (0, 1))
+        if length < 4 or length % 2 or vtable + length > len(self.data):
+            raise self.error(f"the field list of its {what} has {length} bytes at byte {vtable:,}")
+        if size < 4 or position + size > len(self.data):
+            raise self.error(f"its {what} has {size} bytes at byte {position:,} of {len(self.data):,}")
+        fields = struct.unpack_from(f"<{length // 2 - 2}H", self.data, vtable + 4)
+        return Table(self, position, size, fields, what)
+
+    def error(self, reason: str) -> FormatError:
+        """Return the error that says what is wrong."""
+        return FormatError(f"{self.where}: not a TFLite model, or truncated: {reason}")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: its fields by their numbers in the schema."""
+
+    buffer: FlatBuffer
+    position: int
+    size: int
+    fields: tuple[int, ...]  # by number: offset from the table's position; 0 if it is not there
+    what: str  # what errors call it
+
+    def place(self, field: int, width: int = 4) -> int | None:
+        """Return where a field of `width` bytes lies, or None if it is not there."""
+        offset = self.fields[field] if field < len(self.fields) else 0
+        if not offset:
+            return None
+        if offset < 4 or offset + width > self.size:
+            raise self.buffer.error(f"field {field} of its {self.what} lies outside of it")
+        return self.position + offset
+
+    def number(self, field: int, layout: str) -> int:
+        """Return a scalar field, by its `struct` layout; 0 if it is not there."""
+        place = self.place(field, struct.calcsize(layout))
+        return 0 if place is None else self.buffer.number(place, layout, self.what)
+
+    def target(self, field: int) -> int | None:
+        """Return where the offset in a field leads, or None if it is not there."""
+        place = self.place(field)
+        if place is None:
+            return None
+        target = self.buffer.follow(place, self.what)
+        self.buffer.number(target, "<I", f"field {field} of {self.what}")
+        return target
+
+    def table(self, field: int, what: str) -> Table | None:
+        """Return the table that a field names, or None."""
+        target = self.target(field)
+        return None if target is None else self.buffer.table_at(target, what)
+
+    def span(self, field: int, width: int, what: str) -> tuple[int, int]:
+        """Return where the elements of `width` bytes of a vector begin, and how many; none if it is not there."""
+        target, buffer = self.target(field), self.buffer
+        if target is None:
+            return 0, 0
+        count = buffer.number(target, "<I", what)
+        if target + 4 + count * width > len(buffer.data):
+            raise buffer.error(f"its {what} has {count:,} entries at byte {target:,} of {len(buffer.data):,}")
+        buffer.readable -= count * width
+        if buffer.readable < 0:
+            raise buffer.error("its vectors lie over each other")
+        return target + 4, count
+
+    def numbers(self, field: int, what: str) -> tuple[int, ...]:
+        """Return a vector of 32-bit whole numbers."""
+        start, count = self.span(field, 4, what)
+        return struct.unpack_from(f"<{count}i", self.buffer.data, start)
+
+    def tables(self, field: int, what: str) -> Sequence[Table]:
+        """Return a vector of tables."""
+        start, count = self.span(field, 4, f"list of {what}s")
+        places = range(start, start + 4 * count, 4)
+        return [self.buffer.table_at(self.buffer.follow(place, what), f"{what} {n}") for n, place in enumerate(places)]
+
+    def text(self, field: int) -> str:
+        """Return a text, in which bytes that are no UTF-8 are replaced."""
+        start, count = self.span(field, 1, f"text in {self.what}")
+        return self.buffer.data[start : start + count].decode("utf-8", errors="replace")
+
 
 IDENTIFIER = b"TFL3"
 OFFLINE_PLAN = "OfflineMemoryAllocation"
-ONLINE = -1
-"""The offset of a tensor for which the runtime itself finds a place."""
-
+ONLINE = -1  # the offset of a tensor for which the runtime itself finds a place
 _COMPRESSION = "COMPRESSION_METADATA"
 _MOST_DIMENSIONS = 64
 _KINDS = {value: name for name, value in vars(tflite.BuiltinOperator).items() if isinstance(value, int)}
@@ -96,10 +209,7 @@ class TfliteProgram:
 
     @cached_property
     def names(self) -> list[str]:
-        """A unique name per operator: that of its first output, the same in every order, or `KIND_INDEX`.
-
-        What a converter merged into it is left out where that leaves the name unique.
-        """
+        """A unique name per operator: its first output's, without what a converter merged into it, or `KIND_INDEX`."""
         full = [
             (self.main.tensors[operator.outputs[0]].name if operator.outputs else "") or f"{operator.kind}_{index}"
             for index, operator in enumerate(self.main.operators)
@@ -121,7 +231,7 @@ def load_program(path: str) -> TfliteProgram:
 
 
 def parse_program(data: bytes, path: str) -> TfliteProgram:
-    """Read a TFLite model from its bytes; `path` is what errors call it. Raises as `load_program`."""
+    """Read a TFLite model from its bytes; `path` is what errors call it."""
     if data[4:8] != IDENTIFIER:
         raise FormatError(f"{path}: not a TFLite model: bytes 4 to 8 are {data[4:8]!r}, not {IDENTIFIER!r}")
     buffer = FlatBuffer(data, path)
@@ -148,8 +258,7 @@ def parse_program(data: bytes, path: str) -> TfliteProgram:
         raise FormatError(f"{path}: the model has no subgraph")
     if not subgraphs[0].operators:
         raise UsageError(f"{path}: the model has no operators; there is nothing to order")
-    for number in range(len(subgraphs)):
-        _check_calls(path, subgraphs, number)
+    _check_calls(path, subgraphs)
     return TfliteProgram(path, data, subgraphs, _offline_plan(path, model, metadata, subgraphs))
 
 
@@ -242,24 +351,19 @@ class _Reader:
                 written.add(tensor)
 
 
-def _check_calls(path: str, subgraphs: tuple[Subgraph, ...], start: int) -> None:
-    """Check that a subgraph calls subgraphs that are there, and not itself through others."""
-    waiting, seen = [start], set[int]()
-    while waiting:
-        for operator in subgraphs[waiting.pop()].operators:
-            for called in operator.calls:
-                if not 0 <= called < len(subgraphs):
-                    raise FormatError(f"{path}: a {operator.kind} runs subgraph {called} of {len(subgraphs)}")
-                if called == start:
-                    raise FormatError(f"{path}: subgraph {start} runs itself, through {operator.kind}: a cycle")
-                if called not in seen:
-                    seen.add(called)
-                    waiting.append(called)
+def _check_calls(path: str, subgraphs: tuple[Subgraph, ...]) -> None:
+    """Check that subgraphs call subgraphs that are there, and not themselves through others."""
+    calls = [(n, called, o.kind) for n, s in enumerate(subgraphs) for o in s.operators for called in o.calls]
+    for _, called, kind in calls:
+        if not 0 <= called < len(subgraphs):
+            raise FormatError(f"{path}: a {kind} runs subgraph {called} of {len(subgraphs)}")
+    graph = nx.DiGraph((n, called) for n, called, _ in calls)
+    for n, called, kind in sorted(calls, key=lambda call: call[1]):
+        if nx.has_path(graph, called, n):
+            raise FormatError(f"{path}: subgraph {called} runs itself, through {kind}: a cycle")
 
 
-def _offline_plan(
-    path: str, model: Table, metadata: dict[str, int], subgraphs: tuple[Subgraph, ...]
-) -> tuple[int, ...]:
+def _offline_plan(path: str, model: Table, metadata: dict[str, int], subgraphs: Sequence[Subgraph]) -> tuple[int, ...]:
     """Return the offsets of an offline plan: version, subgraph, count, then an offset per tensor of all subgraphs."""
     if OFFLINE_PLAN not in metadata:
         return ()

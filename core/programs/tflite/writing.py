@@ -17,22 +17,16 @@ import tflite
 from flatbuffers import Builder
 
 from ...base.errors import FormatError
-from .flatbuffer import FlatBuffer, Table
-from .program import IDENTIFIER, OFFLINE_PLAN, Subgraph, TfliteProgram
+from .program import IDENTIFIER, OFFLINE_PLAN, FlatBuffer, Subgraph, Table, TfliteProgram
 
-_OFFSET = 0
-"""Marks a field that is an offset; other fields have their width in bytes."""
-
+_OFFSET = 0  # marks a field that is an offset; other fields have their width in bytes
 _MODEL = (4, *[_OFFSET] * 7)
 _SUBGRAPH = (*[_OFFSET] * 5, 4)
 _TENSOR = (_OFFSET, 1, 4, _OFFSET, _OFFSET, 1, _OFFSET, _OFFSET, 1, _OFFSET)
 _OPERATOR = (4, _OFFSET, _OFFSET, 1, _OFFSET, _OFFSET, 1, _OFFSET, _OFFSET, 8, 8, 1, _OFFSET, 4)
-_ALIGNMENT = 64
-"""Of the old file in the new one: whatever lay aligned in it still does."""
-
+_ALIGNMENT = 64  # of the old file in the new one: whatever lay aligned in it still does
 _DATA_ALIGNMENT = 16
-Fields = Mapping[int, bytes | int]
-"""Of a table, by number: scalars as their bytes, and offsets."""
+Fields = Mapping[int, bytes | int]  # of a table, by number: scalars as their bytes, and offsets
 
 
 def _place(new: Builder, data: bytes) -> None:
@@ -128,7 +122,10 @@ def _edited_subgraph(new: Builder, table: Table, program: TfliteProgram, edit: E
     changes: dict[int, bytes | int] = {3: _vector(new, [_run(new, table.buffer, subgraph, run) for run in edit.runs])}
     own = subgraph.tensors
     if edit.copies or edit.blocks or edit.given is not None:
-        tensors = _own_tensors(new, subgraph, edit)
+        named = {tensor for run in edit.runs for tensor in (*run.inputs, *run.outputs)}
+        named.update(tensor for run in edit.runs for tensor in subgraph.operators[run.operator].intermediates)
+        empty = 0 if edit.given is None else _block(new, 0)  # for tensors that no run names, where it stands alone
+        tensors = [empty if empty and n not in named else -tensor.position for n, tensor in enumerate(own)]
         for original, name in edit.copies:
             old = table.buffer.table_at(own[original].position, f"tensor {original}")
             tensors.append(_copied(new, old, _TENSOR, {3: new.CreateString(name)}))
@@ -140,16 +137,6 @@ def _edited_subgraph(new: Builder, table: Table, program: TfliteProgram, edit: E
         changes[1] = _integers(new, [*edit.given, *blocks])
         changes[2] = _integers(new, [*edit.taken, *blocks])
     return _copied(new, table, _SUBGRAPH, changes)
-
-
-def _own_tensors(new: Builder, subgraph: Subgraph, edit: Edit) -> list[int]:
-    """Return the tensors of a subgraph; where it stands alone, those that no run names are empty."""
-    if edit.given is None:
-        return [-tensor.position for tensor in subgraph.tensors]
-    named = {tensor for run in edit.runs for tensor in (*run.inputs, *run.outputs)}
-    named.update(tensor for run in edit.runs for tensor in subgraph.operators[run.operator].intermediates)
-    empty = _block(new, 0)
-    return [-tensor.position if n in named else empty for n, tensor in enumerate(subgraph.tensors)]
 
 
 def _block(new: Builder, size: int) -> int:

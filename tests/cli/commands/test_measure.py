@@ -4,7 +4,7 @@ import json
 
 import pytest
 from schedopt.core.programs import pipeline
-from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
+from schedopt.core.programs.runtime import PROGRAM_ORDER, Measurement
 
 ROWS = [
     Measurement(PROGRAM_ORDER, 2048, (2048, 2040), (10.0, 30.0), True, ((10.0,), (30.0,)), (9.0, 9.0), (10.0, 30.0)),

@@ -3,8 +3,8 @@
 from collections import Counter
 
 import pytest
-from schedopt.core.programs import system_allocator
-from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement, limit_sentences, run_rounds, time_sentences
+from schedopt.core.programs import fresh_process
+from schedopt.core.programs.runtime import PROGRAM_ORDER, Measurement, limit_sentences, run_rounds, time_sentences
 
 ORDERS = [PROGRAM_ORDER, "a.json", "b.json"]
 
@@ -45,33 +45,33 @@ def test_ctrl_c_before_program_order_has_run_is_an_interrupt():
 def test_the_first_run_is_warm_up_unless_it_is_long(monkeypatch):
     """A clock that the runs move: the first takes ten times as long, and is left out where others follow."""
     now = [0]
-    monkeypatch.setattr(system_allocator.time, "perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr(fresh_process.time, "perf_counter_ns", lambda: now[0])
     times = iter([10_000_000] + [1_000_000] * 1000)
 
     def run():
         now[0] += next(times)
 
-    found = system_allocator.time_runs(run)
+    found = fresh_process.time_runs(run)
     assert found["microseconds"] == found["kept_microseconds"] == 1000
     assert set(found["runs"]) == {1000.0}
-    assert len(found["runs"]) == system_allocator.MOST_RUNS
+    assert len(found["runs"]) == fresh_process.MOST_RUNS
     times = iter([2_000_000_000] * 3)
-    assert system_allocator.time_runs(run)["runs"] == [2_000_000.0]
+    assert fresh_process.time_runs(run)["runs"] == [2_000_000.0]
 
 
 @pytest.mark.slow
 def test_memory_that_faults_is_timed_again_with_what_is_freed_kept(monkeypatch):
     now, faults, kept = [0], [0], []
-    monkeypatch.setattr(system_allocator.time, "perf_counter_ns", lambda: now[0])
-    monkeypatch.setattr(system_allocator, "_page_faults", lambda: faults[0])
-    monkeypatch.setattr(system_allocator, "_keep_freed_memory", lambda: kept.append(True) or True)
-    monkeypatch.setattr(system_allocator, "_give_freed_memory_back", lambda: kept.append(False))
+    monkeypatch.setattr(fresh_process.time, "perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr(fresh_process, "_page_faults", lambda: faults[0])
+    monkeypatch.setattr(fresh_process, "_keep_freed_memory", lambda: kept.append(True) or True)
+    monkeypatch.setattr(fresh_process, "_give_freed_memory_back", lambda: kept.append(False))
 
     def run():
         now[0] += 1_000_000 if kept else 3_000_000
         faults[0] += 0 if kept else 500
 
-    found = system_allocator.time_runs(run)
+    found = fresh_process.time_runs(run)
     assert (found["microseconds"], found["kept_microseconds"], found["page_faults"]) == (3000.0, 1000.0, 500.0)
     assert kept == [True, False], "the process is left as it was"
 

@@ -7,10 +7,9 @@ import pytest
 from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError, UsageError
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.programs import pipeline
-from schedopt.core.programs.measurement import PROGRAM_ORDER, Measurement
 from schedopt.core.programs.options import ImportOptions, OptimizeOptions
 from schedopt.core.programs.pipeline import Job, Observer, optimize
-from schedopt.core.programs.runtime import check_order
+from schedopt.core.programs.runtime import PROGRAM_ORDER, Measurement
 from schedopt.core.solve.solve import solve
 
 BRANCHES = 3
@@ -32,7 +31,7 @@ class FakeRuntime:
         builder.add_op("join", inputs=[(op, 0) for op in narrow], outputs=[4], final=True)
         return builder.build()
 
-    def measure(self, graph, orders, repeats, note, on_run):
+    def measure(self, graph, orders, repeats, note, on_run, limits):
         self.asked.append("measure")
         if self.fails == "measure":
             raise ProgramError("the run failed")
@@ -40,9 +39,6 @@ class FakeRuntime:
             Measurement(order, 100, (100,) * self.repeats, (5.0,) * self.repeats, self.equal)
             for order in (PROGRAM_ORDER, *orders)
         ]
-
-    def check(self, graph, order):
-        check_order(graph, order)
 
     def write(self, graph, order, output, note):
         self.asked.append("write")

@@ -15,10 +15,16 @@ from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs import pipeline
 from schedopt.core.programs import runtime as runtimes
 from schedopt.core.programs.importers import IMPORTERS, read_model
-from schedopt.core.programs.measurement import PROGRAM_ORDER, time_sentences
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import Observer, apply, measure
-from schedopt.core.programs.runtime import Runtime, check_output, load_runtime, runtime_kind
+from schedopt.core.programs.runtime import (
+    PROGRAM_ORDER,
+    Runtime,
+    check_output,
+    load_runtime,
+    runtime_kind,
+    time_sentences,
+)
 from schedopt.core.solve.solve import solve
 
 TIMES = {"microseconds": 5.0, "runs": [4.0, 5.0, 6.0], "page_faults": 0.0, "kept_microseconds": 5.0}
@@ -52,12 +58,11 @@ def tflite_model(folder):
 def runs_here(request, monkeypatch):
     """Run TFLite models in this process, but for what is slow: a process for each run takes most of the time."""
     if request.node.get_closest_marker("slow") is None and find_spec("tflite_micro"):
-        from schedopt.core.programs.tflite.costs import run_each
-        from schedopt.core.programs.tflite.interpreter import least_arena, run_file
+        from schedopt.core.programs.tflite.interpreter import least_arena, run_each, run_file
         from schedopt.core.programs.tflite.runtime import LEAST, TfliteRuntime
 
-        asked = {TfliteRuntime.runs: run_file, LEAST: least_arena, "tflite.costs:run_each": run_each}
-        for module in ("runtime", "costs"):
+        asked = {TfliteRuntime.runs: run_file, LEAST: least_arena, "tflite.interpreter:run_each": run_each}
+        for module in ("runtime", "interpreter"):
             name = f"schedopt.core.programs.tflite.{module}.ask"
             monkeypatch.setattr(name, lambda function, question, about=None, seconds=None: asked[function](**question))
 

@@ -8,7 +8,8 @@ from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.programs.size_range import SizedGraph, peak_of, plan_range
+from schedopt.core.programs.pipeline import SizedGraph, plan_range
+from schedopt.core.programs.runtime import cost_of
 from schedopt.core.solve.solve import solve
 
 
@@ -41,7 +42,7 @@ def quick(problem):
 def worst_gaps(read, sizes):
     """Of every order, how far it is above the best one of each size, at the worst of them."""
     graphs = [read(size) for size in sizes]
-    peaks = [[peak_of(graph, order) for order in orders_of(graphs[0])] for graph in graphs]
+    peaks = [[cost_of(graph, order).peak for order in orders_of(graphs[0])] for graph in graphs]
     return [
         max(peak / min(row) for peak, row in zip(column, peaks, strict=True)) - 1 for column in zip(*peaks, strict=True)
     ]
@@ -63,9 +64,9 @@ def test_peaks_and_bounds_are_those_of_the_true_graphs(power):
     assert [row.size for row in plan.rows][::2] == [1, 30]
     for row in plan.rows:
         graph = two_branches(row.size, power=power)
-        assert row.peak == peak_of(graph, plan.order)
-        assert row.program_order == peak_of(graph, graph.input_order.tolist())
-        assert row.bound <= min(peak_of(graph, order) for order in orders_of(graph)) <= row.peak
+        assert row.peak == cost_of(graph, plan.order).peak
+        assert row.program_order == cost_of(graph, graph.input_order.tolist()).peak
+        assert row.bound <= min(cost_of(graph, order).peak for order in orders_of(graph)) <= row.peak
 
 
 @pytest.mark.slow

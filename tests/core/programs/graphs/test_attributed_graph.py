@@ -11,12 +11,12 @@ from models.seeds import seeds
 from schedopt.core.base.errors import FormatError, GraphError
 from schedopt.core.graph.annotations import PHASES, Annotations
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.programs.graphs import attributed_graph, dot
+from schedopt.core.programs.graphs import attributed_graph
 from schedopt.core.programs.options import ImportOptions
 
 FORMATS = {
-    ".dot": (dot.read, dot.format_dot),
-    ".json": (attributed_graph.read, attributed_graph.format_node_link),
+    ".dot": (attributed_graph.read_dot, attributed_graph.format_dot),
+    ".json": (attributed_graph.read_node_link, attributed_graph.format_node_link),
 }
 
 DOT_OF_OTHERS = "digraph { node [size=1 runtime=1]; a [phase=liquid]; b [phase=backward]; a -> b }"
@@ -337,6 +337,6 @@ def test_negative_sizes_and_files_that_are_no_text(read, tmp_path):
     path = tmp_path / "latin.dot"
     path.write_bytes("digraph { é }".encode("latin-1"))
     with pytest.raises(FormatError, match="not UTF-8 text at byte 10"):
-        dot.read(str(path), ImportOptions(), print)
+        attributed_graph.read_dot(str(path), ImportOptions(), print)
     with pytest.raises(FormatError, match="cannot be read: Is a directory"):
-        dot.read(str(tmp_path), ImportOptions(), print)
+        attributed_graph.read_dot(str(tmp_path), ImportOptions(), print)

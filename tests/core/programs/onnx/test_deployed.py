@@ -25,9 +25,8 @@ from models.orders import random_order, write_schedule  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 from schedopt.core.base.errors import FormatError, ProgramError, UsageError  # noqa: E402
 from schedopt.core.programs.importers import options_for, read_model  # noqa: E402
-from schedopt.core.programs.onnx.importer import graph_of  # noqa: E402
 from schedopt.core.programs.onnx.program import read_program  # noqa: E402
-from schedopt.core.programs.onnx.runtime import load_program  # noqa: E402
+from schedopt.core.programs.onnx.runtime import graph_of, load_program  # noqa: E402
 from schedopt.core.programs.onnx.session import random_inputs  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
 from schedopt.core.programs.pipeline import Observer, apply, measure  # noqa: E402

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper  # noqa: E402
 from schedopt.core.base.errors import FormatError, ProgramError, UsageError  # noqa: E402
 from schedopt.core.files.costgraph import read_graph, write_graph  # noqa: E402
 from schedopt.core.programs.importers import read_model  # noqa: E402
-from schedopt.core.programs.onnx.importer import node_flops  # noqa: E402
-from schedopt.core.programs.onnx.runtime import load_program  # noqa: E402
+from schedopt.core.programs.onnx.graph import ValueType  # noqa: E402
+from schedopt.core.programs.onnx.runtime import load_program, node_flops  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -149,18 +149,6 @@ def test_random_ops_keep_their_order(tmp_path):
     assert list(zip(*graph.edges, strict=True)) == [(0, 1), (1, 2)]
 
 
-def flops_of(nodes, inputs, constants, outputs):
-    model = model_of(nodes, inputs, outputs, constants)
-    onnx.checker.check_model(model)
-    inferred = onnx.shape_inference.infer_shapes(model)
-    types = {v.name: v.type.tensor_type for v in [*inferred.graph.input, *inferred.graph.output]}
-    from schedopt.core.programs.onnx.shapes import ValueType
-
-    known = {name: ValueType(t.elem_type, tuple(d.dim_value for d in t.shape.dim)) for name, t in types.items()}
-    known.update({name: ValueType(1, array.shape) for name, array in constants.items()})
-    return node_flops(known, nodes[0])
-
-
 @pytest.mark.parametrize(
     ("node", "shape", "constants", "output", "expected"),
     [
@@ -180,8 +168,9 @@ def flops_of(nodes, inputs, constants, outputs):
     ids=lambda value: getattr(value, "op_type", ""),
 )  # fmt: skip
 def test_flops(node, shape, constants, output, expected):
-    arrays = {name: np.ones(size, np.float32) for name, size in constants.items()}
-    assert flops_of([node], [value("x", shape)], arrays, [value("y", output)]) == expected
+    shapes = {"x": shape, **constants, "y": output}
+    types = {name: ValueType(TensorProto.FLOAT, tuple(size)) for name, size in shapes.items()}
+    assert node_flops(types, node) == expected
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "densenet121"])

@@ -18,9 +18,8 @@ from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError  
 from schedopt.core.model.simulator import simulate  # noqa: E402
 from schedopt.core.problem.schedule import Schedule  # noqa: E402
 from schedopt.core.programs.importers import read_model  # noqa: E402
-from schedopt.core.programs.onnx.importer import IN_PLACE, graph_of  # noqa: E402
-from schedopt.core.programs.onnx.nodes import VIEWS  # noqa: E402
-from schedopt.core.programs.onnx.runtime import load_program, reorder  # noqa: E402
+from schedopt.core.programs.onnx.graph import VIEWS  # noqa: E402
+from schedopt.core.programs.onnx.runtime import IN_PLACE, graph_of, load_program, reorder  # noqa: E402
 from schedopt.core.programs.onnx.session import kernel_times, random_inputs, session_of, session_options  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
 from schedopt.core.programs.pipeline import Observer, apply, measure  # noqa: E402
@@ -31,8 +30,7 @@ SIDE = 128
 TENSOR = 4 * 4 * SIDE * SIDE
 CHILD = """
 import json, sys
-from schedopt.core.programs.onnx.costs import run_each
-from schedopt.core.programs.onnx.session import run_order
+from schedopt.core.programs.onnx.session import run_each, run_order
 for path, orders in json.load(sys.stdin).items():
     print(json.dumps([run_each(path, {}), [run_order(path, {}, order) for order in orders]]))
 """

@@ -7,13 +7,13 @@ import torch
 from schedopt.core.base.errors import ProgramError
 from schedopt.core.programs import runtime
 from schedopt.core.programs.fresh_process import ask
-from schedopt.core.programs.measurement import Measurement
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pytorch import run as run_module
 from schedopt.core.programs.pytorch import runtime as torch_runtime
 from schedopt.core.programs.pytorch.costs import peak_of
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import digests, function_of
+from schedopt.core.programs.runtime import Measurement
 
 TIMES = {"microseconds": 5.0, "runs": [4.0, 5.0, 6.0], "page_faults": 0.0, "kept_microseconds": 5.0}
 

@@ -6,13 +6,11 @@ import pytest
 pytest.importorskip("tflite")
 pytest.importorskip("flatbuffers")
 
-import schedopt
 from models.tflite_models import Model, branches, control_flow, stateful, with_variables
-from schedopt.core.base.errors import UsageError
 from schedopt.core.model.simulator import input_peak
-from schedopt.core.programs.tflite.costs import Costs
-from schedopt.core.programs.tflite.importer import graph_of, note_unknown
+from schedopt.core.programs.tflite.interpreter import Costs
 from schedopt.core.programs.tflite.program import parse_program
+from schedopt.core.programs.tflite.runtime import graph_of, note_unknown
 
 
 def graph(model, **costs):
@@ -96,12 +94,3 @@ def test_what_is_not_known_is_said():
     assert "refuses it: no; scratch buffers of its kernels are not known, and counted as none" in said[1]
     assert "operator 0 (MINE) of subgraph 0 does not run alone" in said[3]
     assert "is 1 bytes in program order" in said[4]
-
-
-def test_an_option_without_use_is_refused(tmp_path):
-    path = tmp_path / "m.tflite"
-    path.write_bytes(branches().build())
-    with pytest.raises(UsageError, match="a TFLite model, which has no use for --training"):
-        schedopt.import_model(path, training="sgd")
-    with pytest.raises(UsageError, match="has no use for --shape"):
-        schedopt.import_model(path, shapes={"batch": 2})

@@ -22,15 +22,6 @@ def small():
     return model
 
 
-def test_what_a_file_says():
-    program = parse_program(branches().build(), "branches.tflite")
-    main = program.main
-    assert [operator.kind for operator in main.operators] == ["CONCATENATION"] * 3 + ["MEAN"] * 3 + ["CONCATENATION"]
-    assert program.names == ["grow0", "grow1", "grow2", "shrink0", "shrink1", "shrink2", "y"]
-    assert main.tensors[main.inputs[0]].bytes == 64 * 4
-    assert [tensor.name for tensor in main.tensors if tensor.is_constant] == ["axis"]
-
-
 def test_names_are_short_where_that_leaves_them_unique():
     model = Model()
     main = model.subgraph()
@@ -38,11 +29,6 @@ def test_names_are_short_where_that_leaves_them_unique():
     for name in ("a;merged", "b;one", "b;two", "same", "same"):
         main.outputs.append(main.apply("ADD", [source, source], [1, 4], name=name))
     assert parse_program(model.build(), "m").names == ["a", "b;one", "b;two", "same", "same#4"]
-
-
-def test_subgraphs_that_an_operator_runs():
-    program = parse_program(control_flow().build(), "m")
-    assert [operator.calls for operator in program.main.operators] == [(), (), (1, 2), ()]
 
 
 @pytest.mark.parametrize("length", [0, 3, 7, 8, 20, 200, 500, 900])

@@ -1,4 +1,4 @@
-"""An execution trace as a graph: storages become tensors, so any eager program is a graph, without its model.
+"""Execution traces of PyTorch as graphs: storages become tensors, so any eager program is a graph, without its model.
 
 An op of the graph is an op of PyTorch that is not made of others (`aten::linear` is, `aten::addmm` is not), as in an
 exported program. What runs inside it, and the memory that it takes there, is its workspace. Views make nothing and
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.flop_counter import flop_registry
@@ -22,23 +22,170 @@ from torch.utils.flop_counter import flop_registry
 from ...base.errors import FormatError
 from ...base.units import format_bytes
 from ...files.costgraph import graph_name
+from ...files.reading import read_json
 from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..options import ImportOptions, Roofline
 from ..pytorch.calls import StorageAccesses
 from ..pytorch.torch_internals import has_kernel, has_kernel_for
-from .nodes import Tensor, TraceNode, read_roots, tensors_in
+
+_DEEPEST = 64
+_TENSOR_FIELDS = 6
+
+
+class Tensor(NamedTuple):
+    """A tensor as a node names it."""
+
+    storage: int  # a later storage at the same address has the same number
+    # where it begins, in elements; how many it has; bytes of one
+    offset: int
+    elements: int
+    item: int
+    device: str  # as PyTorch writes it, such as `cuda:0`
+    # elements per dimension; strides are None in traces before schema 1.1.1
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+
+    @property
+    def extent(self) -> int:
+        """Bytes of its storage up to its last element."""
+        if not self.elements:
+            return 0
+        span = self.elements
+        if self.strides is not None and len(self.strides) == len(self.shape):
+            span = 1 + sum((size - 1) * abs(stride) for size, stride in zip(self.shape, self.strides, strict=True))
+        return (self.offset + span) * self.item
+
+    @property
+    def is_expanded(self) -> bool:
+        """Whether elements share memory, so that there are fewer bytes than elements say, where strides tell."""
+        return self.strides is not None and 0 in self.strides
+
+
+@dataclass
+class TraceNode:
+    """A node: an op that ran, or something around ops, such as a module, a gradient function or the optimizer."""
+
+    # by the order in which nodes began; `parent` is the node that it ran in
+    id: int
+    parent: int
+    # such as `aten::add` and `aten::add.Tensor(Tensor self, ...) -> Tensor`; the schema of no op is empty
+    name: str
+    schema: str
+    inputs: list[Any]  # per argument its tensors, or its value
+    outputs: list[Tensor]
+    is_kernel: bool  # whether it is a kernel outside of PyTorch's own, such as Triton's
+    children: list[TraceNode] = field(default_factory=list, repr=False)  # what ran in it, in order
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All tensors among its arguments."""
+        return tensors_in(self.inputs)
+
+    def subtree(self) -> Iterator[TraceNode]:
+        """Yield all that ran in it, in order, without itself."""
+        stack = self.children[::-1]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(reversed(node.children))
+
+
+def tensors_in(values: list[Any]) -> list[Tensor]:
+    """Return the tensors in nested lists of values."""
+    parts = (tensors_in(value) if isinstance(value, list) else [value] for value in values)
+    return [value for part in parts for value in part if isinstance(value, Tensor)]
+
+
+def read_roots(path: str) -> list[TraceNode]:
+    """Read a trace, plain or gzip, and return the nodes that are in no other, in the order in which they began."""
+    document = read_json(path)
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if not isinstance(schema, str) or not isinstance(document.get("nodes"), list):
+        raise FormatError(f"{path}: not an execution trace: it has no schema and nodes")
+    if not re.match(r"1\.[01]\b", schema):
+        raise FormatError(f"{path}: an execution trace of schema {schema[:40]}; 1.0 and 1.1 are known")
+    nodes: dict[int, TraceNode] = {}
+    for place, written in enumerate(document["nodes"]):
+        try:
+            node = _node(written)
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+            name = written.get("name") if isinstance(written, dict) else None
+            raise FormatError(f"{path}: node {place} ({str(name)[:80]}) is damaged: {error!r}") from error
+        if node.id in nodes:
+            raise FormatError(f"{path}: two nodes have the id {node.id}")
+        nodes[node.id] = node
+    roots = []
+    for _, node in sorted(nodes.items()):
+        parent = nodes.get(node.parent)
+        if parent is None or parent is node:
+            roots.append(node)
+        elif parent.id > node.id:
+            raise FormatError(f"{path}: node {node.id} ({node.name}) runs in node {parent.id}, which began later")
+        else:
+            parent.children.append(node)
+    return roots
+
+
+def _node(written: dict[str, Any]) -> TraceNode:
+    if isinstance(written["inputs"], dict):  # schema 1.1
+        attributes = {attribute["name"]: attribute["value"] for attribute in written["attrs"]}
+        given, made, parent = written["inputs"], written["outputs"], written["ctrl_deps"]
+    else:
+        attributes = written
+        given, made = (
+            {"values": written[f"{kind}s"], "shapes": written[f"{kind}_shapes"], "types": written[f"{kind}_types"]}
+            for kind in ("input", "output")
+        )
+        parent = written["parent"]
+    return TraceNode(
+        id=_whole(written["id"]),
+        parent=_whole(parent),
+        name=str(written["name"]),
+        schema=str(attributes.get("op_schema", "")),
+        inputs=_values(given),
+        outputs=tensors_in(_values(made)),
+        is_kernel=bool(attributes.get("kernel_backend")),
+    )
+
+
+def _values(written: dict[str, Any]) -> list[Any]:
+    values = written["values"]
+    strides = written.get("strides") or [None] * len(values)
+    columns = zip(values, written["shapes"], written["types"], strides, strict=True)
+    return [_value(value, shape, str(kind), stride) for value, shape, kind, stride in columns]
+
+
+def _value(value: Any, shape: Any, kind: str, strides: Any, depth: int = 0) -> Any:
+    """Return a value with a `Tensor` for each `[tensor, storage, offset, elements, item, device]` in it."""
+    if depth > _DEEPEST:
+        raise ValueError("lists are nested too deeply")
+    if not isinstance(value, list):
+        return value
+    if "Tensor" in kind and len(value) == _TENSOR_FIELDS and isinstance(value[-1], str):
+        storage, offset, elements, item = map(_whole, value[1:-1])
+        sizes = tuple(map(_whole, shape)) if isinstance(shape, list) else ()
+        steps = tuple(map(int, strides)) if isinstance(strides, list) else None
+        return Tensor(storage, offset, elements, item, value[-1], sizes, steps)
+    nothing = [None] * len(value)
+    inner = [given if isinstance(given, list) and len(given) == len(value) else nothing for given in (shape, strides)]
+    return [_value(part, size, kind, step, depth + 1) for part, size, step in zip(value, *inner, strict=True)]
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if isinstance(value, bool) or number != value or not 0 <= number < 2**63:
+        raise ValueError(f"{value} is no whole number that counts something")
+    return number
+
 
 _PHASES = {"autograd::engine::evaluate_function": "backward", "Optimizer.step": "update"}
 _COLLECTIVES = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
 
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
-    """Import an execution trace, plain or gzip.
-
-    Every order keeps reads, writes in place, random numbers, and collectives in the order of the trace.
-    """
+    """Import an execution trace; every order keeps reads, writes, random numbers and collectives in its order."""
     roots = read_roots(model)
     imported = _Import(Roofline(options.flops, options.memory_bandwidth))
     for root in roots:
@@ -55,12 +202,10 @@ class _Storage:
     device: str
     size: int
     producer: int | None
-    place: tuple[int, int] | None = None
-    """The op and port through which it is read; None while the program holds it."""
+    place: tuple[int, int] | None = None  # the op and port through which it is read; None while the program holds it
     readers: list[int] = field(default_factory=list)
     writers: list[int] = field(default_factory=list)
-    is_replaced: bool = False
-    """Whether another storage has its address later, so it was dropped before."""
+    is_replaced: bool = False  # another storage has its address later, so it was dropped before
 
     @property
     def is_unread(self) -> bool:
@@ -68,26 +213,15 @@ class _Storage:
         return max(self.readers, default=-1) <= max(self.writers, default=self.producer or 0)
 
 
-@dataclass
-class _Op:
-    node: TraceNode
-    phase: str
-    inputs: list[tuple[int, int]]
-    control: set[int]
-    outputs: list[tuple[_Storage, int]]
-    """Storages made, and then those written in place, with the index into `inputs` of each."""
-    workspace: int
-    microseconds: float
-    runs_once: bool
-    persistent: int = 0
-
-
 class _Import:
     """One walk over the trace in the order in which nodes began."""
 
     def __init__(self, roofline: Roofline) -> None:
         self.roofline = roofline
-        self.ops: list[_Op] = []
+        self.ops: list[dict[str, Any]] = []  # what `GraphBuilder.add_op` is told of each, but outputs and bytes held
+        # by op: storages made, and then those written in place, with the index into its inputs of each
+        self.outputs: list[list[tuple[_Storage, int]]] = []
+        self.phases: list[str] = []
         self.storages: list[_Storage] = []
         self.current: dict[int, _Storage] = {}
         self.accesses = StorageAccesses()
@@ -128,24 +262,35 @@ class _Import:
         op = len(self.ops)
         sizes, workspace = _inner_memory(node, made)
         control = self.accesses.add(op, [id(s) for s in reads.values()], {id(reads[at]) for at in writes})
-        kinds = {"random": is_random(node), "collective": node.name.startswith(_COLLECTIVES)}
+        _, overload = _packet(node)
+        is_random = overload is not None and torch.Tag.nondeterministic_seeded in overload.tags
+        kinds = {"random": is_random, "collective": node.name.startswith(_COLLECTIVES)}
         ordered = [kind for kind, belongs in kinds.items() if belongs]  # they keep the order of the trace
-        for kind in ordered:
-            control |= {self.last[kind]} if kind in self.last else set()
-            self.last[kind] = op
+        control.update(self.last[kind] for kind in ordered if kind in self.last)
+        self.last.update(dict.fromkeys(ordered, op))
         inputs = [storage.place for storage in reads.values() if storage.place is not None]
         rewritten = [(reads[at], inputs.index(found)) for at in writes if (found := reads[at].place) is not None]
         for at, storage in reads.items():
             (storage.writers if at in writes else storage.readers).append(op)
         for port, (storage, _) in enumerate(rewritten, start=len(made)):
             storage.place = (op, port)
-        outputs = [(self._made(tensor, sizes[at], op, port), -1) for port, (at, tensor) in enumerate(made.items())]
+        outputs = [
+            (self._new(at, _Storage(tensor.device, sizes[at], op, (op, port))), -1)
+            for port, (at, tensor) in enumerate(made.items())
+        ]
         self.handed += not made and not writes
-        control -= {producer for producer, _ in inputs}
-        microseconds = _roofline_time(node, self.roofline, {**reads, **self.current})
-        runs_once = bool(writes or ordered or not is_trusted)
-        outputs += rewritten
-        self.ops.append(_Op(node, phase, inputs, control, outputs, workspace, microseconds, runs_once))
+        self.outputs.append(outputs + rewritten)
+        self.phases.append(phase)
+        self.ops.append(
+            {
+                "name": node.name.removeprefix("aten::"),
+                "inputs": inputs,
+                "control": sorted(control - {producer for producer, _ in inputs}),
+                "runtime": _roofline_time(node, self.roofline, {**reads, **self.current}),
+                "workspace": workspace,
+                "once": bool(writes or ordered or not is_trusted),
+            }
+        )
 
     def _is_number(self, tensor: Tensor) -> bool:
         """Whether an argument is a number of Python that PyTorch made a tensor of: nothing ever made its storage."""
@@ -156,19 +301,16 @@ class _Import:
 
     def _given(self, tensor: Tensor) -> _Storage:
         """Return the storage of an argument; one that nothing made is the program's own."""
-        storage = self.current.get(tensor.storage)
-        if storage is None:
-            storage = self.current[tensor.storage] = _Storage(tensor.device, 0, None)
-            self.storages.append(storage)
+        storage = self.current.get(tensor.storage) or self._new(tensor.storage, _Storage(tensor.device, 0, None))
         if storage.producer is None and not tensor.is_expanded:
             storage.size = max(storage.size, tensor.extent)
         return storage
 
-    def _made(self, tensor: Tensor, size: int, op: int, port: int) -> _Storage:
-        """Return the storage of a result."""
-        if tensor.storage in self.current:
-            self.current[tensor.storage].is_replaced = True
-        storage = self.current[tensor.storage] = _Storage(tensor.device, size, op, (op, port))
+    def _new(self, at: int, storage: _Storage) -> _Storage:
+        """Return a storage that begins at an address."""
+        if at in self.current:
+            self.current[at].is_replaced = True
+        self.current[at] = storage
         self.storages.append(storage)
         return storage
 
@@ -179,29 +321,22 @@ class _Import:
             bytes_on[storage.device] += storage.size
         device = bytes_on.most_common(1)[0][0]
         kept = [s for s in self.storages if s.producer is not None and s.is_unread and not s.is_replaced]
-        residents = []
+        residents, persistent = list[Resident](), Counter[int]()
         given = (s for s in self.storages if s.producer is None and s.device == device)
         for number, storage in enumerate(given):
             readers, writers = tuple(storage.readers), tuple(storage.writers)
             first = min(readers + writers, default=-1)  # -1: the trace has views of it alone, so it is not counted
             residents.append(Resident(f"storage {number}", "input", storage.size, first, readers, writers))
-            if first >= 0:
-                self.ops[first].persistent += storage.size
+            persistent[first] += storage.size
         builder = GraphBuilder(name, where)
         final = set(map(id, kept))
-        for number, op in enumerate(self.ops):
+        for number, (op, outputs) in enumerate(zip(self.ops, self.outputs, strict=True)):
             builder.add_op(
-                op.node.name.removeprefix("aten::"),
-                op_id=number,
-                inputs=op.inputs,
-                control=sorted(op.control),
-                outputs=[s.size if s.device == device else 0 for s, _ in op.outputs],
-                aliases=[alias for _, alias in op.outputs],
-                final=[id(s) in final and s.place == (number, port) for port, (s, _) in enumerate(op.outputs)],
-                runtime=op.microseconds,
-                workspace=op.workspace,
-                persistent=op.persistent,
-                once=op.runs_once,
+                **op,
+                outputs=[s.size if s.device == device else 0 for s, _ in outputs],
+                aliases=[alias for _, alias in outputs],
+                final=[id(s) in final and s.place == (number, port) for port, (s, _) in enumerate(outputs)],
+                persistent=persistent[number],
             )
         held = format_bytes(sum(storage.size for storage in kept))
         note(
@@ -213,8 +348,7 @@ class _Import:
             note(f"{where}: the memory is that of {device}; {format_bytes(others)} on other devices are not counted")
         if self.handed:
             note(f"{where}: {self.handed:,} ops hand values to Python; what it did with them is not in the trace")
-        phases = tuple(op.phase for op in self.ops)
-        return builder.build(Annotations(phases=phases, residents=tuple(residents)))
+        return builder.build(Annotations(phases=tuple(self.phases), residents=tuple(residents)))
 
 
 def _inner_memory(node: TraceNode, made: dict[int, Tensor]) -> tuple[dict[int, int], int]:
@@ -245,16 +379,12 @@ def _inner_memory(node: TraceNode, made: dict[int, Tensor]) -> tuple[dict[int, i
     return sizes, max(accumulate(changes))
 
 
-_OP_NAME = re.compile(r"\w+::\w+(\.\w+)?", re.ASCII)
-_COMPOSITE = "CompositeImplicitAutograd"
-
-
 @cache
 def is_composite(schema: str) -> bool:
     """Whether an op is made of others alone, which autograd sees, so that an exported program has those instead."""
     name = schema.partition("(")[0]
-    is_name = _OP_NAME.fullmatch(name) is not None  # not so in a damaged trace
-    return is_name and has_kernel(name) and has_kernel_for(name, _COMPOSITE)
+    is_name = re.fullmatch(r"\w+::\w+(\.\w+)?", name, re.ASCII) is not None  # not so in a damaged trace
+    return is_name and has_kernel(name) and has_kernel_for(name, "CompositeImplicitAutograd")
 
 
 @cache
@@ -274,19 +404,11 @@ def _packet(node: TraceNode) -> tuple[Any, Any]:
     return packet, getattr(packet, overload or "default", None)
 
 
-def is_random(node: TraceNode) -> bool:
-    """Whether an op draws from the random number generator."""
-    _, op = _packet(node)
-    return op is not None and torch.Tag.nondeterministic_seeded in op.tags
-
-
 def _roofline_time(node: TraceNode, roofline: Roofline, sizes: Mapping[int, Any]) -> float:
     """Return the time of an op by the roofline; where PyTorch counts no FLOPs, one per element it makes."""
-    distinct = {(t.storage, t.offset, t.shape): t for t in (*node.tensors, *node.outputs)}
-    moved = 0
-    for tensor in distinct.values():
-        held = sizes.get(tensor.storage)
-        moved += min(tensor.elements * tensor.item, held.size if held is not None else tensor.extent)
+    distinct = {(t.storage, t.offset, t.shape): t for t in (*node.tensors, *node.outputs)}.values()
+    held = [sizes[t.storage].size if t.storage in sizes else t.extent for t in distinct]
+    moved = sum(min(t.elements * t.item, size) for t, size in zip(distinct, held, strict=True))
     packet, _ = _packet(node)
     flops: float = sum(tensor.elements for tensor in node.outputs)
     if packet in flop_registry:

@@ -1,20 +1,183 @@
-"""Types and shapes of the values of an ONNX graph: given by the user, inferred, or evaluated from values."""
+"""An ONNX graph: what its nodes read, what is inside of them, and the types of its values."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    defs,
+)
 from onnx.reference import ReferenceEvaluator
 
 from ...base.errors import FormatError, ProgramError, UsageError
 from ..options import Size, size_text
-from .nodes import node_names, reads
+
+RANDOM_OPS = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+_LATEST = 10_000
+OFFICIAL_DOMAINS = {"", "ai.onnx", "ai.onnx.ml"}
+VIEWS = {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}
+
+
+def node_names(graph: GraphProto) -> list[str]:
+    """Return a unique name per node: its own, or `OP_INDEX`; a repeated one gets `#INDEX` from the second on."""
+    taken = {node.name for node in graph.node}
+    names: list[str] = []
+    seen: set[str] = set()
+    for index, node in enumerate(graph.node):
+        name = node.name or f"{node.op_type}_{index}"
+        while name in seen or (name in taken and name != node.name):
+            name += f"#{index}"
+        seen.add(name)
+        names.append(name)
+    return names
+
+
+def default_order(graph: GraphProto, functions: Collection[tuple[str, str]]) -> list[int]:
+    """Return the nodes of a graph in the order in which ONNX Runtime runs them by default: depth first from the ends.
+
+    Of several the last comes first. Calls of the model's functions count as last: loading puts their nodes there.
+    """
+    makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    place = [((node.domain, node.op_type) in functions, index) for index, node in enumerate(graph.node)]
+    read = [{makers[name] for name in reads(node) if name in makers} for node in graph.node]
+    stack = sorted(set(range(len(read))).difference(*read), key=place.__getitem__)
+    order, seen = list[int](), set[int]()
+    while stack:
+        index = stack.pop()
+        if index < 0:  # all that it reads has run
+            order.append(~index)
+        elif index not in seen:
+            seen.add(index)
+            stack += [~index, *sorted(read[index], key=place.__getitem__)]
+    return [*order, *(index for index in range(len(read)) if index not in seen)]
+
+
+def reads(node: NodeProto) -> Iterator[str]:
+    """Yield the values that a node reads, repeats included; what its graphs take from outside comes last, once."""
+    yield from (name for name in node.input if name)
+    captured = dict.fromkeys(name for graph in subgraphs(node) for name in _captured(graph))
+    yield from (name for name in captured if name not in node.input)
+
+
+def is_view(node: NodeProto) -> bool:
+    """Whether the output of a node is its input's buffer."""
+    return node.op_type in VIEWS and node.domain in OFFICIAL_DOMAINS
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the graphs that are attributes of a node: the branches of an If, the body of a Loop or Scan."""
+    for entry in node.attribute:
+        if entry.type == AttributeProto.GRAPH:
+            yield entry.g
+        elif entry.type == AttributeProto.GRAPHS:
+            yield from entry.graphs
+
+
+def has_subgraphs(node: NodeProto) -> bool:
+    """Whether graphs are attributes of a node."""
+    return next(subgraphs(node), None) is not None
+
+
+def node_tensors(node: NodeProto) -> Iterator[TensorProto]:
+    """Yield the tensors that a node holds, inner graphs included."""
+    yield from own_tensors(node)
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            yield from node_tensors(inner)
+
+
+def own_tensors(node: NodeProto) -> Iterator[TensorProto]:
+    """Yield the tensors that a node holds itself: its attributes, and the initialisers of the graphs in it."""
+    for entry in node.attribute:
+        yield from (*entry.tensors, *([entry.t] if entry.HasField("t") else ()))
+    for graph in subgraphs(node):
+        yield from graph.initializer
+
+
+def opaque_in(model: ModelProto) -> Callable[[NodeProto], bool]:
+    """Return what tells whether ONNX does not say what a node does: control flow, functions, custom and unknown ops."""
+    functions = set(functions_of(model))
+    versions = {opset.domain: opset.version for opset in model.opset_import}
+
+    def is_opaque(node: NodeProto) -> bool:
+        is_own = ("" if node.domain == "ai.onnx" else node.domain, node.op_type) in functions
+        is_official = node.domain in OFFICIAL_DOMAINS and is_known(node, versions)
+        return is_own or has_subgraphs(node) or not is_official
+
+    return is_opaque
+
+
+def is_known(node: NodeProto, versions: Mapping[str, int]) -> bool:
+    """Whether ONNX has an op of this name and domain, at the version that a model imports."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    version = versions.get(domain, versions.get(node.domain, 1))
+    return bool(defs.has(node.op_type, max_inclusive_version=max(1, min(version, _LATEST)), domain=domain))
+
+
+def functions_of(model: ModelProto) -> dict[tuple[str, str], FunctionProto]:
+    """Return a model's own functions, by domain and name."""
+    return {(function.domain, function.name): function for function in model.functions}
+
+
+def random_in(model: ModelProto) -> Callable[[NodeProto], bool]:
+    """Return what tells whether a node draws random numbers, in its graphs or functions perhaps."""
+    functions = functions_of(model)
+    seen: set[tuple[str, str]] = set()
+
+    def is_random(node: NodeProto) -> bool:
+        key = (node.domain, node.op_type)
+        if key in functions and key not in seen:
+            seen.add(key)
+            found = any(map(is_random, functions[key].node))
+            seen.remove(key)
+            return found
+        inner = any(is_random(other) for graph in subgraphs(node) for other in graph.node)
+        drops = node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
+        return inner or drops or node.op_type in RANDOM_OPS
+
+    return is_random
+
+
+def renamed(node: NodeProto, name: str, values: Mapping[str, str]) -> NodeProto:
+    """Return a copy of a node with this name, in which it and the graphs inside of it read and give other values."""
+    copy = type(node)()
+    copy.CopyFrom(node)
+    copy.name = name
+    _rename(copy, values)
+    return copy
+
+
+def _rename(node: NodeProto, values: Mapping[str, str]) -> None:
+    for names in (node.input, node.output):
+        names[:] = [values.get(value, value) for value in names]
+    for graph in subgraphs(node):
+        outer = {value: values[value] for value in _captured(graph) if value in values}
+        for inner in graph.node:
+            _rename(inner, outer)
+        for result in graph.output:
+            result.name = outer.get(result.name, result.name)
+
+
+def _captured(graph: GraphProto) -> Iterator[str]:
+    """Yield what a graph inside of a node takes from outside."""
+    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    own.update(name for node in graph.node for name in node.output)
+    yield from (name for node in graph.node for name in reads(node) if name not in own)
+    yield from (value.name for value in graph.output if value.name not in own)
+
 
 SHAPE_ARITHMETIC = {
     *("Abs", "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand"),
@@ -22,12 +185,10 @@ SHAPE_ARITHMETIC = {
     *("Neg", "Not", "Or", "Pow", "Range", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Slice"),
     *("Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where"),
 }
-PACKED = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
-"""Bits of the elements that share a byte."""
+PACKED = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}  # bits of the elements that share a byte
 _LONGEST = 300
 LARGEST_EVALUATED = 1024
-LONGEST_LIST = 1_000_000
-"""Of numbers that ONNX may take for a shape; it needs some fifty bytes for each."""
+LONGEST_LIST = 1_000_000  # of numbers that ONNX may take for a shape; it needs some fifty bytes for each
 
 
 class ValueType(NamedTuple):
@@ -80,13 +241,16 @@ def infer(path: str, skeleton: ModelProto, *, is_strict: bool) -> dict[str, Type
     while True:
         inferred = _inferred(path, skeleton)
         types: dict[str, TypeProto] = {}
+        known: dict[str, ValueType] = {}
         for value in _values(inferred.graph):  # an input that is an output, too, may be said to be of two types
-            if not _value_type(types.get(value.name, TypeProto())):
+            if value.name not in known:
                 types[value.name] = value.type
+                if found := _value_type(value.type):
+                    known[value.name] = found
         nodes = list(graph.node)
-        if all(_value_type(types.get(name, TypeProto())) for node in nodes for name in node.output if name):
+        if all(name in known for node in nodes for name in node.output if name):
             return types
-        evaluated = {index for index, node in enumerate(nodes) if _evaluate(path, node, skeleton, types, values)}
+        evaluated = {index for index, node in enumerate(nodes) if _evaluate(path, node, skeleton, known, values)}
         if not evaluated:
             if is_strict:
                 _inferred(path, skeleton, is_strict=True)
@@ -119,16 +283,15 @@ def _values(graph: GraphProto) -> Iterator[ValueInfoProto]:
 
 
 def _evaluate(
-    path: str, node: NodeProto, model: ModelProto, types: Mapping[str, TypeProto], values: dict[str, NDArray[Any]]
+    path: str, node: NodeProto, model: ModelProto, known: Mapping[str, ValueType], values: dict[str, NDArray[Any]]
 ) -> bool:
     """Add to `values` what a node of shape arithmetic gives, if that is small and all that it needs is there."""
     name = next(iter(node.output), "")
-    known = {value: _value_type(types.get(value, TypeProto())) for value in (name, *reads(node))}
-    if (made := known[name]) and made.elements > LARGEST_EVALUATED:
+    if name in known and known[name].elements > LARGEST_EVALUATED:
         return False
     given = {}
     for source in reads(node):
-        if node.op_type in ("Shape", "Size") and (read := known[source]):
+        if node.op_type in ("Shape", "Size") and (read := known.get(source)):
             try:
                 given[source] = np.broadcast_to(np.float32(0), read.shape)  # zeros, which take no memory
             except ValueError:
@@ -201,44 +364,47 @@ def known_types(
     return known
 
 
-NAMELESS = {"", "?", "-1", "None"}
-"""What exporters write for a size that they do not know: two of them are two sizes."""
+NAMELESS = {"", "?", "-1", "None"}  # what exporters write for a size that they do not know: two of them are two sizes
 WHOLE = {TensorProto.INT32, TensorProto.INT64}
 
 
 def give_sizes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> dict[str, int]:
-    """Write the sizes of unknown dimensions into the inputs' types; return the values that inputs have.
-
-    `shapes` has a size by a dimension's name (`INPUT.AXIS` if it has none), or all sizes or the value of an input.
-    """
+    """Write the sizes of unknown dimensions into the inputs' types; return the values that inputs have."""
     inputs = {value.name: value for value in graph.input}
-    standing = {name: shown(value) for name, value in inputs.items()}
+    standing = {
+        name: f"[{', '.join(map(str, _sizes(value))) if value.type.tensor_type.HasField('shape') else '...'}]"
+        for name, value in inputs.items()
+    }
     elements = {name: value.type.tensor_type.elem_type for name, value in inputs.items()}
     _give_missing_shapes(path, graph, shapes)
-    dimensions = {name: dimension_names(value) for name, value in inputs.items()}
+    dimensions = {
+        name: [f"{name}.{axis}" if size == "?" else size for axis, size in enumerate(_sizes(value))]
+        for name, value in inputs.items()
+    }
     wanted = list(dict.fromkeys(have for names in dimensions.values() for have in names if isinstance(have, str)))
     sizes: dict[str, int] = {}
     values = dict[str, int]()
 
-    def give(dimension: str, size: int, by: str) -> None:
-        if sizes.setdefault(dimension, size) != size:
-            raise UsageError(
-                f"{path}: --shape {by} makes dimension '{dimension}' {size}, another one {sizes[dimension]}"
-            )
-
     for name, given in shapes.items():
         if isinstance(given, range):
             raise UsageError(f"{path}: --shape {name}={size_text(given)} is a range, which only optimize takes")
+        option, listed = f"{name}={size_text(given)}", [given] if isinstance(given, int) else list(given)
+        pairs: list[tuple[int | str, int]] = []
         if name in wanted and isinstance(given, int):
-            give(name, given, f"{name}={given}")
+            pairs = [(name, given)]
         elif name in inputs and isinstance(given, int) and not dimensions[name] and elements[name] in WHOLE:
             values[name] = given
         elif name in inputs:
-            for unknown, size in _matched(path, name, given, dimensions[name], standing[name]):
-                give(unknown, size, f"{name}={size_text(given)}")
+            pairs, own = list(zip(dimensions[name], listed, strict=False)), dimensions[name]
+            if len(own) != len(listed) or any(isinstance(have, int) and have != size for have, size in pairs):
+                raise UsageError(f"{path}: --shape {option} does not fit input {name}: {standing[name]}")
         else:
             have = f"it has {', '.join(wanted)}" if wanted else "all its dimensions have sizes"
             raise UsageError(f"{path}: the model has no symbolic dimension '{name}'; {have}")
+        for dimension, size in pairs:
+            if isinstance(dimension, str) and sizes.setdefault(dimension, size) != size:
+                what = f"makes dimension '{dimension}' {size}, another one {sizes[dimension]}"
+                raise UsageError(f"{path}: --shape {option} {what}")
     if missing := [name for name in wanted if name not in sizes]:
         without = [name for name, names in dimensions.items() if not set(missing).isdisjoint(names)]
         where = ", ".join(f"{name}: {standing[name]}" for name in without)
@@ -254,29 +420,15 @@ def give_sizes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> dict
     return values
 
 
-def shown(value: ValueInfoProto) -> str:
-    """Return an input as it stands in the file, as `[batch, 3, ?, ?]`."""
-    if not value.type.tensor_type.HasField("shape"):
-        return "[...]"
-    sizes = (_size(dimension) for dimension in value.type.tensor_type.shape.dim)
-    return f"[{', '.join('?' if size in NAMELESS else str(size) for size in sizes)}]"
-
-
-def dimension_names(value: ValueInfoProto) -> list[int | str]:
-    """Return per axis its size, or the name of what has none: its own, or `INPUT.AXIS`."""
-    sizes = [_size(dimension) for dimension in value.type.tensor_type.shape.dim]
-    return [f"{value.name}.{axis}" if size in NAMELESS else size for axis, size in enumerate(sizes)]
+def _sizes(value: ValueInfoProto) -> list[int | str]:
+    """Return per axis its size, the name of what has none, or `?`."""
+    named = [(d, "?" if d.dim_param in NAMELESS else d.dim_param) for d in value.type.tensor_type.shape.dim]
+    return [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else name for d, name in named]
 
 
 def kind_of_type(type_: TypeProto) -> str:
     """Return what a value is that is no tensor."""
     return (type_.WhichOneof("value") or "unknown").removesuffix("_type").replace("_", " ")
-
-
-def _size(dimension: TypeProto.ShapeProto.Dimension) -> int | str:  # type: ignore[name-defined]
-    if dimension.HasField("dim_value"):
-        return int(dimension.dim_value) if dimension.dim_value >= 0 else "?"
-    return str(dimension.dim_param)
 
 
 def _give_missing_shapes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> None:
@@ -294,12 +446,3 @@ def _give_missing_shapes(path: str, graph: GraphProto, shapes: Mapping[str, Size
                 raise ProgramError(f"{path}: input '{value.name}' has no shape; give --shape {value.name}=1x3x224x224")
             for size in given:
                 value.type.tensor_type.shape.dim.add(dim_value=size)
-
-
-def _matched(path: str, name: str, given: Size, names: Sequence[int | str], standing: str) -> Iterator[tuple[str, int]]:
-    """Yield the sizes that the shape of an input gives to its dimensions without one."""
-    sizes = [given] if isinstance(given, int) else list(given)
-    pairs = list(zip(names, sizes, strict=False))
-    if len(sizes) != len(names) or any(isinstance(have, int) and have != size for have, size in pairs):
-        raise UsageError(f"{path}: --shape {name}={size_text(given)} does not fit input {name}: {standing}")
-    yield from ((have, size) for have, size in pairs if isinstance(have, str))

@@ -1,1 +1,0 @@
-"""PyTorch's execution traces: what a program really ran, with the storage behind every tensor."""

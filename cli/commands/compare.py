@@ -10,10 +10,20 @@ import typer
 
 from ...core.search.options import CompareOptions
 from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, method_names
-from ..backends import ELSEWHERE, AddressOption, BackendOption, ClusterJobsOption, workers_of
 from ..console import Output, complain, show, write
 from ..made_options import options_of, with_options
-from ..options import RESUME, GraphsArgument, JsonFlag, QuietFlag, remark_bare_bytes
+from ..options import (
+    ELSEWHERE,
+    RESUME,
+    AddressOption,
+    BackendOption,
+    ClusterJobsOption,
+    GraphsArgument,
+    JsonFlag,
+    QuietFlag,
+    remark_bare_bytes,
+    workers_of,
+)
 
 if TYPE_CHECKING:
     from ...core.experiments.comparison import Comparison
@@ -67,7 +77,7 @@ def compare(
     from ...core.api.compare import experiment_of
     from ...core.base.parallel import is_here
     from ...core.experiments.comparison import SUFFIXES
-    from ...core.experiments.runs import ResumeFile, opened
+    from ...core.experiments.experiment import ResumeFile, opened
     from ...core.files.atomic import write_atomically
     from ...core.report.plots.draw import check_target
     from ..progress import compiling, interruptible, progress_bar

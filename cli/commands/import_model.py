@@ -10,8 +10,16 @@ import typer
 from ...core.base.errors import UsageError
 from ...core.base.units import format_bytes
 from ..console import Output, write_json
-from ..options import DEFAULT_OUTPUT, JsonFlag, QuietFlag, output_of
-from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
+from ..options import (
+    DEFAULT_OUTPUT,
+    JsonFlag,
+    ProgramDeviceOption,
+    QuietFlag,
+    ShapeOption,
+    TrainingOption,
+    given_options,
+    output_of,
+)
 
 if TYPE_CHECKING:
     from ...core.graph.graph import CostGraph

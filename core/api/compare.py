@@ -8,8 +8,7 @@ from typing import Literal
 
 from ..base.errors import UsageError
 from ..experiments.comparison import Comparison
-from ..experiments.experiment import Experiment, parse_spec
-from ..experiments.runs import ResumeFile, opened
+from ..experiments.experiment import Experiment, ResumeFile, opened, parse_spec
 from ..problem.machine import Machine
 from ..problem.problem import Task
 from ..search.options import CompareOptions

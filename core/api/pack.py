@@ -85,7 +85,7 @@ class PackedBuffers(PrintedTable):
             If the file cannot be written.
         """
         from ..files.atomic import write_atomically
-        from ..files.c_header import header_text
+        from ..files.buffers_csv import header_text
 
         if format == "c-header":
             text = header_text(Path(path).stem, {"arena": self.arena}, self.offsets.items())

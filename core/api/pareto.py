@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from typing import Literal
 
-from ..experiments.pareto.front import ParetoFront
-from ..experiments.pareto.searches import SweepFile
-from ..experiments.pareto.sweep import Sweep
-from ..experiments.runs import opened
+from ..experiments.experiment import opened
+from ..experiments.pareto_front import ParetoFront
+from ..experiments.pareto_search import Sweep, SweepFile
 from ..problem.machine import Machine
 from ..search.options import ParetoOptions
 from .graphs import GraphLike, graph_of

@@ -12,7 +12,7 @@ from ..bounds.bounds import recomputation_bound
 from ..files.atomic import check_writable, write_atomically
 from ..model.unrolled import repeated_ops
 from ..problem.problem import Problem
-from ..report.infeasible import least_peak
+from ..report.explanation import least_peak
 from ..report.result import Result
 from .importers import with_imported
 from .measurement import Measurement, OnRun

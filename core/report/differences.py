@@ -15,8 +15,7 @@ from ..graph.graph import CostGraph
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from .graph_summary import totals_of
-from .memory_by_role import UNNAMED, memory_shares
-from .peak_holders import Holder, Peak
+from .memory_by_role import UNNAMED, Holder, Peak, memory_shares
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -16,17 +16,38 @@ from ..base.units import Written, bytes_alike, format_bytes, format_change, time
 from ..bounds.bounds import memory_bound
 from ..files.costgraph import structure_hash
 from ..files.schedule_json import FORMAT, add_offsets, address_fields, format_document, steps_document
-from ..model.simulator import Simulation, input_peak
+from ..model.simulator import Simulation, input_peak, simulate
 from ..problem.addresses import Addresses
 from ..problem.problem import Problem
 from ..problem.residents import first_home, model_of
 from ..problem.schedule import Schedule
+from ..search.plans import Plans
 from ..search.registry import method_of
-from .reference import reference_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.table import Table
+
+
+def reference_value(problem: Problem) -> float:
+    """Return the value of the input order on one device: the first, or on a machine the best."""
+    return min(_value(problem, costs) for costs in _costs(problem))
+
+
+def feasible_reference_value(problem: Problem) -> float:
+    """Return the value of the input order on one device whose memory limit it keeps; infinite where there is none."""
+    kept = (costs for costs in _costs(problem) if problem.is_feasible(costs.peak_per_device.tolist(), costs.runtime))
+    return min((_value(problem, costs) for costs in kept), default=math.inf)
+
+
+def _costs(problem: Problem) -> list[Simulation]:
+    order = problem.graph.input_order
+    schedules = [Schedule.single_device(order)] if problem.machine.is_equal else Plans(problem).schedules_along(order)
+    return [simulate(problem, schedule) for schedule in schedules]
+
+
+def _value(problem: Problem, costs: Simulation) -> float:
+    return problem.value(costs.peak, problem.time_of(problem.graph.num_ops, costs.runtime))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,7 +192,7 @@ class Result(PrintedTable):
         if not self.is_feasible and limit is not None:  # what is proven of orders that keep it; all others are above it
             bound = max(memory_bound(self.problem), min(bound, limit + 1))
         found = explain(self.problem, self.schedule, int(self.input_value), min(int(bound), self.peak_memory))
-        return "\n".join(found.sentences()[1 if self.is_proven_infeasible else 0 :])  # the last note says more
+        return "\n".join(found[1 if self.is_proven_infeasible else 0 :])  # the last note says more
 
     def document(self) -> dict[str, Any]:
         """Return the schedule file as plain Python values; `docs/concepts/formats.md` says what they mean."""

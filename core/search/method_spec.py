@@ -11,9 +11,17 @@ from ..base.options import spelled
 from ..base.units import parse_count, parse_seconds
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from .method import Method
 from .parameters import Parameters
-from .registry import METHODS, listed, method_of, methods_where, parameter_fields, parameters_of, parsed_parameters
+from .registry import (
+    METHODS,
+    Method,
+    listed,
+    method_of,
+    methods_where,
+    parameter_fields,
+    parameters_of,
+    parsed_parameters,
+)
 
 
 @dataclass(frozen=True)

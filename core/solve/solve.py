@@ -17,7 +17,7 @@ from ..model.unrolled import repeated_ops
 from ..model.verifier import verify
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from ..report.infeasible import why_none_fits
+from ..report.explanation import why_none_fits
 from ..report.result import Result
 from ..search.method_spec import MethodSpec, check_supported, parse_method
 from ..search.registry import DEFAULT_METHOD, INPUT_METHOD

@@ -14,10 +14,20 @@ from ....core.base.errors import UsageError
 from ....core.base.units import signed
 from ....core.search.options import GridOptions
 from ....version import VERSION
-from ...backends import ELSEWHERE, AddressOption, BackendOption, ClusterJobsOption, workers_of
 from ...console import Output, complain, show, write_json
 from ...made_options import options_of, with_options
-from ...options import RESUME, GraphsArgument, JsonFlag, QuietFlag, command_line
+from ...options import (
+    ELSEWHERE,
+    RESUME,
+    AddressOption,
+    BackendOption,
+    ClusterJobsOption,
+    GraphsArgument,
+    JsonFlag,
+    QuietFlag,
+    command_line,
+    workers_of,
+)
 
 if TYPE_CHECKING:
     from threading import Event
@@ -25,9 +35,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ....core.experiments.comparison import Comparison
-    from ....core.experiments.experiment import Experiment
+    from ....core.experiments.experiment import Experiment, ResumeFile
     from ....core.experiments.grid_search import Grid, Round
-    from ....core.experiments.runs import ResumeFile
     from ....core.report.summaries import MethodSummary
     from ...progress import Bar
 
@@ -62,8 +71,8 @@ def grid_search(
     """Search the grid of the method that the subcommand names, and write the winner."""
     from ....core.api.graphs import graphs_of
     from ....core.base.parallel import is_here
+    from ....core.experiments.experiment import ResumeFile, opened
     from ....core.experiments.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
-    from ....core.experiments.runs import ResumeFile, opened
     from ....core.files.yaml_files import write_yaml
     from ...progress import interruptible, progress_bar
 
@@ -141,7 +150,7 @@ class _Runner:
 def _read_output(output: str | None, method: str) -> dict[str, Any]:
     """Return what the output file holds already, or the start of a new one."""
     from ....core.files.atomic import check_writable
-    from ....core.search.tuned import read_document
+    from ....core.search.settings import read_document
 
     if output is not None:
         if Path(output).suffix not in (".yaml", ".yml"):

@@ -13,7 +13,7 @@ import numpy as np
 from ...addresses.placing import place_schedule
 from ...base.errors import ProgramError, ScheduleError
 from ...files.atomic import write_atomically
-from ...files.c_header import header_text
+from ...files.buffers_csv import header_text
 from ...graph.graph import CostGraph
 from ...problem.schedule import Schedule
 from ..fresh_process import ask

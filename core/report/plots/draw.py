@@ -51,7 +51,7 @@ def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> 
     from .figures import render
 
     if kind == "arena":
-        from .arena_chart import arena_figure
+        from .memory_chart import arena_figure
 
         return render(arena_figure(timelines), suffix)
     several = any(timeline.problem.devices > 1 for timeline in timelines)

@@ -16,7 +16,7 @@ from ...kernels.placements.random_keys import cross, look_up
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
-from ...search.tuned import Tuned, read_tuned, shipped
+from ...search.settings import Tuned, read_tuned, shipped
 from .beta_quantiles import quantile_tables
 from .lazy_keys import MOST_DECODED, LazyChromosomes, decoding_work, start_keys
 from .random_keys import Chromosomes, Population, has_time_for_one, ranked

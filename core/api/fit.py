@@ -78,22 +78,18 @@ def fit(
         A graph, the path of its file, or what `import_model` takes.
     memory
         Of each device, as `"8GiB"` or a number of bytes.
-    inputs
-        What a PyTorch module is called with, as in `import_model`.
+    inputs, training, shapes, device
+        What a PyTorch module is called with, and how the model is imported, as in `import_model`.
     devices
         The most devices to try, 1 to 64; 1 by default. It ends with the first number of them on which the model fits.
     batch
         Instead, find the largest size of this name that fits: a symbolic dimension (ONNX, exported programs), or a
         keyword argument of `module:function`. By default the model has the size that it has.
-    training, shapes, device
-        How the model is imported, as in `import_model`.
     confirm
         Whether what fits on one device is run in that order, in a new process, and its peak measured; not by default.
         Program order is run beside any other, since both must give the same results.
-    time_limit
-        Wall time of each search for an order, as `"2s"` or a number of seconds; by default that of `auto`.
-    seed, jobs
-        As in `solve`; 0 and 1 by default.
+    time_limit, seed, jobs
+        Of each search for an order, as in `solve`; by default the time of `auto`, 0 and 1.
     note, progress
         Called with each remark worth showing, and with what is done now; by default they are dropped.
 

@@ -40,10 +40,7 @@ def graph_of(given: GraphLike, note: Note = lambda text: None) -> CostGraph:
 
 
 def graphs_of(given: GraphLike | Iterable[GraphLike], note: Note = lambda text: None) -> list[CostGraph]:
-    """Return graphs as they are, and those of files and folders.
-
-    A file named twice is read once. What is read is named by its file, or by the whole path where files share a name.
-    """
+    """Return graphs as they are, and those of files and folders, each once, named by their files or paths."""
     if isinstance(given, (CostGraph, str, os.PathLike)):
         given = [given]
     elif not isinstance(given, Iterable):

@@ -70,20 +70,7 @@ class PackedBuffers(PrintedTable):
         return "optimal" if self.packing.is_optimal else "feasible"
 
     def save(self, path: str | os.PathLike[str], format: str = "csv") -> None:
-        """Write the buffers with their offsets as a CSV file.
-
-        Parameters
-        ----------
-        path
-            The file to write.
-        format
-            `"csv"`, the default, or `"c-header"`: macros with the bytes of the arena and the offset of each buffer.
-
-        Raises
-        ------
-        FormatError
-            If the file cannot be written.
-        """
+        """Write the buffers with their offsets as `csv`, or as macros of C; FormatError if that is not possible."""
         from ..files.atomic import write_atomically
         from ..files.buffers_csv import header_text
 

@@ -86,13 +86,7 @@ class Comparison(Printed):
         return title_of(self.settings, len(self.graphs))
 
     def report(self, per_graph: bool = False) -> Iterator[RenderableType]:
-        """Yield what `schedopt compare` prints: title, tables and remarks, for Rich to print.
-
-        Parameters
-        ----------
-        per_graph
-            Whether there is a table with a row per graph, too; not by default.
-        """
+        """Yield what `schedopt compare` prints; `per_graph` adds a table with a row per graph."""
         from rich.text import Text
 
         yield Text(self.title, style="bold")
@@ -118,20 +112,7 @@ class Comparison(Printed):
         return comparison_page(self.settings, self.methods, self.reference, self.cells)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a row per run (`.csv`), settings, summary and runs (`.json`), or a page of tables and charts (`.html`).
-
-        Parameters
-        ----------
-        path
-            The file, whose ending chooses what is written.
-
-        Raises
-        ------
-        UsageError
-            If the ending is none of these.
-        FormatError
-            If the file cannot be written.
-        """
+        """Write a row per run (`.csv`), settings, summary and runs (`.json`), or a page (`.html`)."""
         from ..files.atomic import write_as
 
         texts = {".html": self.page, ".csv": self.csv, ".json": self.json}
@@ -142,10 +123,7 @@ class Comparison(Printed):
         return json.dumps(self.document(), indent=1) + "\n"
 
     def plot(self) -> Figure:
-        """Draw performance profiles, improvements over the reference, and quality against time.
-
-        In a notebook the figure shows itself, without `%matplotlib inline`.
-        """
+        """Draw performance profiles, improvements, and quality against time; in a notebook the figure shows itself."""
         from ..report.plots.comparison_charts import draw_comparison
         from ..report.plots.figures import show_in_notebook
 

@@ -147,10 +147,7 @@ def in_parallel(runs: list[Run], jobs: int) -> Generator[Cell, None, None]:
 
 
 class ResumeFile(JsonLines):
-    """Finished cells on disk, so that a comparison goes on where it stopped.
-
-    Failed runs are kept for the record and tried again.
-    """
+    """Finished cells on disk; failed runs are kept for the record and tried again."""
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path, "a comparison", "name a new file to resume from")

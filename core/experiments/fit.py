@@ -208,9 +208,7 @@ class Need(NamedTuple):
 def largest_batch(name: str, need: Callable[[int], Need], memory: int, start: int = 2) -> LargestBatch:
     """Find the largest batch whose peak is within a memory, taking for granted that a larger one needs no less.
 
-    The peak is nearly linear in the batch, so from two batches a line says where to look; the batch returned was
-    tried, and so was the next one. A batch of which there is no model (a size that the program excludes) ends the
-    search like one that does not fit.
+    The batch returned was tried, and so was the next one; a batch of which there is no model is one that does not fit.
     """
     needs = {start: need(start)}
     low, high = (start, LARGEST + 1) if needs[start].peak <= memory else (SMALLEST - 1, start)

@@ -22,6 +22,10 @@ class Shown(NamedTuple):
     text: str
     number: float | None = None
 
+    def __str__(self) -> str:
+        number = "" if self.number is None else f' data-number="{self.number!r}"'
+        return f"<td{number}>{escape(self.text)}</td>"
+
 
 def comparison_page(settings: CompareOptions, methods: Sequence[str], reference: str, cells: Sequence[Cell]) -> str:
     """Return the page."""
@@ -101,13 +105,8 @@ def _charts(cells: Sequence[Cell], methods: Sequence[str], reference: str) -> st
 def _table(columns: Iterable[str], rows: Iterable[Iterable[Shown]]) -> str:
     names = (re.sub(r"(?<=[-:=])", "<wbr>", escape(column)) for column in columns)
     head = "".join(f'<th tabindex="0">{name}</th>' for name in names)
-    body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    body = "\n".join(f"<tr>{''.join(map(str, row))}</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
-
-
-def _cell(shown: Shown) -> str:
-    number = "" if shown.number is None else f' data-number="{shown.number!r}"'
-    return f"<td{number}>{escape(shown.text)}</td>"
 
 
 def _estimate(estimate: Estimate, is_signed: bool = False, decimals: int = 2) -> list[Shown]:

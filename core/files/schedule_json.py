@@ -1,7 +1,4 @@
-"""Schedule files, with addresses or without: `solve --output` writes them, commands that take a schedule read them.
-
-Its fields are those of `schedule.schema.json` beside this file; docs/concepts/formats.md says what they mean.
-"""
+"""Schedule files: the fields of `schedule.schema.json` beside this file, explained in docs/concepts/formats.md."""
 
 from __future__ import annotations
 

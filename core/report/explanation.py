@@ -26,10 +26,7 @@ _WEIGHTS = {RESIDENT_ROLES["parameter"], UNNAMED}
 
 
 def explain(problem: Problem, schedule: Schedule, input_peak: int, lower_bound: int) -> tuple[str, str, str]:
-    """Return what is proven of an order on one device, what holds its peak, and what recomputation could give.
-
-    `input_peak` is the peak of program order, and no order is below `lower_bound`, both in bytes.
-    """
+    """Return what is proven of an order on one device, what holds its peak, and what recomputation could give."""
     peak = alive_at_peak(problem, schedule)
     least, op = recomputation_bound(problem.graph)
     held = held_at(problem.graph, peak)
@@ -78,10 +75,7 @@ class Link(NamedTuple):
 def explain_makespan(
     problem: Problem, schedule: Schedule, costs: Simulation, input_runtime: float, lower_bound: float
 ) -> tuple[str, ...]:
-    """Return what is proven of a makespan, and what its critical chain runs, waits for, and is longest in.
-
-    Every op of the schedule runs once, and some take time. `input_runtime` is that of program order, microseconds.
-    """
+    """Return what is proven of a makespan, and what its critical chain runs, waits for, and is longest in."""
     chain, (path, work) = critical_chain(problem, schedule, costs), path_and_work(problem)
     values = (costs.runtime, input_runtime, lower_bound)
     time = times_alike(values, (path, work))
@@ -109,10 +103,7 @@ def explain_makespan(
 
 
 def critical_chain(problem: Problem, schedule: Schedule, costs: Simulation) -> tuple[Link, ...]:
-    """Return the steps that make the makespan: from the one that ends last back through what each waits for.
-
-    The first begins at the start, and their times add up to the makespan.
-    """
+    """Return the steps that make the makespan, each waiting for the one before; their times add up to it."""
     graph, machine, own = problem.graph, problem.machine, first_home(problem.graph)
     pointers, tensors = (array.tolist() for array in graph.inputs)
     starts, ends = costs.step_start.tolist(), [*costs.step_end.tolist(), 0.0]  # the last is that of no step, -1

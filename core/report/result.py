@@ -173,9 +173,7 @@ class Result(PrintedTable):
     def explain(self) -> str:
         """Return what holds the peak, or makes the makespan, a sentence a line, as below the table of `schedopt solve`.
 
-        What is proven of the order, which tensors hold its peak and where they are made, and what no schedule is below
-        even with recomputation. Of a makespan, what is proven, and what its critical chain runs and waits for. Where
-        ops may run again: which of them do, and what each of them adds. Empty for the peak on several devices.
+        Where ops may run again: which of them do, and what each adds. Empty for the peak on several devices.
         """
         from .explanation import explain, explain_makespan, runs_again
 
@@ -229,33 +227,15 @@ class Result(PrintedTable):
         return format_document(self.document())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the schedule file, as `schedopt solve --output` does.
-
-        Raises
-        ------
-        FormatError
-            If the file cannot be written.
-        """
+        """Write the schedule file, as `schedopt solve --output` does; FormatError if it cannot be written."""
         from ..files.atomic import write_atomically
 
         write_atomically(path, self.json())
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the schedule: its memory over the steps on one device, a Gantt chart on several.
+        """Draw the schedule on axes, or on a new figure: memory over the steps on one device, a Gantt chart on several.
 
-        In a notebook the chart shows itself, without `%matplotlib inline`. `plot().figure.savefig("plan.svg")` writes
-        it to a file.
-
-        Parameters
-        ----------
-        ax
-            Matplotlib axes to draw on; by default those of a new figure, which on several devices has the memory of
-            each below.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            What was drawn on.
+        In a notebook the chart shows itself. `plot().figure.savefig("plan.svg")` writes it to a file.
         """
         from ..model.timeline import timeline_of
         from .plots.draw import plot_schedule

@@ -26,10 +26,7 @@ from .registry import (
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """A method with its parameters and, for comparisons, a budget of its own.
-
-    Written `name` or `name:parameter=value:...`; `evaluations` and `time_limit` are known to every method.
-    """
+    """A method with its parameters and a budget of its own, written `name` or `name:parameter=value:...`."""
 
     text: str  # as it was written
     # the method in the registry, and its parameters, checked

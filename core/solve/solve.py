@@ -1,7 +1,4 @@
-"""The one verb: problem and method in, verified result out.
-
-`schedopt.solve` does this for users, who have graphs, files and texts with units rather than a `Problem`.
-"""
+"""The one verb: problem and method in, verified result out; `schedopt.solve` takes files and texts with units."""
 
 from __future__ import annotations
 

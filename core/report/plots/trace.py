@@ -1,8 +1,6 @@
 """A schedule in Chrome's trace event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
-Each schedule is a process, each device one of its tracks, each op a slice; a transfer is a slice on both devices,
-joined by a flow arrow; each device has a counter of its memory in bytes. Times are microseconds; where no step takes
-any time, each takes one.
+A process per schedule, a track and a counter of bytes per device, a slice per op, an arrow per transfer; microseconds.
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ def test_broad_excepts_are_around_the_code_of_others():
     assert sorted(broad) == [
         "cli/start.py",
         *["core/experiments/clusters.py"] * 2,
-        "core/experiments/experiment.py",
+        "core/experiments/comparison.py",
         "core/programs/pytorch/optimize.py",
         *["core/programs/pytorch/recorder.py"] * 2,
         "core/programs/pytorch/tracing.py",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import typer
 
@@ -20,9 +20,6 @@ from ..options import (
     given_options,
     output_of,
 )
-
-if TYPE_CHECKING:
-    from ...core.graph.graph import CostGraph
 
 
 def import_model(
@@ -76,19 +73,14 @@ def import_model(
     given |= {"default_size": default_size, "reverse": reverse, "graph": graph}
     imported = import_graph(model, costs=costs, note=out.note, **given)
     summary = {"graph": imported.name, "kind": kind_of(model), **totals_of(imported), "output": output}
-    out.note(_described(imported, summary))
+    persistent = summary["persistent_bytes"]
+    out.note(
+        f"{imported.name}: {summary['ops']:,} ops, {summary['tensors']:,} tensors of "
+        f"{format_bytes(summary['tensor_bytes'])}{f', {format_bytes(persistent)} persistent' if persistent else ''}; "
+        f"peak {format_bytes(summary['input_peak'])} in program order"
+    )
     write_graph_file(imported, output)
     if json:
         write_json(summary)
     elif output != "-":
         out.note(f"wrote {output}")
-
-
-def _described(graph: CostGraph, summary: dict[str, Any]) -> str:
-    """Say what was imported."""
-    persistent = summary["persistent_bytes"]
-    return (
-        f"{graph.name}: {summary['ops']:,} ops, {summary['tensors']:,} tensors of "
-        f"{format_bytes(summary['tensor_bytes'])}{f', {format_bytes(persistent)} persistent' if persistent else ''}; "
-        f"peak {format_bytes(summary['input_peak'])} in program order"
-    )

@@ -43,7 +43,7 @@ def pareto(
     On one device time is what recomputation adds; on several it is the makespan.
     """
     from ...core.api.graphs import graph_of
-    from ...core.experiments.experiment import opened
+    from ...core.experiments.comparison import opened
     from ...core.experiments.pareto_front import SUFFIXES
     from ...core.experiments.pareto_search import Sweep, SweepFile
     from ...core.files.atomic import check_writable, make_folder

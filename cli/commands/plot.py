@@ -68,7 +68,9 @@ def plot(
         write_json({"graph": read.name, "output": target, "schedules": [_summary(t) for t in timelines]})
         return
     for timeline in timelines:
-        tell(_line(timeline))
+        at = f"step {timeline.peak_step + 1:,} of {timeline.steps:,}, {timeline.step_label(timeline.peak_step)}"
+        where = f" on device {timeline.fullest_device}" if timeline.problem.devices > 1 else ""
+        tell(f"{timeline.label}: peak {format_bytes(timeline.simulation.peak)}{where} at {at}")
     out.note(f"wrote {target}")
 
 
@@ -104,9 +106,3 @@ def _summary(timeline: Timeline) -> dict[str, object]:
         "peak_at": timeline.step_name(timeline.peak_step),
         "runtime_us": simulation.runtime,
     }
-
-
-def _line(timeline: Timeline) -> str:
-    at = f"step {timeline.peak_step + 1:,} of {timeline.steps:,}, {timeline.step_label(timeline.peak_step)}"
-    where = f" on device {timeline.fullest_device}" if timeline.problem.devices > 1 else ""
-    return f"{timeline.label}: peak {format_bytes(timeline.simulation.peak)}{where} at {at}"

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from ..base.errors import UsageError
-from ..experiments.comparison import Comparison
-from ..experiments.experiment import Experiment, ResumeFile, opened, parse_spec
+from ..experiments.comparison import Comparison, Experiment, ResumeFile, opened, parse_spec
 from ..problem.machine import Machine
 from ..problem.problem import Task
 from ..search.options import CompareOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Literal
 
-from ..experiments.experiment import opened
+from ..experiments.comparison import opened
 from ..experiments.pareto_front import ParetoFront
 from ..experiments.pareto_search import Sweep, SweepFile
 from ..problem.machine import Machine

@@ -13,8 +13,7 @@ from ..files.costgraph import graph_hash
 from ..graph.graph import CostGraph
 from ..report.summaries import Cell, MethodSummary, summarise
 from ..search.options import CompareOptions
-from .comparison import Comparison
-from .experiment import Experiment
+from .comparison import Comparison, Experiment
 
 Execute = Callable[[Experiment], Comparison]
 

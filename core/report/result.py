@@ -197,6 +197,8 @@ class Result(PrintedTable):
         problem, graph = self.problem, self.problem.graph
         peaks = self.simulation.peak_per_device.tolist()
         evaluations = round(self.evaluations, 3)
+        in_microseconds = 0.0 if problem.counts_runs else self.lower_bound
+        bound = int(self.lower_bound) if problem.task == "memory" else in_microseconds
         steps = steps_document(problem, self.schedule, self.simulation)
         if self.addresses is not None:
             add_offsets(steps, graph, self.schedule, self.addresses)
@@ -214,7 +216,7 @@ class Result(PrintedTable):
             "peak_memory": max(peaks),
             "peak_memory_per_device": peaks,
             "runtime_us": self.simulation.runtime,
-            "lower_bound": _written_bound(self),
+            "lower_bound": bound,
             **address_fields(self.addresses),
             "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,
             "seconds": round(self.seconds, 3),
@@ -241,13 +243,6 @@ class Result(PrintedTable):
         from .plots.draw import plot_schedule
 
         return plot_schedule(timeline_of(self.method, self.problem, self.schedule, self.addresses), ax)
-
-
-def _written_bound(result: Result) -> float:
-    """Return the lower bound in the units of a schedule file, which knows bytes and microseconds."""
-    if result.problem.task == "memory":
-        return int(result.lower_bound)
-    return 0.0 if result.problem.counts_runs else result.lower_bound
 
 
 def _table(result: Result) -> Table:

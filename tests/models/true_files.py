@@ -66,7 +66,7 @@ def _schedule(path):
 
 def _jsonl(kind):
     def read(path):
-        from schedopt.core.experiments.experiment import Experiment, ResumeFile
+        from schedopt.core.experiments.comparison import Experiment, ResumeFile
         from schedopt.core.experiments.pareto_search import Sweep, SweepFile
         from schedopt.core.search.options import ParetoOptions
 
@@ -110,7 +110,7 @@ def _weights(path):
 
 
 def _resume_lines():
-    from schedopt.core.experiments.experiment import Experiment, ResumeFile
+    from schedopt.core.experiments.comparison import Experiment, ResumeFile
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.jsonl"

@@ -6,7 +6,7 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.base.errors import FormatError, UsageError
-from schedopt.core.experiments.experiment import Experiment
+from schedopt.core.experiments.comparison import Experiment
 from schedopt.core.files.yaml_files import write_yaml
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method

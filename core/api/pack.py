@@ -187,10 +187,9 @@ def _from_rows(rows: Iterable[Mapping[str, Any]]) -> Buffers:
     ids = tuple(str(row["id"]) for row in listed)
     if len(set(ids)) < len(ids):
         raise UsageError("each buffer needs an id of its own")
-    columns = {name: _column(listed, name) for name in ("lower", "upper", "size", "alignment")}
+    filled = [{"alignment": 1, **row} for row in listed]
+    columns = {
+        name: np.array([whole_number(row[name], name, -(2**62)) for row in filled], np.int64)
+        for name in ("lower", "upper", "size", "alignment")
+    }
     return Buffers(ids, Lifetimes.of(**columns, names=[f"buffer '{name}'" for name in ids]))
-
-
-def _column(rows: list[Mapping[str, Any]], name: str) -> Any:
-    values = [row.get(name, 1) if name == "alignment" else row[name] for row in rows]
-    return np.array([whole_number(value, name, -(2**62)) for value in values], np.int64)

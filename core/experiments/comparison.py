@@ -156,6 +156,7 @@ class Comparison(Printed):
         return figure
 
 
+RunName: TypeAlias = tuple[str, str, int]
 T = TypeVar("T")
 File = TypeVar("File", bound=JsonLines)
 
@@ -169,6 +170,11 @@ class Run:
     seed: int
     sha256: str
     key: str
+
+    @property
+    def name(self) -> RunName:
+        """Its graph, method and seed."""
+        return self.problem.graph.name, self.spec.text, self.seed
 
 
 def attempt(call: Callable[[], T]) -> T | Exception:
@@ -295,9 +301,6 @@ def opened(kind: Callable[[str], File], path: str | os.PathLike[str] | None) -> 
     return nullcontext() if path is None else closing(kind(os.fspath(path)))
 
 
-RunName: TypeAlias = tuple[str, str, int]
-
-
 def parse_spec(method: str | MethodSpec) -> MethodSpec:
     """Parse a method; if its own code cannot even be imported, that is left to its cells to say."""
     if isinstance(method, MethodSpec):
@@ -352,7 +355,7 @@ class Experiment:
             )
             for spec in specs
         ]
-        self.runs = {_name(run): run for problem in problems for run in self._runs(problem, specs)}
+        self.runs = {run.name: run for problem in problems for run in self._runs(problem, specs)}
         self.cells: dict[RunName, Cell] = {}
         self.resume: ResumeFile | None = None
 
@@ -417,7 +420,3 @@ class Experiment:
             pass
         cells = tuple(self.cells[name] for name in self.runs if name in self.cells)
         return Comparison(self.settings, self.methods, self.reference, self.graphs, cells, len(self.runs))
-
-
-def _name(run: Run) -> RunName:
-    return run.problem.graph.name, run.spec.text, run.seed

@@ -83,41 +83,14 @@ def front_points(
 
 @dataclass(frozen=True, repr=False)
 class ParetoFront(Printed):
-    """The front of peak memory against time; printed, it is the table of `schedopt pareto`.
+    """The front of peak memory against time; printed, it is the table of `schedopt pareto`."""
 
-    Parameters
-    ----------
-    problem
-        The graph, and the devices with what is between them; no limit.
-    points
-        From most memory and least time to least memory and most time.
-    bounds
-        What limits cost at the least, from the highest limit to the lowest.
-    least_peak
-        Bytes that no schedule is below, whatever time it takes.
-    settings
-        How it was looked for.
-    searches, planned
-        How many searches are finished, and how many belong to the front.
-
-    Examples
-    --------
-    >>> builder = schedopt.GraphBuilder("wide")
-    >>> source = builder.add_op("source", outputs=[4096], runtime=1.0)
-    >>> middle = builder.add_op("middle", inputs=[(source, 0)], outputs=[1024], runtime=5.0)
-    >>> heavy = builder.add_op("heavy", inputs=[(middle, 0)], outputs=[8192], runtime=5.0)
-    >>> light = builder.add_op("light", inputs=[(heavy, 0)], outputs=[16], runtime=5.0)
-    >>> sink = builder.add_op("sink", inputs=[(light, 0), (source, 0)], outputs=[16], runtime=5.0)
-    >>> front = schedopt.pareto(builder.build(), points=2, time_limit=1)
-    >>> [(point.peak_memory, point.time) for point in front.points]
-    [(13312, 21.0), (9216, 22.0)]
-    """
-
-    problem: Problem
-    points: tuple[FrontPoint, ...]
-    bounds: tuple[LimitBound, ...]
-    least_peak: int
-    settings: ParetoOptions
+    problem: Problem  # the graph, and the devices with what is between them; no limit
+    points: tuple[FrontPoint, ...]  # from most memory and least time to least memory and most time
+    bounds: tuple[LimitBound, ...]  # what limits cost at the least, from the highest limit to the lowest
+    least_peak: int  # bytes that no schedule is below, whatever time it takes
+    settings: ParetoOptions  # how it was looked for
+    # how many searches are finished, and how many belong to the front
     searches: int
     planned: int
 

@@ -114,18 +114,15 @@ def _peak_bound(problem: Problem, settings: ParetoOptions, result: Result, inter
     taken = problem.time_of(len(result.schedule), result.runtime)
     order = result.schedule.first_runs()
     memory = simulate(problem, Schedule.single_device(order)).step_memory
-    deadline = time.monotonic() + _bound_seconds(settings)
+    seconds = math.inf
+    if settings.time_limit is not None or settings.evaluations is None:
+        seconds = BOUND_SHARE * (settings.time_limit or SPEC.method.default_seconds or math.inf)
+    deadline = time.monotonic() + seconds
     within = replace(problem, runtime_limit=max(taken, total))
     bound = int(recompute_bound(within, order, memory, stop=lambda: interrupt.is_set() or time.monotonic() > deadline))
     if not result.problem.recompute and problem.op_times.all():  # without added time nothing runs again
         bound = max(bound, int(result.lower_bound))
     return bound
-
-
-def _bound_seconds(settings: ParetoOptions) -> float:
-    if settings.time_limit is None and settings.evaluations is not None:
-        return math.inf
-    return BOUND_SHARE * (settings.time_limit or SPEC.method.default_seconds or math.inf)
 
 
 Progress = Callable[[int, str], None]
@@ -165,7 +162,9 @@ class Sweep:
             bounds.append(LimitBound(first.peak_memory, once if self.problem.recompute else first.lower_bound))
             last = self._search(self.problem, first.schedule, "the least peak at any time")
             least_peak = max(least_peak, int(last.lower_bound))
-            limits = self._limits(first.peak_memory, last.peak_memory)
+            high, low, gaps = first.peak_memory, last.peak_memory, self.settings.points - 1
+            steps = {high - round(number * (high - low) / gaps) for number in range(1, gaps + 1)}
+            limits = sorted((limit for limit in steps if limit < high), reverse=True)
             self.planned = 2 + len(limits)
             start = first
             for limit in limits:
@@ -185,12 +184,6 @@ class Sweep:
 
     def _limited(self, limit: int) -> Problem:
         return replace(self.problem, task="runtime", memory_limit=limit)
-
-    def _limits(self, high: int, low: int) -> list[int]:
-        """Return the limits between both ends, from high to low, that one included; none if the ends are the same."""
-        gaps = self.settings.points - 1
-        limits = [high - round(number * (high - low) / gaps) for number in range(1, gaps + 1)]
-        return sorted({limit for limit in limits if limit < high}, reverse=True)
 
     def _search(self, problem: Problem, initial: Schedule | None, what: str) -> Result:
         """Do a search, or take it from the file."""

@@ -271,11 +271,15 @@ def comparison_page(settings: CompareOptions, methods: Sequence[str], reference:
     title = title_of(settings, len(graphs))
     parts: list[str] = []
     if cells:
+        from ..report.plots.comparison_charts import draw_comparison
+        from ..report.plots.figures import render
+
+        picture = render(draw_comparison(cells, methods, reference), ".svg").decode()
         parts = [
             "<h2>Methods</h2>",
             _html_table(*_of_methods(summaries, reference)),
             *(f"<p>{escape(line)}</p>" for line in remarks(summaries, cells, reference, settings.task)),
-            f"<figure>{_charts(cells, methods, reference)}</figure>",
+            f"<figure>{picture[picture.index('<svg') :]}</figure>",
             f"<h2>Improvement over {escape(reference)} on each graph, %</h2>",
             _html_table(*_improvements(graphs, [method for method in methods if method != reference], reference)),
             f"<h2>{'Peak memory' if settings.task == 'memory' else 'Makespan'} on each graph</h2>",
@@ -329,15 +333,6 @@ def _values(graphs: Sequence[GraphResults], methods: Sequence[str], task: str) -
             row.append(Shown(statuses) if value is None else Shown(written(value), value))
         rows.append(row)
     return ["graph", "ops", "lower bound", *methods], rows
-
-
-def _charts(cells: Sequence[Cell], methods: Sequence[str], reference: str) -> str:
-    """Return performance profiles, the distribution of improvements, and quality against time, as SVG."""
-    from ..report.plots.comparison_charts import draw_comparison
-    from ..report.plots.figures import render
-
-    picture = render(draw_comparison(cells, methods, reference), ".svg").decode()
-    return picture[picture.index("<svg") :]
 
 
 def _html_table(columns: Iterable[str], rows: Iterable[Iterable[Shown]]) -> str:

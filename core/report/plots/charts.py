@@ -115,21 +115,15 @@ def _bands(
     others = memory - weights - workspace - sum(lasting, np.zeros(timeline.steps, np.int64))
     rows = [(weights, _WEIGHTS, "weights (persistent)")]
     for number, (holding, band) in enumerate(zip(named, lasting, strict=True)):
-        rows.append((band, color_of(number), plain(_made_by(timeline, holding), 56)))
+        source = graph.annotations.source_of(int(graph.tensor_producer[holding.tensor]))
+        name = graph.tensor_name(holding.tensor)
+        rows.append((band, color_of(number), plain(f"{name} ({source})" if source else name, 56)))
     rows += [(others, GREY, "other tensors"), (workspace, _WORKSPACE, "workspace of the op that runs")]
     rows = [row for row in rows if row[0].any()]
     entries: list[Patch | Line2D] = [
         Patch(facecolor=color, label=f"{format_bytes(int(band[at])):>8}  {name}") for band, color, name in rows[::-1]
     ]
     return [row[0] for row in rows], [row[1] for row in rows], entries
-
-
-def _made_by(timeline: Timeline, holding: Holding) -> str:
-    """Return a tensor with the module and line that make it, if known."""
-    graph = timeline.problem.graph
-    source = graph.annotations.source_of(int(graph.tensor_producer[holding.tensor]))
-    name = graph.tensor_name(holding.tensor)
-    return f"{name} ({source})" if source else name
 
 
 def _mark_peak(axes: Axes, timeline: Timeline, unit: float) -> None:
@@ -258,7 +252,11 @@ def draw_arena(axes: Axes, timeline: Timeline, device: int = 0) -> list[Patch | 
     colors = [color_of(number) if box.name else _ARENA_WORKSPACE for number, box in enumerate(boxes)]
     axes.add_collection(PolyCollection(corners, facecolors=colors, edgecolors="white", linewidths=0.4, zorder=2))
     for box in boxes:
-        _name(axes, box, steps, arena.size, unit)
+        width, height = (box.end - box.first) / steps, box.size / arena.size
+        if box.name and width > _NAMED_WIDTH and height > _NAMED_HEIGHT:
+            middle = (box.first + box.end + 1) / 2, (box.offset + box.size / 2) / unit
+            text = plain(box.name, max(4, int(width / _LETTER)))
+            axes.text(*middle, text, ha="center", va="center", fontsize=6, color="white", zorder=5)
     live = np.zeros(steps + 1)
     for box in boxes:
         live[box.first] += box.size
@@ -275,15 +273,6 @@ def draw_arena(axes: Axes, timeline: Timeline, device: int = 0) -> list[Patch | 
     axes.set_title(f"{title}, arena {format_bytes(arena.size)}, {waste}", loc="left", fontsize="medium")
     patches = [Patch(facecolor=_UNUSED, label="not used"), Patch(facecolor=_ARENA_WORKSPACE, label="workspace")]
     return [line, bound, *patches]
-
-
-def _name(axes: Axes, box: Box, steps: int, arena: int, unit: float) -> None:
-    """Write the name of a box into it, if there is room."""
-    width, height = (box.end - box.first) / steps, box.size / arena
-    if box.name and width > _NAMED_WIDTH and height > _NAMED_HEIGHT:
-        middle = (box.first + box.end + 1) / 2, (box.offset + box.size / 2) / unit
-        letters = max(4, int(width / _LETTER))
-        axes.text(*middle, plain(box.name, letters), ha="center", va="center", fontsize=6, color="white", zorder=5)
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,7 +45,10 @@ def _events(timeline: Timeline, process: int) -> Iterator[Event]:
         yield {**flow, "ph": "s", "tid": source}
         yield {**flow, "ph": "f", "bp": "e", "tid": target}
     for device in range(timeline.problem.devices):
-        yield from _counter(timeline, process, device)
+        times, memory = timeline.memory_over_time(device)
+        counter = {"ph": "C", "name": f"memory of device {device}", "pid": process}
+        for at in np.flatnonzero(np.diff(memory, prepend=-1)):  # where it changes
+            yield {**counter, "ts": float(times[at]), "args": {"bytes": int(memory[at])}}
 
 
 def _about_op(timeline: Timeline, op: int) -> dict[str, int | str]:
@@ -61,11 +64,3 @@ def _about_op(timeline: Timeline, op: int) -> dict[str, int | str]:
         "persistent_bytes": int(graph.persistent[op]),
         **({"source": source} if source else {}),
     }
-
-
-def _counter(timeline: Timeline, process: int, device: int) -> Iterator[Event]:
-    """Yield a device's memory where it changes."""
-    times, memory = timeline.memory_over_time(device)
-    counter = {"ph": "C", "name": f"memory of device {device}", "pid": process}
-    for at in np.flatnonzero(np.diff(memory, prepend=-1)):
-        yield {**counter, "ts": float(times[at]), "args": {"bytes": int(memory[at])}}

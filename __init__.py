@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from .core.problem.schedule import Schedule
     from .core.programs.pytorch.inductor_hook import inductor
     from .core.report.result import Result
-    from .core.search.method import Method
     from .core.search.parameters import Parameters, parameter
+    from .core.search.registry import Method
     from .core.search.search import Search
 
 __all__ = [
@@ -108,7 +108,7 @@ _MODULES = {
     "problem.schedule": ["Schedule"],
     "programs.pytorch.inductor_hook": ["inductor"],
     "report.result": ["Result"],
-    "search.method": ["Method"],
+    "search.registry": ["Method"],
     "search.parameters": ["Parameters", "parameter"],
     "search.search": ["Search"],
 }

@@ -1,17 +1,21 @@
-"""Groups of subcommands: their help flows, and those of `lazy_group` are made when the first is asked for."""
+"""Groups of subcommands: their help flows; those of `gen` and `train` are made when the first is asked for."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cached_property, partial
+from inspect import getdoc
 from typing import Any
 
 import typer
 from typer.core import TyperArgument, TyperGroup, TyperOption
-from typer.main import get_group
+from typer.main import get_command, get_group
 
+from ..core.base.errors import UsageError
 from ..core.base.options import written_range
+from ..core.search.parameters import check_declared
+from ..core.search.registry import METHODS, entry_names, load_entry
 
 # How the pages write what an option takes; a switch takes nothing
 _VALUES = {
@@ -85,3 +89,69 @@ def lazy_group(
             return super().get_command(ctx, cmd_name)
 
     return typer.Typer(cls=LazyGroup, no_args_is_help=True, help=help)
+
+
+def _generators() -> typer.Typer:
+    from .commands.gen.augment import architecture, augment
+    from .commands.gen.family import layered, synthetic
+
+    app = typer.Typer()
+    app.command("layered")(layered)
+    app.command("synthetic")(synthetic)
+    app.command("augment")(augment)
+    app.command("architecture")(architecture)
+    return app
+
+
+def _of_package(name: str) -> Any:
+    """Return the subcommand of another package's generator; of a broken one, a subcommand that says why."""
+    try:
+        return load_entry("generator", name, partial(_command, name))
+    except UsageError as error:
+        broken = error
+
+    def refuse(ctx: typer.Context) -> None:
+        raise broken
+
+    app = typer.Typer()
+    everything = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command(name, help=str(broken), context_settings=everything)(refuse)
+    return get_command(app)
+
+
+def _command(name: str, family: Any) -> Any:
+    """Return the subcommand of a family of another package once it is clear that it is one."""
+    from .commands.gen.family import family_command
+
+    check_declared(family)
+    for attribute in ("draw", "title"):
+        if not hasattr(family, attribute):
+            raise TypeError(f"{family.__name__} has no {attribute}")
+    app = typer.Typer()
+    app.command(name)(family_command(family, (getdoc(family) or "").split("\n\n")[0], ()))
+    return get_command(app)
+
+
+gen = lazy_group(
+    "Generate graphs: a data set folder, a file, or a pipe.",
+    _generators,
+    partial(entry_names, "generator"),
+    _of_package,
+)
+
+
+def _trainings() -> typer.Typer:
+    """Return a subcommand for each method that the registry says how to train."""
+    from .commands.train.grid_search import HELP, grid_search
+    from .commands.train.network import network_command
+
+    app = typer.Typer()
+    for name, method in METHODS.items():
+        if method.trainer == "grid_search":
+            app.command(name, help=f"{method.training}\n\n{HELP}")(grid_search)
+        elif method.trainer:
+            app.command(name)(network_command(name))
+    return app
+
+
+train = lazy_group("Choose a method's parameters, or train its network.", _trainings)

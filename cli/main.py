@@ -22,7 +22,6 @@ from .commands.compare import compare
 from .commands.convert import convert
 from .commands.diff import diff
 from .commands.fit import fit
-from .commands.gen.group import gen
 from .commands.import_model import import_model
 from .commands.measure import measure
 from .commands.methods import methods
@@ -32,10 +31,9 @@ from .commands.pareto import pareto
 from .commands.plot import plot
 from .commands.show import show
 from .commands.solve import solve
-from .commands.train.group import train
 from .commands.warm_up import warm_up
 from .console import complain
-from .lazy_group import FlowingGroup
+from .lazy_group import FlowingGroup, gen, train
 
 
 class ErrorBoundary(FlowingGroup):

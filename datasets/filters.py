@@ -15,7 +15,7 @@ FEW_EVALUATIONS, MANY_EVALUATIONS = 1_000, 10_000
 def has_room(task: Task, devices: int, graph: CostGraph) -> bool:
     """Whether the file's order on device 0 does not meet the lower bound that needs no search (A.1.2)."""
     from ..core.bounds.bounds import is_met, lower_bound
-    from ..core.report.reference import reference_value
+    from ..core.report.result import reference_value
 
     problem = Problem(graph, task=task, devices=devices)
     if devices == 1 and has_single_order(graph):

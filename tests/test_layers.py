@@ -214,12 +214,12 @@ def test_broad_excepts_are_around_the_code_of_others():
     assert sorted(broad) == [
         "cli/start.py",
         *["core/experiments/clusters.py"] * 2,
-        "core/experiments/runs.py",
+        "core/experiments/comparison.py",
         "core/programs/pytorch/optimize.py",
         *["core/programs/pytorch/recorder.py"] * 2,
         "core/programs/pytorch/tracing.py",
         "core/programs/tflite/interpreter.py",
-        "core/search/entry_points.py",
+        "core/search/registry.py",
     ]
 
 

@@ -8,10 +8,13 @@ import typer
 
 from ...core.programs.options import ImportOptions
 from ..console import Output, write_json
-from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
-from ..program_options import (
+from ..options import (
+    SCHEDULE_HELP,
+    ForceFlag,
+    JsonFlag,
     ModelArgument,
     OverwriteModelFlag,
+    QuietFlag,
     ScheduleDeviceOption,
     ScheduleTrainingOption,
     ShapeOption,

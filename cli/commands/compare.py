@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,14 +11,23 @@ import typer
 
 from ...core.search.options import CompareOptions
 from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, method_names
-from ..backends import ELSEWHERE, AddressOption, BackendOption, ClusterJobsOption, workers_of
 from ..console import Output, complain, show, write
 from ..made_options import options_of, with_options
-from ..options import RESUME, GraphsArgument, JsonFlag, QuietFlag, remark_bare_bytes
+from ..options import (
+    ELSEWHERE,
+    RESUME,
+    AddressOption,
+    BackendOption,
+    ClusterJobsOption,
+    GraphsArgument,
+    JsonFlag,
+    QuietFlag,
+    remark_bare_bytes,
+    workers_of,
+)
 
 if TYPE_CHECKING:
-    from ...core.experiments.comparison import Comparison
-    from ...core.experiments.experiment import Experiment
+    from ...core.experiments.comparison import Experiment
     from ...core.report.summaries import Cell
     from ..progress import Bar
 
@@ -66,8 +76,7 @@ def compare(
     """
     from ...core.api.compare import experiment_of
     from ...core.base.parallel import is_here
-    from ...core.experiments.comparison import SUFFIXES
-    from ...core.experiments.runs import ResumeFile, opened
+    from ...core.experiments.comparison import SUFFIXES, ResumeFile, opened
     from ...core.files.atomic import write_atomically
     from ...core.report.plots.draw import check_target
     from ..progress import compiling, interruptible, progress_bar
@@ -90,7 +99,7 @@ def compare(
                 interruptible(out, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
                 progress_bar(out, "", len(experiment.runs)) as bar,
             ):
-                on_cell = _Progress(experiment, bar) if out.shows_progress else lambda cell: None
+                on_cell = _progress(experiment, bar) if out.shows_progress else lambda cell: None
                 comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
     if json:
         write(comparison.json())
@@ -105,45 +114,30 @@ def compare(
 
         write_atomically(plot, render(comparison.plot(), Path(plot).suffix))
         out.note(f"wrote {plot}")
-    _leave(comparison, resume)
-
-
-with_options(compare, {"reference": options_of(CompareOptions, without=["jobs"])})
-
-
-def _leave(comparison: Comparison, resume: str | None) -> None:
-    """End with an exit code of its own if runs were interrupted, or none is feasible."""
     if not comparison.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"
-        done = f"{len(comparison.cells)} of {comparison.planned} runs are done"
-        complain(f"interrupted: {done} and {kept}")
+        complain(f"interrupted: {len(comparison.cells)} of {comparison.planned} runs are done and {kept}")
         raise typer.Exit(130)
     if not any(cell.is_feasible for cell in comparison.cells):
         raise typer.Exit(1)
 
 
-class _Progress:
-    """Says on a bar how many runs are done, what runs now, and the best value on that graph so far."""
+with_options(compare, {"reference": options_of(CompareOptions, without=["jobs"])})
 
-    def __init__(self, experiment: Experiment, bar: Bar) -> None:
-        self.experiment, self.bar, self.best = experiment, bar, dict[str, float]()
-        for cell in experiment.cells.values():
-            self._note_best(cell)
-        bar(len(experiment.cells), what=self._describe())
 
-    def __call__(self, cell: Cell) -> None:
-        """Go on by a finished run."""
-        self._note_best(cell)
-        self.bar(what=self._describe())
+def _progress(experiment: Experiment, bar: Bar) -> Callable[[Cell], None]:
+    """Say on a bar how many runs are done, what runs now, and the best value on that graph so far."""
 
-    def _note_best(self, cell: Cell) -> None:
-        if cell.is_feasible and cell.value is not None:
-            self.best[cell.graph] = min(cell.value, self.best.get(cell.graph, cell.value))
-
-    def _describe(self) -> str:
-        run = next(iter(self.experiment.unfinished), None)
+    def describe() -> str:
+        run = next(iter(experiment.unfinished), None)
         if run is None:
             return "done"
-        name = run.problem.graph.name
-        so_far = f", best {run.problem.format_value(self.best[name])}" if name in self.best else ""
-        return f"{run.spec.text} on {name}{so_far}"
+        cells = [
+            cell for cell in experiment.cells.values() if cell.graph == run.problem.graph.name and cell.is_feasible
+        ]
+        best = min((cell.value for cell in cells if cell.value is not None), default=None)
+        so_far = "" if best is None else f", best {run.problem.format_value(best)}"
+        return f"{run.spec.text} on {run.problem.graph.name}{so_far}"
+
+    bar(len(experiment.cells), what=describe())
+    return lambda cell: bar(what=describe())

@@ -11,8 +11,7 @@ from ...core.base.errors import UsageError
 from ...core.search.options import FitOptions
 from ..console import Output, show, tell, write
 from ..made_options import options_of, with_options
-from ..options import JsonFlag, QuietFlag
-from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
+from ..options import JsonFlag, ProgramDeviceOption, QuietFlag, ShapeOption, TrainingOption, given_options
 
 
 def fit(

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import typer
 
 from ...core.base.errors import UsageError
 from ...core.base.units import format_bytes
 from ..console import Output, write_json
-from ..options import DEFAULT_OUTPUT, JsonFlag, QuietFlag, output_of
-from ..program_options import ProgramDeviceOption, ShapeOption, TrainingOption, given_options
-
-if TYPE_CHECKING:
-    from ...core.graph.graph import CostGraph
+from ..options import (
+    DEFAULT_OUTPUT,
+    JsonFlag,
+    ProgramDeviceOption,
+    QuietFlag,
+    ShapeOption,
+    TrainingOption,
+    given_options,
+    output_of,
+)
 
 
 def import_model(
@@ -68,19 +73,14 @@ def import_model(
     given |= {"default_size": default_size, "reverse": reverse, "graph": graph}
     imported = import_graph(model, costs=costs, note=out.note, **given)
     summary = {"graph": imported.name, "kind": kind_of(model), **totals_of(imported), "output": output}
-    out.note(_described(imported, summary))
+    persistent = summary["persistent_bytes"]
+    out.note(
+        f"{imported.name}: {summary['ops']:,} ops, {summary['tensors']:,} tensors of "
+        f"{format_bytes(summary['tensor_bytes'])}{f', {format_bytes(persistent)} persistent' if persistent else ''}; "
+        f"peak {format_bytes(summary['input_peak'])} in program order"
+    )
     write_graph_file(imported, output)
     if json:
         write_json(summary)
     elif output != "-":
         out.note(f"wrote {output}")
-
-
-def _described(graph: CostGraph, summary: dict[str, Any]) -> str:
-    """Say what was imported."""
-    persistent = summary["persistent_bytes"]
-    return (
-        f"{graph.name}: {summary['ops']:,} ops, {summary['tensors']:,} tensors of "
-        f"{format_bytes(summary['tensor_bytes'])}{f', {format_bytes(persistent)} persistent' if persistent else ''}; "
-        f"peak {format_bytes(summary['input_peak'])} in program order"
-    )

@@ -6,9 +6,11 @@ import typer
 
 from ...core.programs.options import ImportOptions
 from ..console import Output, complain, show, tell, write_json
-from ..options import ForceFlag, JsonFlag, QuietFlag
-from ..program_options import (
+from ..options import (
+    ForceFlag,
+    JsonFlag,
     ModelArgument,
+    QuietFlag,
     RepeatsOption,
     ScheduleDeviceOption,
     ScheduleTrainingOption,
@@ -38,7 +40,7 @@ def measure(
     from ...core.programs.pipeline import measure as measure_schedules
     from ...core.programs.runtime import limit_sentences, runtime_kind, time_sentences
     from ..progress import stages
-    from ..reports.measure import orders_document, table
+    from ..reports import measurement_table, orders_document
 
     out = Output(quiet)
     schedules = schedule or []
@@ -54,7 +56,7 @@ def measure(
         write_json(document)
     else:
         runs = f"{repeats} run{'s' * (repeats > 1)} of each order" if done == wanted else f"{done} of {wanted} runs"
-        show(table(rows), f"{model}: peak memory, {runs}, each in a new process")
+        show(measurement_table(rows), f"{model}: peak memory, {runs}, each in a new process")
         for row in rows[1:]:
             tell("\n".join((*limit_sentences(row), *time_sentences(row, rows[0]))))
     if not all(row.is_equal for row in rows):

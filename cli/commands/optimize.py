@@ -11,15 +11,18 @@ from ...core.programs.options import ImportOptions, OptimizeOptions
 from ...core.search.registry import DEFAULT_METHOD
 from ..console import Output, complain, write_json
 from ..made_options import options_of, with_options
-from ..options import JsonFlag, MethodOption, QuietFlag, remark_bare_bytes
-from ..program_options import (
+from ..options import (
+    JsonFlag,
+    MethodOption,
     ModelArgument,
     OverwriteModelFlag,
     ProgramDeviceOption,
+    QuietFlag,
     RepeatsOption,
     ShapeOption,
     TrainingOption,
     given_options,
+    remark_bare_bytes,
 )
 
 if TYPE_CHECKING:
@@ -63,8 +66,7 @@ def optimize(
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import check_supported, parse_method
     from ..progress import run_with_progress, stages
-    from ..reports.optimize import document, print_report
-    from ..reports.solve import draw_result
+    from ..reports import draw_result, optimized_document, print_report
 
     out = Output(quiet)
     remark_bare_bytes(out, given["memory_limit"])
@@ -90,7 +92,7 @@ def optimize(
     with stages(out, model, pipeline.SEARCHING) as observer:
         optimized = pipeline.optimize(job, solve, observer)
     if json:
-        write_json(document(job, optimized))
+        write_json(optimized_document(job, optimized))
     else:
         print_report(job, optimized)
     out.note(f"wrote {output}: its results are bitwise those of {optimized.source}")
@@ -111,7 +113,7 @@ def _optimize_range(out: Output, job: Job, solve: Callable[[Problem], Result], j
     """Write a model in one order for a range of sizes, and say how good it is at each."""
     from ...core.programs.pipeline import SEARCHING, optimize_range
     from ..progress import stages
-    from ..reports.optimize import print_range, range_document
+    from ..reports import print_range, range_document
 
     with stages(out, job.model, SEARCHING) as observer:
         optimized = optimize_range(job, solve, observer)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ...core.search.options import ParetoOptions
-from ..backends import ELSEWHERE, AddressOption, BackendOption, workers_of
 from ..console import Output, complain, show, write
 from ..made_options import options_of, with_options
-from ..options import GraphArgument, JsonFlag, QuietFlag
+from ..options import ELSEWHERE, AddressOption, BackendOption, GraphArgument, JsonFlag, QuietFlag, workers_of
 
 if TYPE_CHECKING:
-    from ...core.experiments.pareto.front import ParetoFront
+    from ...core.experiments.pareto_front import ParetoFront
 
 _PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture", ".html": "a page with the table"}
 
@@ -44,10 +43,9 @@ def pareto(
     On one device time is what recomputation adds; on several it is the makespan.
     """
     from ...core.api.graphs import graph_of
-    from ...core.experiments.pareto.front import SUFFIXES
-    from ...core.experiments.pareto.searches import SweepFile
-    from ...core.experiments.pareto.sweep import Sweep
-    from ...core.experiments.runs import opened
+    from ...core.experiments.comparison import opened
+    from ...core.experiments.pareto_front import SUFFIXES
+    from ...core.experiments.pareto_search import Sweep, SweepFile
     from ...core.files.atomic import check_writable, make_folder
     from ...core.report.plots.draw import check_target
     from ..progress import compiling, interruptible, progress_bar

@@ -59,8 +59,10 @@ def plot(
     check_target(target)
     read = read_any(graph, out.note)
     on = machine_of(machine, op_times)
-    labels = _labels(schedules or [INPUT]).items()
-    timelines = [_read_timeline(path, label, read, force, on) for path, label in labels]
+    stems = {path: path if path == INPUT else Path(path).stem for path in schedules or [INPUT]}
+    shared = Counter(stems.values())
+    labels = {path: stem if shared[stem] == 1 else path for path, stem in stems.items()}
+    timelines = [_read_timeline(path, label, read, force, on) for path, label in labels.items()]
     if without_weights:
         timelines = [beside_weights(timeline) for timeline in timelines]
     write_atomically(target, draw(timelines, target, kind))  # type: ignore[arg-type]
@@ -68,15 +70,10 @@ def plot(
         write_json({"graph": read.name, "output": target, "schedules": [_summary(t) for t in timelines]})
         return
     for timeline in timelines:
-        tell(_line(timeline))
+        at = f"step {timeline.peak_step + 1:,} of {timeline.steps:,}, {timeline.step_label(timeline.peak_step)}"
+        where = f" on {timeline.device_names[timeline.fullest_device]}" if timeline.problem.devices > 1 else ""
+        tell(f"{timeline.label}: peak {format_bytes(timeline.simulation.peak)}{where} at {at}")
     out.note(f"wrote {target}")
-
-
-def _labels(paths: list[str]) -> dict[str, str]:
-    """Call each schedule by its file's name without ending, or by the whole path where files share one."""
-    stems = {path: path if path == INPUT else Path(path).stem for path in paths}
-    shared = Counter(stems.values())
-    return {path: stem if shared[stem] == 1 else path for path, stem in stems.items()}
 
 
 def _read_timeline(path: str, label: str, graph: CostGraph, force: bool, machine: Machine | None) -> Timeline:
@@ -104,9 +101,3 @@ def _summary(timeline: Timeline) -> dict[str, object]:
         "peak_at": timeline.step_name(timeline.peak_step),
         "runtime_us": simulation.runtime,
     }
-
-
-def _line(timeline: Timeline) -> str:
-    at = f"step {timeline.peak_step + 1:,} of {timeline.steps:,}, {timeline.step_label(timeline.peak_step)}"
-    where = f" on {timeline.device_names[timeline.fullest_device]}" if timeline.problem.devices > 1 else ""
-    return f"{timeline.label}: peak {format_bytes(timeline.simulation.peak)}{where} at {at}"

@@ -145,10 +145,9 @@ def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bo
     from ...core.files.schedule_json import address_fields, read_schedule
     from ...core.model.verifier import verify, verify_addresses
     from ...core.programs.importers import read_any
-    from ...core.report.memory_by_role import memory_shares
-    from ...core.report.peak_holders import alive_at_peak
+    from ...core.report.memory_by_role import alive_at_peak, memory_shares
     from ..console import show
-    from ..reports.peak import module_table, peak_table, phase_table, role_table
+    from ..reports import module_table, peak_table, phase_table, shares_table
 
     loaded = read_schedule(schedule_path, read_any(graph_path, out.note), force=force)
     verify(loaded.problem, loaded.schedule, enforce_limit=False)
@@ -169,7 +168,7 @@ def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bo
         above = "optimal for this order" if arena.is_optimal else f"{format_bytes(arena.bound)} alive at once"
         tell(f"arena of {names[device]}: {format_bytes(arena.size)} ({arena.size:,} bytes), {above}\n")
     if shares is not None:
-        show(role_table(shares), "the peak by role")
+        show(shares_table("role", shares.roles), "the peak by role")
         if known.modules:
             show(module_table(shares), "the peak by module")
         if len(shares.phases) > 1:

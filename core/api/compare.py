@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from ..base.errors import UsageError
-from ..experiments.comparison import Comparison
-from ..experiments.experiment import Experiment, parse_spec
-from ..experiments.runs import ResumeFile, opened
+from ..experiments.comparison import Comparison, Experiment, ResumeFile, opened, parse_spec
 from ..problem.machine import Machine
 from ..problem.problem import Task
 from ..search.options import CompareOptions
@@ -49,7 +47,7 @@ def compare(
     methods
         Names of `schedopt.methods()`, with parameters as in `"brkga:elites=10"`: a list, or one text with commas;
         by default `"input,auto"`.
-    task, devices, memory_limit, bandwidth, latency
+    task, devices, memory_limit, bandwidth, latency, recompute, max_overhead, machine, op_times, pins, replicate
         The problem that each graph poses, as in `schedopt.solve`.
     evaluations, time_limit
         Budget of each run, as in `schedopt.solve`.
@@ -61,10 +59,6 @@ def compare(
         The method that improvements are over; by default the first.
     resume
         A file that finished runs are written to and taken from, so that a comparison goes on where it stopped.
-    recompute, max_overhead
-        Whether ops may run again, and how much time that may add, as in `schedopt.solve`.
-    machine, op_times, pins, replicate
-        Different devices, and what is where, as in `schedopt.solve`.
 
     Returns
     -------
@@ -73,10 +67,8 @@ def compare(
 
     Raises
     ------
-    UsageError
-        If a value is not understood, or a method cannot do a graph's problem.
-    FormatError, GraphError
-        If a file cannot be read, or its graph breaks a rule.
+    UsageError, FormatError, GraphError
+        As in `schedopt.solve`, for any of the graphs.
 
     Examples
     --------

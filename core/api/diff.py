@@ -14,7 +14,7 @@ from ..model.timeline import INPUT
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from ..report.differences import GraphDifference, ScheduleDifference, graph_difference
-from ..report.peak_holders import alive_at_peak
+from ..report.memory_by_role import alive_at_peak
 from .graphs import GraphLike, Note, ScheduleLike, graph_of, loaded_schedule
 
 

@@ -15,7 +15,6 @@ from ..base.errors import UnknownNameError, UsageError
 from ..files.costgraph import find_graphs, graph_name, read_graph
 from ..files.schedule_json import LoadedSchedule, read_schedule
 from ..graph.graph import CostGraph
-from ..model.verifier import StepClaim
 from ..problem.problem import Problem
 from ..problem.residents import model_of
 from ..problem.schedule import Schedule
@@ -40,10 +39,7 @@ def graph_of(given: GraphLike, note: Note = lambda text: None) -> CostGraph:
 
 
 def graphs_of(given: GraphLike | Iterable[GraphLike], note: Note = lambda text: None) -> list[CostGraph]:
-    """Return graphs as they are, and those of files and folders.
-
-    A file named twice is read once. What is read is named by its file, or by the whole path where files share a name.
-    """
+    """Return graphs as they are, and those of files and folders, each once, named by their files or paths."""
     if isinstance(given, (CostGraph, str, os.PathLike)):
         given = [given]
     elif not isinstance(given, Iterable):
@@ -64,12 +60,8 @@ def graphs_of(given: GraphLike | Iterable[GraphLike], note: Note = lambda text: 
                 read[path.resolve()] = path
                 found.append(path)
     shared = Counter(map(graph_name, read.values()))
-    return [item if isinstance(item, CostGraph) else _read(item, shared, note) for item in found]
-
-
-def _read(path: Path, shared: Counter[str], note: Note) -> CostGraph:
-    name = graph_name(path)
-    return replace(read_graph(path, note), name=name if shared[name] == 1 else str(path))
+    names = {path: graph_name(path) if shared[graph_name(path)] == 1 else str(path) for path in read.values()}
+    return [g if isinstance(g, CostGraph) else replace(read_graph(g, note), name=names[g]) for g in found]
 
 
 def _described(given: object) -> str:
@@ -82,26 +74,13 @@ def loaded_schedule(given: ScheduleLike, graph: CostGraph) -> LoadedSchedule:
     if isinstance(given, (str, os.PathLike)):
         return read_schedule(os.fspath(given), graph)
     if isinstance(given, Result):
-        return _loaded_result(given, graph)
+        if model_of(given.problem.graph) != model_of(graph):
+            raise UsageError(f"the result is of another graph, '{given.problem.graph.name}', not of '{graph.name}'")
+        status, peaks = "feasible" if given.is_feasible else "limit-not-met", given.simulation.peak_per_device.tolist()
+        return LoadedSchedule(given.problem, given.schedule, status, given.peak_memory, peaks, given.runtime)
     schedule = given if isinstance(given, Schedule) else _in_order(given, graph)
     devices = 1 + max(0, int(schedule.targets.max(initial=0)))
-    return LoadedSchedule(
-        Problem(graph, devices=devices), schedule, "feasible", None, None, None, (StepClaim(),) * len(schedule)
-    )
-
-
-def _loaded_result(result: Result, graph: CostGraph) -> LoadedSchedule:
-    if model_of(result.problem.graph) != model_of(graph):
-        raise UsageError(f"the result is of another graph, '{result.problem.graph.name}', not of '{graph.name}'")
-    return LoadedSchedule(
-        result.problem,
-        result.schedule,
-        "feasible" if result.is_feasible else "limit-not-met",
-        result.peak_memory,
-        result.simulation.peak_per_device.tolist(),
-        result.runtime,
-        (StepClaim(),) * len(result.schedule),
-    )
+    return LoadedSchedule(Problem(graph, devices=devices), schedule)
 
 
 def _in_order(names: Sequence[str], graph: CostGraph) -> Schedule:

@@ -53,14 +53,11 @@ def optimize(
         Example inputs: a tuple of arguments, a dict of keywords, or one tensor. The first plan is for these.
     training
         Refused: to train, write the step as a function.
-    memory_limit
-        Most bytes of each plan, all that it is given included, as `8589934592` or `"8GiB"`, or a share of program
-        order's peak, as `"70%"`; by default none, and the order of least peak is what is looked for.
+    memory_limit, method, time_limit, evaluations, seed
+        As in `schedopt.solve`; the limit is of each plan, all that it is given included.
     recompute
         Whether ops may run again where no order that is found keeps the limit, for the least added time (default); no
         op does without a limit. Random ops and those that write in place never run again.
-    method, time_limit, evaluations, seed
-        As in `schedopt.solve`: how to find the order, for how long or how many complete schedules, from which seed.
     dynamic
         None (default) to plan anew for each new kind of call, False to refuse all that are not like the first.
     plan_limit

@@ -69,22 +69,9 @@ class PackedBuffers(PrintedTable):
         return "optimal" if self.packing.is_optimal else "feasible"
 
     def save(self, path: str | os.PathLike[str], format: str = "csv") -> None:
-        """Write the buffers with their offsets as a CSV file.
-
-        Parameters
-        ----------
-        path
-            The file to write.
-        format
-            `"csv"`, the default, or `"c-header"`: macros with the bytes of the arena and the offset of each buffer.
-
-        Raises
-        ------
-        FormatError
-            If the file cannot be written.
-        """
+        """Write the buffers with their offsets as `csv`, or as macros of C; FormatError if that is not possible."""
         from ..files.atomic import write_atomically
-        from ..files.c_header import header_text
+        from ..files.buffers_csv import header_text
 
         if format == "c-header":
             text = header_text(Path(path).stem, {"arena": self.arena}, self.offsets.items())
@@ -199,10 +186,9 @@ def _from_rows(rows: Iterable[Mapping[str, Any]]) -> Buffers:
     ids = tuple(str(row["id"]) for row in listed)
     if len(set(ids)) < len(ids):
         raise UsageError("each buffer needs an id of its own")
-    columns = {name: _column(listed, name) for name in ("lower", "upper", "size", "alignment")}
+    filled = [{"alignment": 1, **row} for row in listed]
+    columns = {
+        name: np.array([whole_number(row[name], name, -(2**62)) for row in filled], np.int64)
+        for name in ("lower", "upper", "size", "alignment")
+    }
     return Buffers(ids, Lifetimes.of(**columns, names=[f"buffer '{name}'" for name in ids]))
-
-
-def _column(rows: list[Mapping[str, Any]], name: str) -> Any:
-    values = [row.get(name, 1) if name == "alignment" else row[name] for row in rows]
-    return np.array([whole_number(value, name, -(2**62)) for value in values], np.int64)

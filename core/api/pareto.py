@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from typing import Literal
 
-from ..experiments.pareto.front import ParetoFront
-from ..experiments.pareto.searches import SweepFile
-from ..experiments.pareto.sweep import Sweep
-from ..experiments.runs import opened
+from ..experiments.comparison import opened
+from ..experiments.pareto_front import ParetoFront
+from ..experiments.pareto_search import Sweep, SweepFile
 from ..problem.machine import Machine
 from ..search.options import ParetoOptions
 from .graphs import GraphLike, graph_of
@@ -35,22 +34,15 @@ def pareto(
 
     Parameters
     ----------
-    graph
-        A graph, or the path of a CostGraphDef file.
+    graph, bandwidth, latency, evaluations, time_limit, seed, jobs, machine, op_times, pins, replicate
+        As in `schedopt.solve`. The budget is of each search, of which there is one more than points; by default it is
+        `auto`'s, ten seconds. On a machine no op runs again.
     points
         How many points are looked for, the ends included; 10 by default. Those that others beat are dropped.
     devices
         1, where ops may run again (default), or up to 64, where each runs once and the makespan is the time.
-    bandwidth, latency
-        Between several devices, as in `schedopt.solve`.
-    evaluations, time_limit
-        Budget of each search, of which there is one more than points; by default `auto`'s, ten seconds.
-    seed, jobs
-        As in `schedopt.solve`.
     resume
         A file that finished searches are written to and taken from, so that a front goes on where it stopped.
-    machine, op_times, pins, replicate
-        Different devices, and what is where, as in `schedopt.solve`; no op then runs again.
 
     Returns
     -------
@@ -59,10 +51,8 @@ def pareto(
 
     Raises
     ------
-    UsageError
-        If a value is not understood, or nothing takes time on several devices.
-    FormatError, GraphError
-        If a file cannot be read, or its graph breaks a rule.
+    UsageError, FormatError, GraphError
+        As in `schedopt.solve`, or if nothing takes time on several devices.
 
     Examples
     --------

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ...version import VERSION
+from ..base.errors import ClusterError, FormatError, SchedoptError, UsageError
+from ..base.options import spelled
+from ..base.parallel import is_here, map_as_ended
 from ..base.tables import Printed, csv_of, text_of
-from ..report.summaries import Cell, MethodSummary, by_graph, summarise
+from ..files.costgraph import graph_hash
+from ..files.json_lines import JsonLines
+from ..graph.graph import CostGraph
+from ..problem.problem import Problem
+from ..problem.residents import model_of
+from ..report.result import Result
+from ..report.summaries import Cell, MethodSummary, Status, by_graph, summarise
+from ..search.method_spec import MethodSpec, check_supported, parse_method
 from ..search.options import CompareOptions
-from .report import graph_table, remarks, summary_table, title_of
+from ..search.parameters import Parameters
+from ..search.registry import BUDGET_EXAMPLE
+from ..search.search import Watcher
+from ..search.settings import from_plain
+from ..search.warm_up import warm_up
+from ..solve.solve import solve
+from .report import comparison_page, graph_table, remarks, summary_table, title_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
+
 
 SUFFIXES = {".csv": "a row per run", ".json": "settings, summary and runs", ".html": "a page of tables and charts"}
 
@@ -86,13 +112,7 @@ class Comparison(Printed):
         return title_of(self.settings, len(self.graphs))
 
     def report(self, per_graph: bool = False) -> Iterator[RenderableType]:
-        """Yield what `schedopt compare` prints: title, tables and remarks, for Rich to print.
-
-        Parameters
-        ----------
-        per_graph
-            Whether there is a table with a row per graph, too; not by default.
-        """
+        """Yield what `schedopt compare` prints; `per_graph` adds a table with a row per graph."""
         from rich.text import Text
 
         yield Text(self.title, style="bold")
@@ -113,25 +133,10 @@ class Comparison(Printed):
 
     def page(self) -> str:
         """Return a web page that needs no other file: tables that sort by a click, charts, and every graph."""
-        from .page import comparison_page
-
         return comparison_page(self.settings, self.methods, self.reference, self.cells)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a row per run (`.csv`), settings, summary and runs (`.json`), or a page of tables and charts (`.html`).
-
-        Parameters
-        ----------
-        path
-            The file, whose ending chooses what is written.
-
-        Raises
-        ------
-        UsageError
-            If the ending is none of these.
-        FormatError
-            If the file cannot be written.
-        """
+        """Write a row per run (`.csv`), settings, summary and runs (`.json`), or a page (`.html`)."""
         from ..files.atomic import write_as
 
         texts = {".html": self.page, ".csv": self.csv, ".json": self.json}
@@ -142,13 +147,276 @@ class Comparison(Printed):
         return json.dumps(self.document(), indent=1) + "\n"
 
     def plot(self) -> Figure:
-        """Draw performance profiles, improvements over the reference, and quality against time.
-
-        In a notebook the figure shows itself, without `%matplotlib inline`.
-        """
+        """Draw performance profiles, improvements, and quality against time; in a notebook the figure shows itself."""
         from ..report.plots.comparison_charts import draw_comparison
         from ..report.plots.figures import show_in_notebook
 
         figure = draw_comparison(self.cells, self.methods, self.reference, self.title)
         show_in_notebook(figure)
         return figure
+
+
+RunName: TypeAlias = tuple[str, str, int]
+T = TypeVar("T")
+File = TypeVar("File", bound=JsonLines)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run to do: a method, with its budget, on a graph with a seed."""
+
+    problem: Problem
+    spec: MethodSpec
+    seed: int
+    sha256: str
+    key: str
+
+    @property
+    def name(self) -> RunName:
+        """Its graph, method and seed."""
+        return self.problem.graph.name, self.spec.text, self.seed
+
+
+def attempt(call: Callable[[], T]) -> T | Exception:
+    """Call something that may fail in any way, and return its error: a method's code is not ours."""
+    try:
+        return call()
+    except Exception as error:
+        return error
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+
+
+def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
+    """Do a run in this process; an error makes a failed cell that says its type and message."""
+    done = attempt(lambda: _solve_timed(run, interrupt))
+    if isinstance(done, Exception):
+        return _failed(run, done)
+    result, cpu_seconds = done
+    problem, peak, evaluations = result.problem, result.simulation.peak, round(result.evaluations, 3)
+    status: Status = "infeasible" if result.is_proven_infeasible else "limit-not-met"
+    if result.is_feasible:
+        status = "optimal" if result.status == "optimal" else "feasible"
+    return Cell(
+        **_identity(run),
+        status=status,
+        value=result.value,
+        peak_memory=peak,
+        runtime_us=result.simulation.runtime,
+        excess=problem.fitness(
+            result.simulation.peak_per_device.tolist(), problem.time_of(len(result.schedule), result.simulation.runtime)
+        )[0],
+        lower_bound=int(result.lower_bound) if problem.task == "memory" else result.lower_bound,
+        evaluations=int(evaluations) if evaluations.is_integer() else evaluations,
+        seconds=round(result.seconds, 6),
+        cpu_seconds=round(cpu_seconds, 6),
+        timed_out=not result.is_repeatable,
+        found_by=result.found_by,
+        note="; ".join(result.notes),
+    )
+
+
+def _identity(run: Run) -> dict[str, Any]:
+    graph = run.problem.graph
+    return {
+        "graph": graph.name,
+        "sha256": run.sha256,
+        "ops": model_of(graph).num_ops,
+        "method": run.spec.text,
+        "seed": run.seed,
+    }
+
+
+def _failed(run: Run, error: BaseException) -> Cell:
+    return Cell(**_identity(run), status="failed", error=_reason(error))
+
+
+def _solve_timed(run: Run, interrupt: threading.Event | None) -> tuple[Result, float]:
+    warm_up(run.problem, run.spec)
+    start = time.process_time()
+    result = solve(run.problem, run.spec, seed=run.seed, watcher=None if interrupt is None else Watcher(interrupt))
+    return result, time.process_time() - start
+
+
+def one_by_one(runs: list[Run], interrupt: threading.Event) -> Generator[Cell, None, None]:
+    """Yield each run's cell, done in this process, until it is interrupted."""
+    for run in runs:
+        cell = run_cell(run, interrupt)
+        if interrupt.is_set():
+            return
+        yield cell
+
+
+def in_parallel(runs: list[Run], jobs: int) -> Generator[Cell, None, None]:
+    """Yield cells as they finish, done by workers; what breaks these is a usage error, or that of the cluster."""
+    if is_here(jobs):
+        yield from map(run_cell, runs)
+        return
+    with closing(map_as_ended(run_cell, runs, jobs)) as ended:
+        for run, future in ended:
+            error = future.exception()
+            if isinstance(error, BrokenExecutor):
+                raise UsageError(
+                    f"the workers broke down ({_reason(error)}); if memory ran out use fewer {spelled('jobs')}, "
+                    f"and {spelled('resume')} to keep what is finished"
+                ) from error
+            if isinstance(error, ClusterError):
+                raise error
+            yield future.result() if error is None else _failed(run, error)
+
+
+class ResumeFile(JsonLines):
+    """Finished cells on disk; failed runs are kept for the record and tried again."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path, "a comparison", "name a new file to resume from")
+
+    def find(self, key: str, graph: str, method: str) -> Cell | None:
+        """Return the finished cell of a run, unless it failed, under the names that graph and method have now."""
+        record = self.records.get(key)
+        if record is None or record.get("status") == "failed":
+            return None
+        written = {**record, "graph": graph, "method": method}
+        try:
+            read = asdict(from_plain(Cell, written, "a line"))
+            if any(isinstance(value, str) != isinstance(read[name], str) for name, value in written.items()):
+                raise UsageError("a number is written as a text")
+            if not all(0 <= value < math.inf for value in written.values() if isinstance(value, (int, float))):
+                raise UsageError("a number is negative or not finite")
+            return Cell(**written)
+        except (TypeError, UsageError) as error:
+            raise FormatError(
+                f"{self.path}: a line lacks fields of a comparison, or has others ({error}); name a new file"
+            ) from error
+
+    def append(self, key: str, cell: Cell) -> None:
+        """Write a finished cell through to the disk."""
+        self.write(key, asdict(cell))
+
+
+def opened(kind: Callable[[str], File], path: str | os.PathLike[str] | None) -> AbstractContextManager[File | None]:
+    """Open a file of finished runs, if one is named."""
+    return nullcontext() if path is None else closing(kind(os.fspath(path)))
+
+
+def parse_spec(method: str | MethodSpec) -> MethodSpec:
+    """Parse a method; if its own code cannot even be imported, that is left to its cells to say."""
+    if isinstance(method, MethodSpec):
+        return method
+    parsed = attempt(lambda: parse_method(method))
+    if isinstance(parsed, SchedoptError):
+        raise parsed
+    if isinstance(parsed, Exception):
+        return MethodSpec(method.strip(), method.strip().partition(":")[0], Parameters())
+    return parsed
+
+
+def _find_reference(reference: str | None, specs: Sequence[MethodSpec]) -> str:
+    texts = [spec.text for spec in specs]
+    if reference is None or reference in texts:
+        return reference or texts[0]
+    named = [spec.text for spec in specs if spec.name == reference]
+    if len(named) != 1:
+        raise UsageError(f"the reference '{reference}' must be one of the methods: {', '.join(texts)}")
+    return named[0]
+
+
+class Experiment:
+    """All runs of a comparison, checked before the first starts; `execute` does them."""
+
+    def __init__(
+        self,
+        graphs: Sequence[CostGraph],
+        methods: Sequence[str | MethodSpec],
+        settings: CompareOptions = CompareOptions(),
+        reference: str | None = None,
+    ) -> None:
+        specs = [parse_spec(method) for method in methods]
+        self.settings = settings = settings.for_methods(spec.name for spec in specs)
+        self.graphs = tuple(graph.name for graph in graphs)
+        self.methods = tuple(spec.text for spec in specs)
+        for what, names in (("method", self.methods), ("graph", self.graphs)):
+            if not names:
+                raise UsageError(f"there is no {what} to compare")
+            name, count = Counter(names).most_common(1)[0]
+            if count > 1:
+                raise UsageError(f"the {what} '{name}' is given twice")
+        self.reference = _find_reference(reference, specs)
+        problems = [settings.problem(graph) for graph in graphs]
+        for spec in specs:
+            self._check(spec, problems[0])
+        specs = [
+            replace(
+                spec,
+                evaluations=spec.evaluations or settings.evaluations,
+                time_limit=spec.time_limit or settings.time_limit,
+            )
+            for spec in specs
+        ]
+        self.runs = {run.name: run for problem in problems for run in self._runs(problem, specs)}
+        self.cells: dict[RunName, Cell] = {}
+        self.resume: ResumeFile | None = None
+
+    def _check(self, spec: MethodSpec, problem: Problem) -> None:
+        if self.settings.evaluations is not None and not spec.method.counts_evaluations:
+            raise UsageError(
+                f"method '{spec.name}' does not count evaluations; leave {spelled('evaluations')} out and limit the "
+                f"others each, as in {BUDGET_EXAMPLE}, or all by {spelled('time_limit')}"
+            )
+        check_supported(spec, problem, spec.evaluations)
+
+    def _runs(self, problem: Problem, specs: Sequence[MethodSpec]) -> Iterator[Run]:
+        digest, settings = graph_hash(problem.graph), self.settings
+        for spec in specs:
+            facts: dict[str, Any] = {
+                "schedopt": VERSION,
+                "graph": digest,
+                "method": spec.name,
+                "parameters": spec.parameters.identity(),
+                "problem": problem.document(),
+                "budget": [spec.evaluations, spec.time_limit],
+            }
+            for seed in range(settings.seed, settings.seed + settings.seeds):
+                text = json.dumps({**facts, "seed": seed}, sort_keys=True, default=str)
+                yield Run(problem, spec, seed, digest, hashlib.sha256(text.encode()).hexdigest())
+
+    @property
+    def unfinished(self) -> list[Run]:
+        """The runs still to do."""
+        return [run for name, run in self.runs.items() if name not in self.cells]
+
+    def resume_from(self, file: ResumeFile | None) -> None:
+        """Take over the finished runs of a file, if there is one, and write those that `execute` does to it."""
+        self.resume = file
+        for name, run in self.runs.items():
+            if file is not None and (cell := file.find(run.key, run.problem.graph.name, run.spec.text)) is not None:
+                self.cells[name] = cell
+
+    def compile(self) -> None:
+        """Compile the kernels of every method still to run; one that fails here says so in its cells."""
+        for run in {run.spec.text: run for run in self.unfinished}.values():
+            attempt(partial(warm_up, run.problem, run.spec))
+
+    def execute(
+        self,
+        *,
+        jobs: int = 1,
+        on_cell: Callable[[Cell], None] = lambda cell: None,
+        interrupt: threading.Event | None = None,
+    ) -> Comparison:
+        """Do the runs still to do; Ctrl-C ends it with those finished so far."""
+        try:
+            todo = self.unfinished
+            with closing(in_parallel(todo, jobs) if interrupt is None else one_by_one(todo, interrupt)) as finished:
+                for cell in finished:
+                    name = (cell.graph, cell.method, cell.seed)
+                    if self.resume is not None:
+                        self.resume.append(self.runs[name].key, cell)
+                    self.cells[name] = cell
+                    on_cell(cell)
+        except KeyboardInterrupt:
+            pass
+        cells = tuple(self.cells[name] for name in self.runs if name in self.cells)
+        return Comparison(self.settings, self.methods, self.reference, self.graphs, cells, len(self.runs))

@@ -13,8 +13,7 @@ from ..files.costgraph import graph_hash
 from ..graph.graph import CostGraph
 from ..report.summaries import Cell, MethodSummary, summarise
 from ..search.options import CompareOptions
-from .comparison import Comparison
-from .experiment import Experiment
+from .comparison import Comparison, Experiment
 
 Execute = Callable[[Experiment], Comparison]
 
@@ -45,10 +44,7 @@ class Round(NamedTuple):
 
 
 def brkga_grid() -> Grid:
-    """Return the six parameters of A.10 in 648 settings, the paper's number; its values are not published.
-
-    Elites and mutants are shares of the chromosomes, so that every setting is valid. The first is the default.
-    """
+    """Return 648 settings of the six parameters of A.10, the default first; elites and mutants are shares."""
 
     def settings() -> Iterator[dict[str, Any]]:
         betas, shares = ((1.0, 0.5, 3.0), (1.0, 0.5, 3.0)), ((0.2, 0.1, 0.3), (0.1, 0.0, 0.05, 0.2))
@@ -93,11 +89,7 @@ def runs_of(rounds: Sequence[Round]) -> int:
 def race(
     grid: Grid, graphs: Sequence[CostGraph], settings: CompareOptions, rounds: Sequence[Round], execute: Execute
 ) -> Iterator[list[MethodSummary]]:
-    """Compare all settings on the first graphs, and the better ones on more; yields each round's, best first.
-
-    A setting's score is its mean improvement over the first setting, per graph in percent, on all its graphs so
-    far. Ties go to what is earlier in the grid. The first setting is in every round.
-    """
+    """Compare all settings on the first graphs, the better ones on more; yield each ranking, best first."""
     specs = list(grid.specs)
 
     def order(summary: MethodSummary) -> tuple[float, int]:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..base.tables import FirstThatFits, compact_table
 from ..base.units import Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed, times_alike
 from ..bounds.bounds import is_met
-from ..report.summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor
+from ..report.summaries import (
+    Cell,
+    Estimate,
+    GraphResults,
+    MethodSummary,
+    by_graph,
+    improvement_percent,
+    interval_factor,
+    summarise,
+)
 from ..search.options import CompareOptions
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
+
 
 _PERCENTAGES = {
     "improvement": "improvement",
@@ -75,7 +87,9 @@ def title_of(settings: CompareOptions, graphs: int) -> str:
     def count(number: int, noun: str) -> str:
         return f"{number:,} {noun}{'s' * (number != 1)}"
 
-    parts = [f"{_aim_of(settings)}, {count(graphs, 'graph')}, {count(settings.devices or 1, 'device')}"]
+    aim = "peak memory" if settings.task == "memory" else "time" if settings.recompute else "makespan"
+    again = " with recomputation" if settings.recompute else ""
+    parts = [f"{aim}{again}, {count(graphs, 'graph')}, {count(settings.devices or 1, 'device')}"]
     if settings.max_overhead is not None:
         parts.append(f"at most {100 * settings.max_overhead:g}% of time added")
     if settings.memory_limit_share is not None:
@@ -93,13 +107,6 @@ def title_of(settings: CompareOptions, graphs: int) -> str:
     last = settings.seed + settings.seeds - 1
     parts.append(f"seed {settings.seed}" if settings.seeds == 1 else f"seeds {settings.seed} to {last}")
     return ", ".join(parts)
-
-
-def _aim_of(settings: CompareOptions) -> str:
-    """Write what the methods were to make small."""
-    if settings.recompute:
-        return f"{'peak memory' if settings.task == 'memory' else 'time'} with recomputation"
-    return "peak memory" if settings.task == "memory" else "makespan"
 
 
 def _decimals(seconds: Estimate) -> int:
@@ -245,3 +252,105 @@ def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference
             yield f"{summary.method}: {len(cells)} of {summary.runs} runs failed ({first}): {error}"
         notes = dict.fromkeys(cell.note for cell in cells if cell.method == summary.method and cell.note)
         yield from (f"{summary.method}: {note}" for note in notes)
+
+
+class Shown(NamedTuple):
+    """A cell of a table: what is read, and the number that it sorts by; without one it comes last."""
+
+    text: str
+    number: float | None = None
+
+    def __str__(self) -> str:
+        number = "" if self.number is None else f' data-number="{self.number!r}"'
+        return f"<td{number}>{escape(self.text)}</td>"
+
+
+def comparison_page(settings: CompareOptions, methods: Sequence[str], reference: str, cells: Sequence[Cell]) -> str:
+    """Return the page."""
+    graphs, summaries = by_graph(cells), summarise(cells, methods, reference)
+    title = title_of(settings, len(graphs))
+    parts: list[str] = []
+    if cells:
+        from ..report.plots.comparison_charts import draw_comparison
+        from ..report.plots.figures import render
+
+        picture = render(draw_comparison(cells, methods, reference), ".svg").decode()
+        parts = [
+            "<h2>Methods</h2>",
+            _html_table(*_of_methods(summaries, reference)),
+            *(f"<p>{escape(line)}</p>" for line in remarks(summaries, cells, reference, settings.task)),
+            f"<figure>{picture[picture.index('<svg') :]}</figure>",
+            f"<h2>Improvement over {escape(reference)} on each graph, %</h2>",
+            _html_table(*_improvements(graphs, [method for method in methods if method != reference], reference)),
+            f"<h2>{'Peak memory' if settings.task == 'memory' else 'Makespan'} on each graph</h2>",
+            _html_table(*_values(graphs, methods, settings.task)),
+        ]
+    template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    return template.replace("$TITLE", escape(title)).replace("$BODY", "\n".join(parts))
+
+
+def _of_methods(summaries: Sequence[MethodSummary], reference: str) -> tuple[list[str], list[list[Shown]]]:
+    """Return columns and rows of the table of methods: one column per figure."""
+    columns = ["method", "improvement, %", "±", "least, %", "most, %", "graphs no worse, %"]
+    columns += ["gap from best, %", "±", "gap from bound, %", "±", "wins", "ties", "losses", "proven optimal"]
+    columns += ["time, s", "±", "CPU, s", "±", "over seeds, points", "runs", "infeasible", "limit not met"]
+    columns += ["failed", "timed out"]
+    rows = []
+    for one in summaries:
+        compared = one.wins + one.ties + one.losses
+        no_worse = 100 * (one.wins + one.ties) / compared if compared else None
+        row = [Shown(f"{one.method} (reference)" if one.method == reference else one.method)]
+        row += [*_shown_estimate(one.improvement, True), _number(one.least_improvement, True)]
+        row += [_number(one.most_improvement, True), _number(no_worse, decimals=1)]
+        row += [*_shown_estimate(one.gap_from_best), *_shown_estimate(one.gap_from_bound)]
+        row += [_count(one.wins), _count(one.ties), _count(one.losses), _count(one.optimal_graphs)]
+        row += [*_shown_estimate(one.seconds, decimals=4), *_shown_estimate(one.cpu_seconds, decimals=4)]
+        row += [_number(one.seed_deviation), _count(one.runs), _count(one.infeasible), _count(one.limit_not_met)]
+        rows.append([*row, _count(one.failed), _count(one.timed_out)])
+    return columns, rows
+
+
+def _improvements(
+    graphs: Sequence[GraphResults], methods: Sequence[str], reference: str
+) -> tuple[list[str], list[list[Shown]]]:
+    rows = []
+    for graph in graphs:
+        base = graph.value(reference)
+        values = [graph.value(method) for method in methods]
+        found = [None if value is None or base is None else improvement_percent(value, base) for value in values]
+        rows.append([Shown(graph.graph), _count(graph.ops), *(_number(percent, True) for percent in found)])
+    return ["graph", "ops", *methods], rows
+
+
+def _values(graphs: Sequence[GraphResults], methods: Sequence[str], task: str) -> tuple[list[str], list[list[Shown]]]:
+    rows = []
+    for graph, written in zip(graphs, writing_of(graphs, methods, task), strict=True):
+        values = {method: graph.value(method) for method in methods}
+        row = [Shown(graph.graph), _count(graph.ops)]
+        row.append(Shown(_NOTHING) if graph.bound is None else Shown(written(graph.bound), graph.bound))
+        for method, value in values.items():
+            statuses = " and ".join(sorted({cell.status for cell in graph.cells.get(method, [])})) or _NOTHING
+            row.append(Shown(statuses) if value is None else Shown(written(value), value))
+        rows.append(row)
+    return ["graph", "ops", "lower bound", *methods], rows
+
+
+def _html_table(columns: Iterable[str], rows: Iterable[Iterable[Shown]]) -> str:
+    names = (re.sub(r"(?<=[-:=])", "<wbr>", escape(column)) for column in columns)
+    head = "".join(f'<th tabindex="0">{name}</th>' for name in names)
+    body = "\n".join(f"<tr>{''.join(map(str, row))}</tr>" for row in rows)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
+
+
+def _shown_estimate(estimate: Estimate, is_signed: bool = False, decimals: int = 2) -> list[Shown]:
+    return [_number(estimate.mean, is_signed, decimals), _number(estimate.half_width, decimals=decimals)]
+
+
+def _number(value: float | None, is_signed: bool = False, decimals: int = 2) -> Shown:
+    if value is None:
+        return Shown(_NOTHING)
+    return Shown(signed(value, decimals) if is_signed else f"{value:,.{decimals}f}", value)
+
+
+def _count(number: int) -> Shown:
+    return Shown(f"{number:,}", number)

@@ -1,19 +1,6 @@
 """Remarks in a CostGraphDef, for which it has no field: fractions of microseconds, and annotations.
 
-A file holds them as one text among its aggregated costs, an entry `cost { dimension: "schedopt/graph {...}" }` without
-a cost: every tool reads the file, and whatever it takes from the fields of the ops means what it always meant. The
-text is JSON in ASCII, with these members, of which only the first two are needed:
-
-- `version`: 1;
-- `ops`: the first 16 digits of the SHA-256 of the names of the ops, as a JSON list;
-- `runtimes`: microseconds per op, to the last bit; those of the file's `compute_cost` are these, rounded;
-- `modules`, `lines`, `phases`: `{"texts": [...], "ops": [...]}`, distinct texts, and per op which of them;
-- `residents`: `{"persistent": ..., "tensors": [[name, role, size, op, readers, writers], ...]}`, where `persistent` are
-  the first 16 digits of the SHA-256 of the persistent bytes per op, as 64-bit little-endian integers;
-- `imported`: how the graph was imported;
-- `views`: `[op, port, bytes]` per view that does not start where what it is a view of starts;
-- `once`: the ops that may not run twice, by their places.
-
+A file holds them as JSON in the dimension of an aggregated cost of nothing; docs/concepts/formats.md lists the members.
 Remarks are no costs: a file whose remarks are damaged, or which was edited so that they may not be true any more, is
 read without them, and a note says so. Where it said that some ops may not run twice, none may then.
 """

@@ -145,10 +145,7 @@ class _Reader:
         return value
 
     def _op_times(self, times: Any, kinds: set[str]) -> OpTimes:
-        """Return the times of ops by kind of device: numbers of microseconds, texts with a unit, or None.
-
-        What a schedule carries may be of more kinds than the machine has.
-        """
+        """Return the times of ops by kind of device; a schedule may carry more kinds than the machine has."""
         found: dict[str, dict[str, float | None]] = {}
         if not isinstance(times, dict):
             raise self.fail(("op_times",), f"op_times has a member per op, not {times!r:.60}")

@@ -1,7 +1,4 @@
-"""Schedule files, with addresses or without: `solve --output` writes them, commands that take a schedule read them.
-
-Its fields are those of `schedule.schema.json` beside this file; docs/concepts/formats.md says what they mean.
-"""
+"""Schedule files: the fields of `schedule.schema.json` beside this file, explained in docs/concepts/formats.md."""
 
 from __future__ import annotations
 
@@ -133,12 +130,12 @@ class LoadedSchedule:
 
     problem: Problem  # on the graph given by the caller
     schedule: Schedule
-    status: str  # as written; `infeasible` and `limit-not-met`: the memory limit is exceeded knowingly
+    status: str = "feasible"  # as written; `infeasible` and `limit-not-met`: the memory limit is exceeded knowingly
     # bytes, and microseconds
-    peak: int | None
-    peak_per_device: list[int] | None
-    runtime: float | None
-    steps: tuple[StepClaim, ...]
+    peak: int | None = None
+    peak_per_device: list[int] | None = None
+    runtime: float | None = None
+    steps: tuple[StepClaim, ...] = ()
     lower_bound: float | None = None  # bytes or microseconds, by the task
     addresses: Addresses | None = None
 
@@ -264,8 +261,7 @@ def _read_order(names: list[str], graph: CostGraph, path: str | Path, machine: M
     problem = Problem(graph, recompute=len(set(order)) < len(order), machine=machine)
     order = [*range(first_home(problem.graph), problem.graph.num_ops), *order]
     zeros = [0] * len(order)
-    schedule = Schedule.from_steps(order, zeros, zeros)
-    return LoadedSchedule(problem, schedule, "feasible", None, None, None, (StepClaim(),) * len(order))
+    return LoadedSchedule(problem, Schedule.from_steps(order, zeros, zeros))
 
 
 def _read_document(

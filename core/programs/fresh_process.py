@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Any
 
 from ..base.errors import ProgramError, UsageError
-from ..base.without_gc import without_gc
+from ..base.speed import without_gc
 
 _OWN_ERROR = re.compile(r"^schedopt\.core\.base\.errors\.\w+: ")
 

@@ -18,7 +18,7 @@ from ..files.atomic import check_writable, write_atomically
 from ..graph.graph import CostGraph
 from ..model.unrolled import repeated_ops
 from ..problem.problem import Problem
-from ..report.infeasible import least_peak
+from ..report.explanation import least_peak
 from ..report.result import Result
 from .importers import with_imported
 from .options import ImportOptions, OptimizeOptions, size_text

@@ -15,8 +15,7 @@ from ..graph.graph import CostGraph
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from .graph_summary import totals_of
-from .memory_by_role import UNNAMED, memory_shares
-from .peak_holders import Holder, Peak
+from .memory_by_role import UNNAMED, Holder, Peak, memory_shares
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -125,11 +124,7 @@ class Change:
 
 @dataclass(frozen=True, repr=False)
 class GraphDifference(PrintedTable):
-    """What two graphs differ in: their totals, ops added and removed, and tensors of other sizes.
-
-    Ops are the same if they have the same name; where both graphs know the modules of their ops, if they are of one
-    kind and the same in number in a module, so that a layer put in between does not rename all that follow.
-    """
+    """What two graphs differ in. Ops are the same by name; by kind and number in a module, if both know the modules."""
 
     names: tuple[str, str]  # what the graphs are called
     # per graph the counts and sums: `ops`, `tensors`, `tensor_bytes`, `persistent_bytes`, `input_peak` (bytes of

@@ -2,83 +2,60 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..base.units import Written, format_bytes, times_alike, written_apart
-from ..bounds.bounds import is_met, path_and_work, recomputation_bound
+from ..bounds.bounds import is_met, lower_bound, path_and_work, recomputation_bound
 from ..graph.graph import CostGraph
 from ..model.simulator import Simulation
 from ..problem.problem import Problem
-from ..problem.residents import first_home
+from ..problem.residents import first_home, model_of
 from ..problem.schedule import Schedule
-from .memory_by_role import UNNAMED, resident_roles
-from .peak_holders import Peak, alive_at_peak
+from .memory_by_role import RESIDENT_ROLES, UNNAMED, Peak, alive_at_peak, resident_roles
 
 WIDTH = 80
 _LITTLE = 0.95
+_WEIGHTS = {RESIDENT_ROLES["parameter"], UNNAMED}
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """An order's peak on one device, explained."""
-
-    # bytes that the order, and program order, need
-    peak: int
-    input_peak: int
-    lower_bound: int  # bytes that no order of the same ops is below
-    held: tuple[tuple[str, int], ...]  # what is alive at the peak, largest first: words for it, and bytes
-    # bytes that no schedule is below even if ops may run again, and the op that needs them alone; the op is empty if it
-    # is what stays to the end
-    recomputation_bound: int
-    needed_by: str
-
-    def sentences(self) -> tuple[str, str, str]:
-        """Return what is proven of the order, what holds its peak, and what recomputation could give."""
-        return self._order(), self._holders(), self._recomputation()
-
-    def _order(self) -> str:
-        peak, before, bound = written_apart(self.peak, self.input_peak, self.lower_bound)
-        if self.peak > self.lower_bound:
-            if self.peak == self.input_peak:
-                return f"No order better than program order was found; none is below {bound} (proven)."
-            return f"Peak {peak}, program order {before}; no order is below {bound} (proven)."
-        if self.peak == self.input_peak:
-            return f"Program order is already optimal: no order needs less than {peak}."
-        return f"No order needs less than {peak} (proven); program order needs {before}."
-
-    def _holders(self) -> str:
-        return _shares("Peak: ", self.held, self.peak, format_bytes) if self.held else "Nothing is held."
-
-    def _recomputation(self) -> str:
-        if self.recomputation_bound >= self.peak:
-            reason = f"{self.needed_by} alone needs" if self.needed_by else "what stays to the end is"
-            return f"Recomputation cannot help: {reason} as much."
-        if self.recomputation_bound > _LITTLE * self.peak:
-            return f"Recomputation could save at most {format_bytes(self.peak - self.recomputation_bound)}."
-        reason = f"op {self.needed_by}" if self.needed_by else "what stays to the end"
-        least = format_bytes(self.recomputation_bound)
-        return f"Even with recomputation nothing goes below {least} ({reason})."
-
-
-def explain(problem: Problem, schedule: Schedule, input_peak: int, lower_bound: int) -> Explanation:
-    """Explain the peak of a schedule on one device."""
-    graph = problem.graph
+def explain(problem: Problem, schedule: Schedule, input_peak: int, lower_bound: int) -> tuple[str, str, str]:
+    """Return what is proven of an order on one device, what holds its peak, and what recomputation could give."""
     peak = alive_at_peak(problem, schedule)
-    least, op = recomputation_bound(graph)
-    return Explanation(
-        peak=peak.memory,
-        input_peak=input_peak,
-        lower_bound=lower_bound,
-        held=tuple(sorted(_held(graph, peak), key=lambda held: -held[1])),
-        recomputation_bound=least,
-        needed_by=graph.op_names[op] if op >= 0 else "",
-    )
+    least, op = recomputation_bound(problem.graph)
+    held = held_at(problem.graph, peak)
+    holders = _shares("Peak: ", held, peak.memory, format_bytes) if held else "Nothing is held."
+    needed_by = problem.graph.op_names[op] if op >= 0 else ""
+    return _proven(peak.memory, input_peak, lower_bound), holders, _recomputation(peak.memory, least, needed_by)
+
+
+def _proven(peak: int, input_peak: int, lower_bound: int) -> str:
+    """Return what is proven of an order."""
+    value, before, bound = written_apart(peak, input_peak, lower_bound)
+    if peak > lower_bound and peak == input_peak:
+        return f"No order better than program order was found; none is below {bound} (proven)."
+    if peak > lower_bound:
+        return f"Peak {value}, program order {before}; no order is below {bound} (proven)."
+    if peak == input_peak:
+        return f"Program order is already optimal: no order needs less than {value}."
+    return f"No order needs less than {value} (proven); program order needs {before}."
+
+
+def _recomputation(peak: int, least: int, needed_by: str) -> str:
+    """Return what recomputation could give; the op that alone needs the least bytes is empty if these stay anyway."""
+    if least >= peak:
+        reason = f"{needed_by} alone needs" if needed_by else "what stays to the end is"
+        return f"Recomputation cannot help: {reason} as much."
+    if least > _LITTLE * peak:
+        return f"Recomputation could save at most {format_bytes(peak - least)}."
+    reason = f"op {needed_by}" if needed_by else "what stays to the end"
+    return f"Even with recomputation nothing goes below {format_bytes(least)} ({reason})."
 
 
 INPUT, DEVICE, LINK, TURN = "for their inputs", "for a busy device", "for a busy link", "for a transfer's turn"
@@ -98,10 +75,7 @@ class Link(NamedTuple):
 def explain_makespan(
     problem: Problem, schedule: Schedule, costs: Simulation, input_runtime: float, lower_bound: float
 ) -> tuple[str, ...]:
-    """Return what is proven of a makespan, and what its critical chain runs, waits for, and is longest in.
-
-    Every op of the schedule runs once, and some take time. `input_runtime` is that of program order, microseconds.
-    """
+    """Return what is proven of a makespan, and what its critical chain runs, waits for, and is longest in."""
     chain, (path, work) = critical_chain(problem, schedule, costs), path_and_work(problem)
     values = (costs.runtime, input_runtime, lower_bound)
     time = times_alike(values, (path, work))
@@ -129,10 +103,7 @@ def explain_makespan(
 
 
 def critical_chain(problem: Problem, schedule: Schedule, costs: Simulation) -> tuple[Link, ...]:
-    """Return the steps that make the makespan: from the one that ends last back through what each waits for.
-
-    The first begins at the start, and their times add up to the makespan.
-    """
+    """Return the steps that make the makespan, each waiting for the one before; their times add up to it."""
     graph, machine, own = problem.graph, problem.machine, first_home(problem.graph)
     pointers, tensors = (array.tolist() for array in graph.inputs)
     starts, ends = costs.step_start.tolist(), [*costs.step_end.tolist(), 0.0]  # the last is that of no step, -1
@@ -204,7 +175,7 @@ def short_name(tensor: str, names: Collection[str]) -> str:
     return op if port == "0" and f"{op}:1" not in names else tensor
 
 
-def _held(graph: CostGraph, peak: Peak) -> list[tuple[str, int]]:
+def held_at(graph: CostGraph, peak: Peak) -> list[tuple[str, int]]:
     """Return everything alive at a peak: resident bytes by role, tensors with where they are made, the workspace."""
     resident = resident_roles(graph)
     if list(resident) == [UNNAMED]:
@@ -218,3 +189,36 @@ def _held(graph: CostGraph, peak: Peak) -> list[tuple[str, int]]:
     if peak.workspace:
         held.append((f"workspace of {peak.runs}", peak.workspace))
     return held
+
+
+def why_none_fits(problem: Problem, proven: float) -> str:
+    """Return the sentence that says why no schedule keeps the memory limits; empty where that is not proven."""
+    name, limits = model_of(problem.graph).name, [limit for limit in problem.memory_limits if limit is not None]
+    if len(limits) < problem.devices:
+        none = f"no schedule of {name} keeps the limits of all devices: a search of all ended without one"
+        return none if math.isinf(proven) else ""
+    most, least = max(limits), least_peak(problem, proven)
+    kind, each = ("order", "order") if problem.devices == 1 else (f"schedule on {problem.devices} devices", "schedule")
+    if least > most:
+        limit, needed = written_apart(most, least)
+        room = limit if problem.devices == 1 else f"{limit} each"
+        where = _staying(problem) if problem.devices == 1 else " on one of them"
+        return f"no {kind} of {name} fits in {room}: every {each} needs at least {needed}{where}"
+    if math.isinf(proven):
+        return f"no {kind} of {name} fits in {format_bytes(most)}: a search of all ended without one"
+    return ""
+
+
+def least_peak(problem: Problem, proven: float = 0) -> int:
+    """Return what no schedule's fullest device is below, bytes; `proven` is what is proven of the task."""
+    least = int(lower_bound(replace(problem, task="memory")))
+    return max(least, int(proven)) if problem.task == "memory" and math.isfinite(proven) else least
+
+
+def _staying(problem: Problem) -> str:
+    """Return how much of what an order needs stays throughout, as a part of a sentence."""
+    resident = int(problem.graph.persistent.sum())
+    if not resident:
+        return ""
+    what = "are weights" if set(resident_roles(problem.graph)) <= _WEIGHTS else "stay throughout"
+    return f", of which {format_bytes(resident)} {what}"

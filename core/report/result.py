@@ -16,16 +16,37 @@ from ..base.units import Written, bytes_alike, format_bytes, format_change, time
 from ..bounds.bounds import memory_bound
 from ..files.costgraph import structure_hash
 from ..files.schedule_json import FORMAT, add_offsets, address_fields, format_document, steps_document
-from ..model.simulator import Simulation, input_peak
+from ..model.simulator import Simulation, input_peak, simulate
 from ..problem.problem import Problem
 from ..problem.residents import first_home, model_of
 from ..problem.schedule import Addresses, Schedule
+from ..search.plans import Plans
 from ..search.registry import method_of
-from .reference import reference_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.table import Table
+
+
+def reference_value(problem: Problem) -> float:
+    """Return the value of the input order on one device: the first, or on a machine the best."""
+    return min(_value(problem, costs) for costs in _costs(problem))
+
+
+def feasible_reference_value(problem: Problem) -> float:
+    """Return the value of the input order on one device whose memory limit it keeps; infinite where there is none."""
+    kept = (costs for costs in _costs(problem) if problem.is_feasible(costs.peak_per_device.tolist(), costs.runtime))
+    return min((_value(problem, costs) for costs in kept), default=math.inf)
+
+
+def _costs(problem: Problem) -> list[Simulation]:
+    order = problem.graph.input_order
+    schedules = [Schedule.single_device(order)] if problem.machine.is_equal else Plans(problem).schedules_along(order)
+    return [simulate(problem, schedule) for schedule in schedules]
+
+
+def _value(problem: Problem, costs: Simulation) -> float:
+    return problem.value(costs.peak, problem.time_of(problem.graph.num_ops, costs.runtime))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -151,9 +172,7 @@ class Result(PrintedTable):
     def explain(self) -> str:
         """Return what holds the peak, or makes the makespan, a sentence a line, as below the table of `schedopt solve`.
 
-        What is proven of the order, which tensors hold its peak and where they are made, and what no schedule is below
-        even with recomputation. Of a makespan, what is proven, and what its critical chain runs and waits for. Where
-        ops may run again: which of them do, and what each of them adds. Empty for the peak on several devices.
+        Where ops may run again: which of them do, and what each adds. Empty for the peak on several devices.
         """
         from .explanation import explain, explain_makespan, runs_again
 
@@ -170,13 +189,15 @@ class Result(PrintedTable):
         if not self.is_feasible and limit is not None:  # what is proven of orders that keep it; all others are above it
             bound = max(memory_bound(self.problem), min(bound, limit + 1))
         found = explain(self.problem, self.schedule, int(self.input_value), min(int(bound), self.peak_memory))
-        return "\n".join(found.sentences()[1 if self.is_proven_infeasible else 0 :])  # the last note says more
+        return "\n".join(found[1 if self.is_proven_infeasible else 0 :])  # the last note says more
 
     def document(self) -> dict[str, Any]:
         """Return the schedule file as plain Python values; `docs/concepts/formats.md` says what they mean."""
         problem, graph = self.problem, self.problem.graph
         peaks = self.simulation.peak_per_device.tolist()
         evaluations = round(self.evaluations, 3)
+        in_microseconds = 0.0 if problem.counts_runs else self.lower_bound
+        bound = int(self.lower_bound) if problem.task == "memory" else in_microseconds
         steps = steps_document(problem, self.schedule, self.simulation)
         if self.addresses is not None:
             add_offsets(steps, graph, self.schedule, self.addresses)
@@ -194,7 +215,7 @@ class Result(PrintedTable):
             "peak_memory": max(peaks),
             "peak_memory_per_device": peaks,
             "runtime_us": self.simulation.runtime,
-            "lower_bound": _written_bound(self),
+            "lower_bound": bound,
             **address_fields(self.addresses),
             "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,
             "seconds": round(self.seconds, 3),
@@ -207,45 +228,20 @@ class Result(PrintedTable):
         return format_document(self.document())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the schedule file, as `schedopt solve --output` does.
-
-        Raises
-        ------
-        FormatError
-            If the file cannot be written.
-        """
+        """Write the schedule file, as `schedopt solve --output` does; FormatError if it cannot be written."""
         from ..files.atomic import write_atomically
 
         write_atomically(path, self.json())
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the schedule: its memory over the steps on one device, a Gantt chart on several.
+        """Draw the schedule on axes, or on a new figure: memory over the steps on one device, a Gantt chart on several.
 
-        In a notebook the chart shows itself, without `%matplotlib inline`. `plot().figure.savefig("plan.svg")` writes
-        it to a file.
-
-        Parameters
-        ----------
-        ax
-            Matplotlib axes to draw on; by default those of a new figure, which on several devices has the memory of
-            each below.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            What was drawn on.
+        In a notebook the chart shows itself. `plot().figure.savefig("plan.svg")` writes it to a file.
         """
         from ..model.timeline import timeline_of
         from .plots.draw import plot_schedule
 
         return plot_schedule(timeline_of(self.method, self.problem, self.schedule, self.addresses), ax)
-
-
-def _written_bound(result: Result) -> float:
-    """Return the lower bound in the units of a schedule file, which knows bytes and microseconds."""
-    if result.problem.task == "memory":
-        return int(result.lower_bound)
-    return 0.0 if result.problem.counts_runs else result.lower_bound
 
 
 def _table(result: Result) -> Table:

@@ -11,17 +11,22 @@ from ..base.options import spelled
 from ..base.units import parse_count, parse_seconds
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from .method import Method
 from .parameters import Parameters
-from .registry import METHODS, listed, method_of, methods_where, parameter_fields, parameters_of, parsed_parameters
+from .registry import (
+    METHODS,
+    Method,
+    listed,
+    method_of,
+    methods_where,
+    parameter_fields,
+    parameters_of,
+    parsed_parameters,
+)
 
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """A method with its parameters and, for comparisons, a budget of its own.
-
-    Written `name` or `name:parameter=value:...`; `evaluations` and `time_limit` are known to every method.
-    """
+    """A method with its parameters and a budget of its own, written `name` or `name:parameter=value:...`."""
 
     text: str  # as it was written
     # the method in the registry, and its parameters, checked

@@ -229,7 +229,8 @@ class ProblemOptions(Options):
                 raise UsageError(
                     f"{graph.name}: op {graph.op_label(op)} has the device '{device}', which the machine does not have"
                 )
-        found = tuple((_literal(graph.op_names[op]), device) for op, device in enumerate(named) if device)
+        patterns = ("".join(f"[{letter}]" if letter in "*?[" else letter for letter in name) for name in graph.op_names)
+        found = tuple(pin for pin in zip(patterns, named, strict=True) if pin[1])
         return cast("Machine", replace(machine, pins=(*machine.pins, *found)))
 
 
@@ -417,8 +418,3 @@ def machine_of(machine: Any, op_times: Any = None) -> Machine | None:
     if not isinstance(machine, (str, os.PathLike)):
         raise UsageError(f"a machine is a Machine or the path of its file, not {type(machine).__name__}")
     return read_machine(os.fspath(machine), times)
-
-
-def _literal(name: str) -> str:
-    """Return a pattern that matches a name alone."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)

@@ -1,8 +1,4 @@
-"""Parameters of methods, trainings and generators: frozen dataclasses whose fields say their help and what they may be.
-
-A field is declared once, by `parameter`. All that read parameters (`name=value` on the command line here, YAML in
-`settings`) refuse a value in the same words.
-"""
+"""Parameters of methods, trainings and generators: frozen dataclasses whose fields say what they may be."""
 
 from __future__ import annotations
 

@@ -106,10 +106,7 @@ class Plans:
         is_quick: bool = False,
         stop: Callable[[], bool] = lambda: False,
     ) -> IndexArray | None:
-        """Return where each op ends first, plus `ahead`, shape `(ops, devices)`; None if something cannot be sent.
-
-        With `is_quick` two devices are tried for each op. None, too, if told to stop, which is asked now and then.
-        """
+        """Return where each op ends first, plus `ahead`, shape `(ops, devices)`; None if stopped or without a link."""
         greedy = self.greedy._replace(is_quick=is_quick)
         if ahead is not None:
             greedy = greedy._replace(ahead=np.ascontiguousarray(ahead))

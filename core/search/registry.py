@@ -14,16 +14,133 @@ It imports no method, so that a help text costs nothing. The module of a method 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields
+from functools import cache
 from importlib import import_module
-from types import ModuleType
-from typing import Any
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+from ..base.errors import UsageError
 from ..base.names import unknown
-from . import entry_points
-from .method import Method, Preset
 from .parameters import Parameters, check_declared, from_texts
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+
+class Method(NamedTuple):
+    """A method: its `solve(search, parameters)`, and what it can be used for.
+
+    Parameters
+    ----------
+    entry
+        The function, or `module:function`, imported when the method is chosen.
+    summary, source
+        One line, and the paper's section or the field's use.
+    memory_on_one_device_only
+        Refuses other problems.
+    several_devices_only
+        Refuses one device.
+    searches
+        Whether it goes on from a schedule that it is given; else it builds one and refuses `--initial`.
+    counts_evaluations
+        Refuses `--evaluations` if not.
+    default_evaluations
+        Budget when neither evaluations nor time are limited.
+    default_seconds
+        Time limit in the same case.
+    default_devices
+        Devices for the memory task where their number is not said; for the makespan it is 2 with every method.
+    recomputation
+        Whether it may run ops again: `never` refuses such problems, `only` refuses others.
+    flags
+        Parameters that `solve` has an option for; see `FLAGS`.
+    trainer, training
+        How `schedopt train` finds what the method uses, and what it does there in one line: `grid_search` over the
+        method's parameters, or the module whose `trainable(method)` describes its network's training; empty where
+        nothing is trained.
+    base, fixed, takes
+        Of a preset, a built-in method with some parameters fixed.
+
+    Examples
+    --------
+    >>> def solve(search, parameters):
+    ...     search.offer_order(search.problem.graph.input_order)
+    >>> schedopt.Method(solve, "The input order", "program order", searches=False).default_devices
+    1
+    """
+
+    entry: str | Callable[..., None]
+    summary: str
+    source: str
+    memory_on_one_device_only: bool = False
+    several_devices_only: bool = False
+    searches: bool = True
+    counts_evaluations: bool = True
+    default_evaluations: int | None = None
+    default_seconds: float | None = None
+    default_devices: int = 1
+    recomputation: Literal["never", "also", "only"] = "never"
+    flags: tuple[str, ...] = ()
+    trainer: str = ""
+    training: str = ""
+    base: str = ""
+    fixed: Mapping[str, Any] = MappingProxyType({})
+    takes: tuple[str, ...] | None = None
+
+    def has(self, parameter: str) -> bool:
+        """Whether a parameter may be given, if the class of the parameters has it."""
+        return parameter not in self.fixed if self.takes is None else parameter in self.takes
+
+
+class Preset(NamedTuple):
+    """A method with some parameters fixed, under a name of its own."""
+
+    base: str  # the method
+    fixed: Mapping[str, Any]  # its parameters that differ from the defaults
+    # as in `Method`
+    summary: str
+    source: str
+    takes: tuple[str, ...] | None = None  # parameters that may be given; by default all that are not fixed
+
+    def resolved(self, lines: Mapping[str, Method | Preset]) -> Method:
+        """Return it as a method, which is like its base among the registry's lines, but not trained."""
+        base = lines[self.base]
+        assert isinstance(base, Method)
+        method = base._replace(trainer="", training="", **self._asdict())
+        return method._replace(flags=tuple(flag for flag in base.flags if method.has(flag)))
+
+
+T = TypeVar("T")
+Kind = Literal["method", "generator"]
+
+
+@cache
+def _entries(kind: Kind) -> dict[str, EntryPoint]:
+    """Return the entry points of the installed packages by name: of equal names the first."""
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry for entry in reversed(tuple(entry_points(group=f"schedopt.{kind}s")))}
+
+
+def entry_names(kind: Kind) -> list[str]:
+    """Return the names that other packages add."""
+    return sorted(_entries(kind))
+
+
+def load_entry(kind: Kind, name: str, make: Callable[[Any], T]) -> T | None:
+    """Import what a package adds and `make` of it what is needed; None without such a name, UsageError if broken."""
+    entry = _entries(kind).get(name)
+    if entry is None:
+        return None
+    try:
+        return make(entry.load())
+    except Exception as error:
+        package = entry.dist.name if entry.dist else entry.value
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"{kind} '{name}' of package {package} cannot be used: {why}; mend or uninstall it") from error
+
 
 DEFAULT_METHOD = "auto"
 """Chosen where none is named."""
@@ -255,14 +372,14 @@ FLAG_CHOICES = {"decoder": ("queue", "lazy"), "decode": ("greedy", "sample", "be
 
 def method_names() -> list[str]:
     """Return the names of all methods: the built-in ones, then those of other packages."""
-    return [*METHODS, *(name for name in entry_points.names("method") if name not in METHODS)]
+    return [*METHODS, *(name for name in entry_names("method") if name not in METHODS)]
 
 
 def method_of(name: str) -> Method:
     """Return a method by its name; UsageError if there is none, or the package that adds it is broken."""
     if name in METHODS:
         return METHODS[name]
-    method = entry_points.load("method", name, _checked)
+    method = load_entry("method", name, _checked)
     if method is None:
         raise unknown("method", name, method_names())
     return method

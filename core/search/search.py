@@ -225,17 +225,7 @@ class Search:
 
     @contextmanager
     def part(self, share: float = 1.0, *, evaluations: float = math.inf, until: float = math.inf) -> Iterator[None]:
-        """Let what runs within have a part of the budget left; the rest is there again afterwards.
-
-        Parameters
-        ----------
-        share
-            Of the evaluations and of the time left; 1 by default.
-        evaluations
-            How many it may price at most.
-        until
-            `time.monotonic()` value at which it must stop; the run is not repeatable if that comes to pass.
-        """
+        """Let what runs within have a share of the budget, at most so many evaluations, up to a moment."""
         whole, deadline = self.max_evaluations, self.deadline
         self.max_evaluations = min(whole, self.evaluations + min(evaluations, share * self.evaluations_left))
         self.deadline = min(deadline, until) if share == 1.0 else min(deadline, until, self.share_of_time(share))
@@ -257,21 +247,7 @@ class Search:
         jobs: int = 1,
         reports: bool = False,
     ) -> Iterator[Search]:
-        """Yield a search of another problem that spends the budget of this one.
-
-        Parameters
-        ----------
-        problem
-            What to solve instead.
-        evaluations, until
-            How many it may price, and `time.monotonic()` value at which it must stop.
-        lower_bound
-            A value of the other problem at which it may end.
-        jobs
-            Its worker threads.
-        reports
-            Whether who watches this search is told of progress.
-        """
+        """Yield a search of another problem that spends this budget, up to so many evaluations and a moment."""
         report = (lambda _: self.on_progress and self.on_progress(self)) if reports else None
         inner = Search(
             problem,
@@ -291,15 +267,7 @@ class Search:
         self.lower_bound = max(self.lower_bound, bound)
 
     def branch(self, number: int, watcher: Watcher) -> Search:
-        """Return a search of the same problem in the same time, with one worker, that knows nothing of this one.
-
-        Parameters
-        ----------
-        number
-            The stream that it draws from: 0 for the seed of this one, another for a seed of its own.
-        watcher
-            Who watches it.
-        """
+        """Return a search of the same problem in the same time, with one worker; number 0 draws as this one does."""
         assert isinstance(self.seed, int)
         return Search(
             self.problem,
@@ -322,15 +290,7 @@ class Search:
             self.notes = branch.notes
 
     def offer(self, schedule: Schedule, *, by: str = "") -> Simulation:
-        """Price a schedule and keep it if it is the best so far; does not count as an evaluation.
-
-        Parameters
-        ----------
-        schedule
-            A schedule of the problem.
-        by
-            Who found it: the running method by default.
-        """
+        """Price a schedule and keep it if it is the best so far, found `by` the running method; counts nothing."""
         simulation = simulate(self.problem, schedule)
         time = self.problem.time_of(len(schedule), simulation.runtime)
         fitness = self.problem.fitness(simulation.peak_per_device.tolist(), time)
@@ -340,10 +300,7 @@ class Search:
         return simulation
 
     def offer_order(self, order: NDArray[Any], *, by: str = "") -> Simulation:
-        """Price an order with all ops on device 0, counting one evaluation; on a machine, on each sort of device.
-
-        Where no device can run all, each op is where it ends first.
-        """
+        """Price an order on device 0, counting one evaluation; on a machine on each sort of device that can run it."""
         self.spend(1)
         if self.problem.is_symmetric:
             return self.offer(Schedule.single_device(order), by=by)

@@ -1,7 +1,4 @@
-"""The one verb: problem and method in, verified result out.
-
-`schedopt.solve` does this for users, who have graphs, files and texts with units rather than a `Problem`.
-"""
+"""The one verb: problem and method in, verified result out; `schedopt.solve` takes files and texts with units."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from ..model.unrolled import repeated_ops
 from ..model.verifier import verify
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from ..report.infeasible import why_none_fits
+from ..report.explanation import why_none_fits
 from ..report.result import Result
 from ..search.method_spec import MethodSpec, check_supported, parse_method
 from ..search.registry import DEFAULT_METHOD, INPUT_METHOD

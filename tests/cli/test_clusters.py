@@ -18,7 +18,7 @@ from models.clusters import ENGINES, cluster, environment_of
 from schedopt.core.base.errors import WorkerRefusedError
 from schedopt.core.base.parallel import Workers, map_as_ended, map_in_order, using
 from schedopt.core.experiments.clusters import Cluster, _Ray, _run
-from schedopt.core.experiments.runs import Run, in_parallel
+from schedopt.core.experiments.comparison import Run, in_parallel
 from schedopt.core.files.costgraph import read_graph, write_graph
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from models.consoles import ROOT
-from schedopt.core.search import entry_points, registry
+from schedopt.core.search import registry
 
 EXAMPLE = ROOT / "examples" / "own_package"
 GRAPH = ROOT / "examples" / "graphs" / "layered-50.pbtxt"
@@ -29,9 +29,9 @@ def write_package(folder, name, methods, generators):
 @pytest.fixture
 def forget():
     """Let entry points be looked for anew, before and after."""
-    entry_points._found.cache_clear()
+    registry._entries.cache_clear()
     yield
-    entry_points._found.cache_clear()
+    registry._entries.cache_clear()
     sys.modules.pop("small_first", None)
 
 

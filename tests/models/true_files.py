@@ -65,10 +65,8 @@ def _schedule(path):
 
 def _jsonl(kind):
     def read(path):
-        from schedopt.core.experiments.experiment import Experiment
-        from schedopt.core.experiments.pareto.searches import SweepFile
-        from schedopt.core.experiments.pareto.sweep import Sweep
-        from schedopt.core.experiments.runs import ResumeFile
+        from schedopt.core.experiments.comparison import Experiment, ResumeFile
+        from schedopt.core.experiments.pareto_search import Sweep, SweepFile
         from schedopt.core.search.options import ParetoOptions
 
         if kind == "compare":
@@ -111,8 +109,7 @@ def _weights(path):
 
 
 def _resume_lines():
-    from schedopt.core.experiments.experiment import Experiment
-    from schedopt.core.experiments.runs import ResumeFile
+    from schedopt.core.experiments.comparison import Experiment, ResumeFile
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.jsonl"

@@ -1,4 +1,4 @@
-"""`schedopt gen augment`: noisy copies of given graphs."""
+"""`schedopt gen augment` and `gen architecture`: noisy copies of given graphs, and published networks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ from typing import Any
 import typer
 
 from ....core.base.errors import UsageError
-from ...backends import workers_of
 from ...console import Output
 from ...made_options import with_options
-from ...options import GraphsArgument
-from .options import DATA_SET_OPTIONS, OUTPUT_HELP
+from ...options import DEFAULT_OUTPUT, GraphsArgument, JsonFlag, QuietFlag, workers_of
+from .output import (
+    DATA_SET_OPTIONS,
+    OUTPUT_HELP,
+    FormatOption,
+    OutputOption,
+    finish_folder,
+    incomplete,
+    resolve_output,
+    room_asked,
+    say_written,
+)
 
 
 def augment(
@@ -33,7 +42,6 @@ def augment(
     from ....datasets.fill import augmented_names, distinct_originals, improvable_originals, write_augmented
     from ....datasets.folder import DatasetFolder
     from ...progress import progress_bar
-    from .output import finish_folder, incomplete, resolve_output, room_asked, say_written
 
     paths, seed = find_graphs(graphs), given["seed"]
     to = resolve_output(ctx, len(paths) * copies, f"{graph_name(paths[0])}-copy")
@@ -67,3 +75,34 @@ def augment(
 
 
 with_options(augment, {"copies": DATA_SET_OPTIONS})
+
+
+_FILE_HELP = f"A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard output. {DEFAULT_OUTPUT}"
+
+
+def architecture(
+    ctx: typer.Context,
+    name: str = typer.Argument(..., metavar="NAME", help="nasnet-a-mobile, nasnet-a-large, resnet50 or unet."),
+    target: str | None = typer.Argument(None, metavar="OUTPUT", help=_FILE_HELP),
+    output: OutputOption = None,
+    batch: int = typer.Option(1, min=1, help="Images at once."),
+    size: int | None = typer.Option(None, help="Pixels per side. (default: as published)"),
+    training: bool = typer.Option(False, "--training", help="Forward, backward and update."),
+    weights: bool = typer.Option(True, help="Parameters stay in memory, or are elsewhere."),
+    format_: FormatOption = None,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Write out a published network, layer by layer: float32 tensors, parameters as persistent bytes.
+
+    Runtimes are a roofline at 2 TFLOP/s and 50 GB/s, not measurements.
+    """
+    from ....core.files.costgraph import SUFFIXES, encoding_of, format_graph
+    from ....datasets.architectures.catalogue import architecture_graph
+
+    to = resolve_output(ctx, 1, name)
+    encoding_of(to.path)
+    graph = architecture_graph(name, batch, size, training, weights)
+    to.write(format_graph(graph, *SUFFIXES[to.suffix]))
+    facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
+    say_written(ctx, Output(quiet), to.path, facts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,22 +13,27 @@ from ....core.base.errors import UsageError
 from ....core.base.units import signed
 from ....core.search.options import GridOptions
 from ....version import VERSION
-from ...backends import ELSEWHERE, AddressOption, BackendOption, ClusterJobsOption, workers_of
 from ...console import Output, complain, show, write_json
 from ...made_options import options_of, with_options
-from ...options import RESUME, GraphsArgument, JsonFlag, QuietFlag, command_line
+from ...options import (
+    ELSEWHERE,
+    RESUME,
+    AddressOption,
+    BackendOption,
+    ClusterJobsOption,
+    GraphsArgument,
+    JsonFlag,
+    QuietFlag,
+    command_line,
+    workers_of,
+)
 
 if TYPE_CHECKING:
-    from threading import Event
-
     from rich.table import Table
 
-    from ....core.experiments.comparison import Comparison
-    from ....core.experiments.experiment import Experiment
-    from ....core.experiments.grid_search import Grid, Round
-    from ....core.experiments.runs import ResumeFile
+    from ....core.experiments.comparison import Comparison, Experiment
+    from ....core.experiments.grid_search import Grid
     from ....core.report.summaries import MethodSummary
-    from ...progress import Bar
 
 HELP = (
     "Every setting runs on the same graphs with the same seed and budget; the best improves most over the defaults, "
@@ -62,10 +66,10 @@ def grid_search(
     """Search the grid of the method that the subcommand names, and write the winner."""
     from ....core.api.graphs import graphs_of
     from ....core.base.parallel import is_here
+    from ....core.experiments.comparison import ResumeFile, opened
     from ....core.experiments.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
-    from ....core.experiments.runs import ResumeFile, opened
     from ....core.files.yaml_files import write_yaml
-    from ...progress import interruptible, progress_bar
+    from ...progress import compiling, interruptible, progress_bar
 
     out = Output(quiet)
     grid = GRIDS[str(ctx.info_name)]()
@@ -83,16 +87,40 @@ def grid_search(
         interruptible(out, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
         progress_bar(out, "", runs_of(rounds) + 2 * len(others)) as bar,
     ):
-        runner = _Runner(out, file, workers, interrupt, bar)
-        for ranking in race(grid, training, settings, rounds, runner):
+        best = ""
+
+        def execute(experiment: Experiment) -> Comparison:
+            """Do the runs of an experiment, but for those that the file has; leave if interrupted."""
+            what = f"{len(experiment.methods)} settings on {len(experiment.graphs)} graphs{best}"
+            experiment.resume_from(file)
+            if file is not None:
+                out.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {file.path}")
+            bar(len(experiment.cells), what=what)
+            with compiling(out):
+                experiment.compile()
+            done = experiment.execute(jobs=workers, on_cell=lambda cell: bar(what=what), interrupt=interrupt)
+            if not done.is_complete:
+                go_on = "; the same command goes on from there"
+                complain(
+                    f"interrupted: the runs done so far are "
+                    f"{f'kept in {file.path}{go_on}' if file else 'lost; --resume keeps them'}"
+                )
+                raise typer.Exit(130)
+            return done
+
+        for ranking in race(grid, training, settings, rounds, execute):
             winner = ranking[0]
-            runner.best = f", best so far {_improvement(winner)}"
+            best = f", best so far {_improvement(winner)}"
             out.note(f"best of {len(ranking)} on {winner.graphs} graphs: {winner.method}, {_improvement(winner)}")
-        confirmed = confirm(grid, winner.method, others, settings, runner) if others else None
+        confirmed = confirm(grid, winner.method, others, settings, execute) if others else None
     document[task] = {
         "settings": grid.specs[winner.method],
         "found": {
-            **_circumstances(ctx, settings, rounds),
+            "command": command_line(ctx, _SILENT),
+            "schedopt": VERSION,
+            "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
+            **{name: getattr(settings, name) for name in ("devices", "evaluations", "seed")},
+            "rounds": [f"{r.settings} settings on {r.graphs} graphs" for r in rounds],
             "training": _evidence(winner, graphs),
             **({} if confirmed is None else {"held_out": _evidence(confirmed, held_out or [])}),
         },
@@ -100,7 +128,9 @@ def grid_search(
     if json:
         write_json({"method": grid.method, "task": task, **document[task]}, indent=1)
     else:
-        _show(grid, ranking, confirmed)
+        show(_table(grid, ranking), f"{grid.method}: improvement over its defaults, {ranking[0].graphs} graphs")
+        if confirmed is not None:
+            show(f"the first on {confirmed.graphs} held-out graphs: {_improvement(confirmed)}")
     if output is not None:
         write_yaml(output, document)
         out.note(f"wrote {output}")
@@ -109,39 +139,10 @@ def grid_search(
 with_options(grid_search, {"held_out": options_of(GridOptions)})
 
 
-class _Runner:
-    """Does experiments, but for the runs that the resume file has; leaves if interrupted."""
-
-    def __init__(self, out: Output, file: ResumeFile | None, jobs: int, interrupt: Event | None, bar: Bar) -> None:
-        self.out, self.file, self.jobs, self.interrupt, self.bar = out, file, jobs, interrupt, bar
-        self.best = ""
-
-    def __call__(self, experiment: Experiment) -> Comparison:
-        """Do the runs of an experiment."""
-        from ...progress import compiling
-
-        file = self.file
-        what = f"{len(experiment.methods)} settings on {len(experiment.graphs)} graphs{self.best}"
-        experiment.resume_from(file)
-        if file is not None:
-            self.out.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {file.path}")
-        self.bar(len(experiment.cells), what=what)
-        with compiling(self.out):
-            experiment.compile()
-        comparison = experiment.execute(
-            jobs=self.jobs, on_cell=lambda cell: self.bar(what=what), interrupt=self.interrupt
-        )
-        if not comparison.is_complete:
-            kept = f"kept in {file.path}; the same command goes on from there" if file else "lost; --resume keeps them"
-            complain(f"interrupted: the runs done so far are {kept}")
-            raise typer.Exit(130)
-        return comparison
-
-
 def _read_output(output: str | None, method: str) -> dict[str, Any]:
     """Return what the output file holds already, or the start of a new one."""
     from ....core.files.atomic import check_writable
-    from ....core.search.tuned import read_document
+    from ....core.search.settings import read_document
 
     if output is not None:
         if Path(output).suffix not in (".yaml", ".yml"):
@@ -150,19 +151,6 @@ def _read_output(output: str | None, method: str) -> dict[str, Any]:
         if Path(output).exists():
             return read_document(output, method)
     return {"method": method}
-
-
-def _circumstances(ctx: typer.Context, settings: GridOptions, rounds: Sequence[Round]) -> dict[str, Any]:
-    """Return what the search was, as plain values."""
-    return {
-        "command": command_line(ctx, _SILENT),
-        "schedopt": VERSION,
-        "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
-        "devices": settings.devices,
-        "evaluations": settings.evaluations,
-        "seed": settings.seed,
-        "rounds": [f"{r.settings} settings on {r.graphs} graphs" for r in rounds],
-    }
 
 
 def _evidence(summary: MethodSummary, paths: list[str]) -> dict[str, Any]:
@@ -181,13 +169,6 @@ def _evidence(summary: MethodSummary, paths: list[str]) -> dict[str, Any]:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
-
-
-def _show(grid: Grid, ranking: list[MethodSummary], confirmed: MethodSummary | None) -> None:
-    """Print the best settings, and what the first of them does on the held-out graphs."""
-    show(_table(grid, ranking), f"{grid.method}: improvement over its defaults, {ranking[0].graphs} graphs")
-    if confirmed is not None:
-        show(f"the first on {confirmed.graphs} held-out graphs: {_improvement(confirmed)}")
 
 
 def _table(grid: Grid, ranking: list[MethodSummary]) -> Table:

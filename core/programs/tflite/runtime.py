@@ -17,7 +17,7 @@ from ...addresses.placing import place_schedule
 from ...base.errors import ProgramError, ScheduleError
 from ...base.units import format_bytes
 from ...files.atomic import write_atomically
-from ...files.c_header import header_text
+from ...files.buffers_csv import header_text
 from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph

@@ -48,29 +48,20 @@ def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> 
         from .trace import trace
 
         return trace(timelines).encode()
+    from . import charts
     from .figures import render
 
-    if kind == "arena":
-        from .arena_chart import arena_figure
-
-        return render(arena_figure(timelines), suffix)
     several = any(timeline.problem.devices > 1 for timeline in timelines)
-    if (kind or ("gantt" if several else "memory")) == "gantt":
-        from .gantt import gantt_figure
-
-        return render(gantt_figure(timelines), suffix)
-    from .memory_chart import memory_figure
-
-    return render(memory_figure(timelines), suffix)
+    figures = {"arena": charts.arena_figure, "gantt": charts.gantt_figure, "memory": charts.memory_figure}
+    return render(figures[kind or ("gantt" if several else "memory")](timelines), suffix)
 
 
 def plot_schedule(timeline: Timeline, ax: Axes | None = None) -> Axes:
     """Draw a schedule on axes, or on a figure of its own, which shows itself in a notebook."""
     from matplotlib.axes import Axes
 
+    from .charts import STACK_TITLE, draw_gantt, draw_memory, gantt_figure, memory_figure
     from .figures import show_in_notebook
-    from .gantt import draw_gantt, gantt_figure
-    from .memory_chart import STACK_TITLE, draw_memory, memory_figure
 
     several = timeline.problem.devices > 1
     if ax is not None and not isinstance(ax, Axes):

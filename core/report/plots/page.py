@@ -37,11 +37,14 @@ def script_json(document: Any) -> str:
 
 
 def _graph_data(graph: CostGraph) -> dict[str, Any]:
+    """Return a graph's columns; modules and lines of the code are there once, and per op which it is, if known."""
+    texts = [graph.annotations.source_of(op) for op in range(graph.num_ops)]
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     return {
         "graph": graph.name,
         "counts": [model_of(graph).num_ops, model_of(graph).num_data_tensors],
         "ops": graph.op_names,
-        **_sources(graph),
+        **({"sources": list(places), "sourceOf": [places[text] for text in texts]} if any(texts) else {}),
         "runtime": _rounded(graph.runtime),
         "workspace": graph.workspace.tolist(),
         "persistent": graph.persistent.tolist(),
@@ -51,16 +54,10 @@ def _graph_data(graph: CostGraph) -> dict[str, Any]:
     }
 
 
-def _sources(graph: CostGraph) -> dict[str, Any]:
-    """Return the modules and lines of the code, each once, and per op which it is; nothing if none is known."""
-    texts = [graph.annotations.source_of(op) for op in range(graph.num_ops)]
-    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-    return {"sources": list(places), "sourceOf": [places[text] for text in texts]} if any(texts) else {}
-
-
 def _schedule_data(timeline: Timeline) -> dict[str, Any]:
     """Return a schedule's columns; a row per holding: tensor, device, size, first, last, final, readers, offset."""
-    problem, simulation = timeline.problem, timeline.simulation
+    problem, simulation, addresses = timeline.problem, timeline.simulation, timeline.addresses
+    arenas = [] if addresses is None else [[arena.size, arena.bound] for arena in addresses.arenas]
     return {
         "label": timeline.label,
         "devices": problem.devices,
@@ -81,16 +78,8 @@ def _schedule_data(timeline: Timeline) -> dict[str, Any]:
             [*holding[:5], int(holding.is_final), holding.readers, timeline.offset_of(holding)]
             for holding in timeline.holdings
         ],
-        **_arena_data(timeline),
+        **({} if addresses is None else {"arenas": arenas, "workspaceAt": addresses.workspace.tolist()}),
     }
-
-
-def _arena_data(timeline: Timeline) -> dict[str, Any]:
-    """Return the arenas and where workspaces are; nothing for a schedule without addresses."""
-    if timeline.addresses is None:
-        return {}
-    arenas = [[arena.size, arena.bound] for arena in timeline.addresses.arenas]
-    return {"arenas": arenas, "workspaceAt": timeline.addresses.workspace.tolist()}
 
 
 def _memory_data(timeline: Timeline, device: int) -> dict[str, list[float]]:

@@ -1,8 +1,7 @@
 """A schedule in Chrome's trace event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
-Each schedule is a process, each device one of its tracks, each op a slice; a transfer is a slice on both devices,
-joined by a flow arrow, or beside work a slice on a track of its link; each device has a counter of its memory in bytes.
-Times are microseconds; where no step takes any time, each takes one.
+A process per schedule, a track and a counter of bytes per device, a slice per op, an arrow per transfer, or a slice on
+a track of its link where transfers run beside work; microseconds.
 """
 
 from __future__ import annotations
@@ -63,7 +62,10 @@ def _events(timeline: Timeline, process: int) -> Iterator[Event]:
         yield {**flow, "ph": "s", "tid": source}
         yield {**flow, "ph": "f", "bp": "e", "tid": target}
     for device in range(timeline.problem.devices):
-        yield from _counter(timeline, process, device)
+        times, held = timeline.memory_over_time(device)
+        counter = {"ph": "C", "name": f"memory of {names[device]}", "pid": process}
+        for at in np.flatnonzero(np.diff(held, prepend=-1)):  # where it changes
+            yield {**counter, "ts": float(times[at]), "args": {"bytes": int(held[at])}}
 
 
 def _track(process: int, track: int, name: str) -> Event:
@@ -83,11 +85,3 @@ def _about_op(timeline: Timeline, op: int) -> dict[str, int | str]:
         "persistent_bytes": int(graph.persistent[op]),
         **({"source": source} if source else {}),
     }
-
-
-def _counter(timeline: Timeline, process: int, device: int) -> Iterator[Event]:
-    """Yield a device's memory where it changes."""
-    times, memory = timeline.memory_over_time(device)
-    counter = {"ph": "C", "name": f"memory of {timeline.device_names[device]}", "pid": process}
-    for at in np.flatnonzero(np.diff(memory, prepend=-1)):
-        yield {**counter, "ts": float(times[at]), "args": {"bytes": int(memory[at])}}

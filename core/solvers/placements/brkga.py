@@ -17,7 +17,7 @@ from ...kernels.placements.random_keys import cross, look_up
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
-from ...search.tuned import Tuned, read_tuned, shipped
+from ...search.settings import Tuned, read_tuned, shipped
 from .chromosomes import (
     MOST_DECODED,
     Chromosomes,

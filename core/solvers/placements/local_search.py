@@ -18,7 +18,7 @@ from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.plans import Plans, as_schedule, objective_of
 from ...search.search import Search
-from ...search.tuned import shipped
+from ...search.settings import shipped
 
 Fitness = tuple[int, float]
 

@@ -129,7 +129,7 @@ def show(row):
 
 
 def main():
-    from schedopt.cli.program_options import given_options
+    from schedopt.cli.options import given_options
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*")

@@ -268,7 +268,7 @@ def test_transfers_of_views_without_bytes_are_said(run, tmp_path, size, is_said)
 
 @pytest.mark.parametrize("command", ["solve", "compare", "pareto"])
 def test_ctrl_c_while_kernels_are_compiled_ends_the_command(run, monkeypatch, diamond_file, command):
-    where = {"solve": "search.warm_up", "compare": "experiments.experiment", "pareto": "experiments.pareto.sweep"}[
+    where = {"solve": "search.warm_up", "compare": "experiments.comparison", "pareto": "experiments.pareto_search"}[
         command
     ]
     module = importlib.import_module(f"schedopt.core.{where}")

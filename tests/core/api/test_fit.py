@@ -7,7 +7,7 @@ import pytest
 import schedopt
 from models.seeds import seeds
 from naive.graphs import random_graph
-from schedopt.core.experiments.fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, FitOption, LargestBatch
+from schedopt.core.api.fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, FitOption, LargestBatch
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import input_peak
 

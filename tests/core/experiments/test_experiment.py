@@ -11,9 +11,8 @@ from dataclasses import replace
 
 import pytest
 from schedopt.core.base.errors import ClusterError, FormatError, UsageError, WorkerDiedError
-from schedopt.core.experiments import runs as module
-from schedopt.core.experiments.experiment import Experiment
-from schedopt.core.experiments.runs import ResumeFile
+from schedopt.core.experiments import comparison as module
+from schedopt.core.experiments.comparison import Experiment, ResumeFile
 from schedopt.core.files.costgraph import graph_hash
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.graph.graph import CostGraph

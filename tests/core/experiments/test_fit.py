@@ -2,7 +2,7 @@
 
 import pytest
 import schedopt
-from schedopt.core.experiments.fit import LARGEST, LargestBatch, Need, largest_batch
+from schedopt.core.api.fit import LARGEST, LargestBatch, Need, largest_batch
 
 FUNCTIONS = {
     "a line": lambda n: 1000 + 37 * n,

@@ -12,9 +12,8 @@ import pytest
 import schedopt
 from models.small_graphs import chain_of, diamond
 from schedopt.core.base.errors import FormatError, UsageError
-from schedopt.core.experiments.pareto.points import LimitBound, front_points
-from schedopt.core.experiments.pareto.searches import SweepFile
-from schedopt.core.experiments.pareto.sweep import Sweep
+from schedopt.core.experiments.pareto_front import LimitBound, front_points
+from schedopt.core.experiments.pareto_search import Sweep, SweepFile
 from schedopt.core.search.options import ParetoOptions
 
 QUICK = ParetoOptions(points=4, evaluations=300)
@@ -129,8 +128,8 @@ def test_it_goes_on_from_its_file(tmp_path, monkeypatch):
         solved.append(options)
         return real(*arguments, **options)
 
-    solved, real = [], schedopt.core.experiments.pareto.searches.solve
-    monkeypatch.setattr("schedopt.core.experiments.pareto.searches.solve", solve)
+    solved, real = [], schedopt.core.experiments.pareto_search.solve
+    monkeypatch.setattr("schedopt.core.experiments.pareto_search.solve", solve)
     again = schedopt.pareto(graph, points=3, evaluations=300, resume=path)
     assert (values(again), len(solved)) == (values(first), 1)
     assert again.points[1].result.order == first.points[1].result.order

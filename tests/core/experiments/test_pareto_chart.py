@@ -2,7 +2,7 @@
 
 import pytest
 import schedopt
-from schedopt.core.experiments.pareto.sweep import Sweep
+from schedopt.core.experiments.pareto_search import Sweep
 from schedopt.core.search.options import ParetoOptions
 
 

@@ -6,7 +6,7 @@ import pytest
 import schedopt
 from models.seeds import seeds
 from schedopt.core.problem.problem import Problem
-from schedopt.core.report.infeasible import why_none_fits
+from schedopt.core.report.explanation import why_none_fits
 from schedopt.core.solve.solve import solve
 
 

@@ -11,8 +11,13 @@ from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.report.memory_by_role import largest_modules, memory_shares, resident_roles, tensor_roles
-from schedopt.core.report.peak_holders import alive_at_peak
+from schedopt.core.report.memory_by_role import (
+    alive_at_peak,
+    largest_modules,
+    memory_shares,
+    resident_roles,
+    tensor_roles,
+)
 
 
 def step_graph():

@@ -6,12 +6,12 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.base.errors import FormatError, UsageError
-from schedopt.core.experiments.experiment import Experiment
+from schedopt.core.experiments.comparison import Experiment
 from schedopt.core.files.yaml_files import write_yaml
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.options import CompareOptions
-from schedopt.core.search.tuned import read_document, shipped
+from schedopt.core.search.settings import read_document, shipped
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import brkga, local_search
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from schedopt.core.experiments import grid_search
 from schedopt.core.experiments.grid_search import Grid
-from schedopt.core.search.tuned import read_tuned
+from schedopt.core.search.settings import read_tuned
 from schedopt.core.solvers.placements import brkga
 
 TINY = tuple(

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from schedopt.cli.commands.train.runs import _left
+from schedopt.cli.commands.train.network import _left
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from models.tflite_models import (
     with_variables,
 )
 from schedopt.core.base.errors import ProgramError
-from schedopt.core.files.c_header import header_text
+from schedopt.core.files.buffers_csv import header_text
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs import pipeline

@@ -10,10 +10,9 @@ from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
+from schedopt.core.report.plots.charts import gantt_figure, memory_figure
 from schedopt.core.report.plots.draw import draw
 from schedopt.core.report.plots.figures import byte_unit, color_of, time_unit
-from schedopt.core.report.plots.gantt import gantt_figure
-from schedopt.core.report.plots.memory_chart import memory_figure
 
 ODD_NAMES = ("_hidden", "$x^2$", "$", "a\nb", "</script>", "\"'&<b>", "層/卷積", "x" * 300)
 

@@ -4,8 +4,7 @@ import schedopt
 from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.report.plots.gantt import gantt_figure
-from schedopt.core.report.plots.memory_chart import memory_figure
+from schedopt.core.report.plots.charts import gantt_figure, memory_figure
 
 
 def wide_graph(ops=8):

@@ -1,0 +1,302 @@
+"""Tables and remarks of `measure`, `optimize` and `show`: runs of a program, orders, the holders of a peak."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ..core.base.tables import FirstThatFits, compact_table, number_table
+from ..core.base.units import bytes_alike, format_change, signed, times_alike
+from ..core.bounds.bounds import memory_bound
+from ..core.files.atomic import write_atomically
+from ..core.model.simulator import input_peak
+from ..core.model.timeline import input_timeline, timeline_of
+from ..core.report.memory_by_role import Holder, MemoryShares, Peak, largest_modules
+from ..core.report.plots.draw import draw
+from ..core.report.result import Result
+from ..core.search.registry import INPUT_METHOD
+from .console import show, tell
+
+if TYPE_CHECKING:
+    from ..core.programs.pipeline import Job, Optimized, OptimizedRange
+    from ..core.programs.runtime import Measurement
+
+
+_WRITTEN = (
+    *("order", "predicted_peak", "measured_peak", "measured_peaks", "error", "memory_limit", "keeps_limit", "own_peak"),
+    *("predicted_microseconds", "microseconds", "runs", "page_faults", "kept_microseconds"),
+)
+
+
+def orders_document(rows: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """Return the rows as plain values, raw runs included, with the difference in time from the first."""
+    documents = []
+    for row in rows:
+        documents.append({**{name: getattr(row, name) for name in _WRITTEN}, "equal": row.is_equal})
+        if row is not rows[0]:
+            difference = row.time_against(rows[0])
+            fields = ("change", "low", "high", "is_noise")
+            documents[-1]["time_difference"] = {name: getattr(difference, name) for name in fields}
+    return documents
+
+
+def measurement_table(rows: Sequence[Measurement]) -> Table:
+    """Build the table that `measure` prints: one line per order, against program order."""
+    table = number_table("order", "predicted", "measured", "error", "change", "time", "results")
+    first = rows[0]
+    measured = [row.measured_peak for row in rows]
+    own = first.own_peak
+    memory = bytes_alike((row.predicted_peak for row in rows), also=(*measured, *(() if own is None else (own,))))
+    time = times_alike(also=(row.median_microseconds for row in rows))
+    if own is not None:
+        table.add_row("as it is", "", f"[bold]{memory(own)}[/]", "", change(own, first.measured_peak), "", "")
+    for row in rows:
+        table.add_row(
+            escape(row.order),
+            memory(row.predicted_peak),
+            f"[bold]{memory(row.measured_peak)}[/]",
+            f"{signed(100 * row.error)}%",
+            "" if row is first else change(row.measured_peak, first.measured_peak),
+            time(row.median_microseconds),
+            "equal" if row.is_equal else "[bold]differ[/]",
+        )
+    return table
+
+
+def change(value: float, before: float) -> str:
+    """Return how a value differs from one before, in percent; nothing where that is 0."""
+    return format_change(value, before) if before else ""
+
+
+def optimized_document(job: Job, optimized: Optimized) -> dict[str, Any]:
+    """Return what was found as plain values."""
+    result = optimized.result
+    graph = result.problem.graph
+    again = {"runs": len(result.schedule), "added_share": result.added_share} if result.problem.recompute else {}
+    return {
+        "model": job.model,
+        "output": job.output,
+        "schedule": job.schedule,
+        "graph": graph.name,
+        "imported": dict(graph.annotations.imported),
+        "ops": graph.num_ops,
+        "tensors": graph.num_data_tensors,
+        "program_order_peak": input_peak(graph),
+        "peak_memory": result.peak_memory,
+        "lower_bound": _bound(result),
+        **again,
+        "memory_limit": result.problem.memory_limit,
+        "status": result.status,
+        "method": result.method,
+        "found_by": result.found_by,
+        "seconds": round(result.seconds, 3),
+        "explanation": result.explain().splitlines(),
+        "equal": True,
+        "repeats": job.repeats,
+        "orders": orders_document(optimized.rows),
+    }
+
+
+def print_report(job: Job, optimized: Optimized) -> None:
+    """Print the table, what the peak is made of, and whether the times differ."""
+    from ..core.programs.pipeline import limit_sentence
+    from ..core.programs.runtime import limit_sentences, time_sentences
+
+    result, rows = optimized.result, optimized.rows
+    show(_optimize_table(optimized), result.title())
+    if explanation := result.explain():
+        tell(explanation)
+    if kept := limit_sentence(result):
+        tell(kept)
+    for row in rows[1:]:
+        tell("\n".join((*limit_sentences(row), *time_sentences(row, rows[0]))))
+
+
+def _bound(result: Result) -> int:
+    """Return the bytes that no schedule of this kind needs less than."""
+    return memory_bound(result.problem) if result.problem.recompute else int(result.lower_bound)
+
+
+def _optimize_table(optimized: Optimized) -> Table:
+    """Build the table: program order, the order found, and what no order can beat."""
+    result, before = optimized.result, input_peak(optimized.result.problem.graph)
+    by_order = dict(zip(("before", "after"), optimized.rows, strict=False))
+    measured = [row.measured_peak for row in by_order.values()]
+    own = by_order["before"].own_peak if by_order else None
+    measured += [] if own is None else [own]
+    memory = bytes_alike([before, result.peak_memory, _bound(result)], also=measured)
+    time = times_alike(also=(row.median_microseconds for row in by_order.values()))
+    table = number_table("order", "peak", "change", *(("measured", "change", "time") if by_order else ()))
+    if own is not None:
+        table.add_row("as it is", "", "", memory(own), change(own, measured[0]), "")
+    method = f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else "")
+    for name, key, peak in (("program order", "before", before), (method, "after", result.peak_memory)):
+        cells = [name, memory(peak), change(peak, before) if key == "after" else ""]
+        if by_order:
+            row, first = by_order.get(key), by_order["before"]
+            if row is None:
+                cells += ["", "", ""]
+            else:
+                changed = change(row.measured_peak, first.measured_peak) if key == "after" else ""
+                cells += [memory(row.measured_peak), changed, time(row.median_microseconds)]
+        table.add_row(*cells)
+    bound = _bound(result)
+    table.add_row("lower bound", memory(bound), change(bound, before))
+    return table
+
+
+def range_document(job: Job, optimized: OptimizedRange) -> dict[str, Any]:
+    """Return what was found as plain values."""
+    plan = optimized.plan
+    return {
+        "model": job.model,
+        "output": job.output,
+        "schedule": job.schedule,
+        "dimension": optimized.dimension,
+        "sizes": [
+            {
+                "size": row.size,
+                "program_order_peak": row.program_order,
+                "peak_memory": row.peak,
+                "lower_bound": row.bound,
+                "gap": row.gap,
+            }
+            for row in plan.rows
+        ],
+        "examined": plan.examined,
+        "is_linear": plan.is_linear,
+        "worst_gap": plan.worst_gap,
+        "is_close": plan.is_close,
+        "method": optimized.plan.method,
+        "equal": True,
+        "measured": {size: orders_document(rows) for size, rows in optimized.measured.items()},
+    }
+
+
+def print_range(job: Job, optimized: OptimizedRange) -> None:
+    """Print the peaks at both ends and at the worst size between, and whether the order is good for all."""
+    plan = optimized.plan
+    measures = ["measured"] if optimized.measured else []
+    columns = ("program order", optimized.plan.method, "change", "bound", "gap", *measures)
+    table = number_table(optimized.dimension, *columns)
+    memory = bytes_alike(*((row.program_order, row.peak, row.bound) for row in plan.rows))
+    for row in plan.rows:
+        peaks = (memory(row.program_order), memory(row.peak), change(row.peak, row.program_order))
+        measured = optimized.measured.get(row.size)
+        runs = " to ".join(memory(one.measured_peak) for one in measured) if measured else ""
+        cells = (*peaks, memory(row.bound), f"{100 * row.gap:.2f}%", *([runs] if measures else []))
+        table.add_row(str(row.size), *cells)
+    show(table, f"{job.model}: one order for {plan.rows[0].size} to {plan.rows[-1].size}")
+    tell(_range_sentence(optimized))
+
+
+def _range_sentence(optimized: OptimizedRange) -> str:
+    from ..core.programs.pipeline import CLOSE
+
+    plan = optimized.plan
+    where = "every size" if plan.is_whole else f"each of {plan.examined} sizes"
+    how = "" if plan.is_linear else " Sizes are not linear in it: only these were looked at."
+    said = f"This order is within {100 * plan.worst_gap:.2f}% of the bound of {where}.{how}"
+    if plan.is_close:
+        return said
+    return f"{said} No order was found that is within {100 * CLOSE:g}% at all of them."
+
+
+_NAMES_SHOWN = 3
+_MODULES_SHOWN = 10
+
+
+def peak_table(peak: Peak, top: int) -> FirstThatFits:
+    """Return the table of what is alive at the peak, with the `top` largest holders."""
+    rows = [(holder, _until(holder)) for holder in peak.holders[:top]]
+    if rest := peak.holders[top:]:
+        rows.append((Holder(f"{len(rest)} more", sum(holder.size for holder in rest), ()), ""))
+    if peak.workspace:
+        rows.append((Holder(f"workspace of {peak.runs}", peak.workspace, (), source=peak.source), "this step"))
+    if peak.persistent:
+        rows.append((Holder("persistent bytes (weights)", peak.persistent, ()), "the end"))
+    return FirstThatFits([_peak_table(peak, rows, is_narrow) for is_narrow in (False, True)])
+
+
+def _until(holder: Holder) -> str:
+    """Return what a holder waits for."""
+    more = len(holder.waiting) - _NAMES_SHOWN
+    names = ", ".join(holder.waiting[:_NAMES_SHOWN])
+    return names + (f" and {more} more" if more > 0 else "") if names else "its end: final, sent or unused"
+
+
+def _peak_table(peak: Peak, rows: list[tuple[Holder, str]], is_narrow: bool) -> Table:
+    has_addresses = any(row.offset is not None for row, _ in rows)
+    words = ("what", "made by") if any(row.role or row.source for row, _ in rows) else ()
+    table = compact_table() if is_narrow else Table()
+    table.add_column("held by", overflow="fold")
+    for name in ("bytes", "share", *(("address",) if has_addresses else ())):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in () if is_narrow else (*words, "until"):
+        table.add_column(name, overflow="fold")
+    memory = bytes_alike(also=(row.size for row, _ in rows))
+    for row, until in rows:
+        cells = [_in_lines(row, until) if is_narrow else Text(row.name), memory(row.size)]
+        cells.append(f"{100 * row.size / max(1, peak.memory):.1f}%")
+        if has_addresses:
+            cells.append("" if row.offset is None else f"{row.offset:,}")
+        if not is_narrow:
+            cells += [Text(text) for text in (*((row.role, row.source) if words else ()), until)]
+        table.add_row(*cells)
+    return table
+
+
+def _in_lines(row: Holder, until: str) -> RenderableType:
+    """Return the name of a holder with the rest of its words below."""
+    made = ", ".join(filter(None, (row.role, row.source and f"made by {row.source}")))
+    about = [Text(line) for line in (made, until and f"until {until}") if line]
+    return Group(Text(row.name), *(Padding(line, (0, 0, 0, 2)) for line in about))
+
+
+def module_table(shares: MemoryShares) -> Table:
+    """Return the bytes of the largest modules; one that holds much of the peak is split into its own."""
+    modules = {path or "(the model itself, and inputs)": size for path, size in largest_modules(shares.modules).items()}
+    names = list(modules)
+    shown = {name: modules[name] for name in names[:_MODULES_SHOWN]}
+    if rest := names[_MODULES_SHOWN:]:
+        shown[f"{len(rest)} more"] = sum(modules[name] for name in rest)
+    return shares_table("module", shown)
+
+
+def phase_table(shares: MemoryShares) -> Table:
+    """Return the peak within each phase, and where it is."""
+    table = Table("phase")
+    table.add_column("peak", justify="right")
+    table.add_column("step", justify="right")
+    table.add_column("running")
+    memory = bytes_alike(peak.memory for peak in shares.phases)
+    for peak in shares.phases:
+        runs = f"{peak.runs} ({peak.source})" if peak.source else peak.runs
+        table.add_row(peak.phase, memory(peak.memory), f"{peak.step + 1:,}", escape(runs))
+    return table
+
+
+def shares_table(title: str, sizes: Mapping[str, int]) -> Table:
+    """Return the bytes of each role or module, most first."""
+    total = max(1, sum(sizes.values()))
+    table = Table(title)
+    table.add_column("bytes", justify="right")
+    table.add_column("share", justify="right")
+    memory = bytes_alike(also=sizes.values())
+    for name, size in sizes.items():
+        table.add_row(escape(name), memory(size), f"{100 * size / total:.1f}%")
+    return table
+
+
+def draw_result(result: Result, target: str) -> None:
+    """Draw a result, and the input order beside it unless that is what was asked for."""
+    timelines = [timeline_of(result.method, result.problem, result.schedule, result.addresses)]
+    if result.method != INPUT_METHOD:
+        timelines.insert(0, input_timeline(result.problem.graph))
+    write_atomically(target, draw(timelines, target))

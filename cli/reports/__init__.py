@@ -1,1 +1,0 @@
-"""Tables and remarks that subcommands print."""

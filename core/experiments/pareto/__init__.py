@@ -1,1 +1,0 @@
-"""The front of peak memory against time: points, bounds, and the sweep of memory limits that finds them."""

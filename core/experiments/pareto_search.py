@@ -1,0 +1,217 @@
+"""The searches of a front: both ends, then a memory limit after the other between them; finished ones on disk.
+
+The ends are the least peak that adds no time, and the least peak at any time. On one device these are the best order
+and the best schedule with recomputation; on several, the least makespan and the least peak of the fullest device. What
+was found for one limit is where the search for the next lower one starts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...version import VERSION
+from ..base.errors import FormatError, ScheduleError, UsageError
+from ..base.parallel import call_there, is_here
+from ..base.units import format_bytes
+from ..bounds.bounds import memory_bound
+from ..bounds.recompute_bounds import recompute_bound
+from ..files.costgraph import graph_hash
+from ..files.json_lines import JsonLines
+from ..graph.graph import CostGraph
+from ..model.simulator import simulate
+from ..model.verifier import verify
+from ..problem.problem import Problem
+from ..problem.schedule import Schedule
+from ..report.result import Result
+from ..search.method_spec import parse_method
+from ..search.options import ParetoOptions
+from ..search.registry import DEFAULT_METHOD
+from ..search.search import Watcher
+from ..search.warm_up import warm_up
+from ..solve.solve import solve
+from .pareto_front import LimitBound, ParetoFront, front_points
+
+SPEC = parse_method(DEFAULT_METHOD)
+BOUND_SHARE = 0.1
+"""Of the time limit of a search, for the bound on the peak of what it found."""
+
+
+_WRITTEN = (
+    *("method", "found_by", "status", "lower_bound", "evaluations", "seconds", "seed", "is_repeatable", "notes"),
+    "is_proven_infeasible",
+)
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A finished search: its result, and the bytes that no schedule which takes no more time is below."""
+
+    result: Result
+    peak_bound: int
+
+
+class SweepFile(JsonLines):
+    """Finished searches on disk."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path, "a front", "name a new file to resume from")
+
+    def find(self, key: str, problem: Problem) -> SearchResult | None:
+        """Return a finished search of a problem, its schedule verified."""
+        record = self.records.get(key)
+        if record is None:
+            return None
+        try:
+            schedule = Schedule.from_steps(*(record[name] for name in ("items", "sources", "targets")))
+            verify(problem, schedule, enforce_limit=False)
+            written: dict[str, Any] = {name: record[name] for name in _WRITTEN}
+            written["notes"] = tuple(written["notes"])
+            found = Result(problem, schedule, simulate(problem, schedule), **written)
+            return SearchResult(found, int(record["peak_bound"]))
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError, UsageError, ScheduleError) as error:
+            raise FormatError(f"{self.path}: a line is not of a front ({error}); name a new file") from error
+
+    def append(self, key: str, found: SearchResult) -> None:
+        """Write a finished search through to the disk."""
+        result, schedule = found.result, found.result.schedule
+        assert math.isfinite(result.lower_bound)
+        steps = {name: getattr(schedule, name).tolist() for name in ("items", "sources", "targets")}
+        written = {name: getattr(result, name) for name in _WRITTEN}
+        self.write(key, {**written, "peak_bound": found.peak_bound, **steps})
+
+
+def search(
+    whole: Problem, problem: Problem, settings: ParetoOptions, initial: Schedule | None, interrupt: threading.Event
+) -> SearchResult | None:
+    """Do a search, and bound what it found under the problem of the front; None if it was interrupted."""
+    result = solve(problem, SPEC, **settings.budget, initial=initial, watcher=Watcher(interrupt))
+    if result.status == "interrupted":
+        return None
+    return SearchResult(result, _peak_bound(whole, settings, result, interrupt))
+
+
+def search_there(
+    whole: Problem, problem: Problem, settings: ParetoOptions, initial: Schedule | None
+) -> SearchResult | None:
+    """Do a search in a worker of a cluster, one thread of it, whose kernels may not be compiled yet."""
+    warm_up(problem, SPEC)
+    return search(whole, problem, replace(settings, jobs=1), initial, Watcher().interrupt)
+
+
+def _peak_bound(problem: Problem, settings: ParetoOptions, result: Result, interrupt: threading.Event) -> int:
+    """Return the bytes that no schedule is below which takes no more time than a result."""
+    if not problem.recompute:
+        return int(result.lower_bound) if result.problem.task == "memory" else 0
+    total = float(problem.op_times.sum())
+    taken = problem.time_of(len(result.schedule), result.runtime)
+    order = result.schedule.first_runs()
+    memory = simulate(problem, Schedule.single_device(order)).step_memory
+    seconds = math.inf
+    if settings.time_limit is not None or settings.evaluations is None:
+        seconds = BOUND_SHARE * (settings.time_limit or SPEC.method.default_seconds or math.inf)
+    deadline = time.monotonic() + seconds
+    within = replace(problem, runtime_limit=max(taken, total))
+    bound = int(recompute_bound(within, order, memory, stop=lambda: interrupt.is_set() or time.monotonic() > deadline))
+    if not result.problem.recompute and problem.op_times.all():  # without added time nothing runs again
+        bound = max(bound, int(result.lower_bound))
+    return bound
+
+
+Progress = Callable[[int, str], None]
+
+
+class Sweep:
+    """All searches of a front; `execute` does them."""
+
+    def __init__(self, graph: CostGraph, settings: ParetoOptions = ParetoOptions()) -> None:
+        self.graph, self.settings = graph, settings
+        self.problem = settings.problem(graph)
+        self.file: SweepFile | None = None
+        self.interrupt = threading.Event()
+        self.progress: Progress = lambda done, what: None
+        self.found: list[SearchResult] = []
+        self.resumed = 0
+        self.planned = settings.points + 1
+        self._digest = graph_hash(graph)
+
+    def resume_from(self, file: SweepFile | None) -> None:
+        """Take over the finished searches of a file, if there is one, and write those that `execute` does to it."""
+        self.file = file
+
+    def compile(self) -> None:
+        """Compile the kernels of all searches."""
+        for problem in (self._least_time(), self.problem, self._limited(1 + int(self.graph.persistent.sum()))):
+            warm_up(problem, SPEC)
+
+    def execute(self, progress: Progress | None = None, interrupt: threading.Event | None = None) -> ParetoFront:
+        """Do the searches; Ctrl-C ends it with those finished so far."""
+        self.progress, self.interrupt = progress or self.progress, interrupt or self.interrupt
+        self.found.clear()
+        bounds: list[LimitBound] = []
+        least_peak, once = memory_bound(self.problem), float(self.problem.op_times.sum())
+        try:
+            first = self._search(self._least_time(), None, "the least peak of any order")
+            bounds.append(LimitBound(first.peak_memory, once if self.problem.recompute else first.lower_bound))
+            last = self._search(self.problem, first.schedule, "the least peak at any time")
+            least_peak = max(least_peak, int(last.lower_bound))
+            high, low, gaps = first.peak_memory, last.peak_memory, self.settings.points - 1
+            steps = {high - round(number * (high - low) / gaps) for number in range(1, gaps + 1)}
+            limits = sorted((limit for limit in steps if limit < high), reverse=True)
+            self.planned = 2 + len(limits)
+            start = first
+            for limit in limits:
+                start = self._search(self._limited(limit), start.schedule, "the least time")
+                bounds.append(LimitBound(limit, max(start.lower_bound, bounds[-1].time)))
+        except KeyboardInterrupt:
+            pass
+        found = [(one.result, max(least_peak, one.peak_bound)) for one in self.found]
+        points = front_points(self.problem, found, bounds)
+        return ParetoFront(
+            self.problem, points, tuple(bounds), least_peak, self.settings, len(self.found), self.planned
+        )
+
+    def _least_time(self) -> Problem:
+        """Return the problem of the end that adds no time."""
+        return replace(self.problem, recompute=False, task="memory" if self.problem.recompute else "runtime")
+
+    def _limited(self, limit: int) -> Problem:
+        return replace(self.problem, task="runtime", memory_limit=limit)
+
+    def _search(self, problem: Problem, initial: Schedule | None, what: str) -> Result:
+        """Do a search, or take it from the file."""
+        limit = "" if problem.memory_limit is None else f" within {format_bytes(problem.memory_limit)}"
+        self.progress(len(self.found), f"{what}{limit}")
+        key = self._key(problem)
+        found = None if self.file is None else self.file.find(key, problem)
+        self.resumed += found is not None
+        if found is None:
+            asked = self.problem, problem, self.settings, initial
+            if is_here(1):
+                found = search(*asked, self.interrupt)
+            else:
+                found = call_there(search_there, *asked, must_stop=self.interrupt.is_set)
+            if found is None:
+                raise KeyboardInterrupt
+            if self.file is not None:
+                self.file.append(key, found)
+        self.found.append(found)
+        return found.result
+
+    def _key(self, problem: Problem) -> str:
+        """Return a hash of all that decides a search, but for where it starts."""
+        settings = self.settings
+        facts: dict[str, Any] = {
+            "schedopt": VERSION,
+            "graph": self._digest,
+            "problem": problem.document(),
+            "budget": [settings.evaluations, settings.time_limit, settings.seed],
+        }
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

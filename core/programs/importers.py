@@ -157,9 +157,8 @@ def _kind_of_json(path: Path) -> str:
         raise FormatError(f"{path}: a schedule, not a model; import the model that it was made for")
     if "nodes" in names or "links" in names or "edges" in names:
         return "node-link"
-    raise FormatError(
-        f"{path}: JSON, but neither networkx node-link (nodes, edges), Inductor's (nodes, buffers) nor WfCommons'"
-    )
+    what = "JSON, but neither networkx node-link (nodes, edges), Inductor's (nodes, buffers) nor WfCommons'"
+    raise FormatError(f"{path}: {what}")
 
 
 _PROGRAM_OPTIONS: dict[str, type] = {"training": str, "shapes": dict, "device": str}
@@ -217,9 +216,8 @@ def _text(value: Any) -> str:
 
 def is_model(name: str) -> bool:
     """Whether a name is that of a model rather than of a CostGraphDef file, `-` or a folder."""
-    return (kind_by_name(name) is not None and not (":" in name and Path(name).exists())) or name.endswith(
-        (".json", ".json.gz")
-    )
+    is_named = kind_by_name(name) is not None and not (":" in name and Path(name).exists())
+    return is_named or name.endswith((".json", ".json.gz"))
 
 
 def read_any(name: str, note: Callable[[str], None] = lambda text: None) -> CostGraph:

@@ -418,8 +418,7 @@ def range_in(job: Job) -> tuple[str, range] | None:
 def optimize_range(job: Job, solve: Callable[[Problem], Result], observer: Observer) -> OptimizedRange:
     """Import a program at several sizes, find one order for all of a range, run it at both ends, and write it."""
     found = range_in(job)
-    if found is None:
-        raise UsageError(f"{job.model}: no shape has a range")
+    assert found is not None
     name, sizes = found
     runtimes: dict[int, Runtime[Any]] = {}
 

@@ -330,9 +330,8 @@ class Runtime(ABC, Generic[Version]):
         self.remark(reports, note)
         reports.update((label, reports[PROGRAM_ORDER]) for label in same)
         rows = []
-        for label, order in every.items():
-            if not reports[label]:
-                continue
+        for label in filter(reports.get, every):
+            order = every[label]
             peak, microseconds = self.predicted(graph, order)
             names = ("microseconds", "page_faults", "kept_microseconds")
             row = Measurement(
@@ -361,9 +360,8 @@ def runtime_kind(model: str) -> Importer:
     """Return the kind of a model by its name; raise `UsageError` if such models cannot be run."""
     importer = IMPORTERS.get(kind_by_name(model) or "")
     if importer is None or not importer.suffix:
-        raise UsageError(
-            f"{model}: not a program that can be run; name an .onnx, .tflite or .pt2 file or module:function"
-        )
+        what = "not a program that can be run; name an .onnx, .tflite or .pt2 file or module:function"
+        raise UsageError(f"{model}: {what}")
     return importer
 
 

@@ -87,9 +87,8 @@ def cost_graph(
         for item in _listed(edge.attributes.get("alias", [])):
             port = _convert(item, "alias", edge.called(path))
             if port in views[target]:
-                raise FormatError(
-                    f"{edge.called(path)} aliases port {port} of its target, and so does another edge; keep one"
-                )
+                what = f"aliases port {port} of its target, and so does another edge; keep one"
+                raise FormatError(f"{edge.called(path)} {what}")
             views[target][port] = len(inputs[target])
         inputs[target].append((source, ports.port_of(edge)))
     builder = GraphBuilder(Path(path).stem, path)
@@ -196,9 +195,8 @@ class _Ports:
         if port == len(outputs):
             outputs.append(size)
         elif outputs[port] != size:
-            raise FormatError(
-                f"{edge.called(self.path)} has the size {size}, but port {label} has {outputs[port]} bytes elsewhere"
-            )
+            what = f"has the size {size}, but port {label} has {outputs[port]} bytes elsewhere"
+            raise FormatError(f"{edge.called(self.path)} {what}")
         return port
 
 

@@ -221,8 +221,7 @@ def _module(node: NodeProto) -> str:
 
 
 def _metadata(node: NodeProto, key: str) -> str:
-    entries = getattr(node, "metadata_props", ())  # since ONNX 1.16
-    return next((str(entry.value) for entry in entries if entry.key == key), "")
+    return next((str(entry.value) for entry in node.metadata_props if entry.key == key), "")
 
 
 _NAMED_KINDS = 6
@@ -277,9 +276,8 @@ def _say(program: OnnxProgram, note: Note) -> None:
         how = "sizes that ONNX cannot tell and workspace are those of one run" if program.observed else "costs by size"
         note(f"{path}: {len(program.opaque)} of {total} nodes are opaque ({named}{more}): {how}")
     elif program.observed:
-        first = next(iter(program.observed["types"]))
-        many = len(program.observed["types"])
-        note(f"{path}: the sizes of {many} values, as '{first}', depend on data: they are those of one run")
+        seen = list(program.observed["types"])
+        note(f"{path}: the sizes of {len(seen)} values, as '{seen[0]}', depend on data: they are those of one run")
     quantized = sum(node.op_type == DEQUANTIZE and program.constants.issuperset(reads(node)) for node in program.nodes)
     if quantized:
         note(

@@ -61,13 +61,12 @@ def note_unknown(program: TfliteProgram, costs: Costs, note: Callable[[str], Non
         )
 
 
-def graph_of(program: TfliteProgram, costs: Costs = NO_COSTS, roofline: Roofline | None = None) -> CostGraph:
+def graph_of(program: TfliteProgram, costs: Costs = NO_COSTS, roofline: Roofline = Roofline()) -> CostGraph:
     """Return a program as a computation graph, whose memory is that of TFLM's arena.
 
     An op that runs subgraphs has what these hold as its workspace, beside its scratch buffers. Ops that touch the same
     variables keep their order, as do custom and random ones; all these run once.
     """
-    roofline = roofline or Roofline()
     main = program.main
     builder = GraphBuilder(Path(program.path).stem, program.path)
     given = caller_gives(main)

@@ -111,9 +111,9 @@ def _import_module(model: Any, inputs: Any, options: ImportOptions, note: Note) 
     from torch.export import ExportedProgram
 
     from ..programs.options import Roofline
-    from ..programs.pytorch.costs import measured_costs
     from ..programs.pytorch.importer import graph_of
     from ..programs.pytorch.program import program_of, step_program
+    from ..programs.pytorch.run import measured_costs
 
     if not isinstance(model, (nn.Module, ExportedProgram)) and (not callable(model) or isinstance(model, type)):
         raise UsageError(f"a model is a path, module:function, or a PyTorch module, not {type(model).__name__}")

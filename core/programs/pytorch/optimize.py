@@ -21,12 +21,10 @@ from torch import fx, nn
 from ...base.errors import ProgramError, SchedoptError, UsageError
 from .calls import argument_names, tensors_in
 from .dynamo_internals import FailOnRecompileLimitHit, TorchDynamoException, dynamo_config, run_only
-from .guards import Facts, difference, input_facts, settings_facts
-from .plans import PlanSettings, as_traced, ordered
-from .program import TorchProgram
+from .plans import Facts, PlanSettings, as_traced, difference, input_facts, ordered, settings_facts
+from .program import TorchProgram, as_call, refuse_without_data, tensors_of
 from .python_state import random_states, untouched
 from .run import digests
-from .sources import as_call, refuse_without_data, tensors_of
 from .torch_internals import NON_PERSISTENT, REGISTRIES, STATE_HOOKS, pytree, storage_of, write_count
 from .tracing import foreign_code, know_outputs, lift_constants, line_of, refuse_foreign, silent, trace
 

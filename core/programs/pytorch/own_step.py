@@ -17,14 +17,12 @@ from ...base.errors import ProgramError, ScheduleError, UsageError
 from ...base.units import format_bytes
 from ...model.simulator import input_peak
 from ...search.options import Share
-from .guards import Facts, difference, input_facts, settings_facts
-from .plans import PlanSettings, as_traced, in_order, measured_graph
-from .program import STEP, TorchProgram
+from .plans import Facts, PlanSettings, as_traced, difference, in_order, input_facts, measured_graph, settings_facts
+from .program import STEP, TorchProgram, as_call
 from .python_state import PythonState
 from .recorded import Deferred, Segment, Tree
 from .recorder import Recorder
 from .run import held_bytes
-from .sources import as_call
 from .step_graph import Enough, StepNames, arguments_of, rehearse, run_in_order, step_graph
 from .torch_internals import current_modes, disable_torch_function, entered, pytree, storage_of
 

@@ -38,7 +38,6 @@ from .recorded import (
     tensor_keys,
     view_of,
 )
-from .source_lines import SourceRecorder
 from .torch_internals import (
     VALUE_DEPENDENT,
     OpOverload,
@@ -53,7 +52,7 @@ from .torch_internals import (
     storage_of,
     without_dispatch,
 )
-from .tracing import zeros_like
+from .tracing import SourceRecorder, zeros_like
 
 # Reads and writes of the generator's state, before which recorded ops have to draw their numbers.
 _OF_GENERATOR = ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed", "seed")

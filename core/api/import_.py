@@ -112,7 +112,7 @@ def _import_module(model: Any, inputs: Any, options: ImportOptions, note: Note) 
 
     from ..programs.options import Roofline
     from ..programs.pytorch.importer import graph_of
-    from ..programs.pytorch.program import program_of, step_program
+    from ..programs.pytorch.program import program_of
     from ..programs.pytorch.run import measured_costs
 
     if not isinstance(model, (nn.Module, ExportedProgram)) and (not callable(model) or isinstance(model, type)):
@@ -124,9 +124,6 @@ def _import_module(model: Any, inputs: Any, options: ImportOptions, note: Note) 
     if inputs is None:
         example: Any = model.example_inputs
         inputs = max(example, key=len)  # arguments, or keywords
-    if isinstance(model, (nn.Module, ExportedProgram)):
-        program = program_of(model, inputs, options.training, options.plain_shapes, note=note)
-    else:
-        program = step_program(model, inputs, options.training, options.plain_shapes)
+    program = program_of(model, inputs, options.training, options.plain_shapes, note=note)
     measured = measured_costs(program, options.device) if options.costs == "measured" else None
     return graph_of(program, Roofline(options.flops, options.memory_bandwidth), measured, note)

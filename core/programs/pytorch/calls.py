@@ -13,6 +13,8 @@ from .torch_internals import OpOverload, pytree, schema_of
 
 Op: TypeAlias = "OpOverload[Any, Any]"
 aten = torch.ops.aten
+# Calls that return their argument as it is (no autograd here).
+WITHOUT_EFFECT = (aten.detach.default, aten.detach_.default, aten.alias.default, aten.lift_fresh.default)
 # These write to arguments that their schemas do not mark as written, those with a flag `training` only if it is set.
 _STATISTICS = ("running_mean", "running_var")
 UNMARKED_WRITES = {
@@ -80,10 +82,7 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 
 def argument_names(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
-    """Return the name of each leaf of a call's arguments, in the order of `tree_flatten((args, kwargs))`.
-
-    Such as `image`, `batch['ids']` or `args[0]`; a call that does not fit the function names its places alone.
-    """
+    """Return the names of the leaves of `tree_flatten((args, kwargs))`: `image`, `batch['ids']` or `args[0]`."""
     try:
         signature = inspect.signature(function)
         taken = [name for name, parameter in signature.parameters.items() if parameter.kind in _BY_POSITION]

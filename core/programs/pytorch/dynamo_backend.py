@@ -34,9 +34,8 @@ from .dynamo_internals import (
 )
 from .importer import Import, ImportedOp, graph_of
 from .node_order import OrderedGraph, in_order, is_number, order_method
-from .program import TorchProgram
 from .torch_internals import FakeTensor, FakeTensorMode, HigherOrderOperator, storage_id
-from .tracing import check_flat, foreign_code, silent
+from .tracing import TorchProgram, check_flat, foreign_code, silent
 
 Boxed = Callable[[list[Any]], Any]
 SECONDS = {"default": 1.0, "max-autotune": 10.0}
@@ -198,8 +197,9 @@ def aot_graph(name: str, module: fx.GraphModule, inputs: Sequence[Any], kept: Se
     check_flat(module.graph, name)
     with foreign_code(name, "the graph cannot be imported"), silent():
         roles = tuple("input" if keeps else "saved" for keeps in kept)
+        names = [node.name for node in module.graph.find_nodes(op="placeholder")]
         fakes = _concrete(inputs, FakeTensorMode(allow_fallback_kernels=False))
-        program = TorchProgram(name, module, tuple(fakes), roles, ())
+        program = TorchProgram(name, module, tuple(fakes), roles, tuple(names), ())
         return graph_of(program, walk=_AotImport)
 
 

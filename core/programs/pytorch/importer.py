@@ -24,9 +24,8 @@ from ...graph.graph import CostGraph
 from ..options import Roofline
 from .calls import StorageAccesses, can_run_again, given, is_random, read_by, tensors_in
 from .calls import written as written_by
-from .program import TorchProgram
 from .torch_internals import SAME_FLOPS, FakeTensor, OpOverload, pytree, schema_of, storage_of
-from .tracing import fake_mode, fake_of, node_label, sources_of, zeros_like
+from .tracing import TorchProgram, fake_mode, fake_of, node_label, sources_of, zeros_like
 
 
 class Residents:

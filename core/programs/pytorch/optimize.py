@@ -22,11 +22,11 @@ from ...base.errors import ProgramError, SchedoptError, UsageError
 from .calls import argument_names, tensors_in
 from .dynamo_internals import FailOnRecompileLimitHit, TorchDynamoException, dynamo_config, run_only
 from .plans import Facts, PlanSettings, as_traced, difference, input_facts, ordered, settings_facts
-from .program import TorchProgram, as_call, refuse_without_data, tensors_of
+from .program import as_call, refuse_without_data, tensors_of
 from .python_state import random_states, untouched
 from .run import digests
 from .torch_internals import NON_PERSISTENT, REGISTRIES, STATE_HOOKS, pytree, storage_of, write_count
-from .tracing import foreign_code, know_outputs, lift_constants, line_of, refuse_foreign, silent, trace
+from .tracing import TorchProgram, foreign_code, know_outputs, lift_constants, line_of, refuse_foreign, silent, trace
 
 _SHARED = (*REGISTRIES, NON_PERSISTENT, *STATE_HOOKS)
 # Hooks are guarded, recurrent layers are ops as others, and the limit of plans is our own.
@@ -332,7 +332,7 @@ class _Graph:
             constants = [held.tensor for held in lift_constants(module)]
             names = tuple(node.name for node in module.graph.find_nodes(op="placeholder"))
             roles = ("input",) * len(args) + ("constant",) * len(constants)
-            program = TorchProgram(name, module, (*args, *constants), roles, ("output",), names=names)
+            program = TorchProgram(name, module, (*args, *constants), roles, names, ("output",))
         with as_traced(grad=False):
             graph, in_order = ordered(program, self.plans.settings)
         written = {resident.name for resident in graph.annotations.residents if resident.writers}

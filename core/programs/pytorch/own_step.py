@@ -18,7 +18,7 @@ from ...base.units import format_bytes
 from ...model.simulator import input_peak
 from ...search.options import Share
 from .plans import Facts, PlanSettings, as_traced, difference, in_order, input_facts, measured_graph, settings_facts
-from .program import STEP, TorchProgram, as_call
+from .program import as_call
 from .python_state import PythonState
 from .recorded import Deferred, Segment, Tree
 from .recorder import Recorder
@@ -205,8 +205,7 @@ class PlannedStep(nn.Module):
 
     def _planned(self, segment: Segment, wanted: Sequence[int], names: StepNames, held: int | None) -> _Plan:
         """Make a plan for what was recorded; a limit holds for the whole step, with what its other parts hold."""
-        graph = step_graph(segment, wanted, names.of_held())
-        program = TorchProgram(self._name, **graph._asdict(), training=STEP)
+        program = step_graph(self._name, segment, wanted, names.of_held())
         settings = self._settings
         if settings.note is not None:
             settings = replace(settings, note=self._notes.append)

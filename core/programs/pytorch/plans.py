@@ -26,9 +26,9 @@ from ..pipeline import check_limit, limit_sentence
 from ..system_allocator import return_freed_memory
 from .importer import graph_of
 from .node_order import OrderedGraph
-from .program import TorchProgram
 from .run import check_module, measured_costs, reorder
 from .torch_internals import pytree
+from .tracing import TorchProgram
 
 log = logging.getLogger("schedopt.optimize")
 

@@ -1,8 +1,4 @@
-"""A PyTorch program: a model as one flat graph of ATen calls with the tensors it runs on, forward or a training step.
-
-The calls are those that PyTorch itself makes for the model, below autograd: composite ops are taken apart, in-place
-ops stay in place, and the order is the one in which eager execution meets them.
-"""
+"""Programs of models and steps: exported forward, a traced training step of ours, or a recorded one of the user's."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,10 +27,11 @@ from torch.export.passes import move_to_device_pass
 from ...base.errors import ProgramError, UsageError
 from .calls import argument_names, tensors_in
 from .python_state import PythonState, untouched
-from .step_graph import graph_of_step
+from .step_graph import program_of_step
 from .torch_internals import MODULES, FakeTensor, pytree, storage_id
 from .tracing import (
     Held,
+    TorchProgram,
     check_flat,
     fake_mode,
     foreign_code,
@@ -47,7 +44,6 @@ from .tracing import (
 )
 
 Note = Callable[[str], None]
-STEP = "step"
 _INPUT_ROLES = {
     InputKind.PARAMETER: "parameter",
     InputKind.BUFFER: "buffer",
@@ -63,36 +59,6 @@ _RESULT_ROLES = {
 }
 
 
-@dataclass(frozen=True)
-class TorchProgram:
-    """A flat graph of ATen calls and the tensors it runs on; `program.module(*program.arguments)` runs it once.
-
-    That changes buffers, parameters and optimizer state in place, in the model's own memory; no autograd graph is
-    built.
-    """
-
-    name: str
-    # placeholders, calls of ATen ops, `getitem` of their results, one output
-    module: fx.GraphModule
-    # one per placeholder; an input that is no tensor is the value itself
-    arguments: tuple[Any, ...]
-    roles: tuple[str, ...]  # per argument: `parameter`, `buffer`, `constant`, `input`, or `state` (of the optimizer)
-    # per value returned: `output`, `loss`, or in functionalised exported programs `buffer`, `parameter` or `input`: a
-    # new value that the caller copies
-    results: tuple[str, ...]
-    training: str = "none"  # `none`, `sgd` or `adam`; `step` for a function that does a whole step
-    # of a forward program, its graph module being `module`
-    exported: ExportedProgram | None = None
-    # the caller's name of each argument, as in its state dict; of an optimizer's state `encoder.weight.exp_avg`
-    names: tuple[str, ...] = ()
-    source: nn.Module | None = None  # the model that was exported, whose own call may take another branch
-
-    def __post_init__(self) -> None:
-        if not self.names:
-            placeholders = self.module.graph.find_nodes(op="placeholder")
-            object.__setattr__(self, "names", tuple(node.name for node in placeholders))
-
-
 def load_program(
     model: str,
     training: str = "none",
@@ -100,86 +66,46 @@ def load_program(
     note: Note = lambda text: None,
     device: str | None = None,
 ) -> TorchProgram:
-    """Load a `.pt2` file, or what `module:function` returns: a model or a step, and its example inputs.
-
-    `shapes` are sizes of symbolic dimensions, or keyword arguments of the function.
-    """
+    """Load a `.pt2` file, or what `module:function` returns for `shapes`: a model or a step, and example inputs."""
     if model.endswith(".pt2"):
         exported = read_exported(model, device)
-        args, kwargs = exported.example_inputs
         name = Path(model).name.removesuffix(".pt2")
-        return _program(exported, args, kwargs, training, shapes or {}, name, model, note)
+        return program_of(exported, Call(*exported.example_inputs), training, shapes, name, note, model)
     network, inputs = call_function(model, shapes or {})
-    if not isinstance(network, nn.Module):
-        return step_program(network, inputs, training, {}, model.replace(":", "."), model, device)
-    refuse_foreign(network, model)
-    call = placed(network, *as_call(inputs), device, model, note)
-    return _program(*call, training, {}, model.replace(":", "."), model, note)
+    return program_of(network, inputs, training, None, model.replace(":", "."), note, model, device)
 
 
 def program_of(
-    model: nn.Module | ExportedProgram,
+    model: nn.Module | ExportedProgram | Callable[..., Any],
     inputs: Any,
     training: str = "none",
     shapes: Mapping[str, int] | None = None,
     name: str | None = None,
     note: Note = lambda text: None,
-) -> TorchProgram:
-    """Trace a model as a program: exported forward, or one training step whose loss is the only result.
-
-    The loss is the first output if that is a single float, else the sum of the means of all float outputs. `training`
-    may have learning rates, as `adam:learning_rate=0.01`; see `update_of`. A tied weight is one parameter.
-    """
-    name = name or type(model).__name__
-    args, kwargs = as_call(inputs)
-    if isinstance(model, nn.Module):
-        refuse_foreign(model, name)
-        model, args, kwargs = placed(model, args, kwargs, None, name, note)
-    return _program(model, args, kwargs, training, shapes or {}, name, name, note)
-
-
-def step_program(
-    function: Callable[..., Any],
-    inputs: Any,
-    training: str = "none",
-    shapes: Mapping[str, int] | None = None,
-    name: str | None = None,
     where: str | None = None,
     device: str | None = None,
 ) -> TorchProgram:
-    """Record a function that does a whole training step as a program, as it is once the optimizer has its state.
+    """Trace a model, exported forward or as one training step (see `update_of`), or record a step of the user's own.
 
-    The numbers that enter it (learning rates, what follows from the number of steps) are arguments of role `constant`.
+    The loss is the first output if that is a single float, else the sum of the means of all float outputs. Numbers that
+    enter a step of the user's own (learning rates, what follows from the number of steps) are `constant` arguments.
     """
-    name = name or str(getattr(function, "__name__", type(function).__name__))
+    name = name or str(getattr(model, "__name__", type(model).__name__))
     where = where or name
-    if training != "none":
+    args, kwargs = as_call(inputs)
+    if training != "none" and not isinstance(model, (nn.Module, ExportedProgram)):
         raise UsageError(f"{where}: it is a training step of its own; leave out training {training}")
-    if shapes:
-        raise UsageError(f"{where}: its sizes are those of its example inputs; leave out --shape {', '.join(shapes)}")
-    graph = graph_of_step(function, *as_call(inputs), where)
-    others = {value.device.type for value in graph.arguments if isinstance(value, torch.Tensor)} - {device}
-    if device is not None and others:
-        raise ProgramError(f"{where}: its tensors are on {', '.join(sorted(others))}; make the step on {device}")
-    return TorchProgram(name, **graph._asdict(), training=STEP)
-
-
-def _program(
-    model: nn.Module | ExportedProgram,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    training: str,
-    shapes: Mapping[str, int],
-    name: str,
-    where: str,
-    note: Note,
-) -> TorchProgram:
+    if isinstance(model, nn.Module):
+        refuse_foreign(model, where)
+        model, args, kwargs = placed(model, args, kwargs, device, where, note)
     update = None if training == "none" else update_of(training)
     if isinstance(model, ExportedProgram):
         check_flat(model.graph, where)
-        args, kwargs = specialised(model, args, kwargs, shapes, where)
+        args, kwargs = specialised(model, args, kwargs, shapes or {}, where)
     elif shapes:
         raise UsageError(f"{where}: its sizes are those of its example inputs; leave out --shape {', '.join(shapes)}")
+    elif not isinstance(model, nn.Module):
+        return program_of_step(model, args, kwargs, name, where, device)
     elif training == "none" and model.training:
         note(f"{where}: the model is in training mode (dropout, batch statistics); call its eval() for inference")
     elif training != "none" and not model.training:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.weak import TensorWeakRef
 
-from .calls import UNMARKED_WRITES
+from .calls import UNMARKED_WRITES, aten
 from .torch_internals import (
     FakeTensorMode,
     disable_current_modes,
@@ -24,9 +24,6 @@ from .torch_internals import (
     storage_of,
 )
 
-aten = torch.ops.aten
-# Calls that give their argument again (no autograd here).
-WITHOUT_EFFECT = (aten.detach.default, aten.alias.default, aten.lift_fresh.default)
 _RESIZING = (aten.resize_, aten.resize_as_, aten.set_)
 # What these give has a shape and type that no number among their arguments changes, as that of a pointwise op.
 _FILLED = (aten.full, aten.full_like, aten.new_full, aten.fill, aten.addmm, aten.baddbmm, aten.scalar_tensor)

@@ -19,10 +19,9 @@ from torch.utils import swap_tensors
 from torch.utils.weak import TensorWeakRef
 
 from ...base.errors import ProgramError, SchedoptError
-from .calls import given, is_random, tensors_in
+from .calls import WITHOUT_EFFECT, given, is_random, tensors_in
 from .recorded import (
     RECORDING,
-    WITHOUT_EFFECT,
     Constant,
     Deferred,
     Layout,

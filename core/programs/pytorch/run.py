@@ -25,9 +25,9 @@ from ..runtime import check_equal
 from ..system_allocator import return_freed_memory, time_runs
 from .calls import given, tensors_in, written
 from .node_order import in_order
-from .program import TorchProgram, as_call, call_function, placed, refuse_without_data
+from .program import as_call, call_function, placed, refuse_without_data
 from .torch_internals import OpOverload, custom_builtins, is_profiling, neg_view, pytree, storage_id, storage_of
-from .tracing import foreign_code, node_label
+from .tracing import TorchProgram, foreign_code, node_label
 
 ARGUMENTS = "arguments.pt"
 SEED = 0

@@ -28,11 +28,11 @@ from ...graph.graph import CostGraph
 from ..fresh_process import ask
 from ..runtime import Note, Runtime
 from .importer import graph_of
-from .program import STEP, TorchProgram, load_program, refuse_without_data, tensors_of, with_graph
+from .program import load_program, refuse_without_data, tensors_of, with_graph
 from .python_state import untouched
 from .run import ARGUMENTS, SEED, digest, digests, held_bytes, measured_costs, reorder, results_of
 from .torch_internals import TrainingIRVerifier, pytree
-from .tracing import foreign_code, silent
+from .tracing import STEP, TorchProgram, foreign_code, silent
 
 
 class TorchRuntime(Runtime[bytes]):

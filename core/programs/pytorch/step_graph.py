@@ -7,36 +7,25 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import getitem
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import fx
 from torch.amp import GradScaler
 
 from ...base.errors import ProgramError
-from .calls import argument_names, tensors_in
+from .calls import WITHOUT_EFFECT, argument_names, tensors_in
 from .python_state import PythonState
-from .recorded import WITHOUT_EFFECT, Deferred, RecordedOp, Result, Segment, Tree, tensor_keys
+from .recorded import Deferred, RecordedOp, Result, Segment, Tree, tensor_keys
 from .recorder import Recorder
 from .torch_internals import SCALER_STEP, entered, pytree
-from .tracing import foreign_code, silent, zeros_like
+from .tracing import STEP, TorchProgram, foreign_code, silent, zeros_like
 
-Named = Mapping[int, tuple[str, str]]
-"""Role and name of tensors, by `id`."""
-
-
-class StepGraph(NamedTuple):
-    """The ops that a step has recorded as a program; its fields are those of `TorchProgram`."""
-
-    module: fx.GraphModule
-    arguments: tuple[Any, ...]
-    roles: tuple[str, ...]
-    names: tuple[str, ...]
-    results: tuple[str, ...]
+Named = Mapping[int, tuple[str, str]]  # role and name of tensors, by `id`
 
 
-def step_graph(segment: Segment, wanted: Sequence[int], named: Named) -> StepGraph:
-    """Return the ops that a step has recorded as a graph; numbers that change from call to call are its constants."""
+def step_graph(name: str, segment: Segment, wanted: Sequence[int], named: Named) -> TorchProgram:
+    """Return the ops that a step has recorded as a program; numbers that change from call to call are its constants."""
     graph = fx.Graph()
     nodes: dict[int, fx.Node] = {}
     roles, names = [], []
@@ -52,13 +41,10 @@ def step_graph(segment: Segment, wanted: Sequence[int], named: Named) -> StepGra
         if op.op not in WITHOUT_EFFECT:
             _add(graph, op, nodes, numbers.__next__)
     graph.output(tuple(nodes[number] for number in wanted))
-    return StepGraph(
-        module=fx.GraphModule(torch.nn.Module(), graph),
-        arguments=(*arguments_of(segment),),
-        roles=(*roles, *("constant" for _ in labels)),
-        names=(*names, *labels),
-        results=("output",) * len(wanted),
-    )
+    module = fx.GraphModule(torch.nn.Module(), graph)
+    roles += ["constant"] * len(labels)
+    results = ("output",) * len(wanted)
+    return TorchProgram(name, module, (*arguments_of(segment),), (*roles,), (*names, *labels), results, training=STEP)
 
 
 def arguments_of(segment: Segment) -> list[Any]:
@@ -203,22 +189,29 @@ def rehearse(
         state.restore()
 
 
-def graph_of_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> StepGraph:
-    """Return the graph of a step, as it is once optimizers have their state.
-
-    Where a `GradScaler` asks whether gradients are finite, they are taken to be.
-    """
-    found: list[StepGraph] = []
+def program_of_step(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    name: str,
+    where: str,
+    device: str | None,
+) -> TorchProgram:
+    """Return a step, as it is once optimizers have their state, its gradients finite should a `GradScaler` ask."""
+    found: list[TorchProgram] = []
 
     def take(segment: Segment, wanted: Sequence[int], names: StepNames, reason: str) -> None:
         if reason:
             raise RuntimeError(reason)
-        found.append(step_graph(segment, wanted, names.of_held()))
+        found.append(step_graph(name, segment, wanted, names.of_held()))
 
     with _finite_gradients():
         rehearse(function, args, kwargs, where, Tree(), take, "no one graph stands for the step")
     if not found:
         raise ProgramError(f"{where}: the step calls no op of PyTorch")
+    others = {value.device.type for value in found[-1].arguments if isinstance(value, torch.Tensor)} - {device}
+    if device is not None and others:
+        raise ProgramError(f"{where}: its tensors are on {', '.join(sorted(others))}; make the step on {device}")
     return found[-1]
 
 

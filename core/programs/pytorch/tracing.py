@@ -13,6 +13,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from functools import cache
 from io import StringIO
 from itertools import takewhile
@@ -22,9 +23,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
+from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 
 from ...base.errors import ProgramError, SchedoptError
+from .calls import WITHOUT_EFFECT
 from .torch_internals import (
     ASSERT_METADATA,
     MODULE_CALL,
@@ -47,15 +50,29 @@ from .torch_internals import (
     sequence_number,
 )
 
-# Calls that return their argument as it is (no autograd here).
-_WITHOUT_EFFECT = (
-    torch.ops.aten.detach.default,
-    torch.ops.aten.detach_.default,
-    torch.ops.aten.alias.default,
-    torch.ops.aten.lift_fresh.default,
-)
+STEP = "step"
 _INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 _VALUE_DEPENDENT = (*VALUE_DEPENDENT, GuardOnDataDependentSymNode)
+
+
+@dataclass(frozen=True)
+class TorchProgram:
+    """A flat graph of the ATen calls that PyTorch makes below autograd, and the tensors that it works on."""
+
+    name: str
+    # placeholders, calls of ATen ops, `getitem` of their results, one output
+    module: fx.GraphModule
+    # one per placeholder; an input that is no tensor is the value itself
+    arguments: tuple[Any, ...]
+    roles: tuple[str, ...]  # per argument: `parameter`, `buffer`, `constant`, `input`, or `state` (of the optimizer)
+    # the caller's name of each argument, as in its state dict; of an optimizer's state `encoder.weight.exp_avg`
+    names: tuple[str, ...]
+    # per value returned: `output`, `loss`, or in functionalised exported programs `buffer`, `parameter` or `input`: a
+    # new value that the caller copies
+    results: tuple[str, ...]
+    training: str = "none"  # `none`, `sgd` or `adam`; `step` for a function that does a whole step
+    exported: ExportedProgram | None = None  # of a forward program, its graph module being `module`
+    source: nn.Module | None = None  # the model that was exported, whose own call may take another branch
 
 
 class Held(NamedTuple):
@@ -85,17 +102,14 @@ def check_flat(graph: fx.Graph, where: str) -> None:
 def trace(
     function: Callable[..., Any], arguments: Sequence[Any], where: str, modules: Mapping[str, nn.Module] | None = None
 ) -> tuple[fx.GraphModule, list[Any]]:
-    """Run `function` on fakes of the arguments and return the ATen calls it makes, and the fakes.
-
-    Calls without effect (`detach`) are left out; `modules` are those that the function calls, for `source_of`.
-    """
+    """Run `function`, which calls `modules`, on fakes of the arguments; return its ATen calls, and the fakes."""
     mode = fake_mode(arguments)
     fakes = [fake_of(mode, value) for value in arguments]
     with mode:
         module = make_fx(with_sources(function, modules or {}))(*fakes)
     check_flat(module.graph, where)
     for node in list(module.graph.nodes):
-        if node.target in _WITHOUT_EFFECT:
+        if node.target in WITHOUT_EFFECT:
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
         elif node.target is ASSERT_METADATA:
@@ -213,10 +227,7 @@ def known_outputs(model: nn.Module, where: str, *, every: bool) -> Iterator[None
 
 
 def know_outputs(outputs: Any, where: str, *, every: bool) -> None:
-    """Register the dataclasses that a model returns with PyTorch's trees; with `every`, refuse other types.
-
-    A type stays registered, as `torch.export.register_dataclass` leaves it, for what runs the program makes one.
-    """
+    """Register the dataclasses that a model returns in PyTorch's trees, for ever; with `every`, refuse other types."""
     for leaf in pytree.tree_leaves(outputs):
         if isinstance(leaf, _PLAIN):
             continue
@@ -335,10 +346,7 @@ def with_sources(function: Callable[..., Any], modules: Mapping[str, nn.Module])
 
 
 def sources_of(graph: fx.Graph, names: Sequence[str], roles: Sequence[str]) -> dict[str, Source]:
-    """Return where each call of a program comes from, by the name of its node.
-
-    What follows from a gradient or the optimizer's state, and no backward reads, is the update of its parameter.
-    """
+    """Return where each call of a program comes from, by name; what follows from a gradient or state is an update."""
     sources = {node: source_of(node) for node in graph.nodes if node.op == "call_function"}
     needed: set[fx.Node] = set()
     for node in reversed(sources):

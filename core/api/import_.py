@@ -121,9 +121,6 @@ def _import_module(model: Any, inputs: Any, options: ImportOptions, note: Note) 
         raise UsageError("default_size, reverse and graph are for graph files, not for a PyTorch module")
     if inputs is None and not isinstance(model, ExportedProgram):
         raise UsageError("a PyTorch module is imported with example inputs: import_model(model, inputs)")
-    if inputs is None:
-        example: Any = model.example_inputs
-        inputs = max(example, key=len)  # arguments, or keywords
     program = program_of(model, inputs, options.training, options.plain_shapes, note=note)
     measured = measured_costs(program, options.device) if options.costs == "measured" else None
     return graph_of(program, Roofline(options.flops, options.memory_bandwidth), measured, note)

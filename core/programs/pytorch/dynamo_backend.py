@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import fx
@@ -32,10 +32,9 @@ from .dynamo_internals import (
     get_aot_graph_name,
     min_cut_rematerialization_partition,
 )
-from .importer import Import, ImportedOp, graph_of
-from .node_order import OrderedGraph, in_order, is_number, order_method
+from .importer import CallersStorage, Import, ImportedOp, graph_of
 from .torch_internals import FakeTensor, FakeTensorMode, HigherOrderOperator, storage_id
-from .tracing import TorchProgram, check_flat, foreign_code, silent
+from .tracing import OrderedGraph, TorchProgram, check_flat, foreign_code, in_order, is_number, order_method, silent
 
 Boxed = Callable[[list[Any]], Any]
 SECONDS = {"default": 1.0, "max-autotune": 10.0}
@@ -72,7 +71,10 @@ def backend(
     try:
         read, method = _read(mode, options or {})
     except UsageError as error:
-        raise _shown(error) from None
+        if ShortenTraceback is None:
+            raise
+        kind = type("UsageError", (UsageError, ShortenTraceback), {"__module__": UsageError.__module__})
+        raise kind(str(error), first_useful_frame=inspect.currentframe()) from None  # passed on as it is
     compiler = _Compiler(read, method)
     compiled: Callable[..., Any] = aot_autograd(
         fw_compiler=partial(compiler.compile, kind="forward"),
@@ -82,15 +84,6 @@ def backend(
         keep_inference_input_mutations=True,
     )(module, inputs)
     return compiled
-
-
-def _shown(error: UsageError) -> Exception:
-    """Return an error that TorchDynamo passes on as it is, from our caller on, where its version has such errors."""
-    if ShortenTraceback is None:
-        return error
-    frame = inspect.currentframe()
-    kind = type("UsageError", (UsageError, ShortenTraceback), {"__module__": UsageError.__module__})
-    return cast(Exception, kind(str(error), first_useful_frame=frame.f_back if frame else None))
 
 
 @dataclass(frozen=True)
@@ -123,16 +116,14 @@ class _Compiler:
         self.callers: list[torch.UntypedStorage] = []
 
     def compile(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> Boxed:
-        """Return the graph as a function that takes its arguments in a list, which it empties.
-
-        In the backward pass saved tensors and incoming gradients are freed after their last reader.
-        """
-        name = get_aot_graph_name()
+        """Return the graph as a function that takes its arguments in a list, and frees each after its last use."""
         try:
-            return _boxed(self._ordered(name, module, inputs, kind))
+            module = self._ordered(get_aot_graph_name(), module, inputs, kind)
         except (GraphError, ProgramError) as error:
             warnings.warn(f"schedopt leaves a graph in its own order: {error}", stacklevel=2)
-        return _boxed(module)
+        module.graph.set_codegen(BoxedCodeGen())
+        module.recompile()
+        return boxed(lambda arguments: module.forward(arguments))
 
     def _ordered(self, name: str, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> fx.GraphModule:
         start = time.monotonic()
@@ -172,17 +163,6 @@ class _Compiler:
         return [True] * len(inputs)
 
 
-def _boxed(module: fx.GraphModule) -> Boxed:
-    """Return a function that takes its arguments in a list and empties it, so that each is freed after its last use."""
-    if BoxedCodeGen is None:
-        run: Boxed = fx.Interpreter(module).boxed_run
-    else:
-        module.graph.set_codegen(BoxedCodeGen())
-        module.recompile()
-        run = module.forward
-    return boxed(lambda arguments: run(arguments))
-
-
 SAVED = "inputs"
 """Name of the op whose outputs are the tensors that the caller gives away."""
 # What talks to other processes, which must hear it in the same order.
@@ -213,12 +193,11 @@ def _concrete(values: Sequence[Any], mode: FakeTensorMode) -> list[Any]:
             continue
         if value.layout is not torch.strided:
             raise ProgramError(f"an input has the layout {value.layout}; only strided tensors are supported")
-        storage = value.untyped_storage()
+        storage, size = value.untyped_storage(), value.element_size()
         with mode:
-            if storage_id(storage) not in storages:
-                items = -(-_hint(storage.nbytes()) // value.element_size())
-                storages[storage_id(storage)] = torch.empty(items, dtype=value.dtype, device=value.device)
-            base = storages[storage_id(storage)].view(value.dtype)
+            items = -(-_hint(storage.nbytes()) // size)
+            new = torch.empty(items, dtype=value.dtype, device=value.device)
+            base = storages.setdefault(storage_id(storage), new).view(value.dtype)
             shape, strides = [_hint(size) for size in value.shape], [_hint(step) for step in value.stride()]
             arguments.append(base.as_strided(shape, strides, _hint(value.storage_offset())))
     return arguments
@@ -250,15 +229,14 @@ class _AotImport(Import):
             return
         storage, size = self._storage(argument, node), argument.untyped_storage().nbytes()
         if role != "saved":
-            self.residents.hold(storage, name, role, size)
+            self.residents.setdefault(storage, CallersStorage(name, role, size))
         elif storage not in self.residents:
             self.ports[node] = [self._give_away(storage, size)]
 
     def _give_away(self, storage: int, size: int) -> tuple[int, int]:
         """Return the output that holds a storage, of the op that all others wait for."""
-        for port, known in self.storage_of.items():
-            if known == storage:
-                return port
+        if known := [port for port, other in self.storage_of.items() if other == storage]:
+            return known[0]
         if self.given_away is None:
             self.given_away = ImportedOp(SAVED, [], set(), [], [], [], 0.0, 0, True)
             self.ops.append(self.given_away)
@@ -274,18 +252,13 @@ class _AotImport(Import):
         if node.op == "get_attr":
             constant = _concrete([getattr(self.program.module, str(node.target))], self.mode)[0]
             self._hold(node, constant, str(node.target), "constant")
-        elif is_number(node):
-            self._compute(node)
+        elif is_number(node):  # what uses it waits for the ops whose results it is computed from
+            args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
+            self.values[node], self.ports[node] = node.target(*args, **kwargs), []  # type: ignore[operator]
+            producers = {op for source in node.all_input_nodes for op, _ in self.ports[source]}
+            self.numbers[node] = producers | self._awaited(node)
         else:
             super()._add(node)
-
-    def _compute(self, node: fx.Node) -> None:
-        """Compute a number; what uses it waits for the ops whose results it is computed from."""
-        args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
-        self.values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
-        self.ports[node] = []
-        producers = {op for source in node.all_input_nodes for op, _ in self.ports[source]}
-        self.numbers[node] = producers | self._awaited(node)
 
     def _awaited(self, node: fx.Node) -> set[int]:
         """Return the ops that the numbers among the arguments of a node are computed from."""

@@ -14,15 +14,14 @@ from .dynamo_internals import get_aot_graph_name
 from .torch_internals import needed_by
 
 with needed_by("schedopt.inductor"):
+    # Inductor's settings and its own heuristics of memory
     from torch._inductor import config, custom_graph_pass, memory
 
-    """Inductor's settings and its own heuristics of memory."""
+    # The graph that Inductor compiles
     from torch._inductor.virtualized import V
 
-    """The graph that Inductor compiles."""
+    # The sets that Inductor's heuristics take
     from torch.utils._ordered_set import OrderedSet
-
-    """The sets that Inductor's heuristics take."""
 
 CustomSchedulerPass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", object)
 """The base of a pass whose graphs Inductor keeps in its cache; without it nothing is cached."""

@@ -25,10 +25,9 @@ from ..options import OptimizeOptions
 from ..pipeline import check_limit, limit_sentence
 from ..system_allocator import return_freed_memory
 from .importer import graph_of
-from .node_order import OrderedGraph
 from .run import check_module, measured_costs, reorder
 from .torch_internals import pytree
-from .tracing import TorchProgram
+from .tracing import OrderedGraph, TorchProgram
 
 log = logging.getLogger("schedopt.optimize")
 
@@ -130,26 +129,20 @@ def input_facts(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Map
 
 def _fact(name: str, leaf: Any) -> Any:
     if not isinstance(leaf, torch.Tensor):
-        _refuse_unknown(name, leaf)
+        kind = type(leaf).__qualname__
+        if type(leaf).__module__ == "numpy":
+            raise UsageError(f"input '{name}' is a NumPy {kind}; give a tensor (torch.from_numpy, torch.as_tensor)")
+        if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            raise UsageError(
+                f"input '{name}' is a dataclass that PyTorch does not know as a container; call "
+                f"torch.utils._pytree.register_dataclass({kind})"
+            )
         return type(leaf), repr(leaf)  # 0.0 is not -0.0, and nan is nan
     if leaf.layout is not torch.strided or leaf.is_nested:
         raise UsageError(f"input '{name}' is a tensor of layout {leaf.layout}, which is not supported; give to_dense()")
     empty = leaf.numel() == 0
     strides = tuple(0 if empty or size == 1 else step for size, step in zip(leaf.shape, leaf.stride(), strict=True))
     return TensorFact(leaf.dtype, leaf.shape, leaf.device, strides)
-
-
-def _refuse_unknown(name: str, value: Any) -> None:
-    kind = type(value).__qualname__
-    if type(value).__module__ == "numpy":
-        raise UsageError(f"input '{name}' is a NumPy {kind}; give a tensor (torch.from_numpy, torch.as_tensor)")
-    if kind == "PackedSequence":
-        return
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        raise UsageError(
-            f"input '{name}' is a dataclass that PyTorch does not know as a container; call "
-            f"torch.utils._pytree.register_dataclass({kind})"
-        )
 
 
 def text_of(fact: Any) -> str:

@@ -70,7 +70,7 @@ def load_program(
     if model.endswith(".pt2"):
         exported = read_exported(model, device)
         name = Path(model).name.removesuffix(".pt2")
-        return program_of(exported, Call(*exported.example_inputs), training, shapes, name, note, model)
+        return program_of(exported, None, training, shapes, name, note, model)
     network, inputs = call_function(model, shapes or {})
     return program_of(network, inputs, training, None, model.replace(":", "."), note, model, device)
 
@@ -93,6 +93,8 @@ def program_of(
     name = name or str(getattr(model, "__name__", type(model).__name__))
     where = where or name
     args, kwargs = as_call(inputs)
+    if inputs is None and isinstance(model, ExportedProgram):
+        args, kwargs = model.example_inputs
     if training != "none" and not isinstance(model, (nn.Module, ExportedProgram)):
         raise UsageError(f"{where}: it is a training step of its own; leave out training {training}")
     if isinstance(model, nn.Module):
@@ -145,14 +147,10 @@ def _forward(
         check_flat(exported.graph, where)
         args, kwargs = exported.example_inputs
     signature = exported.graph_signature
-    owned = {**exported.constants, **exported.state_dict}
-    given = iter(pytree.tree_leaves((args, kwargs)))
-    values = []
     for spec in signature.input_specs:
         if spec.kind not in _INPUT_ROLES:
             raise ProgramError(f"{where}: node '{spec.arg.name}' is a {spec.kind.name}, which is not supported")
-        values.append(next(given) if spec.target is None else owned[spec.target])
-    arguments = [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
+    values = values_of(exported, (args, kwargs))
 
     with foreign_code(where, "the exported program cannot be traced"), silent(), torch.no_grad():
         # A matrix product takes other calls, which round otherwise, where a parameter requires no gradient.
@@ -162,8 +160,7 @@ def _forward(
         rename(node, spec.arg.name)
         node.meta["val"] = fake
         is_tensor = isinstance(fake, torch.Tensor)
-        argument = TensorArgument(node.name) if is_tensor else ConstantArgument(node.name, fake)
-        inputs.append(replace(spec, arg=argument))
+        inputs.append(replace(spec, arg=TensorArgument(node.name) if is_tensor else ConstantArgument(node.name, fake)))
     returned: Any = module.graph.output_node().args[0]
     outputs = [
         replace(spec, arg=TensorArgument(value.name) if isinstance(value, fx.Node) else spec.arg)
@@ -174,7 +171,7 @@ def _forward(
     return TorchProgram(
         name=name,
         module=flat.graph_module,
-        arguments=tuple(arguments),
+        arguments=tuple(value.detach() if isinstance(value, torch.Tensor) else value for value in values),
         roles=tuple(_INPUT_ROLES[spec.kind] for spec in signature.input_specs),
         names=tuple(spec.target or spec.arg.name for spec in signature.input_specs),
         results=tuple(_RESULT_ROLES[spec.kind] for spec in signature.output_specs),
@@ -189,6 +186,13 @@ def _say_if_drawn(state: PythonState, where: str, note: Note) -> None:
             f"{where}: the model draws random numbers of Python or NumPy, and the graph is that of one draw, for ever; "
             "draw with torch.rand, or plan a step function (schedopt.optimize), whose Python runs at each call"
         )
+
+
+def values_of(exported: ExportedProgram, inputs: Any) -> list[Any]:
+    """Return the tensors and values that an exported program runs on with example inputs, one for each placeholder."""
+    owned, given = {**exported.constants, **exported.state_dict}, iter(pytree.tree_leaves(inputs))
+    specs = exported.graph_signature.input_specs
+    return [next(given) if spec.target is None else owned[spec.target] for spec in specs]
 
 
 def with_graph(
@@ -301,17 +305,8 @@ def call_function(model: str, sizes: Mapping[str, int]) -> tuple[nn.Module | Cal
     return result
 
 
-class Call(NamedTuple):
-    """Example inputs of which some are given by place, and others by keyword."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
 def as_call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return example inputs (a tuple, a dict of keywords, one value, or a `Call`) as arguments and keywords."""
-    if isinstance(inputs, Call):
-        return inputs
+    """Return example inputs (a tuple, a dict of keywords, or one value) as arguments and keywords."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (tuple(inputs), {}) if isinstance(inputs, (tuple, list)) else ((inputs,), {})
@@ -365,10 +360,7 @@ def placed(
 
 
 def without_data(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> Placed:
-    """Return a copy of a model and of its inputs in which all tensors are fakes of the CPU; no data is copied.
-
-    A fake tensor knows its device, so PyTorch makes the calls that it makes there; on the meta device it makes others.
-    """
+    """Return a copy of a model and of its inputs without data, in which all tensors are fakes of the CPU."""
     mode = fake_mode()
     storages: dict[int, torch.Tensor] = {}
 
@@ -432,11 +424,7 @@ def update_of(training: str) -> Update:
 def training_step(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], update: Update, where: str
 ) -> tuple[fx.GraphModule, list[Held], str]:
-    """Trace one step of `sgd` or `adam`: forward, backward, then the update of each parameter that has a gradient.
-
-    Returned are the module, which returns the loss, a tensor per placeholder, and the loss in words. The loss is the
-    model's first output if that is a single float, else the sum of the means of its float outputs.
-    """
+    """Trace a step of `sgd` or `adam`; return the module, a tensor per placeholder, and the loss in words."""
     parameters = dict(model.named_parameters())
     buffers = dict(model.named_buffers())
     leaves, structure = pytree.tree_flatten((args, kwargs))

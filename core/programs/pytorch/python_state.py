@@ -27,23 +27,18 @@ def copy_of(container: Any) -> Any:
 
 def is_as(container: Any, kept: Any) -> bool:
     """Whether a container holds the very same things as when it was copied."""
-    if len(container) != len(kept):
-        return False
     if isinstance(container, dict):
-        return all(key in container and dict.__getitem__(container, key) is kept[key] for key in kept)
-    if isinstance(container, set):
-        return {id(part) for part in container} == {id(part) for part in kept}
-    return all(one is other for one, other in zip(container, kept, strict=True))
+        held, before = ({key: id(dict.__getitem__(one, key)) for key in one} for one in (container, kept))
+        return held == before
+    kind = set if isinstance(container, set) else list
+    return kind(map(id, container)) == kind(map(id, kept))
 
 
 def put_back(container: Any, kept: Any) -> None:
-    """Let a container hold what it held when it was copied.
-
-    The methods are those of the builtin: a class of its own may refuse them, as configurations do that are frozen.
-    """
+    """Let a container hold what it held when it was copied."""
     if is_as(container, kept):
         return
-    builtin: Any = type(kept)
+    builtin: Any = type(kept)  # a class of its own may refuse its methods, as configurations do that are frozen
     builtin.clear(container)
     if builtin is OrderedDict:  # whose own `update` sets items by the methods of the class
         for key, value in kept.items():
@@ -73,19 +68,15 @@ class PythonState:
                 continue
             self._seen[id(thing)] = thing
             waiting += reversed(list(self._visit(name, thing)))
-        python, of_numpy, of_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
         self._random = random_states()
         self._restoring += [
-            lambda: random.setstate(python),
-            lambda: np.random.set_state(of_numpy),  # noqa: NPY002
-            lambda: torch.set_rng_state(of_torch),
+            functools.partial(random.setstate, random.getstate()),
+            functools.partial(np.random.set_state, np.random.get_state()),  # noqa: NPY002
+            functools.partial(torch.set_rng_state, torch.get_rng_state()),
         ]
 
     def parameters(self) -> dict[int, tuple[str, torch.Tensor]]:
-        """Return name and tensor of all parameters, by `id`, under the names of the outermost modules reached.
-
-        With several of these, the name begins with that under which the module was met.
-        """
+        """Return name and tensor of all parameters, by `id`, as the outermost modules name them."""
         found: dict[int, tuple[str, torch.Tensor]] = {}
         for prefix, module in self._outermost():
             for name, parameter in module.named_parameters():
@@ -99,10 +90,9 @@ class PythonState:
 
     def paths(self) -> dict[str, nn.Module]:
         """Return all modules by their paths; see `parameters`."""
+        outermost = self._outermost()
         return {
-            (prefix + path).rstrip("."): module
-            for prefix, outer in self._outermost()
-            for path, module in outer.named_modules()
+            (prefix + path).rstrip("."): part for prefix, outer in outermost for path, part in outer.named_modules()
         }
 
     def _outermost(self) -> list[tuple[str, nn.Module]]:
@@ -124,7 +114,9 @@ class PythonState:
         """Keep what a thing consists of, and give it to be visited."""
         if isinstance(thing, torch.Tensor):
             self.named.append((name, thing))
-            self._keep_tensor(thing)
+            if thing.is_leaf and not thing.is_inference():
+                written = write_count(thing)
+                self._restoring.append(functools.partial(_restore, thing, thing.grad, thing.requires_grad, written))
         elif isinstance(thing, types.FunctionType):
             yield from self._function(thing)
         elif isinstance(thing, types.MethodType):
@@ -145,20 +137,6 @@ class PythonState:
         attributes = getattr(thing, "__dict__", None)
         if isinstance(attributes, dict) and not isinstance(thing, (types.FunctionType, torch.Tensor)):
             yield from self._container(name, attributes)
-
-    def _keep_tensor(self, tensor: torch.Tensor) -> None:
-        if tensor.is_leaf and not tensor.is_inference():
-            gradient, required, version = tensor.grad, tensor.requires_grad, write_count(tensor)
-
-            def restore() -> None:
-                tensor.requires_grad_(required)
-                if tensor.grad is not gradient:
-                    tensor.grad = None
-                    tensor.grad = gradient
-                if write_count(tensor) != version:
-                    set_write_count(tensor, version)
-
-            self._restoring.append(restore)
 
     def _function(self, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         if (function.__module__ or "").partition(".")[0] in ("torch", "numpy"):
@@ -189,6 +167,16 @@ class PythonState:
         self._restoring.append(functools.partial(put_back, thing, kept))
 
 
+def _restore(tensor: torch.Tensor, gradient: torch.Tensor | None, required: bool, version: int) -> None:
+    """Let autograd know of a tensor what it knew."""
+    tensor.requires_grad_(required)
+    if tensor.grad is not gradient:
+        tensor.grad = None
+        tensor.grad = gradient
+    if write_count(tensor) != version:
+        set_write_count(tensor, version)
+
+
 def _parts(name: str, things: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     """Return the parts of a list with the names that they have in it."""
     return ((f"{name}.{at}" if name else name, part) for at, part in enumerate(things))
@@ -207,15 +195,18 @@ def random_states() -> tuple[Any, ...]:
 
 @contextmanager
 def untouched(model: nn.Module, tensors: Iterable[torch.Tensor] = ()) -> Iterator[PythonState]:
-    """Undo what is done to a model's attributes, random numbers and these tensors, as when its code runs on fakes.
-
-    PyTorch itself leaves fakes in the place of parameters of a layer that has two names (`functional_call`).
-    """
+    """Undo what is done to a model's attributes, random numbers and these tensors, as when its code runs on fakes."""
     state = PythonState(model)
-    kept = [(tensor, tensor.detach().clone()) for tensor in tensors]
+    changes = [restoring(tensor) for tensor in tensors]
     try:
         yield state
     finally:
-        for tensor, value in kept:
-            tensor.data.copy_(value)
+        for undo in changes:
+            undo()
         state.restore()
+
+
+def restoring(tensor: torch.Tensor) -> Callable[[], Any]:
+    """Return a function that gives a tensor the values that it has now."""
+    values = tensor.detach().clone()
+    return lambda: tensor.data.copy_(values)

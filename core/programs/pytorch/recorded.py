@@ -120,15 +120,8 @@ class Layout(NamedTuple):
 
 def layout_of(tensor: torch.Tensor) -> Layout:
     """Return how a strided tensor lies in memory."""
-    return Layout(
-        tuple(tensor.shape),
-        tensor.stride(),
-        int(tensor.storage_offset()),
-        tensor.dtype,
-        tensor.device,
-        tensor.is_conj(),
-        tensor.is_neg(),
-    )
+    place = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+    return Layout(*place, tensor.dtype, tensor.device, tensor.is_conj(), tensor.is_neg())
 
 
 class Sort:
@@ -270,6 +263,13 @@ class RecordedOp:
         args, kwargs = self.key
         return tuple(map(value_of, args)), {name: value_of(part) for name, part in kwargs}
 
+    def run(self, values: dict[int, Any], number: Callable[[], Any]) -> None:
+        """Run it on tensors by their numbers, and add those that it returns."""
+        args, kwargs = self.call(lambda key: values[key.number], number)
+        made = pytree.tree_leaves(self.op(*args, **kwargs))
+        leaves = zip(pytree.tree_leaves(self.returned), made, strict=True)
+        values.update((result.number, leaf) for result, leaf in leaves if isinstance(result, Result))
+
 
 class Tree:
     """The ops that the calls of a step have recorded, and the mode of their fakes."""
@@ -370,11 +370,8 @@ class Segment:
         values = {at: self.held[at].clone() for at in needed & self.held.keys()}
         numbers = iter(self.numbers)
         for op in path:
-            args, kwargs = op.call(lambda key: values.get(key.number), numbers.__next__)
             if op in chosen:
-                made = pytree.tree_leaves(op.op(*args, **kwargs))
-                results = pytree.tree_leaves(op.returned)
-                values.update(
-                    (one.number, leaf) for one, leaf in zip(results, made, strict=True) if type(one) is Result
-                )
+                op.run(values, numbers.__next__)
+            else:
+                op.call(lambda key: None, numbers.__next__)
         return values

@@ -1,8 +1,4 @@
-"""Recorder of a step: its Python runs as it is, and its ops wait until values are asked for, or the step ends.
-
-Every call records anew, so that whatever the step's Python decides (a learning rate, a counter, a branch) is what it is
-without recording. Ops that were recorded before are found again in a tree, and no shape is inferred twice.
-"""
+"""Recorder of a step: its Python runs as it is, and its ops wait until values are asked for, or the step ends."""
 
 from __future__ import annotations
 
@@ -20,6 +16,7 @@ from torch.utils.weak import TensorWeakRef
 
 from ...base.errors import ProgramError, SchedoptError
 from .calls import WITHOUT_EFFECT, given, is_random, tensors_in
+from .python_state import restoring
 from .recorded import (
     RECORDING,
     Constant,
@@ -104,12 +101,7 @@ for module in (torch, torch.random, torch.cuda, torch.cuda.random):
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records the ops of one call of a step.
-
-    `tree` holds earlier records; `run` returns the values of a segment's tensors by number, and is told why it has to;
-    `undo` takes functions that restore each tensor changed at once; `may_grow` says whether the tree takes new ops,
-    without which the rest of the step runs op by op; `rehearses` is set where values are zeros.
-    """
+    """Records the ops of one call of a step; those that were recorded before are found again in a tree."""
 
     def __init__(
         self,
@@ -123,10 +115,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.root = tree.root
         self.fake_mode = tree.fake_mode
-        self.run = run
-        self.undo = undo
-        self.may_grow = may_grow
-        self.rehearses = rehearses
+        self.run = run  # returns the values of a segment's tensors by number, and is told why it has to
+        self.undo = undo  # restore each tensor that was changed at once
+        self.may_grow = may_grow  # whether the tree takes new ops, without which the rest of the step runs op by op
+        self.rehearses = rehearses  # on zeros
         self.segment = Segment(tree.root)
         self.leaves: dict[int, torch.Tensor] = {}
         self.made: list[TensorWeakRef] = []
@@ -149,27 +141,24 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def flush(self, reason: str = "") -> None:
         """Run the ops that wait, for a reason unless the step has ended."""
-        with disable_torch_function():
-            self._flush(reason)
-
-    def _flush(self, reason: str) -> None:
         segment = self.segment
         if segment.last is self.root:
             return
-        self.segment = Segment(self.root)
-        self.made += segment.made
-        alive = segment.alive()
-        wanted = sorted(alive.keys() - segment.held.keys())
-        values = segment.held
-        if wanted or segment.draws or segment.written:
-            with disable_current_modes(), disable_autocast(), torch.enable_grad():
-                self.failed = True
-                values = {**segment.held, **self.run(segment, wanted, reason)}
-                self.failed = False
-        for number, tensors in alive.items():
-            for tensor in tensors:
-                tensor.value = values[number]
-        segment.made.clear()
+        with disable_torch_function():
+            self.segment = Segment(self.root)
+            self.made += segment.made
+            alive = segment.alive()
+            wanted = sorted(alive.keys() - segment.held.keys())
+            values = segment.held
+            if wanted or segment.draws or segment.written:
+                with disable_current_modes(), disable_autocast(), torch.enable_grad():
+                    self.failed = True
+                    values = {**segment.held, **self.run(segment, wanted, reason)}
+                    self.failed = False
+            for number, tensors in alive.items():
+                for tensor in tensors:
+                    tensor.value = values[number]
+            segment.made.clear()
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor with its values, to which all ops that wait have written."""
@@ -223,26 +212,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return [tensor.value for tensor in made if tensor.value is not None]
 
     def settle(self, returned: Any) -> Any:
-        """Give every tensor that the step has made its values, wherever it is referred to; return what was returned.
-
-        Tensors to which autograd still refers stay what they are; all others become plain.
-        """
+        """Give every tensor its values, make those plain that Python alone refers to, and return what was returned."""
         for leaf in self.leaves.values():
             if isinstance(leaf.grad, Deferred):
-                value = leaf.grad.value
-                leaf.grad = None
+                value, leaf.grad = leaf.grad.value, None
                 leaf.grad = None if value is None else value.data
         made = [tensor for reference in self.made if (tensor := reference()) is not None]
         self.made.clear()
         while made:
-            _become_plain(made.pop())
+            tensor = made.pop()
+            is_lazy = isinstance(tensor, Deferred) and tensor.value is not None
+            if is_lazy and is_held_by_python_alone(tensor) and not weakref.getweakrefcount(tensor):
+                swap_tensors(tensor, tensor.value.data)  # type: ignore[no-untyped-call]
         return pytree.tree_map_only(Deferred, lambda made: None if made.value is None else made.value.data, returned)
 
     def recover(self) -> None:
-        """After an error of the step's own code: run the ops before it. After one of an op: forget what they were for.
-
-        Gradients and states of optimizers that have no value are dropped, as if they had not been made.
-        """
+        """After an error of the step's own code run the ops before it, after one of an op forget what they were for."""
         self.recovers = True
         try:
             if not self.failed:
@@ -286,7 +271,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(tensor, Deferred):
                 tensor.value = values[id(tensor)]
         if sort.writes and self.is_waiting:
-            self.undo += [_restoring(value) for value in values.values() if value is not None]
+            self.undo += [restoring(value) for value in values.values() if value is not None]
         real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, lambda leaf: values[id(leaf)], (args, kwargs))
         result = func(*real_args, **real_kwargs)
         if sort.changes_shape and isinstance(args[0], Deferred):
@@ -326,10 +311,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return tensor
 
     def _constants(self, tensors: list[torch.Tensor]) -> dict[int, torch.Tensor] | None:
-        """Compute tensors that follow from shapes and Python's values alone, by `id`; None if others enter.
-
-        Their ops wait all the same, so that the step stays in one part.
-        """
+        """Compute tensors that follow from shapes and Python's values alone, by `id`; None if others enter."""
         segment = self.segment
         numbers = {id(tensor): segment.number(tensor) for tensor in tensors}
         if any(numbers[id(tensor)] is None and id(tensor) not in self.fresh for tensor in tensors):
@@ -466,14 +448,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return pytree.tree_map(tensor_of, node.returned)
 
 
-def _become_plain(tensor: torch.Tensor) -> None:
-    """Make a tensor what its value is, in place, if nothing but Python refers to it, and no weak reference."""
-    if not isinstance(tensor, Deferred) or tensor.value is None:
-        return
-    if is_held_by_python_alone(tensor) and not weakref.getweakrefcount(tensor):
-        swap_tensors(tensor, tensor.value.data)  # type: ignore[no-untyped-call]
-
-
 def _tensors(values: Any) -> list[torch.Tensor]:
     """Return the tensors among the arguments of an op, which lists hold at most."""
     found = []
@@ -483,9 +457,3 @@ def _tensors(values: Any) -> list[torch.Tensor]:
         elif isinstance(value, Iterable) and not isinstance(value, str):
             found += _tensors(value)
     return found
-
-
-def _restoring(tensor: torch.Tensor) -> Callable[[], Any]:
-    """Return a function that gives a tensor the values that it has now."""
-    values = tensor.detach().clone()
-    return lambda: tensor.data.copy_(values)

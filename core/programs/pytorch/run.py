@@ -24,10 +24,9 @@ from .. import fresh_process
 from ..runtime import check_equal
 from ..system_allocator import return_freed_memory, time_runs
 from .calls import given, tensors_in, written
-from .node_order import in_order
 from .program import as_call, call_function, placed, refuse_without_data
 from .torch_internals import OpOverload, custom_builtins, is_profiling, neg_view, pytree, storage_id, storage_of
-from .tracing import TorchProgram, foreign_code, node_label
+from .tracing import TorchProgram, foreign_code, in_order, node_label
 
 ARGUMENTS = "arguments.pt"
 SEED = 0

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,18 +27,17 @@ from ...graph.graph import CostGraph
 from ..fresh_process import ask
 from ..runtime import Note, Runtime
 from .importer import graph_of
-from .program import load_program, refuse_without_data, tensors_of, with_graph
+from .program import load_program, refuse_without_data, tensors_of, values_of, with_graph
 from .python_state import untouched
 from .run import ARGUMENTS, SEED, digest, digests, held_bytes, measured_costs, reorder, results_of
 from .torch_internals import TrainingIRVerifier, pytree
 from .tracing import STEP, TorchProgram, foreign_code, silent
 
+_NOT_SAVED = "PyTorch cannot save the program in a .pt2 file"
+
 
 class TorchRuntime(Runtime[bytes]):
-    """A `.pt2` file, or what `module:function` returns; a version of it is the content of a `.pt2` file.
-
-    A training step takes and updates what `TorchProgram.arguments` lists (the example inputs), and returns the loss.
-    """
+    """A `.pt2` file, or what `module:function` returns; a version of it is the content of a `.pt2` file."""
 
     runs = "pytorch.run:run_file"
 
@@ -59,7 +57,7 @@ class TorchRuntime(Runtime[bytes]):
         """Save the program as an exported program with its ops in another order."""
         refuse_without_data(self.program.name, self.program.arguments)
         exported, file = export_in_order(self.program, graph, order), io.BytesIO()
-        with self._saving():
+        with foreign_code(self.model, _NOT_SAVED), silent():
             torch.export.save(exported, file)
         return file.getvalue()
 
@@ -69,9 +67,9 @@ class TorchRuntime(Runtime[bytes]):
             if self._expected is None:
                 self._expected = results_of(self.program, self.program.module, self.program.arguments)
             return self._expected
-        with self._saving():
+        with foreign_code(self.model, _NOT_SAVED), silent():
             loaded = torch.export.load(io.BytesIO(version))
-        return results_of(self.program, loaded.graph_module, _arguments_of(loaded))
+        return results_of(self.program, loaded.graph_module, values_of(loaded, loaded.example_inputs))
 
     def source(self, note: Note) -> str:
         """Return the model, or, where a call of it gives other results, the program that was exported."""
@@ -119,11 +117,6 @@ class TorchRuntime(Runtime[bytes]):
         """Return the bytes of all arguments, also of those that no op reads."""
         return held_bytes(self.program.arguments)
 
-    @contextmanager
-    def _saving(self) -> Iterator[None]:
-        with foreign_code(self.model, "PyTorch cannot save the program in a .pt2 file"), silent():
-            yield
-
 
 def export_in_order(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> ExportedProgram:
     """Return the program as an exported program with its ops in this order."""
@@ -169,10 +162,7 @@ def _exported_step(program: TorchProgram, module: fx.GraphModule) -> ExportedPro
 
 
 def other_result(program: TorchProgram, found: Mapping[str, str]) -> str | None:
-    """Return which result, of those that `results_of` found, a call of the model itself gives otherwise; None if none.
-
-    The call is one without gradients, from the same random numbers; the model is afterwards as it was.
-    """
+    """Return which result of those of `results_of` a call of the model itself gives otherwise; None if none."""
     model, exported = program.source, program.exported
     if model is None or exported is None:
         return None
@@ -189,12 +179,3 @@ def other_result(program: TorchProgram, found: Mapping[str, str]) -> str | None:
         if role in ("parameter", "buffer") and state.get(name, found[f"'{node.name}'"]) != found[f"'{node.name}'"]:
             return f"'{name}'"
     return next((name for name, one in zip(results, expected, strict=True) if found[name] != one), None)
-
-
-def _arguments_of(exported: ExportedProgram) -> tuple[Any, ...]:
-    """Return the tensors and values that an exported program runs on, one for each placeholder."""
-    owned = {**exported.constants, **exported.state_dict}
-    inputs = iter(pytree.tree_leaves(exported.example_inputs))
-    return tuple(
-        next(inputs) if spec.target is None else owned[spec.target] for spec in exported.graph_signature.input_specs
-    )

@@ -57,7 +57,9 @@ def run_in_order(segment: Segment, wanted: Sequence[int], outer: Sequence[Any]) 
     path = segment.last.path()
     last: dict[int, RecordedOp] = {}
     for op in path:
-        last.update(dict.fromkeys([*(key.number for key in tensor_keys(op.key)), *_numbers(op)], op))
+        returned = [leaf for leaf in pytree.tree_leaves(op.returned) if isinstance(leaf, Result)]
+        tensors: list[Any] = [*tensor_keys(op.key), *returned]
+        last.update((tensor.number, op) for tensor in tensors)
     drops: defaultdict[RecordedOp, list[int]] = defaultdict(list)
     for number in last.keys() - set(wanted):
         drops[last[number]].append(number)
@@ -65,20 +67,10 @@ def run_in_order(segment: Segment, wanted: Sequence[int], outer: Sequence[Any]) 
     numbers = iter(segment.numbers)
     with torch.no_grad(), entered(outer):
         for op in path:
-            args, kwargs = op.call(lambda key: values[key.number], numbers.__next__)
-            made = pytree.tree_leaves(op.op(*args, **kwargs))
-            del args, kwargs
-            leaves = zip(pytree.tree_leaves(op.returned), made, strict=True)
-            values.update((result.number, leaf) for result, leaf in leaves if isinstance(result, Result))
-            del made, leaves
+            op.run(values, numbers.__next__)
             for number in drops[op]:
                 del values[number]
     return {number: values[number] for number in wanted}
-
-
-def _numbers(op: RecordedOp) -> list[int]:
-    """Return the numbers of the tensors that an op returns."""
-    return [result.number for result in pytree.tree_leaves(op.returned) if isinstance(result, Result)]
 
 
 def _add(graph: fx.Graph, op: RecordedOp, nodes: dict[int, fx.Node], number: Callable[[], Any]) -> None:

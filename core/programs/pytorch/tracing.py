@@ -11,12 +11,14 @@ import sys
 import traceback
 import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from io import StringIO
 from itertools import takewhile
+from operator import getitem
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -26,8 +28,13 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 
-from ...base.errors import ProgramError, SchedoptError
-from .calls import WITHOUT_EFFECT
+from ...base.errors import ProgramError, SchedoptError, UsageError
+from ...base.units import format_bytes
+from ...graph.builder import GraphBuilder
+from ...problem.problem import Problem
+from ...search.method_spec import MethodSpec, check_supported, parse_method
+from ...search.registry import DEFAULT_METHOD
+from .calls import WITHOUT_EFFECT, run_again
 from .torch_internals import (
     ASSERT_METADATA,
     MODULE_CALL,
@@ -296,7 +303,6 @@ _OPTIMIZERS = str(Path(_TORCH, "optim"))
 _TRACE_LINE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 _ASSIGNED = re.compile(r"\s*(\w+)")
 _REPEATED_CALL = re.compile(r"@\d+")
-_Exported = tuple[tuple[str, str], fx.Node]
 
 
 class Source(NamedTuple):
@@ -378,7 +384,7 @@ class SourceRecorder:
         self.outermost = outermost
         self.made: list[int] = []
         self.makers: list[Source] = []
-        self.exported: dict[tuple[CodeType, int], _Exported | None] = {}
+        self.exported: dict[tuple[CodeType, int], fx.Node | None] = {}  # nodes, by where their generated code runs
         self.named: dict[Any, dict[str, fx.Node]] = {}
 
     def note(self, meta: dict[str, Any], frame: FrameType) -> None:
@@ -408,10 +414,13 @@ class SourceRecorder:
             if frame.f_code is MODULE_CALL:
                 module = module or self.paths.get(id(frame.f_locals["self"]), "")
             elif file.startswith(_GENERATED):
-                exported = self._exported(frame)
-                if exported is not None and any(exported[0]):  # Dynamo's own graphs say nothing
-                    path, at = exported[0]
-                    return Source(module or path, line or at, phase), exported[1]
+                place = frame.f_code, frame.f_lineno
+                if place not in self.exported:
+                    self.exported[place] = _exported_node(frame, self.named)
+                node = self.exported[place]
+                path, at = ("", "") if node is None else _exported_source(node)
+                if path or at:  # Dynamo's own graphs say nothing
+                    return Source(module or path, line or at, phase), node
             elif file == _BACKWARD:
                 return Source(module, line, "backward"), None
             elif file.startswith(_OPTIMIZERS):
@@ -421,34 +430,25 @@ class SourceRecorder:
             frame = frame.f_back
         return Source(module, line, phase), None
 
-    def _exported(self, frame: FrameType) -> _Exported | None:
-        """Return the node of an exported graph whose line of generated code runs; its variable has the node's name."""
-        place = frame.f_code, frame.f_lineno
-        if place not in self.exported:
-            module = frame.f_locals.get("self")
-            if isinstance(module, fx.GraphModule) and module not in self.named:
-                self.named[module] = {node.name: node for node in module.graph.nodes}
-            node = self.named.get(module, {}).get(_assigned_in(frame))
-            self.exported[place] = None if node is None else (_exported_source(node), node)
-        return self.exported[place]
-
 
 def user_line(frame: FrameType) -> str:
     """Return the line of the user's code that a frame runs, itself or by an exported graph; empty if it runs none."""
     file = frame.f_code.co_filename
     if is_users(file):
         return f"{Path(file).name}:{frame.f_lineno}"
-    module = frame.f_locals.get("self") if file.startswith(_GENERATED) else None
-    if not isinstance(module, fx.GraphModule):
-        return ""
-    name = _assigned_in(frame)
-    return next((_exported_source(node)[1] for node in module.graph.nodes if node.name == name), "")
+    node = _exported_node(frame, {}) if file.startswith(_GENERATED) else None
+    return "" if node is None else _exported_source(node)[1]
 
 
-def _assigned_in(frame: FrameType) -> str:
-    """Return the variable that the line of generated code which a frame runs assigns to."""
+def _exported_node(frame: FrameType, named: dict[Any, dict[str, fx.Node]]) -> fx.Node | None:
+    """Return the node of an exported graph whose generated code a frame runs: it assigns to the name of the node."""
+    module = frame.f_locals.get("self")
     assigned = _ASSIGNED.match(linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals))
-    return assigned[1] if assigned else ""
+    if assigned is None or not isinstance(module, fx.GraphModule):
+        return None
+    if module not in named:
+        named[module] = {node.name: node for node in module.graph.nodes}
+    return named[module].get(assigned[1])
 
 
 def _exported_source(node: fx.Node) -> tuple[str, str]:
@@ -470,3 +470,74 @@ def _common_path(paths: set[str]) -> str:
     """Return what the paths of several parameters begin with, whole names only."""
     columns = zip(*(path.split(".") for path in paths), strict=False)
     return ".".join(names[0] for names in takewhile(lambda names: len(set(names)) == 1, columns))
+
+
+def order_method(method: Any, evaluations: int | None = None) -> MethodSpec:
+    """Return a method by its name, once it is clear that it can order ops, within so many evaluations if given."""
+    if not isinstance(method, str):
+        raise UsageError(f"a method is a name such as '{DEFAULT_METHOD}', not {method!r}")
+    spec = parse_method(method)
+    builder = GraphBuilder("one op")
+    builder.add_op("op")
+    check_supported(spec, Problem(builder.build()), evaluations)
+    return spec
+
+
+@dataclass(frozen=True)
+class OrderedGraph:
+    """A graph that PyTorch compiled, before and after its ops were put in order; prints as one line."""
+
+    name: str  # PyTorch's
+    ops: int  # with Inductor kernels, after fusion
+    stock_peak: int  # peak bytes without schedopt, as counted
+    peak: int  # peak bytes, as counted
+    bound: int  # peak bytes that no order is below, as counted
+    seconds: float  # added to its compilation
+
+    def __str__(self) -> str:
+        stock, peak, bound = map(format_bytes, (self.stock_peak, self.peak, self.bound))
+        found = f"peak {stock} as it was, {peak} now, no order needs less than {bound}"
+        return f"{self.name}: {self.ops} ops, {found}, {self.seconds:.2f} s"
+
+
+def is_number(node: fx.Node) -> bool:
+    """Whether a node computes a plain number, such as a size, and no tensor: it costs nothing and is no op."""
+    value = node.meta.get("val")
+    return node.op == "call_function" and isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float)
+
+
+def in_order(module: fx.GraphModule, names: Iterable[str]) -> fx.GraphModule:
+    """Return a module with its ops in another order, some perhaps several times; arguments and results stay.
+
+    A `getitem` follows the op that it takes from, and a number the last op that it needs.
+    """
+    old = module.graph
+    nodes = {node.name: node for node in old.nodes}
+    new = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    runs: Counter[fx.Node] = Counter()
+
+    def add(node: fx.Node) -> None:
+        runs[node] += 1
+        name = node.name if runs[node] == 1 else f"{node.name}_run_{runs[node]}"
+        args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
+        if runs[node] > 1:
+            args, kwargs = run_again(node.target, args, kwargs)
+        copies[node] = new.create_node(node.op, node.target, args, kwargs, name, node.type)
+        copies[node].meta = dict(node.meta)
+        for user in node.users:
+            takes = user.target is getitem and bool(user.users)
+            follows = takes or (is_number(user) and user not in copies)
+            if follows and all(needed in copies for needed in user.all_input_nodes):
+                add(user)
+
+    for node in old.nodes:
+        if node.op in ("placeholder", "get_attr") or (is_number(node) and not node.all_input_nodes):
+            add(node)
+    for name in names:
+        add(nodes[name])
+    add(old.output_node())
+    for node in reversed(new.nodes):
+        if node.target is getitem and not node.users:  # of a run whose other results alone are taken
+            new.erase_node(node)
+    return fx.GraphModule(module, new)

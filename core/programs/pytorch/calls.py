@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
 from typing import Any, TypeAlias
 
 import torch
@@ -26,7 +27,9 @@ UNMARKED_WRITES = {
     aten.batch_norm_gather_stats_with_counts: _STATISTICS,
     aten.rrelu_with_noise: ("noise",),
 }
-
+_RESIZING = (aten.resize_, aten.resize_as_, aten.set_)
+# What these give has a shape and type that no number among their arguments changes, as that of a pointwise op.
+_FILLED = (aten.full, aten.full_like, aten.new_full, aten.fill, aten.addmm, aten.baddbmm, aten.scalar_tensor)
 
 # These give the same bits in training without the statistics that they update, so that they can run again.
 _NORMS = (aten.native_batch_norm, aten.cudnn_batch_norm)
@@ -112,3 +115,48 @@ class StorageAccesses:
             else:
                 self._readers[storage].append(op)
         return before
+
+
+class Sort:
+    """What the schema of an op says about how it is recorded."""
+
+    def __init__(self, op: Any) -> None:
+        schema = schema_of(op)
+        tags = op.tags
+        places = [*range(len(schema.arguments))]
+        names = [argument.name for argument in schema.arguments]
+        unmarked = UNMARKED_WRITES.get(op.overloadpacket, ())
+        marked = [(a.alias_info is not None and a.alias_info.is_write) or a.name in unmarked for a in schema.arguments]
+        # positions and keywords
+        self.writes = {key for at in places if marked[at] for key in (at, names[at])}
+        returned = [r.alias_info is not None and r.alias_info.is_write for r in schema.returns]
+        self.only_writes = all(returned)  # all that it returns are arguments that it wrote to
+        kinds = [str(r.type) for r in schema.returns]
+        # returns numbers, so that it cannot wait
+        self.gives_values = bool(kinds) and not any("Tensor" in kind for kind in kinds)
+        free = self.only_writes or torch.Tag.pointwise in tags or schema.name.startswith("aten::_foreach_")
+        free = free or op.overloadpacket in _FILLED
+        types = [str(a.type) for a in schema.arguments]
+        is_number = [any(t in kind for t in ("number", "Scalar", "float", "Tensor")) for kind in types]
+        # positions and keywords where a number may be another in each call, since no shape depends on it
+        self.numbers = {key for at in places if free and is_number[at] for key in (at, names[at])}
+        self.changes_shape = torch.Tag.inplace_view in tags or op.overloadpacket in _RESIZING
+        self.is_random = torch.Tag.nondeterministic_seeded in tags
+        self.returns = bool(schema.returns)
+        self.without_tensors = not any("Tensor" in kind for kind in (*kinds, *types))
+        # makes a tensor of the size that is its first argument
+        self.takes_size = bool(types) and types[0] == "List[int]"
+
+
+sort_of = cache(Sort)
+
+
+@cache
+def view_of(op: Any) -> Any:
+    """Return the op that gives as a view what an op makes of its argument in place; None if there is none."""
+    packet = getattr(aten, op.overloadpacket.__name__.removesuffix("_"), None)
+    if packet in (None, op.overloadpacket) or op.overloadpacket in _RESIZING:
+        return None
+    views = (getattr(packet, name) for name in packet.overloads())
+    types = [str(argument.type) for argument in schema_of(op).arguments]
+    return next((view for view in views if [str(one.type) for one in schema_of(view).arguments] == types), None)

@@ -20,8 +20,7 @@ from ...search.options import Share
 from .plans import Facts, PlanSettings, as_traced, difference, in_order, input_facts, measured_graph, settings_facts
 from .program import as_call
 from .python_state import PythonState
-from .recorded import Deferred, Segment, Tree
-from .recorder import Recorder
+from .recorder import Deferred, Recorder, Segment, Tree
 from .run import held_bytes
 from .step_graph import Enough, StepNames, arguments_of, rehearse, run_in_order, step_graph
 from .torch_internals import current_modes, disable_torch_function, entered, pytree, storage_of

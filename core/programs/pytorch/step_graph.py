@@ -16,8 +16,7 @@ from torch.amp import GradScaler
 from ...base.errors import ProgramError
 from .calls import WITHOUT_EFFECT, argument_names, tensors_in
 from .python_state import PythonState
-from .recorded import Deferred, RecordedOp, Result, Segment, Tree, tensor_keys
-from .recorder import Recorder
+from .recorder import Deferred, RecordedOp, Recorder, Result, Segment, Tree, tensor_keys
 from .torch_internals import SCALER_STEP, entered, pytree
 from .tracing import STEP, TorchProgram, foreign_code, silent, zeros_like
 

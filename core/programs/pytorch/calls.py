@@ -127,14 +127,11 @@ class Sort:
         names = [argument.name for argument in schema.arguments]
         unmarked = UNMARKED_WRITES.get(op.overloadpacket, ())
         marked = [(a.alias_info is not None and a.alias_info.is_write) or a.name in unmarked for a in schema.arguments]
-        # positions and keywords
-        self.writes = {key for at in places if marked[at] for key in (at, names[at])}
-        returned = [r.alias_info is not None and r.alias_info.is_write for r in schema.returns]
-        self.only_writes = all(returned)  # all that it returns are arguments that it wrote to
+        self.writes = {key for at in places if marked[at] for key in (at, names[at])}  # positions and keywords
+        only_writes = all(r.alias_info is not None and r.alias_info.is_write for r in schema.returns)
         kinds = [str(r.type) for r in schema.returns]
-        # returns numbers, so that it cannot wait
-        self.gives_values = bool(kinds) and not any("Tensor" in kind for kind in kinds)
-        free = self.only_writes or torch.Tag.pointwise in tags or schema.name.startswith("aten::_foreach_")
+        self.gives_values = bool(kinds) and not any("Tensor" in kind for kind in kinds)  # so that it cannot wait
+        free = only_writes or torch.Tag.pointwise in tags or schema.name.startswith("aten::_foreach_")
         free = free or op.overloadpacket in _FILLED
         types = [str(a.type) for a in schema.arguments]
         is_number = [any(t in kind for t in ("number", "Scalar", "float", "Tensor")) for kind in types]
@@ -144,8 +141,7 @@ class Sort:
         self.is_random = torch.Tag.nondeterministic_seeded in tags
         self.returns = bool(schema.returns)
         self.without_tensors = not any("Tensor" in kind for kind in (*kinds, *types))
-        # makes a tensor of the size that is its first argument
-        self.takes_size = bool(types) and types[0] == "List[int]"
+        self.takes_size = types[:1] == ["List[int]"]  # and makes a tensor of it
 
 
 sort_of = cache(Sort)

@@ -1,7 +1,4 @@
-"""Private names of PyTorch Inductor that `schedopt.inductor` uses.
-
-Where one is missing `schedopt.inductor` is refused in one sentence.
-"""
+"""Private names of PyTorch Inductor; where one is missing `schedopt.inductor` is refused in one sentence."""
 
 from __future__ import annotations
 

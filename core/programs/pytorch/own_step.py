@@ -17,11 +17,11 @@ from ...base.errors import ProgramError, ScheduleError, UsageError
 from ...base.units import format_bytes
 from ...model.simulator import input_peak
 from ...search.options import Share
-from .plans import Facts, PlanSettings, as_traced, difference, in_order, input_facts, measured_graph, settings_facts
+from .plans import Facts, PlanSettings, as_traced, difference, input_facts, measured_graph, ordered, settings_facts
 from .program import as_call
 from .python_state import PythonState
 from .recorder import Deferred, Recorder, Segment, Tree
-from .run import held_bytes
+from .run import check_module, held_bytes
 from .step_graph import Enough, StepNames, arguments_of, rehearse, run_in_order, step_graph
 from .torch_internals import current_modes, disable_torch_function, entered, pytree, storage_of
 
@@ -204,7 +204,9 @@ class PlannedStep(nn.Module):
             elsewhere = f"; of {format_bytes(limit)} other parts of the step hold {format_bytes(held)}"
         try:
             with as_traced(grad=True):
-                module = in_order(program, settings)
+                module = ordered(program, settings)[1]
+                if settings.verify:
+                    check_module(program, module)
         except ScheduleError as error:
             raise ScheduleError(f"{error}{elsewhere}") from None
         plan = _Plan(tuple(wanted), module, module.meta["peak"])

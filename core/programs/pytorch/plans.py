@@ -25,7 +25,7 @@ from ..options import OptimizeOptions
 from ..pipeline import check_limit, limit_sentence
 from ..system_allocator import return_freed_memory
 from .importer import graph_of
-from .run import check_module, measured_costs, reorder
+from .run import measured_costs, reorder
 from .torch_internals import pytree
 from .tracing import OrderedGraph, TorchProgram
 
@@ -44,14 +44,6 @@ class PlanSettings:
     verify: bool = True
     # called with a line per plan: peak memory before and after, and its bound
     note: Callable[[str], None] | None = None
-
-
-def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
-    """Return a program in a good order, compared with program order."""
-    module = ordered(program, settings)[1]
-    if settings.verify:
-        check_module(program, module)
-    return module
 
 
 def measured_graph(program: TorchProgram) -> CostGraph:

@@ -99,7 +99,7 @@ def program_of(
         raise UsageError(f"{where}: it is a training step of its own; leave out training {training}")
     if isinstance(model, nn.Module):
         refuse_foreign(model, where)
-        model, args, kwargs = placed(model, args, kwargs, device, where, note)
+        model, args, kwargs = placed((model, args, kwargs), device, where, note)
     update = None if training == "none" else update_of(training)
     if isinstance(model, ExportedProgram):
         check_flat(model.graph, where)
@@ -335,15 +335,9 @@ def refuse_without_data(name: str, arguments: Iterable[Any]) -> None:
         )
 
 
-def placed(
-    model: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    device: str | None,
-    where: str,
-    note: Callable[[str], None],
-) -> Placed:
+def placed(call: Placed, device: str | None, where: str, note: Note) -> Placed:
     """Return a model and its inputs on a device: moved there, or without data where there is none or no such device."""
+    model, args, kwargs = call
     absent = device == "cuda" and not torch.cuda.is_available()
     if absent:
         note(
@@ -386,8 +380,6 @@ DEFAULTS = {
     "adam": {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0},
 }
 """The parameters of each optimizer, as `torch.optim` has them but for sgd's learning rate."""
-STEP_COUNT = "step"
-"""What the state of Adam calls its number of steps."""
 
 
 class Update(NamedTuple):
@@ -442,8 +434,7 @@ def training_step(
             for key in trained
             for kind in ("exp_avg", "exp_avg_sq")
         ]
-        steps = torch.zeros((), device=parameters[trained[0]].device)
-        held.append(Held("step", "state", steps, STEP_COUNT))
+        held.append(Held("step", "state", torch.zeros((), device=parameters[trained[0]].device), "step"))
     about_loss: list[str] = []
 
     def step(*tensors: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ import random
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -122,7 +122,9 @@ class PythonState:
         elif isinstance(thing, types.MethodType):
             yield from ((name, thing.__self__), (name, thing.__func__))
         elif isinstance(thing, types.CellType):
-            yield from self._cell(name, thing)
+            with suppress(ValueError):  # not assigned yet
+                self._restoring.append(functools.partial(setattr, thing, "cell_contents", thing.cell_contents))
+                yield name, thing.cell_contents
         elif isinstance(thing, functools.partial):
             yield from ((name, part) for part in (thing.func, *thing.args, *thing.keywords.values()))
         elif isinstance(thing, (tuple, frozenset)):
@@ -148,14 +150,6 @@ class PythonState:
                 value = function.__globals__[name]
                 self._restoring.append(functools.partial(function.__globals__.__setitem__, name, value))
                 yield name, value
-
-    def _cell(self, name: str, cell: types.CellType) -> Iterator[tuple[str, Any]]:
-        try:
-            value = cell.cell_contents
-        except ValueError:  # not assigned yet
-            return
-        self._restoring.append(lambda: setattr(cell, "cell_contents", value))
-        yield name, value
 
     def _container(self, name: str, thing: Any) -> Iterator[tuple[str, Any]]:
         kept: Any = copy_of(thing)

@@ -50,6 +50,17 @@ class _Recording(threading.local):
 RECORDING = _Recording()
 
 
+def _on_values(name: str) -> Any:
+    """Return a method of tensors, which reads their memory, for tensors whose values may be still to come."""
+
+    def method(tensor: Deferred, *args: Any, **kwargs: Any) -> Any:
+        values = tensor.values()
+        with disable_current_modes():
+            return getattr(values, name)(*args, **kwargs)
+
+    return method
+
+
 class Deferred(torch.Tensor):
     """A tensor of a step that is being recorded: shape, type and device, and a value once its op has run."""
 
@@ -83,25 +94,8 @@ class Deferred(torch.Tensor):
         args, kwargs = pytree.tree_map_only(Deferred, _value, (args, kwargs or {}))
         return func(*args, **kwargs)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        return repr(self.values())
-
-    def __format__(self, format_spec: str) -> str:
-        return format(self.values(), format_spec)
-
-    def numpy(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the values as an array of NumPy."""
-        return self.values().numpy(*args, **kwargs)
-
-    def tolist(self) -> Any:
-        """Return the values as lists of numbers."""
-        return self.values().tolist()
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return what a pickle holds: a plain tensor."""
-        values = self.values()
-        with disable_current_modes():
-            return values.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+    __repr__, __format__, __reduce_ex__ = map(_on_values, ("__repr__", "__format__", "__reduce_ex__"))
+    numpy, tolist = map(_on_values, ("numpy", "tolist"))
 
     def values(self) -> torch.Tensor:  # type: ignore[override]
         """Return the values; a recording runs the ops before them."""

@@ -141,10 +141,24 @@ class Replay:
         """Run once, with random numbers of a fixed seed, and return the results."""
         return_freed_memory()  # else a run needs what it needs beside the pieces that were left behind before
         self._forget(arguments)
+        results: Any = None
+        numbers = iter(range(len(arguments)))
         try:
             with torch.random.fork_rng(), torch.set_grad_enabled(grad):
                 torch.manual_seed(SEED)
-                return self._run()
+                for node in self.module.graph.nodes:
+                    if node.op == "placeholder":
+                        number = next(numbers)
+                        self._hold(node, arguments[number], [number])
+                    elif node.op == "get_attr":
+                        self._hold(node, attrgetter(node.target)(self.module), [])
+                    elif node.op == "output":
+                        results = fx.map_arg(node.args[0], self._values.__getitem__)
+                    else:
+                        self._keep(node, self._call(node))
+                    for last in self._last_uses[node]:
+                        self._drop(last)
+                return results
         finally:
             self._forget(())
             return_freed_memory()
@@ -157,26 +171,6 @@ class Replay:
         self._arguments = arguments
         self._values: dict[fx.Node, Any] = {}
         self._memories: dict[int, _Memory] = {}
-
-    def _run(self) -> Any:
-        results: Any = None
-        numbers = iter(range(len(self._arguments)))
-        for node in self.module.graph.nodes:
-            if node.op == "placeholder":
-                number = next(numbers)
-                self._hold(node, self._arguments[number], [number])
-            elif node.op == "get_attr":
-                self._hold(node, attrgetter(node.target)(self.module), [])
-            elif node.op == "output":
-                results = fx.map_arg(node.args[0], self._values.__getitem__)
-            else:
-                result = self._call(node)
-                if node.users:
-                    self._keep(node, result)
-                del result
-            for last in self._last_uses[node]:
-                self._drop(last)
-        return results
 
     def _hold(self, node: fx.Node, value: Any, arguments: list[int]) -> None:
         """Take what is the caller's."""
@@ -209,10 +203,11 @@ class Replay:
             self._values[node] = pytree.tree_map_only(torch.Tensor, moved, self._values[node])
 
     def _keep(self, node: fx.Node, value: Any) -> None:
-        self._values[node] = value
-        for tensor in tensors_in(value):
-            if memory := self._memories.get(storage_of(tensor)):
-                memory.nodes.add(node)
+        if node.users or node.op != "call_function":
+            self._values[node] = value
+            for tensor in tensors_in(value):
+                if memory := self._memories.get(storage_of(tensor)):
+                    memory.nodes.add(node)
 
     def _drop(self, node: fx.Node) -> None:
         for tensor in tensors_in(self._values.pop(node)):
@@ -316,7 +311,7 @@ def run_call(model: str, sizes: dict[str, int], device: str, threads: int) -> in
     called, inputs = call_function(model, sizes)
     args, kwargs = as_call(inputs)
     if isinstance(called, torch.nn.Module):
-        called, args, kwargs = placed(called, args, kwargs, device, model, print)
+        called, args, kwargs = placed((called, args, kwargs), device, model, print)
     with torch.set_grad_enabled(not isinstance(called, torch.nn.Module)):
         called(*args, **kwargs)  # makes the optimizer's state, and what else is made once
         gc.collect()

@@ -1,8 +1,4 @@
-"""Private names of PyTorch that tracing, recording and running a program use, in one place for the next version.
-
-Where one is missing, PyTorch programs and `schedopt.optimize` are refused in one sentence that names it; graph files,
-methods and training need none. The names that `torch.compile` needs are in `dynamo_internals` and `inductor_internals`.
-"""
+"""Private names of PyTorch that programs use; where one is missing, they are refused in one sentence that names it."""
 
 from __future__ import annotations
 

@@ -236,13 +236,11 @@ def known_outputs(model: nn.Module, where: str, *, every: bool) -> Iterator[None
 def know_outputs(outputs: Any, where: str, *, every: bool) -> None:
     """Register the dataclasses that a model returns in PyTorch's trees, for ever; with `every`, refuse other types."""
     for leaf in pytree.tree_leaves(outputs):
-        if isinstance(leaf, _PLAIN):
-            continue
         if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
             torch.export.register_dataclass(type(leaf))
             know_outputs(outputs, where, every=every)
             return
-        if every:
+        if every and not isinstance(leaf, _PLAIN):
             remedy = "call it with use_cache=False"
             if "Cache" not in type(leaf).__name__:
                 remedy = (
@@ -283,14 +281,14 @@ def refuse_foreign(model: nn.Module, where: str) -> None:
                 )
         for kind, registry in zip(("parameter", "buffer"), REGISTRIES, strict=False):
             for name, tensor in vars(module)[registry].items():
+                what = "" if tensor is None or tensor.layout is torch.strided else f"sparse ({tensor.layout})"
+                remedy = "give its to_dense(), or use indices and index_add"
                 if is_lazy(tensor):
-                    raise ProgramError(
-                        f"{where}: {kind} '{before}{name}' is not initialised yet; call the model once before"
-                    )
-                if tensor is not None and (tensor.layout is not torch.strided or tensor.is_quantized):
-                    what = "quantised" if tensor.is_quantized else f"sparse ({tensor.layout})"
-                    remedy = "dequantize()" if tensor.is_quantized else "to_dense(), or use indices and index_add"
-                    raise ProgramError(f"{where}: {kind} '{before}{name}' is {what}; give its {remedy}")
+                    what, remedy = "not initialised yet", "call the model once before"
+                elif tensor is not None and tensor.is_quantized:
+                    what, remedy = "quantised", "give its dequantize()"
+                if what:
+                    raise ProgramError(f"{where}: {kind} '{before}{name}' is {what}; {remedy}")
 
 
 _META = "schedopt_source"
@@ -317,7 +315,7 @@ class Source(NamedTuple):
 def source_of(node: fx.Node) -> Source:
     """Return what was recorded of a node when it was traced, or what `torch.export` has noted at it."""
     source: Source | None = node.meta.get(_META)
-    return source or Source(*_exported_source(node))
+    return source or _exported_source(node)
 
 
 def node_label(node: fx.Node) -> str:
@@ -418,9 +416,9 @@ class SourceRecorder:
                 if place not in self.exported:
                     self.exported[place] = _exported_node(frame, self.named)
                 node = self.exported[place]
-                path, at = ("", "") if node is None else _exported_source(node)
-                if path or at:  # Dynamo's own graphs say nothing
-                    return Source(module or path, line or at, phase), node
+                noted = Source() if node is None else _exported_source(node)
+                if noted.module or noted.line:  # Dynamo's own graphs say nothing
+                    return Source(module or noted.module, line or noted.line, phase), node
             elif file == _BACKWARD:
                 return Source(module, line, "backward"), None
             elif file.startswith(_OPTIMIZERS):
@@ -437,7 +435,7 @@ def user_line(frame: FrameType) -> str:
     if is_users(file):
         return f"{Path(file).name}:{frame.f_lineno}"
     node = _exported_node(frame, {}) if file.startswith(_GENERATED) else None
-    return "" if node is None else _exported_source(node)[1]
+    return "" if node is None else _exported_source(node).line
 
 
 def _exported_node(frame: FrameType, named: dict[Any, dict[str, fx.Node]]) -> fx.Node | None:
@@ -451,13 +449,13 @@ def _exported_node(frame: FrameType, named: dict[Any, dict[str, fx.Node]]) -> fx
     return named[module].get(assigned[1])
 
 
-def _exported_source(node: fx.Node) -> tuple[str, str]:
+def _exported_source(node: fx.Node) -> Source:
     """Return the module and the line that `torch.export` has noted at a node."""
     stack = [str(entry[0]) for entry in (node.meta.get("nn_module_stack") or {}).values()]
     path = _REPEATED_CALL.sub("", stack[-1]) if stack else ""
     frames = _TRACE_LINE.findall(node.meta.get("stack_trace") or "")
     users = [f"{Path(file).name}:{number}" for file, number in frames if is_users(file)]
-    return path, users[-1] if users else ""
+    return Source(path, users[-1] if users else "")
 
 
 @cache

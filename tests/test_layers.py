@@ -35,7 +35,7 @@ MOST_LINES = {
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {
-    **{"core/kernels/placements": 19, "core/solvers/placements": 20, "core/programs/pytorch": 18},
+    **{"core/kernels/placements": 19, "core/solvers/placements": 20, "core/programs/pytorch": 16},
     "cli/commands": 16,
 }
 """Files of the folders with more than 14: a command each, and what is still to be made simpler."""

@@ -33,12 +33,11 @@ from .dynamo_internals import (
     min_cut_rematerialization_partition,
 )
 from .importer import CallersStorage, Import, ImportedOp, graph_of
-from .torch_internals import FakeTensor, FakeTensorMode, HigherOrderOperator, storage_id
+from .torch_internals import FakeTensorMode, HigherOrderOperator, storage_id
 from .tracing import OrderedGraph, TorchProgram, check_flat, foreign_code, in_order, is_number, order_method, silent
 
 Boxed = Callable[[list[Any]], Any]
-SECONDS = {"default": 1.0, "max-autotune": 10.0}
-"""Most seconds of search per graph, by mode."""
+SECONDS = {"default": 1.0, "max-autotune": 10.0}  # most of search per graph, by mode
 log = logging.getLogger("schedopt.torch_compile")
 
 
@@ -163,8 +162,7 @@ class _Compiler:
         return [True] * len(inputs)
 
 
-SAVED = "inputs"
-"""Name of the op whose outputs are the tensors that the caller gives away."""
+SAVED = "inputs"  # name of the op whose outputs are the tensors that the caller gives away
 # What talks to other processes, which must hear it in the same order.
 _COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem")
 
@@ -217,8 +215,6 @@ class _AotImport(Import):
 
     def __init__(self, program: TorchProgram, *costs: Any) -> None:
         super().__init__(program, *costs)
-        modes = (argument.fake_mode for argument in program.arguments if isinstance(argument, FakeTensor))
-        self.mode = next(modes, self.mode)
         self.numbers: dict[fx.Node, set[int]] = {}
         self.given_away: ImportedOp | None = None
         self.last_collective: int | None = None

@@ -23,8 +23,8 @@ from .calls import argument_names, tensors_in
 from .dynamo_internals import FailOnRecompileLimitHit, TorchDynamoException, dynamo_config, run_only
 from .plans import Facts, PlanSettings, as_traced, difference, input_facts, ordered, settings_facts
 from .program import as_call, refuse_without_data, tensors_of
-from .python_state import random_states, untouched
 from .run import digests
+from .step_graph import random_states, untouched
 from .torch_internals import NON_PERSISTENT, REGISTRIES, STATE_HOOKS, pytree, storage_of, write_count
 from .tracing import TorchProgram, foreign_code, know_outputs, lift_constants, line_of, refuse_foreign, silent, trace
 

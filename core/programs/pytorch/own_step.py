@@ -19,10 +19,9 @@ from ...model.simulator import input_peak
 from ...search.options import Share
 from .plans import Facts, PlanSettings, as_traced, difference, input_facts, measured_graph, ordered, settings_facts
 from .program import as_call
-from .python_state import PythonState
 from .recorder import Deferred, Recorder, Segment, Tree
 from .run import check_module, held_bytes
-from .step_graph import Enough, StepNames, arguments_of, rehearse, run_in_order, step_graph
+from .step_graph import Enough, PythonState, StepNames, arguments_of, rehearse, run_in_order, step_graph
 from .torch_internals import current_modes, disable_torch_function, entered, pytree, storage_of
 
 _MOST_KINDS = 1000

@@ -26,8 +26,7 @@ from torch.export.passes import move_to_device_pass
 
 from ...base.errors import ProgramError, UsageError
 from .calls import argument_names, tensors_in
-from .python_state import PythonState, untouched
-from .step_graph import program_of_step
+from .step_graph import PythonState, program_of_step, untouched
 from .torch_internals import MODULES, FakeTensor, pytree, storage_id
 from .tracing import (
     Held,

@@ -18,7 +18,6 @@ from torch.utils.weak import TensorWeakRef
 
 from ...base.errors import ProgramError, SchedoptError
 from .calls import WITHOUT_EFFECT, Sort, given, is_random, sort_of, tensors_in, view_of
-from .python_state import restoring
 from .torch_internals import (
     VALUE_DEPENDENT,
     FakeTensorMode,
@@ -38,7 +37,7 @@ from .torch_internals import (
     storage_of,
     without_dispatch,
 )
-from .tracing import SourceRecorder, zeros_like
+from .tracing import SourceRecorder, restoring, zeros_like
 
 
 class _Recording(threading.local):

@@ -28,8 +28,8 @@ from ..fresh_process import ask
 from ..runtime import Note, Runtime
 from .importer import graph_of
 from .program import load_program, refuse_without_data, tensors_of, values_of, with_graph
-from .python_state import untouched
 from .run import ARGUMENTS, SEED, digest, digests, held_bytes, measured_costs, reorder, results_of
+from .step_graph import untouched
 from .torch_internals import TrainingIRVerifier, pytree
 from .tracing import STEP, TorchProgram, foreign_code, silent
 

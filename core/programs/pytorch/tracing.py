@@ -147,6 +147,12 @@ def zeros_like(fake: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
 
 
+def restoring(tensor: torch.Tensor) -> Callable[[], Any]:
+    """Return a function that gives a tensor the values that it has now."""
+    values = tensor.detach().clone()
+    return lambda: tensor.data.copy_(values)
+
+
 def lift_constants(module: fx.GraphModule, after: int | None = None) -> list[Held]:
     """Turn the tensors that the graph holds as attributes into placeholders, `after` as many others, or after all."""
     graph = module.graph

@@ -34,7 +34,7 @@ MOST_LINES = {
     **{"programs": 11850, "api": 1710, "__init__.py": 1, "cli": 3900, "datasets": 1500, "policies": 6050},
 }
 """Of each room; who needs more changes it here, on purpose."""
-CROWDED = {"core/programs/pytorch": 27, "cli/commands": 16}
+CROWDED = {"core/programs/pytorch": 16, "cli/commands": 16}
 """Files of the folders with more than 14: a command each, and what is still to be made simpler."""
 ENGLISH = {"annealing", "auto", "gas", "input", "random"}
 """Methods whose names are words of other meaning, too: a text names them if it is the name, or quotes it."""

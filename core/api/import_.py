@@ -111,9 +111,9 @@ def _import_module(model: Any, inputs: Any, options: ImportOptions, note: Note) 
     from torch.export import ExportedProgram
 
     from ..programs.options import Roofline
-    from ..programs.pytorch.costs import measured_costs
     from ..programs.pytorch.importer import graph_of
-    from ..programs.pytorch.program import program_of, step_program
+    from ..programs.pytorch.program import program_of
+    from ..programs.pytorch.run import measured_costs
 
     if not isinstance(model, (nn.Module, ExportedProgram)) and (not callable(model) or isinstance(model, type)):
         raise UsageError(f"a model is a path, module:function, or a PyTorch module, not {type(model).__name__}")
@@ -121,12 +121,6 @@ def _import_module(model: Any, inputs: Any, options: ImportOptions, note: Note) 
         raise UsageError("default_size, reverse and graph are for graph files, not for a PyTorch module")
     if inputs is None and not isinstance(model, ExportedProgram):
         raise UsageError("a PyTorch module is imported with example inputs: import_model(model, inputs)")
-    if inputs is None:
-        example: Any = model.example_inputs
-        inputs = max(example, key=len)  # arguments, or keywords
-    if isinstance(model, (nn.Module, ExportedProgram)):
-        program = program_of(model, inputs, options.training, options.plain_shapes, note=note)
-    else:
-        program = step_program(model, inputs, options.training, options.plain_shapes)
+    program = program_of(model, inputs, options.training, options.plain_shapes, note=note)
     measured = measured_costs(program, options.device) if options.costs == "measured" else None
     return graph_of(program, Roofline(options.flops, options.memory_bandwidth), measured, note)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
 from typing import Any, TypeAlias
 
 import torch
@@ -13,6 +14,8 @@ from .torch_internals import OpOverload, pytree, schema_of
 
 Op: TypeAlias = "OpOverload[Any, Any]"
 aten = torch.ops.aten
+# Calls that return their argument as it is (no autograd here).
+WITHOUT_EFFECT = (aten.detach.default, aten.detach_.default, aten.alias.default, aten.lift_fresh.default)
 # These write to arguments that their schemas do not mark as written, those with a flag `training` only if it is set.
 _STATISTICS = ("running_mean", "running_var")
 UNMARKED_WRITES = {
@@ -24,7 +27,9 @@ UNMARKED_WRITES = {
     aten.batch_norm_gather_stats_with_counts: _STATISTICS,
     aten.rrelu_with_noise: ("noise",),
 }
-
+_RESIZING = (aten.resize_, aten.resize_as_, aten.set_)
+# What these give has a shape and type that no number among their arguments changes, as that of a pointwise op.
+_FILLED = (aten.full, aten.full_like, aten.new_full, aten.fill, aten.addmm, aten.baddbmm, aten.scalar_tensor)
 
 # These give the same bits in training without the statistics that they update, so that they can run again.
 _NORMS = (aten.native_batch_norm, aten.cudnn_batch_norm)
@@ -80,10 +85,7 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 
 def argument_names(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
-    """Return the name of each leaf of a call's arguments, in the order of `tree_flatten((args, kwargs))`.
-
-    Such as `image`, `batch['ids']` or `args[0]`; a call that does not fit the function names its places alone.
-    """
+    """Return the names of the leaves of `tree_flatten((args, kwargs))`: `image`, `batch['ids']` or `args[0]`."""
     try:
         signature = inspect.signature(function)
         taken = [name for name, parameter in signature.parameters.items() if parameter.kind in _BY_POSITION]
@@ -113,3 +115,44 @@ class StorageAccesses:
             else:
                 self._readers[storage].append(op)
         return before
+
+
+class Sort:
+    """What the schema of an op says about how it is recorded."""
+
+    def __init__(self, op: Any) -> None:
+        schema = schema_of(op)
+        tags = op.tags
+        places = [*range(len(schema.arguments))]
+        names = [argument.name for argument in schema.arguments]
+        unmarked = UNMARKED_WRITES.get(op.overloadpacket, ())
+        marked = [(a.alias_info is not None and a.alias_info.is_write) or a.name in unmarked for a in schema.arguments]
+        self.writes = {key for at in places if marked[at] for key in (at, names[at])}  # positions and keywords
+        only_writes = all(r.alias_info is not None and r.alias_info.is_write for r in schema.returns)
+        kinds = [str(r.type) for r in schema.returns]
+        self.gives_values = bool(kinds) and not any("Tensor" in kind for kind in kinds)  # so that it cannot wait
+        free = only_writes or torch.Tag.pointwise in tags or schema.name.startswith("aten::_foreach_")
+        free = free or op.overloadpacket in _FILLED
+        types = [str(a.type) for a in schema.arguments]
+        is_number = [any(t in kind for t in ("number", "Scalar", "float", "Tensor")) for kind in types]
+        # positions and keywords where a number may be another in each call, since no shape depends on it
+        self.numbers = {key for at in places if free and is_number[at] for key in (at, names[at])}
+        self.changes_shape = torch.Tag.inplace_view in tags or op.overloadpacket in _RESIZING
+        self.is_random = torch.Tag.nondeterministic_seeded in tags
+        self.returns = bool(schema.returns)
+        self.without_tensors = not any("Tensor" in kind for kind in (*kinds, *types))
+        self.takes_size = types[:1] == ["List[int]"]  # and makes a tensor of it
+
+
+sort_of = cache(Sort)
+
+
+@cache
+def view_of(op: Any) -> Any:
+    """Return the op that gives as a view what an op makes of its argument in place; None if there is none."""
+    packet = getattr(aten, op.overloadpacket.__name__.removesuffix("_"), None)
+    if packet in (None, op.overloadpacket) or op.overloadpacket in _RESIZING:
+        return None
+    views = (getattr(packet, name) for name in packet.overloads())
+    types = [str(argument.type) for argument in schema_of(op).arguments]
+    return next((view for view in views if [str(one.type) for one in schema_of(view).arguments] == types), None)

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import fx
@@ -17,12 +17,12 @@ from torch import fx
 from ...base.errors import GraphError, ProgramError, UsageError
 from ...base.options import fixed, options_in
 from ...base.units import format_bytes
+from ...graph.graph import CostGraph
 from ...model.simulator import input_peak
 from ...search.method_spec import MethodSpec
 from ...search.registry import DEFAULT_METHOD
 from ...solve.solve import solve
 from ..options import OptimizeOptions
-from .aot_importer import SAVED, aot_graph
 from .dynamo_internals import (
     BoxedCodeGen,
     ShortenTraceback,
@@ -32,12 +32,12 @@ from .dynamo_internals import (
     get_aot_graph_name,
     min_cut_rematerialization_partition,
 )
-from .node_order import OrderedGraph, in_order, order_method
-from .torch_internals import storage_id
+from .importer import CallersStorage, Import, ImportedOp, graph_of
+from .torch_internals import FakeTensorMode, HigherOrderOperator, storage_id
+from .tracing import OrderedGraph, TorchProgram, check_flat, foreign_code, in_order, is_number, order_method, silent
 
 Boxed = Callable[[list[Any]], Any]
-SECONDS = {"default": 1.0, "max-autotune": 10.0}
-"""Most seconds of search per graph, by mode."""
+SECONDS = {"default": 1.0, "max-autotune": 10.0}  # most of search per graph, by mode
 log = logging.getLogger("schedopt.torch_compile")
 
 
@@ -70,7 +70,10 @@ def backend(
     try:
         read, method = _read(mode, options or {})
     except UsageError as error:
-        raise _shown(error) from None
+        if ShortenTraceback is None:
+            raise
+        kind = type("UsageError", (UsageError, ShortenTraceback), {"__module__": UsageError.__module__})
+        raise kind(str(error), first_useful_frame=inspect.currentframe()) from None  # passed on as it is
     compiler = _Compiler(read, method)
     compiled: Callable[..., Any] = aot_autograd(
         fw_compiler=partial(compiler.compile, kind="forward"),
@@ -80,15 +83,6 @@ def backend(
         keep_inference_input_mutations=True,
     )(module, inputs)
     return compiled
-
-
-def _shown(error: UsageError) -> Exception:
-    """Return an error that TorchDynamo passes on as it is, from our caller on, where its version has such errors."""
-    if ShortenTraceback is None:
-        return error
-    frame = inspect.currentframe()
-    kind = type("UsageError", (UsageError, ShortenTraceback), {"__module__": UsageError.__module__})
-    return cast(Exception, kind(str(error), first_useful_frame=frame.f_back if frame else None))
 
 
 @dataclass(frozen=True)
@@ -121,16 +115,14 @@ class _Compiler:
         self.callers: list[torch.UntypedStorage] = []
 
     def compile(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> Boxed:
-        """Return the graph as a function that takes its arguments in a list, which it empties.
-
-        In the backward pass saved tensors and incoming gradients are freed after their last reader.
-        """
-        name = get_aot_graph_name()
+        """Return the graph as a function that takes its arguments in a list, and frees each after its last use."""
         try:
-            return _boxed(self._ordered(name, module, inputs, kind))
+            module = self._ordered(get_aot_graph_name(), module, inputs, kind)
         except (GraphError, ProgramError) as error:
             warnings.warn(f"schedopt leaves a graph in its own order: {error}", stacklevel=2)
-        return _boxed(module)
+        module.graph.set_codegen(BoxedCodeGen())
+        module.recompile()
+        return boxed(lambda arguments: module.forward(arguments))
 
     def _ordered(self, name: str, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> fx.GraphModule:
         start = time.monotonic()
@@ -170,12 +162,112 @@ class _Compiler:
         return [True] * len(inputs)
 
 
-def _boxed(module: fx.GraphModule) -> Boxed:
-    """Return a function that takes its arguments in a list and empties it, so that each is freed after its last use."""
-    if BoxedCodeGen is None:
-        run: Boxed = fx.Interpreter(module).boxed_run
-    else:
-        module.graph.set_codegen(BoxedCodeGen())
-        module.recompile()
-        run = module.forward
-    return boxed(lambda arguments: run(arguments))
+SAVED = "inputs"  # name of the op whose outputs are the tensors that the caller gives away
+# What talks to other processes, which must hear it in the same order.
+_COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem")
+
+
+def aot_graph(name: str, module: fx.GraphModule, inputs: Sequence[Any], kept: Sequence[bool]) -> CostGraph:
+    """Return a graph of AOTAutograd as a `CostGraph`; its ops are named after the nodes."""
+    for node in module.graph.nodes:
+        if isinstance(node.target, HigherOrderOperator):
+            raise ProgramError(f"{name}: node '{node.name}' ({node.target}) runs a graph or an op of its own")
+    check_flat(module.graph, name)
+    with foreign_code(name, "the graph cannot be imported"), silent():
+        roles = tuple("input" if keeps else "saved" for keeps in kept)
+        names = [node.name for node in module.graph.find_nodes(op="placeholder")]
+        fakes = _concrete(inputs, FakeTensorMode(allow_fallback_kernels=False))
+        program = TorchProgram(name, module, tuple(fakes), roles, tuple(names), ())
+        return graph_of(program, walk=_AotImport)
+
+
+def _concrete(values: Sequence[Any], mode: FakeTensorMode) -> list[Any]:
+    """Return fakes of the tensors' hinted sizes, sharing storages as they do, and hints of the numbers."""
+    storages: dict[int, torch.Tensor] = {}
+    arguments = []
+    for value in values:
+        if not isinstance(value, torch.Tensor):
+            arguments.append(_hint(value))
+            continue
+        if value.layout is not torch.strided:
+            raise ProgramError(f"an input has the layout {value.layout}; only strided tensors are supported")
+        storage, size = value.untyped_storage(), value.element_size()
+        with mode:
+            items = -(-_hint(storage.nbytes()) // size)
+            new = torch.empty(items, dtype=value.dtype, device=value.device)
+            base = storages.setdefault(storage_id(storage), new).view(value.dtype)
+            shape, strides = [_hint(size) for size in value.shape], [_hint(step) for step in value.stride()]
+            arguments.append(base.as_strided(shape, strides, _hint(value.storage_offset())))
+    return arguments
+
+
+def _hint(value: Any) -> Any:
+    """Return the number that a symbolic one stood for when it was traced."""
+    if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return value
+    if value.node.hint is None:
+        raise ProgramError(f"the size {value} depends on the values of tensors")
+    return value.node.hint
+
+
+class _AotImport(Import):
+    """A walk that lets saved tensors go, computes numbers and keeps collective ops in order; its arguments are fake."""
+
+    def __init__(self, program: TorchProgram, *costs: Any) -> None:
+        super().__init__(program, *costs)
+        self.numbers: dict[fx.Node, set[int]] = {}
+        self.given_away: ImportedOp | None = None
+        self.last_collective: int | None = None
+
+    def _hold(self, node: fx.Node, argument: Any, name: str, role: str) -> None:
+        self.values[node], self.ports[node] = argument, []
+        if not isinstance(argument, torch.Tensor):
+            return
+        storage, size = self._storage(argument, node), argument.untyped_storage().nbytes()
+        if role != "saved":
+            self.residents.setdefault(storage, CallersStorage(name, role, size))
+        elif storage not in self.residents:
+            self.ports[node] = [self._give_away(storage, size)]
+
+    def _give_away(self, storage: int, size: int) -> tuple[int, int]:
+        """Return the output that holds a storage, of the op that all others wait for."""
+        if known := [port for port, other in self.storage_of.items() if other == storage]:
+            return known[0]
+        if self.given_away is None:
+            self.given_away = ImportedOp(SAVED, [], set(), [], [], [], 0.0, 0, True)
+            self.ops.append(self.given_away)
+        port = (0, len(self.given_away.outputs))
+        self.storage_of[port] = storage
+        self.allocated.add(storage)
+        self.given_away.outputs.append(size)
+        self.given_away.aliases.append(-1)
+        self.given_away.final.append(False)
+        return port
+
+    def _add(self, node: fx.Node) -> None:
+        if node.op == "get_attr":
+            constant = _concrete([getattr(self.program.module, str(node.target))], self.mode)[0]
+            self._hold(node, constant, str(node.target), "constant")
+        elif is_number(node):  # what uses it waits for the ops whose results it is computed from
+            args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
+            self.values[node], self.ports[node] = node.target(*args, **kwargs), []  # type: ignore[operator]
+            producers = {op for source in node.all_input_nodes for op, _ in self.ports[source]}
+            self.numbers[node] = producers | self._awaited(node)
+        else:
+            super()._add(node)
+
+    def _awaited(self, node: fx.Node) -> set[int]:
+        """Return the ops that the numbers among the arguments of a node are computed from."""
+        return {op for source in node.all_input_nodes for op in self.numbers.get(source, ())}
+
+    def _call(self, node: fx.Node) -> None:
+        super()._call(node)
+        number, op = len(self.ops) - 1, self.ops[-1]
+        op.control |= self._awaited(node)
+        if getattr(node.target, "namespace", "") in _COLLECTIVES:
+            if self.last_collective is not None:
+                op.control.add(self.last_collective)
+            self.last_collective = number
+        op.control -= {producer for producer, _ in op.inputs}
+        if self.given_away is not None and not op.inputs and not op.control:
+            op.control.add(0)

@@ -1,14 +1,9 @@
-"""A PyTorch program as a `CostGraph`: sizes and aliases from the storages that its ops use when run on fake tensors.
-
-Ops are named after the nodes of the program's graph; `getitem` is no op but a port of the op it takes from.
-Parameters, buffers and inputs are the caller's: persistent bytes, and a view of one takes none.
-"""
+"""A PyTorch program as a `CostGraph`: sizes and aliases from the storages that its ops use when run on fake tensors."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from operator import getitem
 from typing import Any
 
@@ -22,48 +17,11 @@ from ...graph.annotations import Annotations, Resident
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..options import Roofline
-from .calls import StorageAccesses, can_run_again, given, is_random, read_by, tensors_in
+from .calls import StorageAccesses, aten, can_run_again, given, is_random, read_by, tensors_in
 from .calls import written as written_by
-from .program import TorchProgram
-from .source_lines import node_label, sources_of
 from .torch_internals import SAME_FLOPS, FakeTensor, OpOverload, pytree, schema_of, storage_of
-from .tracing import fake_mode, fake_of, zeros_like
+from .tracing import TorchProgram, fake_mode, fake_of, node_label, sources_of, zeros_like
 
-
-class Residents:
-    """The storages that the caller of a program gives and keeps, by what tells them apart.
-
-    Each is among the persistent bytes of the first op that reads it and is no view; if all are, of the first of them.
-    """
-
-    def __init__(self) -> None:
-        self._held: dict[int, tuple[str, str, int]] = {}
-        self._readers: defaultdict[int, list[int]] = defaultdict(list)
-        self._writers: defaultdict[int, list[int]] = defaultdict(list)
-        self._holders: dict[int, tuple[bool, int]] = {}  # whether it is a view, and the op
-
-    def __contains__(self, storage: int) -> bool:
-        return storage in self._held
-
-    def hold(self, storage: int, name: str, role: str, size: int) -> None:
-        """Take a storage that the caller gives; of several tensors that share it, the first gives its name."""
-        self._held.setdefault(storage, (name, role, size))
-
-    def access(self, op: int, read: Collection[int], written: Collection[int], is_view: bool) -> None:
-        """Note which storages an op reads, some of which it may write to as well."""
-        for storage in self._held.keys() & read:
-            (self._writers if storage in written else self._readers)[storage].append(op)
-            self._holders[storage] = min(self._holders.get(storage, (is_view, op)), (is_view, op))
-
-    def list(self) -> tuple[Resident, ...]:
-        """Return them all, in the order in which they were given."""
-        return tuple(
-            Resident(*held, self._holders.get(at, (False, -1))[1], tuple(self._readers[at]), tuple(self._writers[at]))
-            for at, held in self._held.items()
-        )
-
-
-aten = torch.ops.aten
 _KNOWN = ("aten", "prims")  # whose schemas say all that they do; another op may keep something to itself
 # The mean or sum that these return keeps the memory of the losses that it sums up.
 _REDUCED_IN_PLACE = (aten.mse_loss, aten.smooth_l1_loss, aten.binary_cross_entropy, aten.soft_margin_loss)
@@ -96,6 +54,23 @@ def graph_of(
 
 
 @dataclass
+class CallersStorage:
+    """A storage that the caller gives and keeps, under the name of its first tensor, with its accesses."""
+
+    name: str
+    role: str
+    size: int
+    readers: list[int] = field(default_factory=list)
+    writers: list[int] = field(default_factory=list)
+    holders: list[tuple[bool, int]] = field(default_factory=list)  # whether it is a view, and the op
+
+    def resident(self) -> Resident:
+        """Return it as bytes of the first op that accesses it and is no view; if all are, of the first of them."""
+        op = min(self.holders, default=(False, -1))[1]
+        return Resident(self.name, self.role, self.size, op, tuple(self.readers), tuple(self.writers))
+
+
+@dataclass
 class ImportedOp:
     """An op of the graph in the making; what the fields mean is said at `GraphBuilder.add_op`."""
 
@@ -111,10 +86,7 @@ class ImportedOp:
 
 
 class Import:
-    """One walk over the program, running each node on fake tensors.
-
-    A storage is known by its address; `values` keeps every fake tensor, so none is used twice.
-    """
+    """One walk over the program, running each node on fake tensors; `getitem` is no op but a port of one."""
 
     def __init__(
         self, program: TorchProgram, roofline: Roofline, measured: Mapping[str, tuple[float, int]] | None
@@ -124,10 +96,10 @@ class Import:
         self.measured = measured
         self.mode = fake_mode(program.arguments)
         self.ops: list[ImportedOp] = []
-        self.values: dict[fx.Node, Any] = {}
+        self.values: dict[fx.Node, Any] = {}  # all, as a storage is known by its address
         self.ports: dict[fx.Node, list[tuple[int, int]]] = {}
         self.accesses = StorageAccesses()
-        self.residents = Residents()
+        self.residents: dict[int, CallersStorage] = {}
         self.allocated: set[int] = set()
         self.storage_of: dict[tuple[int, int], int] = {}
         self.view_offsets: dict[tuple[int, int], int] = {}  # bytes from the start of the base
@@ -149,7 +121,7 @@ class Import:
                         self.ops[op].final[port] = True
             else:
                 self._add(node)
-        return self.ops, self.residents.list()
+        return self.ops, tuple(held.resident() for held in self.residents.values())
 
     def _hold(self, node: fx.Node, argument: Any, name: str, role: str) -> None:
         """Take what the caller gives and keeps."""
@@ -157,7 +129,9 @@ class Import:
         self.values[node] = argument
         if isinstance(argument, torch.Tensor):
             self.values[node] = fake = fake_of(self.mode, argument)
-            self.residents.hold(self._storage(fake, node), name, role, fake.untyped_storage().nbytes())
+            self.residents.setdefault(
+                self._storage(fake, node), CallersStorage(name, role, fake.untyped_storage().nbytes())
+            )
 
     def _add(self, node: fx.Node) -> None:
         """Take a node that is neither an argument nor the result."""
@@ -219,7 +193,10 @@ class Import:
         starts = {view: self.start_of[view] - self.start_of.get(base, 0) for view, base in bases.items()}
         self.view_offsets.update((view, offset) for view, offset in starts.items() if offset)
         self.ops.append(ImportedOp(node.name, inputs, control, sizes, aliases, final, runtime, workspace, once))
-        self.residents.access(op, read, written, is_view)
+        for storage in self.residents.keys() & read:
+            held = self.residents[storage]
+            (held.writers if storage in written else held.readers).append(op)
+            held.holders.append((is_view, op))
 
     def _run(self, target: OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the results of a call on fakes, put right where a fake has other memory than a run."""

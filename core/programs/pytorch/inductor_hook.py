@@ -20,14 +20,11 @@ from ...search.warm_up import warm_up
 from ...solve.solve import run, strengthen_bound
 from ..graphs.inductor import buffer_graph
 from .inductor_internals import HOOK, CustomSchedulerPass, OrderedSet, V, check_hook, config, get_aot_graph_name, memory
-from .node_order import OrderedGraph, order_method
+from .tracing import OrderedGraph, order_method
 
-SECONDS_PER_NODE = 2e-4
-"""What a graph takes by default, Inductor's heuristics included."""
-LEAST_SECONDS, LEAST_PER_NODE = 0.02, 2.5e-5
-"""What a search may take whatever the rest took: the larger of the two."""
-LEAST_SAVED = 0.001
-"""The share of the peak that another order has to save: Inductor may reuse fewer buffers in it."""
+SECONDS_PER_NODE = 2e-4  # that a graph takes by default, Inductor's heuristics included
+LEAST_SECONDS, LEAST_PER_NODE = 0.02, 2.5e-5  # that a search may take whatever the rest took: the larger of the two
+LEAST_SAVED = 0.001  # share of the peak that another order has to save: Inductor may reuse fewer buffers in it
 log = logging.getLogger("schedopt.inductor")
 
 
@@ -96,10 +93,7 @@ class _Kernels:
         )
 
     def found(self, spec: MethodSpec, deadline: float) -> tuple[list[Any], int]:
-        """Return the best order found, from that of Inductor on, and the bytes that none needs less than.
-
-        Inductor's estimate and `is_valid` say whether it is one; the verifier of `solve` takes as long as all else.
-        """
+        """Return the best order found, from that of Inductor on, unverified, and bytes that none needs less than."""
         graph = self._graph()
         if input_peak(graph) != self.stock_peak:
             raise GraphError("its buffers are counted otherwise than this version of schedopt knows")
@@ -116,26 +110,18 @@ class _Kernels:
         return [by_name[name] for name in names if name in by_name], int(search.lower_bound)
 
     def _graph(self) -> CostGraph:
-        found: list[tuple[Any, int, list[str] | None]] = [
-            (b, b.mpi_buffer.size_free, None) for b in self.freeable.values()
-        ]
-        after = {}
+        def described(buffer: Any, allocated: int, reads: list[str] | None) -> dict[str, Any]:
+            name, size = buffer.get_name(), int(buffer.mpi_buffer.size_free)
+            shared = {"name": name, "size_alloc": int(allocated), "size_free": size, "deps": reads or []}
+            return {**shared, "is_input": reads is None, "is_output": name in self.outputs}
+
+        nodes, after = [], {}
+        buffers = [described(one, one.mpi_buffer.size_free, None) for one in self.freeable.values()]
         for node in self.stock:
-            reads = [buffer.get_name() for buffer in node.mpi_node.pred_buffers]
+            nodes.append({"name": node.get_name(), "buffer_names": list(node.get_buffer_names())})
             after[node.get_name()] = [earlier.get_name() for earlier in node.mpi_node.pred_nodes]
-            found += [(made, made.mpi_buffer.size_alloc, reads) for made in node.get_outputs()]
-        buffers = [
-            {
-                "name": buffer.get_name(),
-                "size_alloc": int(allocated),
-                "size_free": int(buffer.mpi_buffer.size_free),
-                "is_input": needed is None,
-                "is_output": buffer.get_name() in self.outputs,
-                "deps": needed or [],
-            }
-            for buffer, allocated, needed in found
-        ]
-        nodes = [{"name": node.get_name(), "buffer_names": list(node.get_buffer_names())} for node in self.stock]
+            reads = [buffer.get_name() for buffer in node.mpi_node.pred_buffers]
+            buffers += [described(made, made.mpi_buffer.size_alloc, reads) for made in node.get_outputs()]
         return buffer_graph({"nodes": nodes, "buffers": buffers}, self.name, self.name, after)
 
 
@@ -191,8 +177,6 @@ def inductor(
     ...     pass  # call the model here: what is compiled within is put in order
     """
     check_hook()
-    from .inductor_hook import PeakMemoryOrder
-
     previous = getattr(config, HOOK)
     if previous is not None and not isinstance(previous, PeakMemoryOrder):
         raise UsageError(f"torch._inductor.config.{HOOK} is taken by {previous!r}; set it to None first")

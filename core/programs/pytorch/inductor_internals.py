@@ -1,7 +1,4 @@
-"""Private names of PyTorch Inductor that `schedopt.inductor` uses.
-
-Where one is missing `schedopt.inductor` is refused in one sentence.
-"""
+"""Private names of PyTorch Inductor; where one is missing `schedopt.inductor` is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -14,15 +11,14 @@ from .dynamo_internals import get_aot_graph_name
 from .torch_internals import needed_by
 
 with needed_by("schedopt.inductor"):
+    # Inductor's settings and its own heuristics of memory
     from torch._inductor import config, custom_graph_pass, memory
 
-    """Inductor's settings and its own heuristics of memory."""
+    # The graph that Inductor compiles
     from torch._inductor.virtualized import V
 
-    """The graph that Inductor compiles."""
+    # The sets that Inductor's heuristics take
     from torch.utils._ordered_set import OrderedSet
-
-    """The sets that Inductor's heuristics take."""
 
 CustomSchedulerPass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", object)
 """The base of a pass whose graphs Inductor keeps in its cache; without it nothing is cached."""

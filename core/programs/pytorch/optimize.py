@@ -21,29 +21,22 @@ from torch import fx, nn
 from ...base.errors import ProgramError, SchedoptError, UsageError
 from .calls import argument_names, tensors_in
 from .dynamo_internals import FailOnRecompileLimitHit, TorchDynamoException, dynamo_config, run_only
-from .guards import Facts, difference, input_facts, settings_facts
-from .plans import PlanSettings, as_traced, ordered
-from .program import TorchProgram
-from .python_state import random_states, untouched
+from .plans import Facts, PlanSettings, as_traced, difference, input_facts, ordered, settings_facts
+from .program import as_call, refuse_without_data, tensors_of
 from .run import digests
-from .sources import as_call, refuse_without_data, tensors_of
+from .step_graph import random_states, untouched
 from .torch_internals import NON_PERSISTENT, REGISTRIES, STATE_HOOKS, pytree, storage_of, write_count
-from .tracing import foreign_code, know_outputs, lift_constants, line_of, refuse_foreign, silent, trace
+from .tracing import TorchProgram, foreign_code, know_outputs, lift_constants, line_of, refuse_foreign, silent, trace
 
 _SHARED = (*REGISTRIES, NON_PERSISTENT, *STATE_HOOKS)
 # Hooks are guarded, recurrent layers are ops as others, and the limit of plans is our own.
 _CONFIG: dict[str, Any] = {"skip_nnmodule_hook_guards": False, "allow_rnn": True, "recompile_limit": sys.maxsize}
 _SEEDED = torch.Tag.nondeterministic_seeded
 _LOCK = threading.RLock()  # around all that sets or restores what is the process's: random numbers, attributes, logging
-_FOR_GRADIENTS = 'to train, give optimize a step function, or use torch.compile(model, backend="schedopt")'
 
 
 class PlannedModel(nn.Module):
-    """A model's forward pass in orders of less peak memory; see `schedopt.optimize`.
-
-    Its parameters, buffers, modules and mode are the model's own, so that `parameters()`, `state_dict()`, `train()`,
-    `to()` and `load_state_dict()` are, too. A copy, and what a pickle holds, makes its plans anew.
-    """
+    """A model's forward pass in orders of less peak memory, with the model's own state; see `schedopt.optimize`."""
 
     _model: nn.Module
 
@@ -107,13 +100,20 @@ class PlannedModel(nn.Module):
 
     def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Make the plan for a call, without a change of anything."""
-        facts = self._facts_of(args, kwargs)
-        self._refuse_or_go_on(facts)
+        facts, count, limit = self._facts_of(args, kwargs), self._plans.count, self._settings.plan_limit
+        changed = "the model has changed"
+        found = (None if self._facts is None else difference(self._facts, facts)) or changed
+        if self._facts is not None and self._settings.dynamic is False and (count or found != changed):
+            raise UsageError(f"{found}; it was made with dynamic=False")
+        if count >= limit:
+            raise UsageError(
+                f"{found}; there are {count} plans, one per kind of call, and plan_limit={count} allows no more: give "
+                "inputs of fewer shapes, or a higher limit"
+            )
         try:
             self._graph(args, kwargs)()
         except SchedoptError as error:
             if isinstance(error, ProgramError) and self._facts is not None:
-                found = difference(self._facts, facts) or "the model has changed"
                 error = ProgramError(f"{found}; no plan can be made for that: {error}")
             raise error.with_traceback(None) from None
         if self._facts is None or self._settings.dynamic is None:
@@ -126,35 +126,31 @@ class PlannedModel(nn.Module):
             with torch.no_grad(), dynamo_config.patch(_CONFIG), silent():
                 self._compiled(*args, **kwargs)
         except _Stopped as stopped:
-            return stopped.make
+            if stopped.make is not None:
+                return stopped.make
+            raise ProgramError(
+                "torch.compile is switched off, and plans need it; unset TORCHDYNAMO_DISABLE, or call "
+                'torch.compiler.set_stance("default")'
+            ) from None
         except (TorchDynamoException, FailOnRecompileLimitHit) as error:
             why = error
         # The model may raise as well: then that is what the caller gets.
         args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), (args, kwargs))
         with untouched(self._model, tensors_of(self._model)), torch.random.fork_rng(), silent():
             self._model(*args, **kwargs)
-        raise ProgramError(_why_not(type(self._model).__name__, why))
+        said = str(why).strip().split("\n")[0].removesuffix(".")
+        raise ProgramError(
+            f"{self._plans.name}: PyTorch makes no one graph of the model{line_of(why)}: {said}; change that line, "
+            'give optimize a function that calls the model, or use torch.compile(model, backend="schedopt"), which '
+            "plans each part"
+        )
 
     def _facts_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Facts:
         return input_facts(inspect.signature(self._model.forward), args, kwargs) + settings_facts()
 
-    def _refuse_or_go_on(self, facts: Facts) -> None:
-        """Raise `UsageError` if no further plan may be made."""
-        found = "the model has changed"
-        if self._facts is not None:
-            found = difference(self._facts, facts) or found
-            if self._settings.dynamic is False and (self._plans.count or found != "the model has changed"):
-                raise UsageError(f"{found}; it was made with dynamic=False")
-        if self._plans.count >= self._settings.plan_limit:
-            count = self._plans.count
-            raise UsageError(
-                f"{found}; there are {count} plans, one per kind of call, and plan_limit={count} allows no more: give "
-                "inputs of fewer shapes, or a higher limit"
-            )
-
     def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what the model itself does, and compare it with what its plan does to copies."""
-        now, model, name = self._plans.now, self._model, type(self._model).__name__
+        now, model, name = self._plans.now, self._model, self._plans.name
         planned: list[Any] | str
         try:
             with untouched(model), torch.random.fork_rng():
@@ -185,7 +181,9 @@ class PlannedModel(nn.Module):
             if is_same:
                 why = "its own code changes an attribute at each call, so that no plan fits twice; count in a buffer"
             warnings.warn(f"{name}: {why}; the model itself is called", stacklevel=5)
-        return pytree.tree_map_only(torch.Tensor, _without_graph, returned) if is_same else returned
+        if not is_same:
+            return returned
+        return pytree.tree_map_only(torch.Tensor, lambda one: one if one.grad_fn is None else one.detach(), returned)
 
     def _fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether there is a plan for a call."""
@@ -196,20 +194,17 @@ class PlannedModel(nn.Module):
         return True
 
     def _say_that_gradients_are_none(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        remedy = (
+            "call it under torch.no_grad(); to train, give optimize a step function, or use "
+            'torch.compile(model, backend="schedopt")'
+        )
         names = argument_names(self._model.forward, args, kwargs)
         for name, value in zip(names, pytree.tree_leaves((args, kwargs)), strict=True):
             if isinstance(value, torch.Tensor) and value.requires_grad:
-                raise UsageError(
-                    f"input '{name}' requires a gradient, which a planned model does not give; call it under "
-                    f"torch.no_grad(); {_FOR_GRADIENTS}"
-                )
+                raise UsageError(f"input '{name}' requires a gradient, which a planned model does not give; {remedy}")
         if not self._told and any(parameter.requires_grad for parameter in self._model.parameters()):
             self._told = True
-            warnings.warn(
-                f"{type(self._model).__name__}: results of a planned model have no gradients; call it under "
-                f"torch.no_grad(); {_FOR_GRADIENTS}",
-                stacklevel=5,
-            )
+            warnings.warn(f"{self._plans.name}: results of a planned model have no gradients; {remedy}", stacklevel=5)
 
     @property
     def training(self) -> bool:
@@ -233,17 +228,10 @@ class PlannedModel(nn.Module):
         return f"{type(self).__name__}({type(self._model).__name__}, {count} plan{'s' * (count != 1)})"
 
 
-def _switched_off() -> None:
-    raise ProgramError(
-        "torch.compile is switched off, and plans need it; unset TORCHDYNAMO_DISABLE, or call "
-        'torch.compiler.set_stance("default")'
-    )
-
-
 class _Stopped(BaseException):
     """Ends a call before it has run anything, as its plan is missing, was made just now, or is not checked yet."""
 
-    def __init__(self, make: Callable[[], None] = _switched_off, *, is_planned: bool = False) -> None:
+    def __init__(self, make: Callable[[], None] | None = None, *, is_planned: bool = False) -> None:
         super().__init__()
         self.make = make  # the plan that its graph lacks
         self.is_planned = is_planned
@@ -309,24 +297,19 @@ class _Graph:
         with _LOCK if self.writes or self.draws else nullcontext(), as_traced(grad=False):
             return module(*args, *constants)
 
-    def _plan(self, args: Sequence[Any]) -> None:
-        planned = self._ordered(args)
-        self.writes = bool(planned[2])
-        self.draws = any(_SEEDED in getattr(node.target, "tags", ()) for node in planned[0].graph.nodes)
-        self.ordered[self._sharing(args)] = planned
-
     def _sharing(self, args: Sequence[Any]) -> Any:
         """Return which arguments share memory, and where they begin, if the graph writes to one."""
         if not self.writes:
             return ()
         first: dict[int, int] = {}
-        at = [first.setdefault(storage_of(arg), number) for number, arg in enumerate(args) if _is_tensor(arg)]
+        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        at = [first.setdefault(storage_of(tensor), number) for number, tensor in enumerate(tensors)]
         if len(first) == len(at):
             return ()
-        return tuple((number, arg.storage_offset()) for number, arg in zip(at, filter(_is_tensor, args), strict=True))
+        return tuple((number, tensor.storage_offset()) for number, tensor in zip(at, tensors, strict=True))
 
-    def _ordered(self, args: Sequence[Any]) -> tuple[fx.GraphModule, list[Any], list[int]]:
-        """Return the plan for arguments, the constants that it takes too, and the numbers of those it writes to."""
+    def _plan(self, args: Sequence[Any]) -> None:
+        """Make the plan for arguments, with the constants that it takes too, and the numbers of those it writes to."""
         name = self.plans.name
         with torch.inference_mode(False), torch.no_grad():
             with foreign_code(name, "the model cannot be traced"), silent():
@@ -334,21 +317,16 @@ class _Graph:
             constants = [held.tensor for held in lift_constants(module)]
             names = tuple(node.name for node in module.graph.find_nodes(op="placeholder"))
             roles = ("input",) * len(args) + ("constant",) * len(constants)
-            program = TorchProgram(name, module, (*args, *constants), roles, ("output",), names=names)
+            program = TorchProgram(name, module, (*args, *constants), roles, names, ("output",))
         with as_traced(grad=False):
             graph, in_order = ordered(program, self.plans.settings)
         written = {resident.name for resident in graph.annotations.residents if resident.writers}
         storages = {storage_of(arg) for label, arg in zip(names, args, strict=False) if label in written}
-        numbers = [number for number, arg in enumerate(args) if _is_tensor(arg) and storage_of(arg) in storages]
-        return in_order, constants, numbers
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
-
-
-def _without_graph(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach() if tensor.grad_fn is not None else tensor
+        tensors = ((number, arg) for number, arg in enumerate(args) if isinstance(arg, torch.Tensor))
+        numbers = [number for number, arg in tensors if storage_of(arg) in storages]
+        self.writes = bool(numbers)
+        self.draws = any(_SEEDED in getattr(node.target, "tags", ()) for node in in_order.graph.nodes)
+        self.ordered[self._sharing(args)] = in_order, constants, numbers
 
 
 def _writes(tensor: torch.Tensor) -> int:
@@ -358,12 +336,3 @@ def _writes(tensor: torch.Tensor) -> int:
 def _generators() -> list[Any]:
     """Return the states of PyTorch's, Python's and NumPy's random numbers."""
     return [*digests(torch.get_rng_state()), *random_states()]
-
-
-def _why_not(name: str, error: Exception) -> str:
-    """Return why TorchDynamo makes no one graph of a model, as a sentence."""
-    said = str(error).strip().split("\n")[0].removesuffix(".")
-    return (
-        f"{name}: PyTorch makes no one graph of the model{line_of(error)}: {said}; change that line, give optimize a "
-        'function that calls the model, or use torch.compile(model, backend="schedopt"), which plans each part'
-    )

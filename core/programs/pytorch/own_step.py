@@ -17,15 +17,11 @@ from ...base.errors import ProgramError, ScheduleError, UsageError
 from ...base.units import format_bytes
 from ...model.simulator import input_peak
 from ...search.options import Share
-from .guards import Facts, difference, input_facts, settings_facts
-from .plans import PlanSettings, as_traced, in_order, measured_graph
-from .program import STEP, TorchProgram
-from .python_state import PythonState
-from .recorded import Deferred, Segment, Tree
-from .recorder import Recorder
-from .run import held_bytes
-from .sources import as_call
-from .step_graph import Enough, StepNames, arguments_of, rehearse, run_in_order, step_graph
+from .plans import Facts, PlanSettings, as_traced, difference, input_facts, measured_graph, ordered, settings_facts
+from .program import as_call
+from .recorder import Deferred, Recorder, Segment, Tree
+from .run import check_module, held_bytes
+from .step_graph import Enough, PythonState, StepNames, arguments_of, rehearse, run_in_order, step_graph
 from .torch_internals import current_modes, disable_torch_function, entered, pytree, storage_of
 
 _MOST_KINDS = 1000
@@ -40,17 +36,13 @@ class _Plan(NamedTuple):
 
 
 class PlannedStep(nn.Module):
-    """A function that does a whole training step, run in orders of less peak memory; see `schedopt.optimize`.
-
-    Each call runs the function's Python and records its ops, which run in the order of a plan when it returns, or reads
-    a value (`item()`, a branch). A plan is kept for each sequence of ops, whatever the numbers in them. Calls that no
-    plan was found for, or that come after the last plan that is allowed, run as they are.
-    """
+    """A step whose ops are recorded at each call, and run by plans when it returns or reads; see `optimize`."""
 
     def __init__(self, function: Callable[..., Any], inputs: Any, settings: PlanSettings) -> None:
         super().__init__()
         self._function = function
         self._settings = settings
+        self._limit: Any = settings.options.memory_limit
         self._name = step_name(function)
         self._trees: dict[Facts, Tree] = {}
         self._plans = 0
@@ -100,7 +92,14 @@ class PlannedStep(nn.Module):
                         if any(isinstance(value, Deferred) and value.value is None for value in entries.values()):
                             del optimizer.state[parameter]
             raise
-        self._end(kind, has_run=self._parts > 0 or not recorder.is_waiting)
+        self._most_parts = max(self._most_parts, self._parts)
+        if self._peaks and self._peak is None:
+            self._peak = max(self._peaks)
+        elif self._parts > 0 or not recorder.is_waiting:
+            if len(self._is_planned) >= _MOST_KINDS:
+                self._is_planned.clear()
+            self._is_planned[kind] = self._is_planned.get(kind, False) or self._planned_parts > 0
+        self._say_notes()
         with disable_torch_function():
             return recorder.settle(returned)
 
@@ -129,17 +128,6 @@ class PlannedStep(nn.Module):
         recorder = Recorder(self._tree(), run, [], may_grow=self._may_plan)  # which `run` asks
         return recorder
 
-    def _end(self, kind: Any, has_run: bool) -> None:
-        """Take what a call with inputs of a kind has shown, if any op has run, for the next calls."""
-        self._most_parts = max(self._most_parts, self._parts)
-        if self._peaks and self._peak is None:
-            self._peak = max(self._peaks)
-        elif has_run:
-            if len(self._is_planned) >= _MOST_KINDS:
-                self._is_planned.clear()
-            self._is_planned[kind] = self._is_planned.get(kind, False) or self._planned_parts > 0
-        self._say_notes()
-
     def _tree(self) -> Tree:
         """Return what was recorded under PyTorch's settings of now, such as the default dtype, which shapes follow."""
         return self._trees.setdefault(settings_facts(), Tree())
@@ -165,10 +153,6 @@ class PlannedStep(nn.Module):
         if reason:
             raise Enough
 
-    @property
-    def _limit(self) -> Any:
-        return self._settings.options.memory_limit
-
     def _held(self, segment: Segment, names: StepNames, others: Sequence[torch.Tensor] | None) -> int | None:
         """Return the bytes that other parts, of tensors `others`, hold beside one; None if none is, or no limit."""
         if others is None or self._limit is None:
@@ -189,10 +173,7 @@ class PlannedStep(nn.Module):
         return next((plan for plan in plans if plan.peak <= most and set(wanted) <= set(plan.wanted)), None)
 
     def _planned_or_not(self, segment: Segment, wanted: Sequence[int], names: StepNames, held: int | None) -> _Plan:
-        """Return a new plan; of program order if no better one can be made, as the step has begun and must go on.
-
-        `held` are the bytes of other parts; None if there is no other.
-        """
+        """Return a new plan; of program order if no better one can be made, as the step has begun and must go on."""
         plan = _Plan(tuple(wanted), None)
         if self._may_plan():
             try:
@@ -207,8 +188,7 @@ class PlannedStep(nn.Module):
 
     def _planned(self, segment: Segment, wanted: Sequence[int], names: StepNames, held: int | None) -> _Plan:
         """Make a plan for what was recorded; a limit holds for the whole step, with what its other parts hold."""
-        graph = step_graph(segment, wanted, names.of_held())
-        program = TorchProgram(self._name, **graph._asdict(), training=STEP)
+        program = step_graph(self._name, segment, wanted, names.of_held())
         settings = self._settings
         if settings.note is not None:
             settings = replace(settings, note=self._notes.append)
@@ -223,7 +203,9 @@ class PlannedStep(nn.Module):
             elsewhere = f"; of {format_bytes(limit)} other parts of the step hold {format_bytes(held)}"
         try:
             with as_traced(grad=True):
-                module = in_order(program, settings)
+                module = ordered(program, settings)[1]
+                if settings.verify:
+                    check_module(program, module)
         except ScheduleError as error:
             raise ScheduleError(f"{error}{elsewhere}") from None
         plan = _Plan(tuple(wanted), module, module.meta["peak"])

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
+import inspect
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
 
+from ...base.errors import UsageError
 from ...base.units import format_bytes
 from ...graph.graph import CostGraph
 from ...model.simulator import input_peak
@@ -20,12 +24,10 @@ from ...solve.solve import solve
 from ..fresh_process import return_freed_memory
 from ..options import OptimizeOptions
 from ..pipeline import check_limit, limit_sentence
-from .apply import check_module, reorder
-from .costs import measured_costs
-from .guards import autocast_devices
 from .importer import graph_of
-from .node_order import OrderedGraph
-from .program import TorchProgram
+from .run import measured_costs, reorder
+from .torch_internals import pytree
+from .tracing import OrderedGraph, TorchProgram
 
 log = logging.getLogger("schedopt.optimize")
 
@@ -42,14 +44,6 @@ class PlanSettings:
     verify: bool = True
     # called with a line per plan: peak memory before and after, and its bound
     note: Callable[[str], None] | None = None
-
-
-def in_order(program: TorchProgram, settings: PlanSettings) -> fx.GraphModule:
-    """Return a program in a good order, compared with program order."""
-    module = ordered(program, settings)[1]
-    if settings.verify:
-        check_module(program, module)
-    return module
 
 
 def measured_graph(program: TorchProgram) -> CostGraph:
@@ -96,3 +90,88 @@ def as_traced(grad: bool) -> Iterator[None]:
             stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(grad))
         yield
+
+
+Facts = tuple[tuple[str, Any], ...]
+"""Names and facts, in the order in which errors look for the first difference."""
+
+
+class TensorFact(NamedTuple):
+    """What a plan depends on of a tensor."""
+
+    dtype: torch.dtype
+    shape: torch.Size
+    device: torch.device
+    # elements per dimension; 0 where the size is 0 or 1
+    strides: tuple[int, ...]
+
+
+def input_facts(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Facts:
+    """Bind the inputs of a call by name, as Python does, and return the fact of each leaf: `x`, `batch['ids']`."""
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        known = [str(parameter.replace(annotation=parameter.empty)) for parameter in signature.parameters.values()]
+        raise UsageError(f"{error}; the inputs are {', '.join(known) or 'none'}") from None
+    bound.apply_defaults()
+    found: Any = pytree.tree_flatten_with_path(dict(bound.arguments))[0]
+    names = [f"{path[0].key}{pytree.keystr(path[1:])}" for path, _ in found]
+    return tuple((name, _fact(name, leaf)) for name, (_, leaf) in zip(names, found, strict=True))
+
+
+def _fact(name: str, leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        kind = type(leaf).__qualname__
+        if type(leaf).__module__ == "numpy":
+            raise UsageError(f"input '{name}' is a NumPy {kind}; give a tensor (torch.from_numpy, torch.as_tensor)")
+        if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            raise UsageError(
+                f"input '{name}' is a dataclass that PyTorch does not know as a container; call "
+                f"torch.utils._pytree.register_dataclass({kind})"
+            )
+        return type(leaf), repr(leaf)  # 0.0 is not -0.0, and nan is nan
+    if leaf.layout is not torch.strided or leaf.is_nested:
+        raise UsageError(f"input '{name}' is a tensor of layout {leaf.layout}, which is not supported; give to_dense()")
+    empty = leaf.numel() == 0
+    strides = tuple(0 if empty or size == 1 else step for size, step in zip(leaf.shape, leaf.stride(), strict=True))
+    return TensorFact(leaf.dtype, leaf.shape, leaf.device, strides)
+
+
+def text_of(fact: Any) -> str:
+    """Return a fact as errors show it: `float32[1, 8]`, `3.0`."""
+    if isinstance(fact, TensorFact):
+        text = f"{str(fact.dtype).removeprefix('torch.')}{list(fact.shape)}"
+        return text + f" on {fact.device}" * (fact.device.type != "cpu")
+    return str(fact[1]) if isinstance(fact, tuple) else str(fact)
+
+
+def difference(expected: Facts, given: Facts) -> str | None:
+    """Return the first difference as `expected x: float32[1, 8], got float32[4, 8]`; None if there is none."""
+    wanted, found = dict(expected), dict(given)
+    for name, one in wanted.items():
+        if name not in found:
+            return f"expected {name}: {text_of(one)}, got nothing"
+        other = found[name]
+        if one != other:
+            texts = text_of(one), text_of(other)
+            if texts[0] == texts[1] and isinstance(one, TensorFact):
+                texts = f"{texts[0]} of strides {list(one.strides)}", f"{texts[1]} of strides {list(other.strides)}"
+            return f"expected {name}: {texts[0]}, got {texts[1]}"
+    return next((f"expected no {name}, got {text_of(other)}" for name, other in given if name not in wanted), None)
+
+
+def autocast_devices() -> list[str]:
+    """Return the types of devices that have autocast here."""
+    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
+def settings_facts() -> Facts:
+    """Return PyTorch's settings that a plan depends on: autocast per type of device, defaults, determinism."""
+    facts: list[tuple[str, Any]] = []
+    for device in autocast_devices():
+        on = torch.is_autocast_enabled(device)
+        facts.append((f"autocast on {device}", torch.get_autocast_dtype(device) if on else "off"))
+    facts.append(("default dtype", torch.get_default_dtype()))
+    facts.append(("default device", torch.get_default_device()))
+    facts.append(("deterministic algorithms", torch.are_deterministic_algorithms_enabled()))
+    return tuple(facts)

@@ -1,17 +1,15 @@
-"""Recorder of a step: its Python runs as it is, and its ops wait until values are asked for, or the step ends.
-
-Every call records anew, so that whatever the step's Python decides (a learning rate, a counter, a branch) is what it is
-without recording. Ops that were recorded before are found again in a tree, and no shape is inferred twice.
-"""
+"""Recorder of a step: its Python runs as it is, and its ops wait until values are asked for, or the step ends."""
 
 from __future__ import annotations
 
 import functools
 import sys
+import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -19,28 +17,10 @@ from torch.utils import swap_tensors
 from torch.utils.weak import TensorWeakRef
 
 from ...base.errors import ProgramError, SchedoptError
-from .calls import given, is_random, tensors_in
-from .recorded import (
-    RECORDING,
-    WITHOUT_EFFECT,
-    Constant,
-    Deferred,
-    Layout,
-    Number,
-    RecordedOp,
-    Result,
-    Segment,
-    Sort,
-    TensorKey,
-    Tree,
-    layout_of,
-    sort_of,
-    tensor_keys,
-    view_of,
-)
-from .source_lines import SourceRecorder
+from .calls import WITHOUT_EFFECT, Sort, given, is_random, sort_of, tensors_in, view_of
 from .torch_internals import (
     VALUE_DEPENDENT,
+    FakeTensorMode,
     OpOverload,
     TorchDispatchMode,
     UnsupportedOperatorException,
@@ -49,11 +29,294 @@ from .torch_internals import (
     disable_torch_function,
     is_held_by_python_alone,
     is_traceable_wrapper_subclass,
+    make_wrapper_subclass,
+    no_torch_function,
     pytree,
+    set_conj,
+    set_neg,
     storage_of,
     without_dispatch,
 )
-from .tracing import zeros_like
+from .tracing import SourceRecorder, restoring, zeros_like
+
+
+class _Recording(threading.local):
+    """The recorder of this thread, while a step of it is recorded."""
+
+    recorder: Any = None
+
+
+RECORDING = _Recording()
+
+
+def _on_values(name: str) -> Any:
+    """Return a method of tensors, which reads their memory, for tensors whose values may be still to come."""
+
+    def method(tensor: Deferred, *args: Any, **kwargs: Any) -> Any:
+        values = tensor.values()
+        with disable_current_modes():
+            return getattr(values, name)(*args, **kwargs)
+
+    return method
+
+
+class Deferred(torch.Tensor):
+    """A tensor of a step that is being recorded: shape, type and device, and a value once its op has run."""
+
+    number: int
+    value: torch.Tensor | None
+
+    @staticmethod
+    def __new__(cls, like: Layout, number: int) -> Deferred:
+        """Return a tensor without memory."""
+        made: Deferred = make_wrapper_subclass(
+            cls,
+            like.shape,
+            strides=like.stride,
+            storage_offset=like.offset,
+            dtype=like.dtype,
+            layout=torch.strided,
+            device=like.device,
+        )
+        set_conj(made, like.conjugate)
+        set_neg(made, like.negative)
+        made.number, made.value = number, None
+        return made
+
+    __torch_function__ = no_torch_function  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Run an op outside of the step on the values."""
+        args, kwargs = pytree.tree_map_only(Deferred, _value, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+    __repr__, __format__, __reduce_ex__ = map(_on_values, ("__repr__", "__format__", "__reduce_ex__"))
+    numpy, tolist = map(_on_values, ("numpy", "tolist"))
+
+    def values(self) -> torch.Tensor:  # type: ignore[override]
+        """Return the values; a recording runs the ops before them."""
+        with disable_current_modes():
+            return (_value(self) if RECORDING.recorder is None else RECORDING.recorder.read(self)).data
+
+
+def _value(tensor: Deferred) -> torch.Tensor:
+    if tensor.value is None:
+        raise RuntimeError("this tensor was made while a step was recorded, not run, so it has no values")
+    return tensor.value
+
+
+class Layout(NamedTuple):
+    """How a strided tensor lies in memory."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    device: torch.device
+    conjugate: bool
+    negative: bool
+
+
+def layout_of(tensor: torch.Tensor) -> Layout:
+    """Return how a strided tensor lies in memory."""
+    place = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+    return Layout(*place, tensor.dtype, tensor.device, tensor.is_conj(), tensor.is_neg())
+
+
+class TensorKey(NamedTuple):
+    """A tensor among the arguments of a recorded op; one met for the first time has its layout, and whose memory."""
+
+    number: int
+    layout: Layout | None = None
+    memory_of: int = -1
+
+
+class Number(NamedTuple):
+    """A number among the arguments of a recorded op, equal to none of another type."""
+
+    kind: type
+    value: Any = None  # None where it may be another in each call
+
+
+@dataclass(frozen=True)
+class Result:
+    """A tensor that an op returns: new, with its layout, or one of its arguments."""
+
+    number: int
+    layout: Layout | None = None
+
+
+def tensor_keys(key: Any) -> list[TensorKey]:
+    """Return the tensors in the key of an op."""
+    if isinstance(key, TensorKey):
+        return [key]
+    return [found for part in key for found in tensor_keys(part)] if isinstance(key, tuple) else []
+
+
+class RecordedOp:
+    """An op that a step has recorded, as a node of a tree: steps that began with the same ops share these."""
+
+    def __init__(self, op: Any = None, key: tuple[Any, ...] = ((), ()), before: RecordedOp | None = None) -> None:
+        # `key`: arguments and keywords; tensors by number, numbers that may change by type
+        self.op = op
+        self.key = key
+        self.before = before  # None for the root of the tree
+        self.after: dict[Any, RecordedOp] = {}  # by op and key
+        self.returned: Any = None  # a nest with a `Result` for each tensor
+        self.fakes: dict[int, torch.Tensor] = {}  # of each tensor that steps meet or make, by number
+        self.next = 0  # number of the next tensor
+        # numbers of tensors with values
+        self.reads: set[int] = set()
+        self.writes: set[int] = set()
+        # for a graph: the line of the user's code, and the number of its forward op
+        self.meta: dict[str, Any] = {}
+        self.plans: list[Any] = []  # of steps that end with it
+
+    def written(self) -> set[int]:
+        """Return the numbers of the tensors that it writes to."""
+        args, kwargs = self.key
+        given = [value for at, value in (*enumerate(args), *kwargs) if at in sort_of(self.op).writes]
+        return {key.number for key in tensor_keys(tuple(given))}
+
+    def path(self) -> list[RecordedOp]:
+        """Return the ops from the first one to this one."""
+        ops: list[RecordedOp] = []
+        node = self
+        while node.before is not None:
+            ops.append(node)
+            node = node.before
+        return ops[::-1]
+
+    def forget(self) -> None:
+        """Take it, and what came before it, out of the tree, up to where other steps went on or have a plan."""
+        node = self
+        while node.before is not None and not node.after and not node.plans:
+            node.before.after.pop((node.op, node.key), None)
+            node = node.before
+
+    def call(
+        self, tensor: Callable[[TensorKey], Any], number: Callable[[], Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return arguments and keywords: each tensor as `tensor(key)`, each number that may change by `number()`."""
+
+        def value_of(key: Any) -> Any:
+            if isinstance(key, TensorKey):
+                return tensor(key)
+            if isinstance(key, Number):
+                return number() if key.value is None else key.value
+            return [value_of(part) for part in key] if isinstance(key, tuple) else key
+
+        args, kwargs = self.key
+        return tuple(map(value_of, args)), {name: value_of(part) for name, part in kwargs}
+
+    def run(self, values: dict[int, Any], number: Callable[[], Any]) -> None:
+        """Run it on tensors by their numbers, and add those that it returns."""
+        args, kwargs = self.call(lambda key: values[key.number], number)
+        made = pytree.tree_leaves(self.op(*args, **kwargs))
+        leaves = zip(pytree.tree_leaves(self.returned), made, strict=True)
+        values.update((result.number, leaf) for result, leaf in leaves if isinstance(result, Result))
+
+
+class Tree:
+    """The ops that the calls of a step have recorded, and the mode of their fakes."""
+
+    def __init__(self) -> None:
+        self.root = RecordedOp()
+        self.fake_mode = FakeTensorMode(allow_fallback_kernels=False)
+
+
+class Segment:
+    """The ops that wait, from the last that have run to now."""
+
+    def __init__(self, root: RecordedOp) -> None:
+        self.last = root  # its path is all of them
+        self.held: dict[int, torch.Tensor] = {}  # tensors with values that they work on, by number
+        self.numbers: list[Any] = []  # of their arguments, which may differ in the next call
+        self.made: list[TensorWeakRef] = []  # tensors that they make, while anyone refers to them
+        self.next = 0
+        self.draws = False
+        self.number_of: dict[int, int] = {}
+        self.storages: dict[int, int] = {}
+        self.read: set[int] = set()
+        self.written: set[int] = set()
+        self.fakes: dict[int, torch.Tensor] | None = None
+        self.owners: dict[int, int] = {}
+
+    def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Return the tensor that has the values, or None if an op has to run first."""
+        if not isinstance(tensor, Deferred):
+            return tensor
+        return self.held.get(tensor.number) if tensor.value is None else tensor.value
+
+    def number(self, tensor: torch.Tensor) -> int | None:
+        """Return the number of a tensor, or None if it has values and is met for the first time."""
+        if isinstance(tensor, Deferred):
+            return tensor.number if tensor.value is None else self.number_of.get(id(tensor.value))
+        return self.number_of.get(id(tensor))
+
+    def meet(self, tensor: torch.Tensor) -> TensorKey:
+        """Give a number to a tensor with values."""
+        number = self.next
+        self.next += 1
+        self.held[number] = tensor
+        self.number_of[id(tensor)] = number
+        return TensorKey(number, layout_of(tensor), self.storages.setdefault(storage_of(tensor), number))
+
+    def go_on(self, node: RecordedOp, numbers: list[Any], draws: bool) -> None:
+        """Add an op."""
+        self.last = node
+        self.next = node.next
+        self.numbers += numbers
+        self.draws |= draws
+        if self.fakes is not None:
+            self.add_fakes(node)
+        self.read.update(storage_of(self.held[number]) for number in node.reads)
+        self.written.update(storage_of(self.held[number]) for number in node.writes)
+
+    def all_fakes(self) -> dict[int, torch.Tensor]:
+        """Return a fake of each tensor, by number."""
+        if self.fakes is None:
+            self.fakes = {}
+            for op in self.last.path():
+                self.add_fakes(op)
+        return self.fakes
+
+    def add_fakes(self, node: RecordedOp) -> None:
+        """Add the fakes of an op, and whose memory each has."""
+        assert self.fakes is not None
+        self.fakes.update(node.fakes)
+        for number, fake in node.fakes.items():
+            self.owners.setdefault(storage_of(fake), number)
+
+    def constants(self, wanted: set[int], given: Collection[int]) -> dict[int, torch.Tensor] | None:
+        """Compute tensors by number that follow from values `given`, by `id`, alone; None if others enter."""
+        fakes = self.all_fakes()
+        owners = {number: self.owners[storage_of(fake)] for number, fake in fakes.items()}
+        needed = {owners[number] for number in wanted}
+        chosen: set[RecordedOp] = set()
+        path = self.last.path()
+        for op in reversed(path):
+            read = {key.number for key in tensor_keys(op.key)}
+            if needed.isdisjoint(owners[number] for number in (op.fakes.keys() - read) | op.written()):
+                continue
+            needed.update(owners[number] for number in read)
+            if sort_of(op.op).is_random or any(id(self.held[at]) not in given for at in needed & self.held.keys()):
+                return None
+            chosen.add(op)
+        if any(id(self.held[at]) not in given for at in needed & self.held.keys()):
+            return None
+        values = {at: self.held[at].clone() for at in needed & self.held.keys()}
+        numbers = iter(self.numbers)
+        for op in path:
+            if op in chosen:
+                op.run(values, numbers.__next__)
+            else:
+                op.call(lambda key: None, numbers.__next__)
+        return values
+
 
 # Reads and writes of the generator's state, before which recorded ops have to draw their numbers.
 _OF_GENERATOR = ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed", "seed")
@@ -106,12 +369,7 @@ for module in (torch, torch.random, torch.cuda, torch.cuda.random):
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records the ops of one call of a step.
-
-    `tree` holds earlier records; `run` returns the values of a segment's tensors by number, and is told why it has to;
-    `undo` takes functions that restore each tensor changed at once; `may_grow` says whether the tree takes new ops,
-    without which the rest of the step runs op by op; `rehearses` is set where values are zeros.
-    """
+    """Records the ops of one call of a step; those that were recorded before are found again in a tree."""
 
     def __init__(
         self,
@@ -125,10 +383,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.root = tree.root
         self.fake_mode = tree.fake_mode
-        self.run = run
-        self.undo = undo
-        self.may_grow = may_grow
-        self.rehearses = rehearses
+        self.run = run  # returns the values of a segment's tensors by number, and is told why it has to
+        self.undo = undo  # restore each tensor that was changed at once
+        self.may_grow = may_grow  # whether the tree takes new ops, without which the rest of the step runs op by op
+        self.rehearses = rehearses  # on zeros
         self.segment = Segment(tree.root)
         self.leaves: dict[int, torch.Tensor] = {}
         self.made: list[TensorWeakRef] = []
@@ -151,27 +409,23 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def flush(self, reason: str = "") -> None:
         """Run the ops that wait, for a reason unless the step has ended."""
-        with disable_torch_function():
-            self._flush(reason)
-
-    def _flush(self, reason: str) -> None:
         segment = self.segment
         if segment.last is self.root:
             return
-        self.segment = Segment(self.root)
-        self.made += segment.made
-        alive = segment.alive()
-        wanted = sorted(alive.keys() - segment.held.keys())
-        values = segment.held
-        if wanted or segment.draws or segment.written:
-            with disable_current_modes(), disable_autocast(), torch.enable_grad():
-                self.failed = True
-                values = {**segment.held, **self.run(segment, wanted, reason)}
-                self.failed = False
-        for number, tensors in alive.items():
-            for tensor in tensors:
-                tensor.value = values[number]
-        segment.made.clear()
+        with disable_torch_function():
+            self.segment = Segment(self.root)
+            self.made += segment.made
+            alive = [tensor for reference in segment.made if (tensor := reference()) is not None]
+            wanted = sorted({tensor.number for tensor in alive} - segment.held.keys())
+            values = segment.held
+            if wanted or segment.draws or segment.written:
+                with disable_current_modes(), disable_autocast(), torch.enable_grad():
+                    self.failed = True
+                    values = {**segment.held, **self.run(segment, wanted, reason)}
+                    self.failed = False
+            for tensor in alive:
+                tensor.value = values[tensor.number]
+            segment.made.clear()
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor with its values, to which all ops that wait have written."""
@@ -225,26 +479,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return [tensor.value for tensor in made if tensor.value is not None]
 
     def settle(self, returned: Any) -> Any:
-        """Give every tensor that the step has made its values, wherever it is referred to; return what was returned.
-
-        Tensors to which autograd still refers stay what they are; all others become plain.
-        """
+        """Give every tensor its values, make those plain that Python alone refers to, and return what was returned."""
         for leaf in self.leaves.values():
             if isinstance(leaf.grad, Deferred):
-                value = leaf.grad.value
-                leaf.grad = None
+                value, leaf.grad = leaf.grad.value, None
                 leaf.grad = None if value is None else value.data
         made = [tensor for reference in self.made if (tensor := reference()) is not None]
         self.made.clear()
         while made:
-            _become_plain(made.pop())
+            tensor = made.pop()
+            is_lazy = isinstance(tensor, Deferred) and tensor.value is not None
+            if is_lazy and is_held_by_python_alone(tensor) and not weakref.getweakrefcount(tensor):
+                swap_tensors(tensor, tensor.value.data)  # type: ignore[no-untyped-call]
         return pytree.tree_map_only(Deferred, lambda made: None if made.value is None else made.value.data, returned)
 
     def recover(self) -> None:
-        """After an error of the step's own code: run the ops before it. After one of an op: forget what they were for.
-
-        Gradients and states of optimizers that have no value are dropped, as if they had not been made.
-        """
+        """After an error of the step's own code run the ops before it, after one of an op forget what they were for."""
         self.recovers = True
         try:
             if not self.failed:
@@ -288,7 +538,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(tensor, Deferred):
                 tensor.value = values[id(tensor)]
         if sort.writes and self.is_waiting:
-            self.undo += [_restoring(value) for value in values.values() if value is not None]
+            self.undo += [restoring(value) for value in values.values() if value is not None]
         real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, lambda leaf: values[id(leaf)], (args, kwargs))
         result = func(*real_args, **real_kwargs)
         if sort.changes_shape and isinstance(args[0], Deferred):
@@ -328,15 +578,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return tensor
 
     def _constants(self, tensors: list[torch.Tensor]) -> dict[int, torch.Tensor] | None:
-        """Compute tensors that follow from shapes and Python's values alone, by `id`; None if others enter.
-
-        Their ops wait all the same, so that the step stays in one part.
-        """
-        segment = self.segment
-        numbers = {id(tensor): segment.number(tensor) for tensor in tensors}
-        if any(numbers[id(tensor)] is None and id(tensor) not in self.fresh for tensor in tensors):
+        """Compute tensors that follow from shapes and Python's values alone, by `id`; None if others enter."""
+        numbers = {id(tensor): self.segment.number(tensor) for tensor in tensors}
+        if any(number is None and key not in self.fresh for key, number in numbers.items()):
             return None
-        values = segment.constants({number for number in numbers.values() if number is not None}, self.fresh)
+        values = self.segment.constants({number for number in numbers.values() if number is not None}, self.fresh)
         if values is None:
             return None
         return {id(one): one if (at := numbers[id(one)]) is None else values[at] for one in tensors}
@@ -361,7 +607,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 raise
             segment.last.after[func, key] = node
         segment.go_on(node, numbers, sort.is_random and is_random(func, given(func, args, kwargs)))
-        return self._results(node, args, kwargs)
+
+        def tensor_of(result: Result) -> torch.Tensor:
+            if result.layout is None:
+                tensors = tensors_in((args, kwargs))
+                return next(tensor for tensor in tensors if segment.number(tensor) == result.number)
+            tensor = Deferred(result.layout, result.number)
+            segment.made.append(TensorWeakRef(tensor))
+            return tensor
+
+        return pytree.tree_map_only(Result, tensor_of, node.returned)
 
     def _forget(self, first: int) -> None:
         """Forget the tensors that an op met which cannot be recorded."""
@@ -394,7 +649,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return Number(type(value))
         if isinstance(value, torch.Generator):
             raise ProgramError("a generator of its own cannot be recorded; draw from PyTorch's default generator")
-        return Constant(type(value), value) if isinstance(value, (bool, float, complex)) else value
+        return Number(type(value), value) if isinstance(value, (bool, float, complex)) else value
 
     def _check(self, tensor: torch.Tensor) -> None:
         """Refuse a tensor that cannot be recorded."""
@@ -451,30 +706,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         owners = {self.segment.owners[storage_of(fake)] for fake in tensors_in(fakes)}
         return owners & self.segment.held.keys()
 
-    def _results(self, node: RecordedOp, args: Any, kwargs: Any) -> Any:
-        """Return the results of an op, without values."""
-        segment = self.segment
-
-        def tensor_of(result: Any) -> Any:
-            if not isinstance(result, Result):
-                return result
-            if result.layout is None:
-                given = tensors_in((args, kwargs))
-                return next(tensor for tensor in given if segment.number(tensor) == result.number)
-            tensor = Deferred(result.layout, result.number)
-            segment.made.append(TensorWeakRef(tensor))
-            return tensor
-
-        return pytree.tree_map(tensor_of, node.returned)
-
-
-def _become_plain(tensor: torch.Tensor) -> None:
-    """Make a tensor what its value is, in place, if nothing but Python refers to it, and no weak reference."""
-    if not isinstance(tensor, Deferred) or tensor.value is None:
-        return
-    if is_held_by_python_alone(tensor) and not weakref.getweakrefcount(tensor):
-        swap_tensors(tensor, tensor.value.data)  # type: ignore[no-untyped-call]
-
 
 def _tensors(values: Any) -> list[torch.Tensor]:
     """Return the tensors among the arguments of an op, which lists hold at most."""
@@ -485,9 +716,3 @@ def _tensors(values: Any) -> list[torch.Tensor]:
         elif isinstance(value, Iterable) and not isinstance(value, str):
             found += _tensors(value)
     return found
-
-
-def _restoring(tensor: torch.Tensor) -> Callable[[], Any]:
-    """Return a function that gives a tensor the values that it has now."""
-    values = tensor.detach().clone()
-    return lambda: tensor.data.copy_(values)

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
 
+from ...base.errors import UsageError
 from ...files.atomic import write_atomically
 from ...graph.graph import CostGraph
 from ..fresh_process import ask
 from ..runtime import Note, Runtime
-from .apply import arguments_of, export_in_order, other_result, reorder, results_of
-from .costs import measured_costs
 from .importer import graph_of
-from .program import load_program
-from .run import ARGUMENTS, held_bytes
-from .sources import refuse_without_data
-from .tracing import foreign_code, silent
+from .program import load_program, refuse_without_data, tensors_of, values_of, with_graph
+from .run import ARGUMENTS, SEED, digest, digests, held_bytes, measured_costs, reorder, results_of
+from .step_graph import untouched
+from .torch_internals import TrainingIRVerifier, pytree
+from .tracing import STEP, TorchProgram, foreign_code, silent
+
+_NOT_SAVED = "PyTorch cannot save the program in a .pt2 file"
 
 
 class TorchRuntime(Runtime[bytes]):
-    """A `.pt2` file, or what `module:function` returns; a version of it is the content of a `.pt2` file.
-
-    A training step takes and updates what `TorchProgram.arguments` lists (the example inputs), and returns the loss.
-    """
+    """A `.pt2` file, or what `module:function` returns; a version of it is the content of a `.pt2` file."""
 
     runs = "pytorch.run:run_file"
 
@@ -47,7 +57,7 @@ class TorchRuntime(Runtime[bytes]):
         """Save the program as an exported program with its ops in another order."""
         refuse_without_data(self.program.name, self.program.arguments)
         exported, file = export_in_order(self.program, graph, order), io.BytesIO()
-        with self._saving():
+        with foreign_code(self.model, _NOT_SAVED), silent():
             torch.export.save(exported, file)
         return file.getvalue()
 
@@ -57,9 +67,9 @@ class TorchRuntime(Runtime[bytes]):
             if self._expected is None:
                 self._expected = results_of(self.program, self.program.module, self.program.arguments)
             return self._expected
-        with self._saving():
+        with foreign_code(self.model, _NOT_SAVED), silent():
             loaded = torch.export.load(io.BytesIO(version))
-        return results_of(self.program, loaded.graph_module, arguments_of(loaded))
+        return results_of(self.program, loaded.graph_module, values_of(loaded, loaded.example_inputs))
 
     def source(self, note: Note) -> str:
         """Return the model, or, where a call of it gives other results, the program that was exported."""
@@ -107,7 +117,65 @@ class TorchRuntime(Runtime[bytes]):
         """Return the bytes of all arguments, also of those that no op reads."""
         return held_bytes(self.program.arguments)
 
-    @contextmanager
-    def _saving(self) -> Iterator[None]:
-        with foreign_code(self.model, "PyTorch cannot save the program in a .pt2 file"), silent():
-            yield
+
+def export_in_order(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> ExportedProgram:
+    """Return the program as an exported program with its ops in this order."""
+    module = reorder(program, graph, order)
+    exported = program.exported or _exported_step(program, module)
+    results = pytree.tree_leaves(module.graph.output_node().args)
+    specs = [  # the result of an op which ran again has another name
+        replace(spec, arg=replace(spec.arg, name=result.name)) if isinstance(result, fx.Node) else spec
+        for spec, result in zip(exported.graph_signature.output_specs, results, strict=True)
+    ]
+    return with_graph(exported, module, replace(exported.graph_signature, output_specs=specs))
+
+
+def _exported_step(program: TorchProgram, module: fx.GraphModule) -> ExportedProgram:
+    """Return a training step as an exported program of which every argument is an input."""
+    if program.training == STEP:
+        raise UsageError(
+            f"{program.name}: a file would keep the learning rates and counts of this one step; run the step in a "
+            "better order by schedopt.optimize(step, inputs)"
+        )
+    graph = module.graph
+    output = graph.output_node()
+    if isinstance(output.args[0], fx.Node):
+        output.args = ((output.args[0],),)
+    placeholders = [TensorArgument(node.name) for node in graph.find_nodes(op="placeholder")]
+    results = [TensorArgument(node.name) for node in output.all_input_nodes]
+    _, in_spec = pytree.tree_flatten((program.arguments, {}))
+    _, out_spec = pytree.tree_flatten(0)
+    return ExportedProgram(
+        root=module,
+        graph=graph,
+        graph_signature=ExportGraphSignature(
+            [InputSpec(InputKind.USER_INPUT, argument, None) for argument in placeholders],
+            [OutputSpec(OutputKind.USER_OUTPUT, result, None) for result in results],
+        ),
+        state_dict={},
+        range_constraints={},
+        module_call_graph=[ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec))],
+        example_inputs=(program.arguments, {}),
+        constants={},
+        verifiers=[TrainingIRVerifier],
+    )
+
+
+def other_result(program: TorchProgram, found: Mapping[str, str]) -> str | None:
+    """Return which result of those of `results_of` a call of the model itself gives otherwise; None if none."""
+    model, exported = program.source, program.exported
+    if model is None or exported is None:
+        return None
+    args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), exported.example_inputs)
+    as_it_was = untouched(model, tensors_of(model))
+    with foreign_code(program.name, "the model cannot be called"), as_it_was, torch.no_grad():
+        torch.manual_seed(SEED)
+        expected = digests(model(*args, **kwargs))
+        held = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
+        state = {name: digest(tensor) for name, tensor in held.items()}
+    results = (name for name, role in zip(found, program.results, strict=False) if role == "output")
+    names = program.module.graph.find_nodes(op="placeholder")
+    for name, node, role in zip(program.names, names, program.roles, strict=True):
+        if role in ("parameter", "buffer") and state.get(name, found[f"'{node.name}'"]) != found[f"'{node.name}'"]:
+            return f"'{name}'"
+    return next((name for name, one in zip(results, expected, strict=True) if found[name] != one), None)

@@ -1,42 +1,34 @@
-"""Graphs of recorded steps: the ops as one flat graph, and the rehearsal that records a step without running it."""
+"""Recorded steps: as graphs, rehearsed without a run, and what their Python reaches, kept and restored."""
 
 from __future__ import annotations
 
+import functools
+import logging
+import random
 import re
-from collections import defaultdict
+import types
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import getitem
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import torch
-from torch import fx
+from torch import fx, nn
 from torch.amp import GradScaler
 
 from ...base.errors import ProgramError
-from .calls import argument_names, tensors_in
-from .python_state import PythonState
-from .recorded import WITHOUT_EFFECT, Deferred, RecordedOp, Result, Segment, Tree, tensor_keys
-from .recorder import Recorder
-from .torch_internals import SCALER_STEP, entered, pytree
-from .tracing import foreign_code, silent, zeros_like
+from .calls import WITHOUT_EFFECT, argument_names, tensors_in
+from .recorder import Deferred, RecordedOp, Recorder, Result, Segment, Tree, tensor_keys
+from .torch_internals import SCALER_STEP, entered, pytree, set_write_count, write_count
+from .tracing import STEP, TorchProgram, foreign_code, restoring, silent, zeros_like
 
-Named = Mapping[int, tuple[str, str]]
-"""Role and name of tensors, by `id`."""
+Named = Mapping[int, tuple[str, str]]  # role and name of tensors, by `id`
 
 
-class StepGraph(NamedTuple):
-    """The ops that a step has recorded as a program; its fields are those of `TorchProgram`."""
-
-    module: fx.GraphModule
-    arguments: tuple[Any, ...]
-    roles: tuple[str, ...]
-    names: tuple[str, ...]
-    results: tuple[str, ...]
-
-
-def step_graph(segment: Segment, wanted: Sequence[int], named: Named) -> StepGraph:
-    """Return the ops that a step has recorded as a graph; numbers that change from call to call are its constants."""
+def step_graph(name: str, segment: Segment, wanted: Sequence[int], named: Named) -> TorchProgram:
+    """Return the ops that a step has recorded as a program; numbers that change from call to call are its constants."""
     graph = fx.Graph()
     nodes: dict[int, fx.Node] = {}
     roles, names = [], []
@@ -52,13 +44,10 @@ def step_graph(segment: Segment, wanted: Sequence[int], named: Named) -> StepGra
         if op.op not in WITHOUT_EFFECT:
             _add(graph, op, nodes, numbers.__next__)
     graph.output(tuple(nodes[number] for number in wanted))
-    return StepGraph(
-        module=fx.GraphModule(torch.nn.Module(), graph),
-        arguments=(*arguments_of(segment),),
-        roles=(*roles, *("constant" for _ in labels)),
-        names=(*names, *labels),
-        results=("output",) * len(wanted),
-    )
+    module = fx.GraphModule(torch.nn.Module(), graph)
+    roles += ["constant"] * len(labels)
+    results = ("output",) * len(wanted)
+    return TorchProgram(name, module, (*arguments_of(segment),), (*roles,), (*names, *labels), results, training=STEP)
 
 
 def arguments_of(segment: Segment) -> list[Any]:
@@ -71,7 +60,9 @@ def run_in_order(segment: Segment, wanted: Sequence[int], outer: Sequence[Any]) 
     path = segment.last.path()
     last: dict[int, RecordedOp] = {}
     for op in path:
-        last.update(dict.fromkeys([*(key.number for key in tensor_keys(op.key)), *_numbers(op)], op))
+        returned = [leaf for leaf in pytree.tree_leaves(op.returned) if isinstance(leaf, Result)]
+        tensors: list[Any] = [*tensor_keys(op.key), *returned]
+        last.update((tensor.number, op) for tensor in tensors)
     drops: defaultdict[RecordedOp, list[int]] = defaultdict(list)
     for number in last.keys() - set(wanted):
         drops[last[number]].append(number)
@@ -79,20 +70,10 @@ def run_in_order(segment: Segment, wanted: Sequence[int], outer: Sequence[Any]) 
     numbers = iter(segment.numbers)
     with torch.no_grad(), entered(outer):
         for op in path:
-            args, kwargs = op.call(lambda key: values[key.number], numbers.__next__)
-            made = pytree.tree_leaves(op.op(*args, **kwargs))
-            del args, kwargs
-            leaves = zip(pytree.tree_leaves(op.returned), made, strict=True)
-            values.update((result.number, leaf) for result, leaf in leaves if isinstance(result, Result))
-            del made, leaves
+            op.run(values, numbers.__next__)
             for number in drops[op]:
                 del values[number]
     return {number: values[number] for number in wanted}
-
-
-def _numbers(op: RecordedOp) -> list[int]:
-    """Return the numbers of the tensors that an op returns."""
-    return [result.number for result in pytree.tree_leaves(op.returned) if isinstance(result, Result)]
 
 
 def _add(graph: fx.Graph, op: RecordedOp, nodes: dict[int, fx.Node], number: Callable[[], Any]) -> None:
@@ -203,22 +184,29 @@ def rehearse(
         state.restore()
 
 
-def graph_of_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> StepGraph:
-    """Return the graph of a step, as it is once optimizers have their state.
-
-    Where a `GradScaler` asks whether gradients are finite, they are taken to be.
-    """
-    found: list[StepGraph] = []
+def program_of_step(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    name: str,
+    where: str,
+    device: str | None,
+) -> TorchProgram:
+    """Return a step, as it is once optimizers have their state, its gradients finite should a `GradScaler` ask."""
+    found: list[TorchProgram] = []
 
     def take(segment: Segment, wanted: Sequence[int], names: StepNames, reason: str) -> None:
         if reason:
             raise RuntimeError(reason)
-        found.append(step_graph(segment, wanted, names.of_held()))
+        found.append(step_graph(name, segment, wanted, names.of_held()))
 
     with _finite_gradients():
         rehearse(function, args, kwargs, where, Tree(), take, "no one graph stands for the step")
     if not found:
         raise ProgramError(f"{where}: the step calls no op of PyTorch")
+    others = {value.device.type for value in found[-1].arguments if isinstance(value, torch.Tensor)} - {device}
+    if device is not None and others:
+        raise ProgramError(f"{where}: its tensors are on {', '.join(sorted(others))}; make the step on {device}")
     return found[-1]
 
 
@@ -235,3 +223,186 @@ def _finite_gradients() -> Iterator[None]:
         yield
     finally:
         setattr(GradScaler, SCALER_STEP, before)
+
+
+_BUILTINS: tuple[Any, ...] = (OrderedDict, dict, list, set, deque)  # the first that a container is
+
+
+def copy_of(container: Any) -> Any:
+    """Return what a dict, list, set or deque holds, in one of no class of its own."""
+    return next(builtin for builtin in _BUILTINS if isinstance(container, builtin))(container)
+
+
+def is_as(container: Any, kept: Any) -> bool:
+    """Whether a container holds the very same things as when it was copied."""
+    if isinstance(container, dict):
+        held, before = ({key: id(dict.__getitem__(one, key)) for key in one} for one in (container, kept))
+        return held == before
+    kind = set if isinstance(container, set) else list
+    return kind(map(id, container)) == kind(map(id, kept))
+
+
+def put_back(container: Any, kept: Any) -> None:
+    """Let a container hold what it held when it was copied."""
+    if is_as(container, kept):
+        return
+    builtin: Any = type(kept)  # a class of its own may refuse its methods, as configurations do that are frozen
+    builtin.clear(container)
+    if builtin is OrderedDict:  # whose own `update` sets items by the methods of the class
+        for key, value in kept.items():
+            OrderedDict.__setitem__(container, key, value)
+    else:
+        (builtin.extend if builtin in (list, deque) else builtin.update)(container, kept)
+
+
+_PLAIN: tuple[type, ...] = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType)
+_PLAIN += (types.BuiltinFunctionType, logging.Logger, np.ndarray, np.generic, torch.dtype, torch.device, torch.Size)
+
+
+class PythonState:
+    """What a function can change: what it reaches through closures, globals, defaults, attributes and containers."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        # with the name under which each was met
+        self.modules: list[tuple[str, nn.Module]] = []
+        self.named: list[tuple[str, torch.Tensor]] = []
+        self.optimizers: list[tuple[str, torch.optim.Optimizer]] = []
+        self._restoring: list[Callable[[], Any]] = []
+        self._seen: dict[int, Any] = {}
+        waiting: list[tuple[str, Any]] = [("", function)]
+        while waiting:
+            name, thing = waiting.pop()
+            if isinstance(thing, _PLAIN) or id(thing) in self._seen:
+                continue
+            self._seen[id(thing)] = thing
+            waiting += reversed(list(self._visit(name, thing)))
+        self._random = random_states()
+        self._restoring += [
+            functools.partial(random.setstate, random.getstate()),
+            functools.partial(np.random.set_state, np.random.get_state()),  # noqa: NPY002
+            functools.partial(torch.set_rng_state, torch.get_rng_state()),
+        ]
+
+    def parameters(self) -> dict[int, tuple[str, torch.Tensor]]:
+        """Return name and tensor of all parameters, by `id`, as the outermost modules name them."""
+        found: dict[int, tuple[str, torch.Tensor]] = {}
+        for prefix, module in self._outermost():
+            for name, parameter in module.named_parameters():
+                found.setdefault(id(parameter), (prefix + name, parameter))
+        return found
+
+    def buffers(self) -> dict[int, str]:
+        """Return the names of all buffers, by `id`; see `parameters`."""
+        outermost = self._outermost()
+        return {id(buffer): prefix + name for prefix, module in outermost for name, buffer in module.named_buffers()}
+
+    def paths(self) -> dict[str, nn.Module]:
+        """Return all modules by their paths; see `parameters`."""
+        outermost = self._outermost()
+        return {
+            (prefix + path).rstrip("."): part for prefix, outer in outermost for path, part in outer.named_modules()
+        }
+
+    def _outermost(self) -> list[tuple[str, nn.Module]]:
+        """Return the modules that are in no other, each with what the names in it begin with."""
+        inner = {id(part) for _, module in self.modules for part in module.modules() if part is not module}
+        outermost = [(name, module) for name, module in self.modules if id(module) not in inner]
+        return [(f"{name}." if len(outermost) > 1 and name else "", module) for name, module in outermost]
+
+    def has_drawn(self) -> bool:
+        """Whether somebody has drawn Python's or NumPy's random numbers since."""
+        return self._random != random_states()
+
+    def restore(self) -> None:
+        """Make everything what it was."""
+        for restore in self._restoring:
+            restore()
+
+    def _visit(self, name: str, thing: Any) -> Iterator[tuple[str, Any]]:
+        """Keep what a thing consists of, and give it to be visited."""
+        if isinstance(thing, torch.Tensor):
+            self.named.append((name, thing))
+            if thing.is_leaf and not thing.is_inference():
+                written = write_count(thing)
+                self._restoring.append(functools.partial(_restore, thing, thing.grad, thing.requires_grad, written))
+        elif isinstance(thing, types.FunctionType):
+            yield from self._function(thing)
+        elif isinstance(thing, types.MethodType):
+            yield from ((name, thing.__self__), (name, thing.__func__))
+        elif isinstance(thing, types.CellType):
+            with suppress(ValueError):  # not assigned yet
+                self._restoring.append(functools.partial(setattr, thing, "cell_contents", thing.cell_contents))
+                yield name, thing.cell_contents
+        elif isinstance(thing, functools.partial):
+            yield from ((name, part) for part in (thing.func, *thing.args, *thing.keywords.values()))
+        elif isinstance(thing, (tuple, frozenset)):
+            yield from _parts(name, thing)
+        elif isinstance(thing, (dict, list, set, deque)):
+            yield from self._container(name, thing)
+        if isinstance(thing, nn.Module):
+            self.modules.append((name, thing))
+            yield "", getattr(type(thing), "forward", None)
+        elif isinstance(thing, torch.optim.Optimizer):
+            self.optimizers.append((name, thing))
+        attributes = getattr(thing, "__dict__", None)
+        if isinstance(attributes, dict) and not isinstance(thing, (types.FunctionType, torch.Tensor)):
+            yield from self._container(name, attributes)
+
+    def _function(self, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+        if (function.__module__ or "").partition(".")[0] in ("torch", "numpy"):
+            return
+        yield from zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        yield from (("", part) for part in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()))
+        for name in _names(function.__code__):
+            if name in function.__globals__:
+                value = function.__globals__[name]
+                self._restoring.append(functools.partial(function.__globals__.__setitem__, name, value))
+                yield name, value
+
+    def _container(self, name: str, thing: Any) -> Iterator[tuple[str, Any]]:
+        kept: Any = copy_of(thing)
+        if isinstance(thing, dict):
+            yield from ((name, key) for key in kept)
+            yield from ((f"{name}.{key}" if name and isinstance(key, str) else name, kept[key]) for key in kept)
+        else:
+            yield from _parts(name, kept)
+        self._restoring.append(functools.partial(put_back, thing, kept))
+
+
+def _restore(tensor: torch.Tensor, gradient: torch.Tensor | None, required: bool, version: int) -> None:
+    """Let autograd know of a tensor what it knew."""
+    tensor.requires_grad_(required)
+    if tensor.grad is not gradient:
+        tensor.grad = None
+        tensor.grad = gradient
+    if write_count(tensor) != version:
+        set_write_count(tensor, version)
+
+
+def _parts(name: str, things: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Return the parts of a list with the names that they have in it."""
+    return ((f"{name}.{at}" if name else name, part) for at, part in enumerate(things))
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Return the names of globals and attributes in a function and the functions within it."""
+    return set(code.co_names).union(*(_names(part) for part in code.co_consts if isinstance(part, types.CodeType)))
+
+
+def random_states() -> tuple[Any, ...]:
+    """Return the states of Python's and NumPy's random numbers; of NumPy the old generator, which all share."""
+    state: Any = np.random.get_state(legacy=False)["state"]  # noqa: NPY002
+    return random.getstate(), state["key"].tobytes(), state["pos"]
+
+
+@contextmanager
+def untouched(model: nn.Module, tensors: Iterable[torch.Tensor] = ()) -> Iterator[PythonState]:
+    """Undo what is done to a model's attributes, random numbers and these tensors, as when its code runs on fakes."""
+    state = PythonState(model)
+    changes = [restoring(tensor) for tensor in tensors]
+    try:
+        yield state
+    finally:
+        for undo in changes:
+            undo()
+        state.restore()

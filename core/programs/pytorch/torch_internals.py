@@ -1,8 +1,4 @@
-"""Private names of PyTorch that tracing, recording and running a program use, in one place for the next version.
-
-Where one is missing, PyTorch programs and `schedopt.optimize` are refused in one sentence that names it; graph files,
-methods and training need none. The names that `torch.compile` needs are in `dynamo_internals` and `inductor_internals`.
-"""
+"""Private names of PyTorch that programs use; where one is missing, they are refused in one sentence that names it."""
 
 from __future__ import annotations
 
@@ -33,12 +29,10 @@ def needed_by(what: str) -> Iterator[None]:
 
 
 with needed_by("PyTorch programs"):
+    # An op as a node calls it, and an op that runs graphs of its own, which no list of ops stands for
     from torch._ops import HigherOrderOperator, OpOverload
 
-    """An op as a node calls it, and an op that runs graphs of its own, which no list of ops stands for."""
-    from torch.utils import _pytree as pytree
-
-    """Nests of arguments and results."""
+    # Tensors without data, to trace a model and to know sizes; errors of ops that have none
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
         DynamicOutputShapeException,
@@ -47,49 +41,51 @@ with needed_by("PyTorch programs"):
         UnsupportedOperatorException,
     )
 
-    """Tensors without data, to trace a model and to know sizes; errors of ops that have none."""
+    # Nests of arguments and results
+    from torch.utils import _pytree as pytree
+
+    # Errors of ops whose sizes depend on values
     VALUE_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
-    """Errors of ops whose sizes depend on values."""
+    # The tracer of the ATen ops that a function calls
+    # The rules of a program that writes to its arguments, to save one in another order
+    from torch._export.verifier import TrainingIRVerifier
     from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 
-    """The tracer of the ATen ops that a function calls."""
+    # Sizes as symbols, and sizes that depend on values
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, free_unbacked_symbols
 
-    """Sizes as symbols, and sizes that depend on values."""
-    from torch._export.verifier import TrainingIRVerifier
-
-    """The rules of a program that writes to its arguments, to save one in another order."""
+    # Names in generated code, to run it in another process
     from torch.fx.graph import _custom_builtins as custom_builtins
 
-    """Names in generated code, to run it in another process."""
+    # A mode that sees each op of a step, to record it, and that is off while recorded ops run; the modes of others
     from torch.utils._mode_utils import no_dispatch as without_dispatch
     from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode, is_traceable_wrapper_subclass
     from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as current_modes
 
-    """A mode that sees each op of a step, to record it, and that is off while recorded ops run; the modes of others."""
+    # Recorded ops were seen by modes of functions when they were recorded
     disable_torch_function = torch._C.DisableTorchFunction
-    """Recorded ops were seen by modes of functions when they were recorded."""
+    # Recorded ops run without autocast, which has cast their arguments already
     disable_autocast = torch._C._DisableAutocast  # type: ignore[attr-defined]
-    """Recorded ops run without autocast, which has cast their arguments already."""
+    # A tensor without memory, for the result of a recorded op
     make_wrapper_subclass = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
     set_conj, set_neg = torch._C._set_conj, torch._C._set_neg  # type: ignore[attr-defined]
     no_torch_function = torch._C._disabled_torch_function_impl
-    """A tensor without memory, for the result of a recorded op."""
+    # A view that is negated when read, to copy one
     neg_view = torch._neg_view
-    """A view that is negated when read, to copy one."""
+    # Kernels of an op, to know whether a recorded one is made of others
     has_kernel, has_kernel_for = torch._C._dispatch_has_kernel, torch._C._dispatch_has_kernel_for_dispatch_key
-    """Kernels of an op, to know whether a recorded one is made of others."""
+    # The running backward pass and its op, to find the source line of the op's forward pass by its number
     current_graph_task_id = torch._C._current_graph_task_id
     current_autograd_node = torch._C._current_autograd_node
     next_sequence_number = torch._C._autograd._get_sequence_nr
-    """The running backward pass and its op, to find the source line of the op's forward pass by its number."""
+    # A taken name gets a number
     rename_node = fx.Node._rename
-    """A taken name gets a number."""
+    # The code that calls a module, to find the module on the stack
     MODULE_CALL = nn.Module._call_impl.__code__
-    """The code that calls a module, to find the module on the stack."""
+    # A check that tracing has made already
     ASSERT_METADATA = torch.ops.aten._assert_tensor_metadata.default
-    """A check that tracing has made already."""
+    # The CPU's attention does the FLOPs of the one that PyTorch counts
     SAME_FLOPS = {
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (
             torch.ops.aten._scaled_dot_product_flash_attention
@@ -98,7 +94,7 @@ with needed_by("PyTorch programs"):
             torch.ops.aten._scaled_dot_product_flash_attention_backward
         ),
     }
-    """The CPU's attention does the FLOPs of the one that PyTorch counts."""
+    # Attributes of a module that a planned model shares with its model
     MODULES = "_modules"
     REGISTRIES = ("_parameters", "_buffers", MODULES)
     NON_PERSISTENT = "_non_persistent_buffers_set"
@@ -106,9 +102,8 @@ with needed_by("PyTorch programs"):
         *("_state_dict_hooks", "_state_dict_pre_hooks"),
         *("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
     )
-    """Attributes of a module that a planned model shares with its model."""
+    # The method of a gradient scaler that skips a step with infinite gradients; a rehearsal replaces it
     SCALER_STEP = "_maybe_opt_step"
-    """The method of a gradient scaler that skips a step with infinite gradients; a rehearsal replaces it."""
     for owner, names in (
         (nn.Module(), (*REGISTRIES, NON_PERSISTENT, *STATE_HOOKS)),
         (GradScaler, (SCALER_STEP,)),

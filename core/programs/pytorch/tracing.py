@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import linecache
 import logging
+import re
+import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import cache
 from io import StringIO
+from itertools import takewhile
+from operator import getitem
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
+from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 
-from ...base.errors import ProgramError, SchedoptError
-from .source_lines import is_users, node_label, user_line, with_sources
+from ...base.errors import ProgramError, SchedoptError, UsageError
+from ...base.units import format_bytes
+from ...graph.builder import GraphBuilder
+from ...problem.problem import Problem
+from ...search.method_spec import MethodSpec, check_supported, parse_method
+from ...search.registry import DEFAULT_METHOD
+from .calls import WITHOUT_EFFECT, run_again
 from .torch_internals import (
     ASSERT_METADATA,
+    MODULE_CALL,
     REGISTRIES,
     VALUE_DEPENDENT,
     FakeTensor,
@@ -28,21 +46,40 @@ from .torch_internals import (
     HigherOrderOperator,
     ShapeEnv,
     UnsupportedOperatorException,
+    current_autograd_node,
+    current_graph_task_id,
     free_unbacked_symbols,
+    get_proxy_mode,
     make_fx,
+    next_sequence_number,
     pytree,
     rename_node,
+    sequence_number,
 )
 
-# Calls that return their argument as it is (no autograd here).
-_WITHOUT_EFFECT = (
-    torch.ops.aten.detach.default,
-    torch.ops.aten.detach_.default,
-    torch.ops.aten.alias.default,
-    torch.ops.aten.lift_fresh.default,
-)
+STEP = "step"
 _INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 _VALUE_DEPENDENT = (*VALUE_DEPENDENT, GuardOnDataDependentSymNode)
+
+
+@dataclass(frozen=True)
+class TorchProgram:
+    """A flat graph of the ATen calls that PyTorch makes below autograd, and the tensors that it works on."""
+
+    name: str
+    # placeholders, calls of ATen ops, `getitem` of their results, one output
+    module: fx.GraphModule
+    # one per placeholder; an input that is no tensor is the value itself
+    arguments: tuple[Any, ...]
+    roles: tuple[str, ...]  # per argument: `parameter`, `buffer`, `constant`, `input`, or `state` (of the optimizer)
+    # the caller's name of each argument, as in its state dict; of an optimizer's state `encoder.weight.exp_avg`
+    names: tuple[str, ...]
+    # per value returned: `output`, `loss`, or in functionalised exported programs `buffer`, `parameter` or `input`: a
+    # new value that the caller copies
+    results: tuple[str, ...]
+    training: str = "none"  # `none`, `sgd` or `adam`; `step` for a function that does a whole step
+    exported: ExportedProgram | None = None  # of a forward program, its graph module being `module`
+    source: nn.Module | None = None  # the model that was exported, whose own call may take another branch
 
 
 class Held(NamedTuple):
@@ -72,17 +109,14 @@ def check_flat(graph: fx.Graph, where: str) -> None:
 def trace(
     function: Callable[..., Any], arguments: Sequence[Any], where: str, modules: Mapping[str, nn.Module] | None = None
 ) -> tuple[fx.GraphModule, list[Any]]:
-    """Run `function` on fakes of the arguments and return the ATen calls it makes, and the fakes.
-
-    Calls without effect (`detach`) are left out; `modules` are those that the function calls, for `source_of`.
-    """
+    """Run `function`, which calls `modules`, on fakes of the arguments; return its ATen calls, and the fakes."""
     mode = fake_mode(arguments)
     fakes = [fake_of(mode, value) for value in arguments]
     with mode:
         module = make_fx(with_sources(function, modules or {}))(*fakes)
     check_flat(module.graph, where)
     for node in list(module.graph.nodes):
-        if node.target in _WITHOUT_EFFECT:
+        if node.target in WITHOUT_EFFECT:
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
         elif node.target is ASSERT_METADATA:
@@ -111,6 +145,12 @@ def fake_of(mode: FakeTensorMode, value: Any) -> Any:
 def zeros_like(fake: torch.Tensor) -> torch.Tensor:
     """Return a real tensor like a fake one."""
     return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
+
+
+def restoring(tensor: torch.Tensor) -> Callable[[], Any]:
+    """Return a function that gives a tensor the values that it has now."""
+    values = tensor.detach().clone()
+    return lambda: tensor.data.copy_(values)
 
 
 def lift_constants(module: fx.GraphModule, after: int | None = None) -> list[Held]:
@@ -200,18 +240,13 @@ def known_outputs(model: nn.Module, where: str, *, every: bool) -> Iterator[None
 
 
 def know_outputs(outputs: Any, where: str, *, every: bool) -> None:
-    """Register the dataclasses that a model returns with PyTorch's trees; with `every`, refuse other types.
-
-    A type stays registered, as `torch.export.register_dataclass` leaves it, for what runs the program makes one.
-    """
+    """Register the dataclasses that a model returns in PyTorch's trees, for ever; with `every`, refuse other types."""
     for leaf in pytree.tree_leaves(outputs):
-        if isinstance(leaf, _PLAIN):
-            continue
         if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
             torch.export.register_dataclass(type(leaf))
             know_outputs(outputs, where, every=every)
             return
-        if every:
+        if every and not isinstance(leaf, _PLAIN):
             remedy = "call it with use_cache=False"
             if "Cache" not in type(leaf).__name__:
                 remedy = (
@@ -252,11 +287,261 @@ def refuse_foreign(model: nn.Module, where: str) -> None:
                 )
         for kind, registry in zip(("parameter", "buffer"), REGISTRIES, strict=False):
             for name, tensor in vars(module)[registry].items():
+                what = "" if tensor is None or tensor.layout is torch.strided else f"sparse ({tensor.layout})"
+                remedy = "give its to_dense(), or use indices and index_add"
                 if is_lazy(tensor):
-                    raise ProgramError(
-                        f"{where}: {kind} '{before}{name}' is not initialised yet; call the model once before"
-                    )
-                if tensor is not None and (tensor.layout is not torch.strided or tensor.is_quantized):
-                    what = "quantised" if tensor.is_quantized else f"sparse ({tensor.layout})"
-                    remedy = "dequantize()" if tensor.is_quantized else "to_dense(), or use indices and index_add"
-                    raise ProgramError(f"{where}: {kind} '{before}{name}' is {what}; give its {remedy}")
+                    what, remedy = "not initialised yet", "call the model once before"
+                elif tensor is not None and tensor.is_quantized:
+                    what, remedy = "quantised", "give its dequantize()"
+                if what:
+                    raise ProgramError(f"{where}: {kind} '{before}{name}' is {what}; {remedy}")
+
+
+_META = "schedopt_source"
+_KEPT = ("nn_module_stack", "stack_trace")
+_GENERATED = "<eval_with_key>"
+_TORCH = str(Path(torch.__file__).parent)
+_NOT_THE_USERS = (_TORCH, str(Path(__file__).parents[2]), str(importlib.__path__[0]), "<")
+_BACKWARD = torch.autograd.__file__
+_OPTIMIZERS = str(Path(_TORCH, "optim"))
+_TRACE_LINE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
+_ASSIGNED = re.compile(r"\s*(\w+)")
+_REPEATED_CALL = re.compile(r"@\d+")
+
+
+class Source(NamedTuple):
+    """Where a call comes from."""
+
+    # path of the module, in an update the parameter's; empty if there is none
+    module: str = ""
+    line: str = ""  # of the user's code, such as `model.py:31`; empty if unknown
+    phase: str = "forward"  # `forward`, `backward` or `update`
+
+
+def source_of(node: fx.Node) -> Source:
+    """Return what was recorded of a node when it was traced, or what `torch.export` has noted at it."""
+    source: Source | None = node.meta.get(_META)
+    return source or _exported_source(node)
+
+
+def node_label(node: fx.Node) -> str:
+    """Return a node as errors name it: `'mm_3' (aten.mm.default, encoder.layer.0, model.py:31)`."""
+    source = source_of(node)
+    return f"'{node.name}' ({', '.join(filter(None, (str(node.target), source.module, source.line)))})"
+
+
+def with_sources(function: Callable[..., Any], modules: Mapping[str, nn.Module]) -> Callable[..., Any]:
+    """Return the function, to be traced by `make_fx`, so that the source of every node made meanwhile is recorded."""
+
+    def recorded(*args: Any) -> Any:
+        mode = get_proxy_mode()
+        assert mode is not None
+        tracer: Any = mode.tracer
+        recorder = SourceRecorder(modules, recorded.__code__)
+        create_node = tracer.create_node
+
+        def create_recorded(*args: Any, **kwargs: Any) -> fx.Node:
+            node: fx.Node = create_node(*args, **kwargs)
+            if node.op == "call_function":
+                recorder.note(node.meta, sys._getframe(1))
+            return node
+
+        tracer.create_node = create_recorded
+        try:
+            return function(*args)
+        finally:
+            del tracer.create_node
+
+    return recorded
+
+
+def sources_of(graph: fx.Graph, names: Sequence[str], roles: Sequence[str]) -> dict[str, Source]:
+    """Return where each call of a program comes from, by name; what follows from a gradient or state is an update."""
+    sources = {node: source_of(node) for node in graph.nodes if node.op == "call_function"}
+    needed: set[fx.Node] = set()
+    for node in reversed(sources):
+        if sources[node].phase == "backward" or node in needed:
+            needed.update(node.all_input_nodes)
+    follows: set[fx.Node] = set()
+    owners: dict[fx.Node, str] = {}
+    for node, name, role in zip(graph.find_nodes(op="placeholder"), names, roles, strict=True):
+        if role in ("state", "gradient"):
+            follows.add(node)
+            owners[node] = name.rpartition(".")[0]
+        elif role == "parameter":
+            owners[node] = name
+    for node, source in sources.items():
+        late = source.phase == "backward" or not follows.isdisjoint(node.all_input_nodes)
+        if late:
+            follows.add(node)
+        if source.phase == "update" or (late and source.phase == "forward" and node not in needed):
+            owners[node] = owner = _common_path({owners[given] for given in node.all_input_nodes if owners.get(given)})
+            sources[node] = source._replace(phase="update", module=owner or source.module)
+    return {node.name: source for node, source in sources.items()}
+
+
+class SourceRecorder:
+    """Says of each call where it comes from, and remembers for the backward which call made which autograd node."""
+
+    def __init__(self, modules: Mapping[str, nn.Module], outermost: CodeType | None = None) -> None:
+        self.paths = {id(module): path for path, module in reversed(list(modules.items()))}
+        self.outermost = outermost
+        self.made: list[int] = []
+        self.makers: list[Source] = []
+        self.exported: dict[tuple[CodeType, int], fx.Node | None] = {}  # nodes, by where their generated code runs
+        self.named: dict[Any, dict[str, fx.Node]] = {}
+
+    def note(self, meta: dict[str, Any], frame: FrameType) -> None:
+        """Note where what is called in a frame comes from."""
+        source, original = self._look_up(frame)
+        if original is not None:  # so that a saved program keeps them
+            meta.update({key: original.meta[key] for key in _KEPT if key in original.meta})
+        if current_graph_task_id() != -1:
+            running = current_autograd_node()
+            if running is not None and (at := bisect_right(self.made, sequence_number(running))):
+                maker = self.makers[at - 1]
+                source = Source(source.module or maker.module, source.line or maker.line)
+            source = source._replace(phase="backward")
+        else:
+            latest = next_sequence_number() - 1
+            if not self.made or latest > self.made[-1]:
+                self.made.append(latest)
+                self.makers.append(source)
+        meta[_META] = source
+
+    def _look_up(self, frame: FrameType | None) -> tuple[Source, fx.Node | None]:
+        """Walk the stack outwards, up to what is traced or who runs the backward; return the exported node met, too."""
+        module = line = ""
+        phase = "forward"
+        while frame is not None and frame.f_code is not self.outermost:
+            file = frame.f_code.co_filename
+            if frame.f_code is MODULE_CALL:
+                module = module or self.paths.get(id(frame.f_locals["self"]), "")
+            elif file.startswith(_GENERATED):
+                place = frame.f_code, frame.f_lineno
+                if place not in self.exported:
+                    self.exported[place] = _exported_node(frame, self.named)
+                node = self.exported[place]
+                noted = Source() if node is None else _exported_source(node)
+                if noted.module or noted.line:  # Dynamo's own graphs say nothing
+                    return Source(module or noted.module, line or noted.line, phase), node
+            elif file == _BACKWARD:
+                return Source(module, line, "backward"), None
+            elif file.startswith(_OPTIMIZERS):
+                phase = "update"
+            elif not line and is_users(file):
+                line = f"{Path(file).name}:{frame.f_lineno}"
+            frame = frame.f_back
+        return Source(module, line, phase), None
+
+
+def user_line(frame: FrameType) -> str:
+    """Return the line of the user's code that a frame runs, itself or by an exported graph; empty if it runs none."""
+    file = frame.f_code.co_filename
+    if is_users(file):
+        return f"{Path(file).name}:{frame.f_lineno}"
+    node = _exported_node(frame, {}) if file.startswith(_GENERATED) else None
+    return "" if node is None else _exported_source(node).line
+
+
+def _exported_node(frame: FrameType, named: dict[Any, dict[str, fx.Node]]) -> fx.Node | None:
+    """Return the node of an exported graph whose generated code a frame runs: it assigns to the name of the node."""
+    module = frame.f_locals.get("self")
+    assigned = _ASSIGNED.match(linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals))
+    if assigned is None or not isinstance(module, fx.GraphModule):
+        return None
+    if module not in named:
+        named[module] = {node.name: node for node in module.graph.nodes}
+    return named[module].get(assigned[1])
+
+
+def _exported_source(node: fx.Node) -> Source:
+    """Return the module and the line that `torch.export` has noted at a node."""
+    stack = [str(entry[0]) for entry in (node.meta.get("nn_module_stack") or {}).values()]
+    path = _REPEATED_CALL.sub("", stack[-1]) if stack else ""
+    frames = _TRACE_LINE.findall(node.meta.get("stack_trace") or "")
+    users = [f"{Path(file).name}:{number}" for file, number in frames if is_users(file)]
+    return Source(path, users[-1] if users else "")
+
+
+@cache
+def is_users(file: str) -> bool:
+    """Whether a file of code is neither PyTorch's, nor ours, nor Python's import system."""
+    return not file.startswith(_NOT_THE_USERS)
+
+
+def _common_path(paths: set[str]) -> str:
+    """Return what the paths of several parameters begin with, whole names only."""
+    columns = zip(*(path.split(".") for path in paths), strict=False)
+    return ".".join(names[0] for names in takewhile(lambda names: len(set(names)) == 1, columns))
+
+
+def order_method(method: Any, evaluations: int | None = None) -> MethodSpec:
+    """Return a method by its name, once it is clear that it can order ops, within so many evaluations if given."""
+    if not isinstance(method, str):
+        raise UsageError(f"a method is a name such as '{DEFAULT_METHOD}', not {method!r}")
+    spec = parse_method(method)
+    builder = GraphBuilder("one op")
+    builder.add_op("op")
+    check_supported(spec, Problem(builder.build()), evaluations)
+    return spec
+
+
+@dataclass(frozen=True)
+class OrderedGraph:
+    """A graph that PyTorch compiled, before and after its ops were put in order; prints as one line."""
+
+    name: str  # PyTorch's
+    ops: int  # with Inductor kernels, after fusion
+    stock_peak: int  # peak bytes without schedopt, as counted
+    peak: int  # peak bytes, as counted
+    bound: int  # peak bytes that no order is below, as counted
+    seconds: float  # added to its compilation
+
+    def __str__(self) -> str:
+        stock, peak, bound = map(format_bytes, (self.stock_peak, self.peak, self.bound))
+        found = f"peak {stock} as it was, {peak} now, no order needs less than {bound}"
+        return f"{self.name}: {self.ops} ops, {found}, {self.seconds:.2f} s"
+
+
+def is_number(node: fx.Node) -> bool:
+    """Whether a node computes a plain number, such as a size, and no tensor: it costs nothing and is no op."""
+    value = node.meta.get("val")
+    return node.op == "call_function" and isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float)
+
+
+def in_order(module: fx.GraphModule, names: Iterable[str]) -> fx.GraphModule:
+    """Return a module with its ops in another order, some perhaps several times; arguments and results stay.
+
+    A `getitem` follows the op that it takes from, and a number the last op that it needs.
+    """
+    old = module.graph
+    nodes = {node.name: node for node in old.nodes}
+    new = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    runs: Counter[fx.Node] = Counter()
+
+    def add(node: fx.Node) -> None:
+        runs[node] += 1
+        name = node.name if runs[node] == 1 else f"{node.name}_run_{runs[node]}"
+        args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
+        if runs[node] > 1:
+            args, kwargs = run_again(node.target, args, kwargs)
+        copies[node] = new.create_node(node.op, node.target, args, kwargs, name, node.type)
+        copies[node].meta = dict(node.meta)
+        for user in node.users:
+            takes = user.target is getitem and bool(user.users)
+            follows = takes or (is_number(user) and user not in copies)
+            if follows and all(needed in copies for needed in user.all_input_nodes):
+                add(user)
+
+    for node in old.nodes:
+        if node.op in ("placeholder", "get_attr") or (is_number(node) and not node.all_input_nodes):
+            add(node)
+    for name in names:
+        add(nodes[name])
+    add(old.output_node())
+    for node in reversed(new.nodes):
+        if node.target is getitem and not node.users:  # of a run whose other results alone are taken
+            new.erase_node(node)
+    return fx.GraphModule(module, new)

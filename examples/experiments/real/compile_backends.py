@@ -128,7 +128,7 @@ def in_fresh_process(model, way, options, cache):
 def measured(name, options):
     """Return what one way takes: a row without the names."""
     import torch
-    from schedopt.core.programs.pytorch.costs import peak_of
+    from schedopt.core.programs.pytorch.run import peak_of
 
     records = Records()
     model, inputs, step, added = prepared(name, options.way, options.time_limit)
@@ -166,7 +166,7 @@ def prepared(name, way, time_limit):
     import schedopt
     import torch
     from schedopt.core.programs.pytorch.dynamo_backend import backend
-    from schedopt.core.programs.pytorch.sources import as_call, call_function
+    from schedopt.core.programs.pytorch.program import as_call, call_function
 
     sys.path.insert(0, str(FOLDER))
     model, inputs = call_function(name if ":" in name else f"models:{name}", {})

@@ -36,9 +36,8 @@ from pathlib import Path
 
 import schedopt
 import torch
-from schedopt.core.programs.pytorch.costs import peak_of
-from schedopt.core.programs.pytorch.run import held_bytes
-from schedopt.core.programs.pytorch.sources import as_call, call_function
+from schedopt.core.programs.pytorch.program import as_call, call_function
+from schedopt.core.programs.pytorch.run import held_bytes, peak_of
 from torch import nn
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint

@@ -10,10 +10,10 @@ from models.orders import random_order, write_schedule
 from schedopt.core.base.errors import ProgramError, ScheduleError
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import apply
-from schedopt.core.programs.pytorch import apply as torch_apply
-from schedopt.core.programs.pytorch.apply import check_module, digests_of_run, reorder, results_of
+from schedopt.core.programs.pytorch import runtime as torch_runtime
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
+from schedopt.core.programs.pytorch.run import check_module, reorder, results_of
 from schedopt.core.programs.runtime import check_equal, check_order
 from torch import nn
 from torch.utils._pytree import tree_leaves
@@ -133,7 +133,7 @@ def test_a_training_step_with_a_constant_can_be_saved():
     program = program_of(Looked(), torch.randn(3, 4), "sgd")
     graph = graph_of(program)
     assert "constant" in program.roles
-    exported = torch_apply.export_in_order(program, graph, graph.input_order.tolist())
+    exported = torch_runtime.export_in_order(program, graph, graph.input_order.tolist())
     check_module(program, exported.graph_module)
 
 
@@ -149,8 +149,8 @@ def test_conjugate_results_are_compared():
     program = program_of(Conjugated(), torch.randn(3, 4))
     graph = graph_of(program)
     check_module(program, reorder(program, graph, random_order(graph, 0)))
-    one, other = (digests_of_run("conjugated", program.module, [torch.full((3, 4), by)], False) for by in (1.0, 2.0))
-    assert all(a != b for a, b in zip(one, other, strict=True))
+    one, other = (results_of(program, program.module, [torch.full((3, 4), by)]) for by in (1.0, 2.0))
+    assert all(one[name] != other[name] for name in one)
 
 
 def test_a_program_that_pytorch_cannot_save_is_one_sentence(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 import pytest
 import schedopt
 import torch
-from schedopt.core.programs.pytorch.python_state import copy_of, is_as, put_back
+from schedopt.core.programs.pytorch.step_graph import copy_of, is_as, put_back
 from torch import nn
 
 

@@ -12,11 +12,9 @@ from schedopt.core.base.errors import ProgramError
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.programs.pytorch.apply import reorder
-from schedopt.core.programs.pytorch.costs import measured_costs, peak_of, trace_cpu_allocator
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
-from schedopt.core.programs.pytorch.run import held_bytes
+from schedopt.core.programs.pytorch.run import held_bytes, measured_costs, peak_of, reorder, trace_cpu_allocator
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,9 @@ from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.pytorch import dynamo_backend
-from schedopt.core.programs.pytorch.aot_importer import SAVED, aot_graph
-from schedopt.core.programs.pytorch.costs import trace_cpu_allocator
-from schedopt.core.programs.pytorch.dynamo_backend import backend
-from schedopt.core.programs.pytorch.node_order import in_order, is_number
+from schedopt.core.programs.pytorch.dynamo_backend import SAVED, aot_graph, backend
+from schedopt.core.programs.pytorch.run import trace_cpu_allocator
+from schedopt.core.programs.pytorch.tracing import in_order, is_number
 from schedopt.core.solve.solve import solve
 from torch import fx, nn
 from torch.nn import functional

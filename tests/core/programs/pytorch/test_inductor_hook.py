@@ -8,8 +8,8 @@ import pytest
 import schedopt
 import torch
 from schedopt.core.programs.pytorch import inductor_hook
-from schedopt.core.programs.pytorch.costs import peak_of
 from schedopt.core.programs.pytorch.inductor_hook import HOOK, PeakMemoryOrder
+from schedopt.core.programs.pytorch.run import peak_of
 from torch import nn
 from torch._inductor import config, memory
 from torch._inductor.utils import fresh_inductor_cache

@@ -10,9 +10,8 @@ from schedopt.core.programs.fresh_process import ask
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pytorch import run as run_module
 from schedopt.core.programs.pytorch import runtime as torch_runtime
-from schedopt.core.programs.pytorch.costs import peak_of
 from schedopt.core.programs.pytorch.program import program_of
-from schedopt.core.programs.pytorch.run import digests, function_of
+from schedopt.core.programs.pytorch.run import digests, function_of, peak_of
 from schedopt.core.programs.runtime import Measurement
 
 TIMES = {"microseconds": 5.0, "runs": [4.0, 5.0, 6.0], "page_faults": 0.0, "kept_microseconds": 5.0}

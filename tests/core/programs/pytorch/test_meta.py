@@ -11,9 +11,9 @@ from schedopt.core.base.errors import ProgramError
 from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import Observer, apply, measure
-from schedopt.core.programs.pytorch.apply import check_module
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
+from schedopt.core.programs.pytorch.run import check_module
 from torch import nn
 
 QUICK = {"losses", "changed-shapes", "drawn", "normed-sgd", "language-adam"}

@@ -10,9 +10,8 @@ import schedopt
 import torch
 from models import torch_models
 from schedopt import ProgramError, UsageError, optimize
-from schedopt.core.programs.pytorch.costs import peak_of
 from schedopt.core.programs.pytorch.program import program_of
-from schedopt.core.programs.pytorch.run import held_bytes
+from schedopt.core.programs.pytorch.run import held_bytes, peak_of
 from torch import nn
 from torch.utils._pytree import tree_flatten
 

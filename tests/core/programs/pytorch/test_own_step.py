@@ -13,8 +13,8 @@ import torch
 from models import torch_models
 from models.seeds import mostly_slow
 from schedopt import ProgramError, UsageError
-from schedopt.core.programs.pytorch.costs import peak_of
-from schedopt.core.programs.pytorch.sources import as_call
+from schedopt.core.programs.pytorch.program import as_call
+from schedopt.core.programs.pytorch.run import peak_of
 from torch import nn, optim
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint

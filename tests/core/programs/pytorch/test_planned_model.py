@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 from schedopt import ProgramError, UsageError, import_model, optimize
-from schedopt.core.programs.pytorch.apply import other_result, results_of
 from schedopt.core.programs.pytorch.program import program_of
+from schedopt.core.programs.pytorch.run import results_of
+from schedopt.core.programs.pytorch.runtime import other_result
 from torch import nn
 
 

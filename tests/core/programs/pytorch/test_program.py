@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from models.torch_programs import MODELS, build, copies, same_bits
 from schedopt.core.base.errors import ProgramError, UsageError
-from schedopt.core.programs.pytorch.program import load_program, program_of
-from schedopt.core.programs.pytorch.training import DEFAULTS
+from schedopt.core.programs.pytorch.program import DEFAULTS, load_program, program_of
 from torch import nn
 from torch.utils import _pytree as pytree
 

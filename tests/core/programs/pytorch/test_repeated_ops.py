@@ -14,11 +14,10 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import Observer, apply, measure
-from schedopt.core.programs.pytorch.apply import check_module, export_in_order, reorder
-from schedopt.core.programs.pytorch.costs import measured_costs, peak_of
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
-from schedopt.core.programs.pytorch.run import function_of, held_bytes
+from schedopt.core.programs.pytorch.run import check_module, function_of, held_bytes, measured_costs, peak_of, reorder
+from schedopt.core.programs.pytorch.runtime import export_in_order
 from schedopt.core.programs.runtime import check_order
 from torch import nn
 from torch.nn import functional as f

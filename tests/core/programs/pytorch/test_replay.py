@@ -7,11 +7,8 @@ import torch
 from models.seeds import mostly_slow
 from models.torch_programs import MODELS, build
 from schedopt.core.base.errors import ProgramError
-from schedopt.core.programs.pytorch.apply import check_module
-from schedopt.core.programs.pytorch.costs import measured_costs
 from schedopt.core.programs.pytorch.program import program_of
-from schedopt.core.programs.pytorch.replay import Replay
-from schedopt.core.programs.pytorch.run import digest, digests
+from schedopt.core.programs.pytorch.run import Replay, check_module, digest, digests, measured_costs
 from torch import nn
 
 QUICK = {"losses", "written-views", "buffers", "drawn", "normed-adam", "language-sgd"}
@@ -21,12 +18,11 @@ class Recorded(Replay):
     """Keeps what the arguments became, and how many bytes of copies were there at the most."""
 
     def __init__(self, program):
-        super().__init__(program.name, program.module)
+        super().__init__(
+            program.name, program.module, lambda number, value: self.became.update({number: digest(value)})
+        )
         self.became = {}
         self.copied = 0
-
-    def wrote(self, number, value):
-        self.became[number] = digest(value)
 
     def call_op(self, node, args, kwargs):
         result = super().call_op(node, args, kwargs)

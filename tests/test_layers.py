@@ -30,13 +30,13 @@ ROOMS = [
 """The rooms of core, from the ground up."""
 MOST_LINES = {
     **{"base": 1000, "graph": 910, "problem": 1170, "kernels": 7450, "model": 1200, "bounds": 1400, "addresses": 450},
-    **{"files": 2060, "search": 1860, "solvers": 5650, "report": 2500, "solve": 370, "experiments": 1850},
-    **{"programs": 11850, "api": 1850, "__init__.py": 1, "cli": 3800, "datasets": 1500, "policies": 6050},
+    **{"files": 2060, "search": 1860, "solvers": 5650, "report": 2420, "solve": 360, "experiments": 1750},
+    **{"programs": 11850, "api": 1850, "__init__.py": 1, "cli": 3690, "datasets": 1500, "policies": 6050},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {
     **{"core/kernels/placements": 19, "core/solvers/placements": 20, "core/programs/pytorch": 27},
-    "cli/commands": 16,
+    "cli/commands": 18,
 }
 """Files of the folders with more than 14: a command each, and what is still to be made simpler."""
 ENGLISH = {"annealing", "auto", "gas", "input", "random"}
@@ -89,7 +89,7 @@ def methods_named(text):
 
 def test_a_folder_imports_only_those_below_it():
     """Relative imports inside the package, and none upwards; methods above core are named by strings alone."""
-    assert len(FILES) > 350
+    assert len(FILES) > 300
     for path in FILES:
         allowed = LAYERS[path.relative_to(ROOT).parts[0]]
         for module, relative, names in imports(path):

@@ -1,9 +1,12 @@
-"""Schedules as one web page that needs no server and no network: its data is put into `page.html`."""
+"""Schedules as one web page that needs no server and no network, and as a trace for Perfetto and chrome://tracing.
+
+A trace has a process per schedule, a track and a counter of bytes per device, a slice per op, an arrow per transfer.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -55,6 +58,11 @@ def _graph_data(graph: CostGraph) -> dict[str, Any]:
 def _schedule_data(timeline: Timeline) -> dict[str, Any]:
     """Return a schedule's columns; a row per holding: tensor, device, size, first, last, final, readers, offset."""
     problem, simulation, addresses = timeline.problem, timeline.simulation, timeline.addresses
+    changed = [np.flatnonzero(timeline.involves(device)) for device in range(problem.devices)]  # steps, of a device
+    memory = [
+        {"steps": s.tolist(), "during": timeline.memory(d)[s].tolist(), "after": timeline.memory_after(d)[s].tolist()}
+        for d, s in enumerate(changed)
+    ]
     arenas = [] if addresses is None else [[arena.size, arena.bound] for arena in addresses.arenas]
     return {
         "label": timeline.label,
@@ -69,7 +77,7 @@ def _schedule_data(timeline: Timeline) -> dict[str, Any]:
         "start": _rounded(timeline.step_start),
         "end": _rounded(simulation.step_end),
         "persistent": timeline.persistent.tolist(),
-        "memory": [_memory_data(timeline, device) for device in range(problem.devices)],
+        "memory": memory,
         "holdings": [
             [*holding[:5], int(holding.is_final), holding.readers, timeline.offset_of(holding)]
             for holding in timeline.holdings
@@ -78,15 +86,58 @@ def _schedule_data(timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def _memory_data(timeline: Timeline, device: int) -> dict[str, list[int]]:
-    """Return the steps that change a device's memory, and the bytes during and after each."""
-    steps = np.flatnonzero(timeline.involves(device))
-    return {
-        "steps": steps.tolist(),
-        "during": timeline.memory(device)[steps].tolist(),
-        "after": timeline.memory_after(device)[steps].tolist(),
-    }
-
-
 def _rounded(times: NDArray[np.float64]) -> list[float]:
     return [round(time, _DECIMALS) for time in times.tolist()]
+
+
+Event = dict[str, Any]
+
+
+def trace(timelines: Sequence[Timeline]) -> str:
+    """Return the trace of schedules as JSON, an event a line."""
+    events = [event for number, timeline in enumerate(timelines) for event in _events(timeline, number)]
+    lines = ",\n".join(json.dumps(event) for event in events)
+    return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n'
+
+
+def _events(timeline: Timeline, process: int) -> Iterator[Event]:
+    graph = timeline.problem.graph
+    yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": f"{graph.name}: {timeline.label}"}}
+    for device in range(timeline.problem.devices):
+        yield {"ph": "M", "name": "thread_name", "pid": process, "tid": device, "args": {"name": f"device {device}"}}
+    starts, ends = (column.tolist() for column in timeline.times)
+    schedule = timeline.schedule
+    columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
+    for step, (item, source, target) in enumerate(columns):
+        place = {"pid": process, "ts": starts[step]}
+        slice_ = {**place, "ph": "X", "name": timeline.step_name(step), "dur": ends[step] - starts[step]}
+        memory = {"step": step + 1, "memory_bytes": int(timeline.simulation.step_memory[step])}
+        if item >= 0:
+            yield {**slice_, "tid": target, "cat": "op", "args": {**memory, **_about_op(timeline, item)}}
+            continue
+        size = {"bytes": int(graph.tensor_size[~item]), "from": source, "to": target}
+        for device in (source, target):
+            yield {**slice_, "tid": device, "cat": "transfer", "args": {**memory, **size}}
+        flow = {**place, "name": "transfer", "cat": "transfer", "id": f"{process}.{step}"}
+        yield {**flow, "ph": "s", "tid": source}
+        yield {**flow, "ph": "f", "bp": "e", "tid": target}
+    for device in range(timeline.problem.devices):
+        times, held = timeline.memory_over_time(device)
+        counter = {"ph": "C", "name": f"memory of device {device}", "pid": process}
+        for at in np.flatnonzero(np.diff(held, prepend=-1)):  # where it changes
+            yield {**counter, "ts": float(times[at]), "args": {"bytes": int(held[at])}}
+
+
+def _about_op(timeline: Timeline, op: int) -> dict[str, int | str]:
+    """Return the bytes that an op reads, allocates and takes while it runs, and where it comes from, if known."""
+    graph = timeline.problem.graph
+    source = graph.annotations.source_of(op)
+    pointers, tensors = graph.inputs
+    made = [tensor for tensor in graph.outputs(op) if graph.alias_of[tensor] < 0]
+    return {
+        "input_bytes": int(graph.tensor_size[tensors[pointers[op] : pointers[op + 1]]].sum()),
+        "allocated_bytes": int(graph.tensor_size[made].sum()),
+        "workspace_bytes": int(graph.workspace[op]),
+        "persistent_bytes": int(graph.persistent[op]),
+        **({"source": source} if source else {}),
+    }

@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 from models.train_commands import COMMANDS, assert_same_weights, check_that_stops_lose_nothing, refused
-from schedopt.cli.commands.train.network import _left
+from schedopt.cli.commands.train import _left
 from schedopt.core.search.registry import METHODS
 from schedopt.core.search.settings import plain
 from schedopt.datasets import recipe

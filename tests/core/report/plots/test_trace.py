@@ -10,7 +10,7 @@ import pytest
 from schedopt.core.model.timeline import timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.report.plots.trace import trace
+from schedopt.core.report.plots.page import trace
 
 
 def drawn(seed, devices, **values):

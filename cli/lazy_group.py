@@ -92,8 +92,7 @@ def lazy_group(
 
 
 def _generators() -> typer.Typer:
-    from .commands.gen.augment import architecture, augment
-    from .commands.gen.family import layered, synthetic
+    from .commands.gen import architecture, augment, layered, synthetic
 
     app = typer.Typer()
     app.command("layered")(layered)
@@ -121,7 +120,7 @@ def _of_package(name: str) -> Any:
 
 def _command(name: str, family: Any) -> Any:
     """Return the subcommand of a family of another package once it is clear that it is one."""
-    from .commands.gen.family import family_command
+    from .commands.gen import family_command
 
     check_declared(family)
     for attribute in ("draw", "title"):
@@ -142,8 +141,7 @@ gen = lazy_group(
 
 def _trainings() -> typer.Typer:
     """Return a subcommand for each method that the registry says how to train."""
-    from .commands.train.grid_search import HELP, grid_search
-    from .commands.train.network import network_command
+    from .commands.train import HELP, grid_search, network_command
 
     app = typer.Typer()
     for name, method in METHODS.items():

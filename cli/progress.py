@@ -33,8 +33,8 @@ def run_with_progress(
     from ..core.search.method_spec import check_supported
     from ..core.search.search import Watcher
     from ..core.search.warm_up import warm_up
-    from ..core.solve.with_addresses import solve_with_addresses as solve
-    from ..core.solve.with_addresses import warm_up as warm_up_addresses
+    from ..core.solve.solve import solve_with_addresses as solve
+    from ..core.solve.solve import warm_up_addresses
 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
     with compiling(out):

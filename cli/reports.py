@@ -181,6 +181,8 @@ def range_document(job: Job, optimized: OptimizedRange) -> dict[str, Any]:
 
 def print_range(job: Job, optimized: OptimizedRange) -> None:
     """Print the peaks at both ends and at the worst size between, and whether the order is good for all."""
+    from ..core.programs.pipeline import CLOSE
+
     plan = optimized.plan
     measures = ["measured"] if optimized.measured else []
     columns = ("program order", optimized.plan.method, "change", "bound", "gap", *measures)
@@ -193,19 +195,10 @@ def print_range(job: Job, optimized: OptimizedRange) -> None:
         cells = (*peaks, memory(row.bound), f"{100 * row.gap:.2f}%", *([runs] if measures else []))
         table.add_row(str(row.size), *cells)
     show(table, f"{job.model}: one order for {plan.rows[0].size} to {plan.rows[-1].size}")
-    tell(_range_sentence(optimized))
-
-
-def _range_sentence(optimized: OptimizedRange) -> str:
-    from ..core.programs.pipeline import CLOSE
-
-    plan = optimized.plan
     where = "every size" if plan.is_whole else f"each of {plan.examined} sizes"
     how = "" if plan.is_linear else " Sizes are not linear in it: only these were looked at."
-    said = f"This order is within {100 * plan.worst_gap:.2f}% of the bound of {where}.{how}"
-    if plan.is_close:
-        return said
-    return f"{said} No order was found that is within {100 * CLOSE:g}% at all of them."
+    far = "" if plan.is_close else f" No order was found that is within {100 * CLOSE:g}% at all of them."
+    tell(f"This order is within {100 * plan.worst_gap:.2f}% of the bound of {where}.{how}{far}")
 
 
 _NAMES_SHOWN = 3
@@ -214,7 +207,11 @@ _MODULES_SHOWN = 10
 
 def peak_table(peak: Peak, top: int) -> FirstThatFits:
     """Return the table of what is alive at the peak, with the `top` largest holders."""
-    rows = [(holder, _until(holder)) for holder in peak.holders[:top]]
+    rows = []
+    for holder in peak.holders[:top]:
+        more, names = len(holder.waiting) - _NAMES_SHOWN, ", ".join(holder.waiting[:_NAMES_SHOWN])
+        until = names + (f" and {more} more" if more > 0 else "") if names else "its end: final, sent or unused"
+        rows.append((holder, until))
     if rest := peak.holders[top:]:
         rows.append((Holder(f"{len(rest)} more", sum(holder.size for holder in rest), ()), ""))
     if peak.workspace:
@@ -222,13 +219,6 @@ def peak_table(peak: Peak, top: int) -> FirstThatFits:
     if peak.persistent:
         rows.append((Holder("persistent bytes (weights)", peak.persistent, ()), "the end"))
     return FirstThatFits([_peak_table(peak, rows, is_narrow) for is_narrow in (False, True)])
-
-
-def _until(holder: Holder) -> str:
-    """Return what a holder waits for."""
-    more = len(holder.waiting) - _NAMES_SHOWN
-    names = ", ".join(holder.waiting[:_NAMES_SHOWN])
-    return names + (f" and {more} more" if more > 0 else "") if names else "its end: final, sent or unused"
 
 
 def _peak_table(peak: Peak, rows: list[tuple[Holder, str]], is_narrow: bool) -> Table:

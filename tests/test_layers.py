@@ -86,7 +86,7 @@ def methods_named(text):
 
 def test_a_folder_imports_only_those_below_it():
     """Relative imports inside the package, and none upwards; methods above core are named by strings alone."""
-    assert len(FILES) > 350
+    assert len(FILES) > 300
     for path in FILES:
         allowed = LAYERS[path.relative_to(ROOT).parts[0]]
         for module, relative, names in imports(path):

@@ -39,11 +39,15 @@ def fit(
     from ..progress import LiveLine
 
     out = Output(quiet)
+    if (memory is None) == (sram is None) and (given["machine"] is None or memory is not None):
+        raise UsageError("give the memory once, as --memory 8GiB or as --sram 256K")
+    if sram is not None:  # in units that the library knows
+        memory = re.sub(r"(?<=\d)\s*([kKmM])$", lambda unit: f"{unit[1].upper()}iB", sram.strip())
     options = given_options(training, shape, device)
     with LiveLine(out, f"{model}: loading") as line:
         answer = fit_model(
             model,
-            _memory(memory, sram, given["machine"]),
+            memory,
             **options,
             **given,
             note=out.note,
@@ -59,10 +63,3 @@ def fit(
 
 
 with_options(fit, {"sram": options_of(FitOptions)})
-
-
-def _memory(memory: str | None, sram: str | None, machine: Any) -> str | None:
-    """Return the memory that is asked about, in units that the library knows."""
-    if (memory is None) == (sram is None) and (machine is None or memory is not None):
-        raise UsageError("give the memory once, as --memory 8GiB or as --sram 256K")
-    return re.sub(r"(?<=\d)\s*([kKmM])$", lambda unit: f"{unit[1].upper()}iB", sram.strip()) if sram else memory

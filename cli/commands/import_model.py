@@ -61,7 +61,7 @@ def import_model(
     from ...core.api.import_ import import_model as import_graph
     from ...core.programs.graphs.attributed_graph import check_target, write_graph_file
     from ...core.programs.importers import kind_of
-    from ...core.report.graph_summary import totals_of
+    from ...core.report.differences import totals_of
 
     output = output_of(output, Path(model.rpartition(":")[2].removesuffix(".gz")).stem, ".pb.gz")
     if json and output == "-":

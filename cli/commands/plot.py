@@ -67,7 +67,19 @@ def plot(
         timelines = [beside_weights(timeline) for timeline in timelines]
     write_atomically(target, draw(timelines, target, kind))  # type: ignore[arg-type]
     if json:
-        write_json({"graph": read.name, "output": target, "schedules": [_summary(t) for t in timelines]})
+        summaries = [
+            {
+                "label": timeline.label,
+                "steps": timeline.steps,
+                "peak_memory": timeline.simulation.peak,
+                "peak_memory_per_device": timeline.simulation.peak_per_device.tolist(),
+                "peak_step": timeline.peak_step + 1,
+                "peak_at": timeline.step_name(timeline.peak_step),
+                "runtime_us": timeline.simulation.runtime,
+            }
+            for timeline in timelines
+        ]
+        write_json({"graph": read.name, "output": target, "schedules": summaries})
         return
     for timeline in timelines:
         at = f"step {timeline.peak_step + 1:,} of {timeline.steps:,}, {timeline.step_label(timeline.peak_step)}"
@@ -88,16 +100,3 @@ def _read_timeline(path: str, label: str, graph: CostGraph, force: bool, machine
     except ScheduleError as error:
         raise ScheduleError(f"{path}: not a schedule of {error}") from error
     return timeline_of(label, loaded.problem, loaded.schedule, loaded.addresses)
-
-
-def _summary(timeline: Timeline) -> dict[str, object]:
-    simulation = timeline.simulation
-    return {
-        "label": timeline.label,
-        "steps": timeline.steps,
-        "peak_memory": simulation.peak,
-        "peak_memory_per_device": simulation.peak_per_device.tolist(),
-        "peak_step": timeline.peak_step + 1,
-        "peak_at": timeline.step_name(timeline.peak_step),
-        "runtime_us": simulation.runtime,
-    }

@@ -52,7 +52,7 @@ def show(
 def _show_graph(graph: Any, json: bool) -> None:
     from rich.table import Table
 
-    from ...core.report.graph_summary import summarise
+    from ...core.report.differences import summarise
     from ...core.report.memory_by_role import resident_roles
     from ..console import show
 
@@ -131,7 +131,7 @@ def _graphs(rows: list[Any]) -> str:
 def _histogram(values: list[Any]) -> Table:
     from rich.table import Table
 
-    from ...core.report.graph_summary import log_histogram
+    from ...core.report.differences import log_histogram
 
     table = Table(show_header=False, box=None)
     bins = log_histogram(values)

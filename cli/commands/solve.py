@@ -115,9 +115,22 @@ def _remark(out: Output, result: Result) -> None:
         out.note(note)
     if problem.devices > 1:
         _remark_homes(out, result)
-        _remark_views(out, result)
+        graph, items = problem.graph, result.schedule.items
+        views = (graph.alias_of >= 0) & (graph.tensor_size == 0) & (graph.tensor_size[graph.root] > 0)
+        if free := int(views[~items[items < 0]].sum()):
+            out.note(
+                f"{graph.name}: {free:,} of the transfers are of views to which the graph gives no bytes, so they cost "
+                "nothing but the latency"
+            )
     if problem.recompute:
-        _remark_recomputation(out, result)
+        if problem.counts_runs:
+            out.note(f"{problem.graph.name}: no op has a runtime, so that every run counts alike")
+        if result.is_proven_infeasible:
+            out.note("this is the schedule of least excess that was found")
+        elif not result.is_feasible:
+            out.note("no schedule that keeps it was found, nor proven impossible; this has the least excess")
+        elif problem.task == "runtime" and len(result.schedule) == problem.graph.num_ops:
+            out.note("this order alone keeps the limit: nothing runs again")
     elif problem.task == "runtime" and not problem.graph.runtime.any():
         out.note(f"{problem.graph.name}: every op has runtime 0, so every schedule takes 0 us")
     elif result.value > result.input_value and result.value > feasible_reference_value(problem):
@@ -131,30 +144,6 @@ def _remark(out: Output, result: Result) -> None:
     if not result.is_proven_infeasible:
         out.note("no schedule within the memory limit was found, nor is it proven that there is none")
     out.note("this is the schedule of least excess that was found")
-
-
-def _remark_recomputation(out: Output, result: Result) -> None:
-    """Say how every run counts, whether any was needed, and what a limit that is not kept means."""
-    problem = result.problem
-    if problem.counts_runs:
-        out.note(f"{problem.graph.name}: no op has a runtime, so that every run counts alike")
-    if result.is_proven_infeasible:
-        out.note("this is the schedule of least excess that was found")
-    elif not result.is_feasible:
-        out.note("no schedule that keeps it was found, nor proven impossible; this has the least excess")
-    elif problem.task == "runtime" and len(result.schedule) == problem.graph.num_ops:
-        out.note("this order alone keeps the limit: nothing runs again")
-
-
-def _remark_views(out: Output, result: Result) -> None:
-    """Say how many transfers are of views to which the graph gives no bytes of their own."""
-    graph, items = result.problem.graph, result.schedule.items
-    views = (graph.alias_of >= 0) & (graph.tensor_size == 0) & (graph.tensor_size[graph.root] > 0)
-    if free := int(views[~items[items < 0]].sum()):
-        out.note(
-            f"{graph.name}: {free:,} of the transfers are of views to which the graph gives no bytes, so they cost "
-            "nothing but the latency"
-        )
 
 
 def _remark_homes(out: Output, result: Result) -> None:

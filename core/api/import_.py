@@ -61,11 +61,9 @@ def import_model(
         Of the roofline, as `"100G"` and `"50GB/s"` or numbers per second; by default 1T and 100GB/s.
     device
         Where a PyTorch model is run: `cpu` (default) or `cuda`. A module is not moved.
-    default_size
-        Bytes of a node without a size, as `"4KiB"`; by default such a node is an error. (DOT, node-link JSON,
-        CSV; files of a WfCommons workflow)
-    reverse
-        Whether edges lead from a user to what it depends on. (DOT, node-link JSON, CSV)
+    default_size, reverse
+        Bytes of a node without a size, as `"4KiB"`, else an error (also of WfCommons files), and whether edges lead
+        from a user to what it depends on. (DOT, node-link JSON, CSV)
     graph
         Which graph, where a file holds several. (Inductor)
     note

@@ -57,12 +57,10 @@ def from_networkx(
 
     Raises
     ------
-    UsageError
-        If it is no directed networkx graph, has no nodes, or two of its nodes have one name.
+    UsageError, GraphError
+        If it is no directed networkx graph, has no nodes, two of one name, or a cycle.
     FormatError
         Naming the node or edge whose size is missing or whose attribute is wrong.
-    GraphError
-        If the graph has a cycle or breaks another rule.
 
     Examples
     --------
@@ -111,10 +109,7 @@ def _plain(attributes: dict[Any, Any]) -> dict[str, Any]:
 
 
 def to_networkx(graph: CostGraph) -> nx.MultiDiGraph:
-    """Return a graph as a networkx `MultiDiGraph`, with the attributes that `from_networkx` reads.
-
-    Edges are numbered by their keys: those of one target in the order of its arguments. `from_networkx` makes the same
-    graph again, with ids from 0 on.
+    """Return a graph as a networkx `MultiDiGraph`, of which `from_networkx` makes the same graph, with ids from 0 on.
 
     Parameters
     ----------

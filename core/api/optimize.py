@@ -34,14 +34,12 @@ def optimize(
 ) -> nn.Module:
     """Return the model as a program whose ops run in an order of less peak memory, with the same results.
 
-    The ops are run on the example inputs, where these are, to measure their costs. A model is called through PyTorch's
-    own guards (those of `torch.compile`, as one graph): a call with other shapes, dtypes or plain values, or after a
-    change of the model or of PyTorch's settings, makes a plan of its own. At the first call of each plan the model
-    itself is called, too, and what both give is compared, bit for bit; if it differs, a warning says so, and the model
-    itself is called from then on. Results have no gradients.
+    The ops are run on the example inputs, where these are, to measure their costs. A model is called through the guards
+    of `torch.compile`, as one graph: a call with other shapes, dtypes or plain values, or after a change of the model
+    or of PyTorch's settings, makes a plan of its own. Where the results of a plan's first call are not the model's, bit
+    for bit, a warning says so, and the model is called from then on. Results have no gradients.
 
-    A function is recorded at each call: its Python runs, and its ops wait until it returns or reads a value. So
-    whatever an optimizer, a schedule of learning rates, a loss scale or a counter does is what it is without; each
+    A function is recorded at each call: its Python runs, and its ops wait until it returns or reads a value. Each
     sequence of ops has a plan of its own.
 
     Parameters

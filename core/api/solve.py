@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from ..base.errors import UsageError
 from ..base.options import options_in, spelled
@@ -14,7 +14,7 @@ from ..report.result import Result
 from ..search.method_spec import MethodSpec, parse_method
 from ..search.options import ProblemOptions, SolveOptions
 from ..search.registry import DEFAULT_METHOD
-from ..solve.with_addresses import solve_with_addresses
+from ..solve.solve import solve_with_addresses
 from .graphs import GraphLike, ScheduleLike, graph_of, loaded_schedule
 
 
@@ -55,42 +55,28 @@ def solve(
         1 to 64; by default 1 for memory, 2 for runtime and for methods made for several devices.
     memory_limit
         Bytes per device, as `5242880` or `"5MiB"`, or a share of the input order's peak, as `"60%"`; by default none.
-    bandwidth
-        Between devices, as `"10GB/s"` or a number of bytes per second; by default infinite.
-    latency
-        What each transfer adds, as `"5us"` or a number of microseconds; by default 0.
-    evaluations
-        Budget of complete schedules priced; by default the method's own.
-    time_limit
-        Wall time of the search, as `"2s"` or a number of seconds; by default the method's own.
-    seed
-        Seed of every random choice; 0 by default.
-    jobs
-        Worker threads; 1 by default. With a time limit alone `auto` searches in as many ways at once; any other result
-        does not depend on them.
+    bandwidth, latency
+        Between devices: `"10GB/s"` or bytes per second, by default infinite, and what each transfer adds, as `"5us"` or
+        a number of microseconds, by default 0.
+    evaluations, time_limit
+        Complete schedules priced, and wall time, as `"2s"` or a number of seconds; by default the method's own.
+    seed, jobs
+        Seed of every random choice, and worker threads; 0 and 1 by default. With a time limit alone `auto` searches in
+        as many ways at once; any other result does not depend on `jobs`.
     initial
         A schedule to start from, for methods that search; the result is never worse. A `Schedule`, a `Result`, the path
         of a schedule file, or the names of all ops in order.
-    recompute
-        Whether ops may run again, on one device: with `memory_limit` for the least added time that keeps it, with
-        `max_overhead` for the least peak. False by default.
-    max_overhead
-        With `recompute`, the share of the time of all ops that may be added, as `"10%"` or 0.1.
-    addresses
-        Whether to give everything that the schedule makes an offset in its device's arena, and to choose an order whose
-        arena is small; the time limit is for both. False by default.
-    align
-        With `addresses`, what the offsets are multiples of, as 16 or `"64B"`; 64 bytes by default.
-    machine
-        A `Machine`, or the path of its file, in place of `devices`, `bandwidth` and `latency`; by default devices are
-        equal.
-    op_times
-        With a machine, the path of a CSV file of times by kind of device; by default an op takes runtime / speed.
-    pins
-        With a machine, `"from-graph"` keeps ops on the devices that the graph names; by default none is.
+    recompute, max_overhead
+        Whether ops may run again (False), on one device: with `memory_limit` for the least added time that keeps it, or
+        for the least peak with at most a share of the time of all ops added, as `"10%"` or 0.1.
+    addresses, align
+        Whether to give all that the schedule makes an offset in its device's arena, and to choose an order whose arena
+        is small (False); what offsets are multiples of, as 16 or `"64B"` (64). The time limit is for both.
+    machine, op_times, pins
+        A `Machine` or the path of its file, in place of `devices`, `bandwidth` and `latency`; a CSV file of times by
+        kind of device, else an op takes runtime / speed; `"from-graph"` for ops on the devices that the graph names.
     replicate
-        Whether weights that no op writes are on every device that reads them from the start, instead of being sent
-        there; False by default.
+        Whether weights that no op writes are on each device that reads them, instead of being sent; not by default.
 
     Returns
     -------
@@ -100,12 +86,10 @@ def solve(
 
     Raises
     ------
-    UsageError
-        If a value is not understood, or the method cannot solve this problem or start from a schedule.
+    UsageError, ScheduleError
+        If a value is not understood, or the method cannot solve this problem or start from that schedule.
     FormatError, GraphError
         If a file cannot be read, or its graph breaks a rule.
-    ScheduleError
-        If the schedule to start from is not one of this problem.
 
     Examples
     --------
@@ -125,19 +109,15 @@ def solve(
         raise UsageError(f"a method is a name such as 'auto', not {method!r}")
     notes: list[str] = []
     if isinstance(graph, Problem):
-        options, problem = SolveOptions.picked(_without_problem(given)), graph
+        names = [field.name for field in options_in(ProblemOptions)]
+        for name in names:
+            if given.get(name) is not None and given[name] is not False:
+                raise UsageError(f"a Problem has its own {name}; give {spelled(name, given[name])} only with a graph")
+        options = SolveOptions.picked({name: value for name, value in given.items() if name not in names})
+        problem = graph
     else:
         options = SolveOptions.picked(given).for_methods([spec.name])
         problem = options.problem(graph_of(graph, notes.append))
     start = None if initial is None else loaded_schedule(initial, problem.graph).schedule
     result = solve_with_addresses(problem, spec, options.alignment, **options.budget, initial=start)
     return replace(result, notes=(*notes, *result.notes))
-
-
-def _without_problem(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments beside a `Problem`, once none of them is of a problem."""
-    names = [field.name for field in options_in(ProblemOptions)]
-    for name in names:
-        if given.get(name) is not None and given[name] is not False:
-            raise UsageError(f"a Problem has its own {name}; give {spelled(name, given[name])} only with a graph")
-    return {name: value for name, value in given.items() if name not in names}

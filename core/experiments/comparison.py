@@ -313,16 +313,6 @@ def parse_spec(method: str | MethodSpec) -> MethodSpec:
     return parsed
 
 
-def _find_reference(reference: str | None, specs: Sequence[MethodSpec]) -> str:
-    texts = [spec.text for spec in specs]
-    if reference is None or reference in texts:
-        return reference or texts[0]
-    named = [spec.text for spec in specs if spec.name == reference]
-    if len(named) != 1:
-        raise UsageError(f"the reference '{reference}' must be one of the methods: {', '.join(texts)}")
-    return named[0]
-
-
 class Experiment:
     """All runs of a comparison, checked before the first starts; `execute` does them."""
 
@@ -343,7 +333,12 @@ class Experiment:
             name, count = Counter(names).most_common(1)[0]
             if count > 1:
                 raise UsageError(f"the {what} '{name}' is given twice")
-        self.reference = _find_reference(reference, specs)
+        named = [spec.text for spec in specs if spec.name == reference]
+        self.reference = self.methods[0] if reference is None else reference
+        if self.reference not in self.methods:
+            if len(named) != 1:
+                raise UsageError(f"the reference '{reference}' must be one of the methods: {', '.join(self.methods)}")
+            self.reference = named[0]
         problems = [settings.problem(graph) for graph in graphs]
         for spec in specs:
             self._check(spec, problems[0])

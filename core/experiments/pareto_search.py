@@ -1,8 +1,7 @@
 """The searches of a front: both ends, then a memory limit after the other between them; finished ones on disk.
 
-The ends are the least peak that adds no time, and the least peak at any time. On one device these are the best order
-and the best schedule with recomputation; on several, the least makespan and the least peak of the fullest device. What
-was found for one limit is where the search for the next lower one starts.
+The ends are the least peak that adds no time, on several devices the least makespan, and the least peak at any time.
+Each search starts from what was found for the limit above.
 """
 
 from __future__ import annotations

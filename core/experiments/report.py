@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from html import escape
+from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -111,8 +112,6 @@ def title_of(settings: CompareOptions, graphs: int) -> str:
 
 def _decimals(seconds: Estimate) -> int:
     """Return how many decimals show three digits of a time, four at most."""
-    from math import floor, log10
-
     return min(4, max(0, 2 - floor(log10(seconds.mean)))) if seconds.mean else 0
 
 

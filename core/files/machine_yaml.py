@@ -1,7 +1,4 @@
-"""Machine files: YAML of devices, links, and what is fixed (`docs/concepts/machines.md`), and CSV files of op times.
-
-The same values are in the `machine` of a schedule file, where a link has one direction and op times are written out.
-"""
+"""Machine files: YAML of devices, links, and what is fixed (`docs/concepts/machines.md`), and CSV files of op times."""
 
 from __future__ import annotations
 

@@ -65,12 +65,8 @@ class Result(PrintedTable):
         excess.
     lower_bound
         Bytes or microseconds that no schedule can beat.
-    evaluations
-        Complete schedules priced.
-    seconds
-        Wall time from the graph loaded and the kernels compiled.
-    seed
-        Of every random choice.
+    evaluations, seconds, seed
+        Complete schedules priced, wall time once the kernels are compiled, and the seed of every random choice.
     is_repeatable
         Whether the same call gives the same schedule: not if time ended or steered the search.
     notes
@@ -234,10 +230,7 @@ class Result(PrintedTable):
         write_atomically(path, self.json())
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the schedule on axes, or on a new figure: memory over the steps on one device, a Gantt chart on several.
-
-        In a notebook the chart shows itself. `plot().figure.savefig("plan.svg")` writes it to a file.
-        """
+        """Draw the memory over the steps, on several devices a Gantt chart; in a notebook the chart shows itself."""
         from ..model.timeline import timeline_of
         from .plots.draw import plot_schedule
 

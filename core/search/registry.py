@@ -38,18 +38,14 @@ class Method(NamedTuple):
         The function, or `module:function`, imported when the method is chosen.
     summary, source
         One line, and the paper's section or the field's use.
-    memory_on_one_device_only
-        Refuses other problems.
-    several_devices_only
-        Refuses one device.
+    memory_on_one_device_only, several_devices_only
+        Refuses other problems; refuses one device.
     searches
         Whether it goes on from a schedule that it is given; else it builds one and refuses `--initial`.
     counts_evaluations
         Refuses `--evaluations` if not.
-    default_evaluations
+    default_evaluations, default_seconds
         Budget when neither evaluations nor time are limited.
-    default_seconds
-        Time limit in the same case.
     default_devices
         Devices for the memory task where their number is not said; for the makespan it is 2 with every method.
     recomputation

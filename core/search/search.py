@@ -64,10 +64,8 @@ class Search:
         Seed of `rng`, or a generator to draw from.
     jobs
         Worker threads that a method may use; its result must not depend on them.
-    max_evaluations
-        Budget of complete schedules priced; infinite by default.
-    deadline
-        `time.monotonic()` value at which to stop; infinite by default.
+    max_evaluations, deadline
+        Complete schedules that may be priced, and the `time.monotonic()` at which to stop; infinite by default.
     watcher
         Who is told of progress, and may stop the run early, as Ctrl-C does.
     initial

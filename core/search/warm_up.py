@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from typing import Any, get_args
 
 from ..base.errors import UsageError
@@ -51,15 +53,12 @@ def all_runs() -> list[tuple[MethodSpec, Problem]]:
         Problem(tiny, "runtime", machine=replace(Machine.equal(2), transfers="beside")),
         *(Problem(tiny, task, 2, LOOSE_LIMIT, latency=1.0) for task in get_args(Task)),
     ]
-    return [(spec, problem) for problem in problems for spec in map(parse_method, METHODS) if _can_solve(spec, problem)]
-
-
-def _can_solve(spec: MethodSpec, problem: Problem) -> bool:
-    try:
-        check_supported(spec, problem, None)
-    except UsageError:
-        return False
-    return True
+    runs = []
+    for problem, spec in product(problems, map(parse_method, METHODS)):
+        with suppress(UsageError):
+            check_supported(spec, problem, None)
+            runs.append((spec, problem))
+    return runs
 
 
 def parts_of(name: str, problem: Problem, *, is_counted: bool, jobs: int = 1) -> list[str]:

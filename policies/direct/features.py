@@ -10,7 +10,7 @@ import numpy as np
 from ...core.base.arrays import FloatArray, IndexArray, places_in
 from ...core.bounds.bounds import earliest_finish
 from ...core.problem.problem import Problem
-from ...core.report.graph_summary import levels
+from ...core.report.differences import levels
 from ...core.search.search import Cancelled
 from ...core.solvers.orders.baselines import greedy_order, reverse_postorder
 from ...core.solvers.placements.chromosomes import bottom_levels

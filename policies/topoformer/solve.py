@@ -15,7 +15,7 @@ from ...core.base.names import did_you_mean
 from ...core.base.speed import seconds_for
 from ...core.graph.graph import CostGraph
 from ...core.problem.schedule import Schedule
-from ...core.report.graph_summary import levels
+from ...core.report.differences import levels
 from ...core.search.parameters import parameter
 from ...core.search.registry import INPUT_METHOD
 from ...core.search.search import Cancelled, Search

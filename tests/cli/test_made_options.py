@@ -52,7 +52,7 @@ def test_made_options_stand_where_they_are_wanted():
 @pytest.mark.parametrize(("name", "kind"), [("layered", LayeredParameters), ("synthetic", SyntheticParameters)])
 def test_defaults_of_a_generator_are_those_of_its_parameters(name, kind, monkeypatch):
     """The texts of the defaults are read back, so they cannot say something else than the fields."""
-    from schedopt.cli.commands.gen import family
+    from schedopt.cli.commands import gen as family
 
     found = []
     monkeypatch.setattr(family, "_generate", lambda ctx, parameters, *keep: found.append(parameters))

@@ -1,14 +1,21 @@
 """The command as a whole: its subcommands, `python -m schedopt`, completion, and errors as one sentence."""
 
+import io
 import os
+import pty
+import re
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
 import typer
 from schedopt import __version__
+from schedopt.cli import options
+from schedopt.cli.console import Output, complain, tell
 from schedopt.cli.main import app
+from schedopt.core.files.costgraph import read_graph
 from schedopt.core.search.registry import METHODS
 from schedopt.core.solvers.placements import brkga
 from schedopt.policies.direct import solve as direct
@@ -112,3 +119,113 @@ def test_a_typing_error_in_a_group_is_guessed(run):
     result = run("gen", "layred")
     assert result.exit_code == 2
     assert "Did you mean 'layered'?" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--format tabel", "must be one of table, order, json, not 'tabel'; did you mean table?"),
+        ("--format zz", "must be one of table, order, json, not 'zz'"),
+        ("--pins from", "must be from-graph, not 'from'"),
+        ("--devices x", "must be a whole number, not 'x'"),
+        ("--devices 1.5", "must be a whole number, not '1.5'"),
+        ("--width x", "must be a whole number, not 'x'"),
+    ],
+)
+def test_a_value_that_cannot_be(run, diamond_file, words, said):
+    result = run("solve", diamond_file, *words.split(), env={"COLUMNS": "200"})
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f": {said} " in result.stderr
+
+
+class Terminal(io.StringIO):
+    """A terminal without a width of its own, so that it has 80 columns."""
+
+    def isatty(self):
+        return True
+
+
+LONG = f"{'word ' * 30}/a/path/{'x' * 90} --an-option after it"
+
+
+SAY = {
+    "tell": tell,
+    "complain": complain,
+    "say": lambda text: Output().say(text),
+    "note": lambda text: Output().note(text),
+}
+
+
+@pytest.mark.parametrize("how", SAY)
+def test_lines_break_between_words_on_a_terminal_alone(monkeypatch, how):
+    for kind in (Terminal, io.StringIO):
+        monkeypatch.setattr(sys, "stdout" if how == "tell" else "stderr", printed := kind())
+        SAY[how](LONG)
+        lines = re.sub(r"\x1b\[\d*m", "", printed.getvalue()).splitlines()
+        assert " ".join(lines).split()[-len(LONG.split()) :] == LONG.split()
+        assert len(lines) == (4 if kind is Terminal else 1)
+        assert all(len(line) <= 80 or line.startswith("/a/path/") for line in lines) == (kind is Terminal)
+
+
+def test_what_is_told_keeps_its_lines_and_what_commands_a_terminal_is_shown(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", printed := Terminal())
+    tell("one\n\ntwo\x1b[2J")
+    assert printed.getvalue() == "one\n\ntwo\\x1b[2J\n"
+
+
+@pytest.fixture
+def on_terminal(monkeypatch, tmp_path):
+    monkeypatch.setattr(options, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["gen", "layered", "--nodes", 12], ["layered.pb.gz", "layered-2.pb.gz"]),
+        (["gen", "synthetic", "--nodes", 12, "--format", "pbtxt"], ["synthetic.pbtxt", "synthetic-2.pbtxt"]),
+        (["gen", "architecture", "unet"], ["unet.pb.gz", "unet-2.pb.gz"]),
+        (["gen", "augment", "diamond.pbtxt", "--copies", 1], ["diamond-copy.pb.gz", "diamond-copy-2.pb.gz"]),
+        (["convert", "diamond.pbtxt"], ["diamond.pb.gz", "diamond-2.pb.gz"]),
+        (["import", "small.dot"], ["small.pb.gz", "small-2.pb.gz"]),
+    ],
+)
+def test_on_a_terminal_each_writes_a_new_file_and_says_which(run, on_terminal, diamond_file, tmp_path, words, names):
+    (tmp_path / "small.dot").write_text('digraph { a [size="4MiB"]; b [size="1MiB"]; a -> b }')
+    for name in names:
+        result = run(*words)
+        assert result.exit_code == 0, result.output
+        assert result.stdout == ""
+        assert f"note: wrote {name}" in result.stderr
+    assert read_graph(names[0]) == read_graph(names[1])
+    assert run(*words, *(["-o"] if words[0] == "import" or "augment" in words else []), "-").stdout_bytes, (
+        "- still pours"
+    )
+
+
+def test_several_graphs_on_a_terminal_are_a_new_folder(run, on_terminal, diamond_file):
+    for words, folder in (("gen layered -n 2 --nodes 12", "layered"), ("gen augment diamond.pbtxt", "diamond-copy")):
+        for name in (folder, f"{folder}-2"):
+            result = run(*words.split())
+            assert (result.exit_code, result.stdout) == (0, ""), result.output
+            assert f"note: wrote {name}: " in result.stderr
+
+
+def test_json_on_a_terminal_names_the_file(run, on_terminal, diamond_file):
+    assert '"output": "diamond.pb.gz"' in run("convert", diamond_file, "--json").stdout
+
+
+@pytest.mark.parametrize(("name", "file"), [("a/b c", "a-b-c.pb"), ("..", "graph.pb"), ("ünï", "ünï.pb")])
+def test_the_name_of_a_file_stays_in_this_folder(on_terminal, name, file):
+    assert options.output_of(None, name, ".pb") == file
+
+
+@pytest.mark.slow
+def test_a_real_terminal(diamond_file, tmp_path):
+    terminal, side = pty.openpty()
+    command = [sys.executable, "-m", "schedopt", "convert", diamond_file]
+    subprocess.run(command, stdout=side, stderr=side, cwd=tmp_path, check=True)
+    os.close(side)
+    assert b"note: wrote diamond.pb.gz" in os.read(terminal, 1000)
+    os.close(terminal)
+    assert (tmp_path / "diamond.pb.gz").is_file()

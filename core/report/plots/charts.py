@@ -175,21 +175,16 @@ def _draw_lines(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2
         peak = f"peak {format_bytes(int(memory[step]))} at step {step + 1:,}, {plain(timeline.step_label(step), 56)}"
         line.set_label(f"{plain(name, 32)}: {peak}")
         entries.append(line)
-    entries += [*_weights_under(axes, timelines, unit), *limit_lines(axes, timelines, unit)]
+    weights = int(timelines[0].persistent.sum())
+    if weights and all(timeline.problem.devices == 1 for timeline in timelines):  # where all hold the same
+        axes.axhspan(0, weights / unit, color=GREY, zorder=0)
+        entries.append(Patch(facecolor=GREY, label=f"weights (persistent): {format_bytes(weights)}"))
+    entries += limit_lines(axes, timelines, unit)
     finish(axes, max(timeline.steps for timeline in timelines), _HEADROOM * highest / unit, f"memory, {unit_name}")
     axes.grid(alpha=0.3)
     graph, alone = timelines[0].problem.graph, len(timelines) == 1
     axes.set_title(title_of(graph.name, timelines[0].label, 100) if alone else plain(graph.name, 60), loc="left")
     return entries
-
-
-def _weights_under(axes: Axes, timelines: Sequence[Timeline], unit: float) -> list[Patch]:
-    """Shade the persistent bytes where all schedules hold the same; returns the legend entry."""
-    weights = int(timelines[0].persistent.sum())
-    if not weights or any(timeline.problem.devices > 1 for timeline in timelines):
-        return []
-    axes.axhspan(0, weights / unit, color=GREY, zorder=0)
-    return [Patch(facecolor=GREY, label=f"weights (persistent): {format_bytes(weights)}")]
 
 
 class Box(NamedTuple):

@@ -45,7 +45,7 @@ def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> 
 
         return page(timelines).encode()
     if suffix == ".json":
-        from .trace import trace
+        from .page import trace
 
         return trace(timelines).encode()
     from . import charts

@@ -203,17 +203,13 @@ def test_files_are_taken_once_and_named_apart(run, diamond, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--methods", "nonsense"], ["unknown method 'nonsense'", "auto"]),
         (["--methods", ","], ["no method to compare"]),
         (["--methods", "dfs,dfs"], ["'dfs' is given twice"]),
-        (["--methods", "brkga:elites=500"], ["elites"]),
         (["--methods", "input", "--reference", "dfs"], ["'dfs' must be one of the methods: input"]),
         (["--methods", "input,approximate-dp", "--evaluations", "5"], ["leave --evaluations out"]),
-        (["--methods", "approximate-dp", "--task", "runtime"], ["one device"]),
         (["--methods", "input", "--output", "x.md"], ["x.md", ".csv", ".json", ".html"]),
         (["--methods", "input", "--output", "no/such/x.csv"], ["no/such/x.csv", "folder"]),
         (["--methods", "input", "--resume", "no/such/x.jsonl"], ["no/such/x.jsonl", "cannot be used to resume"]),
-        (["--methods", "input", "--time-limit", "soon"], ["--time-limit 'soon'"]),
     ],
 )
 def test_bad_usage_is_one_sentence_and_exit_2(run, diamond_file, arguments, words):

@@ -126,7 +126,6 @@ def test_a_note_of_the_method_is_printed_beside_the_result(run, diamond_file, ti
     ("arguments", "words"),
     [
         (["--decoder", "lazy"], ["--decoder is not for method 'auto'", "brkga"]),
-        (["--method", "dfs", "--decoder", "queue"], ["--decoder is not for method 'dfs'", "brkga"]),
         (["--method", "brkga:decoder=lazy", "--decoder", "queue"], ["decoder", "twice"]),
         (["--method", "brkga", "--decoder", "eager"], ["decoder must be one of queue, lazy, not 'eager'"]),
         (["--decode", "beam"], ["--decode is not for method 'auto'", "topoformer"]),
@@ -135,7 +134,6 @@ def test_a_note_of_the_method_is_printed_beside_the_result(run, diamond_file, ti
         (["--method", "topoformer", "--weights", "."], [".: is a folder", "name the weights in it"]),
         (["--method", "topoformer", "--width", "0"], ["width must be from 1 to 4096"]),
         (["--method", "nonsense"], ["unknown method 'nonsense'", "auto"]),
-        (["--task", "speed"], ["unknown task 'speed'", "runtime"]),
         (["--task", "peak"], ["unknown task 'peak'; did you mean memory?"]),
         (["--devices", "65"], ["1 to 64"]),
         (["--memory-limit", "16 bananas"], ["--memory-limit '16 bananas'", "unknown unit"]),

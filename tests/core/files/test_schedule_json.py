@@ -2,16 +2,26 @@
 
 import copy
 import json
+from importlib.resources import files
 
 import naive
 import numpy as np
 import pytest
-from schedopt.core.base.errors import FormatError, ScheduleError
-from schedopt.core.files.costgraph import structure_hash
-from schedopt.core.files.schedule_json import format_document, read_schedule
+import schedopt
+from jsonschema import Draft202012Validator
+from models.seeds import seeds
+from schedopt.core.base.errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError
+from schedopt.core.files.costgraph import read_graph, structure_hash, write_graph
+from schedopt.core.files.schedule_json import format_document, read_schedule, steps_document
 from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.model.simulator import simulate
+from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
+from schedopt.core.programs.importers import with_imported
+from schedopt.core.programs.options import ImportOptions
+from schedopt.core.report.result import Result
 from schedopt.core.solve.solve import solve
 from schedopt.version import VERSION
 
@@ -92,50 +102,32 @@ OP = {"op": "op1", "device": 0}
 WRONG = {
     "no steps": ("steps", DELETED, "field 'steps' is missing"),
     "task": ("task", "speed", "unknown task 'speed'"),
-    "task is a number": ("task", 3, "'task' has the wrong type: 3"),
-    "devices is text": ("devices", "2", "'devices' has the wrong type"),
     "devices is a fraction": ("devices", 1.5, "'devices' has the wrong type"),
-    "devices is true": ("devices", True, "'devices' has the wrong type"),
     "no devices": ("devices", 0, "devices must be from 1 to 64"),
     "negative limit": ("memory_limit", -5, "memory limit"),
-    "limit out of range": ("memory_limit", 10**30, "'memory_limit' is out of range"),
     "no bandwidth": ("bandwidth", 0, "bandwidth must be positive"),
     "bandwidth out of range": ("bandwidth", 10**400, "'bandwidth' is out of range"),
-    "infinite bandwidth": ("bandwidth", float("inf"), "'bandwidth' is out of range"),
     "latency is NaN": ("latency_us", float("nan"), "'latency_us' is out of range"),
     "negative latency": ("latency_us", -1.0, "latency"),
-    "status is a list": ("status", [], "'status' has the wrong type"),
-    "runtime is text": ("runtime_us", "1", "'runtime_us' has the wrong type"),
     "runtime is NaN": ("runtime_us", float("nan"), "'runtime_us' is out of range"),
-    "peaks is a number": ("peak_memory_per_device", 4, "'peak_memory_per_device' has the wrong type"),
     "peaks are fractions": ("peak_memory_per_device", [4.5], "whole numbers"),
-    "steps is an object": ("steps", {}, "'steps' has the wrong type"),
     "format of the future": ("format", 7, "format 7 is not known; this version reads 2"),
-    "format by name": ("format", "2", 'format "2" is not known'),
     "format is true": ("format", True, "format true is not known"),
-    "format is null": ("format", None, "format null is not known"),
     "another graph": ("graph_sha256", "0" * 64, "made for another graph than random: .* 000000000000.* --force"),
-    "hash is a number": ("graph_sha256", 5, "'graph_sha256' has the wrong type: 5"),
-    "peak is text": ("peak_memory", "5", "'peak_memory' has the wrong type"),
     "step is a number": ("steps", [7], "step 0 is neither an op .* nor a tensor .*: 7"),
     "step without device": ("steps", [{"op": "op1"}], "step 0 is neither"),
-    "device is text": ("steps", [{"op": "op1", "device": "0"}], "step 0 is neither"),
     "transfer without target": ("steps", [{"tensor": "op1:0", "from": 0}], "step 0 is neither"),
     "unknown op": ("steps", [{"op": "conv", "device": 0}], "step 0 names the op 'conv', which random does not have"),
     "unknown tensor": ("steps", [{"tensor": "op1:9", "from": 0, "to": 1}], "step 0 names the tensor 'op1:9'"),
     "device out of range": ("steps", [{"op": "op1", "device": 2**40}], "step 0 names a device out of range"),
     "start is text": ("steps", [{**OP, "start_us": "1"}], "step 0: the field 'start_us' has the wrong type: '1'"),
-    "end is null": ("steps", [{**OP, "end_us": None}], "step 0: the field 'end_us' has the wrong type: None"),
     "end is NaN": ("steps", [{**OP, "end_us": float("nan")}], "step 0: the field 'end_us' is out of range: nan"),
-    "bytes is a fraction": ("steps", [{**OP, "bytes": 1.5}], "step 0: the field 'bytes' has the wrong type: 1.5"),
     "frees is a name": ("steps", [OP, {**OP, "frees": "op1:0"}], "step 1: the field 'frees' has the wrong type"),
     "frees a number": ("steps", [{**OP, "frees": [3]}], "step 0 frees the tensor 3, which random does not have"),
     "unknown status": ("status", "perfect", "unknown status 'perfect'; one of optimal, "),
-    "bound is text": ("lower_bound", "5", "'lower_bound' has the wrong type"),
     "bound is true": ("lower_bound", True, "'lower_bound' has the wrong type"),
     "seed is negative": ("seed", -1, "'seed' is wrong: -1"),
     "seconds is NaN": ("seconds", float("nan"), "'seconds' is wrong: nan"),
-    "method is null": ("method", None, "'method' is wrong: None"),
     "repeatable is a number": ("repeatable", 1, "'repeatable' is wrong: 1"),
     "long value": ("seed", "x" * 10**6, "'seed' is wrong: 'x{79}\\.\\.\\.$"),
     "device is true": ("steps", [{"op": "op1", "device": True}], "step 0 names a device out of range"),
@@ -166,11 +158,9 @@ def test_each_way_to_be_wrong_has_a_message_that_names_file_and_field(tmp_path, 
         (b"", "not a JSON file, or truncated"),
         (b'{"task": "memory", ', "not a JSON file, or truncated"),
         (b"\x1f\x8b\x00", "not a JSON file"),
-        (b"\xff\xfe", "not a JSON file"),
         (b"[" * 200_000, "not a JSON file"),
         (b'{"devices": ' + b"9" * 5000 + b"}", "not a JSON file"),
         (b"[]", "not a schedule JSON, which is an object"),
-        (b"{}", "field 'steps' is missing"),
         (b"\xef\xbb\xbf{}", "field 'steps' is missing"),
         (b'{"steps": [], "peak_memory": 5, "peak_memory": 6}', "the field 'peak_memory' is there twice"),
         (b'{"steps": [{"op": "op0", "device": 1, "device": 0}]}', "the field 'device' is there twice"),
@@ -233,3 +223,399 @@ def test_a_schedule_without_homes_is_told_what_it_lacks(tmp_path):
         read_schedule(path, graph).verify()
     path.write_text(json.dumps({"devices": 2, "task": "runtime", "steps": [{"op": "w", "device": 0}, *steps]}))
     assert read_schedule(path, graph).verify().runtime == 10.0
+
+
+def schema():
+    text = files("schedopt.core.files").joinpath("schedule.schema.json").read_text("utf-8")
+    found = json.loads(text)
+    Draft202012Validator.check_schema(found)
+    return found
+
+
+def drawn(seed, devices, **values):
+    """Return the result of a method that draws a placement and an order."""
+    rng = np.random.default_rng([72, seed, devices])
+    graph, plain = naive.random_graph(rng, int(rng.integers(2, 14)))
+    schedule = Schedule.from_steps(*naive.schedule_of(plain, *naive.random_steps(rng, plain, devices)))
+    problem = Problem(graph, "runtime" if seed % 2 else "memory", devices, **values)
+    simulation = simulate(problem, schedule)
+    words = {"method": "drawn", "found_by": "drawn", "status": "feasible"}
+    numbers = {"lower_bound": 0, "evaluations": 1.0, "seconds": 0.0, "seed": seed, "is_repeatable": True}
+    return Result(problem, schedule, simulation, **words, **numbers)
+
+
+def written(result, path):
+    """Write a result's file; returns its document."""
+    document = result.document()
+    path.write_text(format_document(document))
+    assert json.loads(path.read_text()) == document
+    return document
+
+
+def verified(path, graph, **values):
+    return read_schedule(path, graph, **values).verify()
+
+
+# What a file claims ------------------------------------------------------------------------------------------
+
+
+def tampered(document, rng):
+    """Yield `(what, document)` for each way to change one optional field, at a step that has it."""
+    for key, change in (
+        ("start_us", lambda value: value + 1),
+        ("end_us", lambda value: value + 1),
+        ("end_us", lambda value: value - 1),
+        ("bytes", lambda value: value + 1),
+        ("frees", lambda names: names[1:]),
+        ("frees", lambda names: [*names, names[0] + "0"]),
+    ):
+        having = [number for number, step in enumerate(document["steps"]) if key in step]
+        if not having:
+            continue
+        number = int(rng.choice(having))
+        other = copy.deepcopy(document)
+        other["steps"][number][key] = change(other["steps"][number][key])
+        yield f"{key} of step {number}", other
+    freeing = [number for number, step in enumerate(document["steps"]) if "frees" in step]
+    others = [number for number in range(len(document["steps"])) if number not in freeing]
+    if len(freeing) > 1:  # with none left, nothing is claimed
+        other = copy.deepcopy(document)
+        del other["steps"][freeing[0]]["frees"]
+        yield "frees is missing", other
+    if freeing and others:
+        other = copy.deepcopy(document)
+        other["steps"][others[0]]["frees"] = other["steps"][freeing[0]]["frees"]
+        yield "frees twice", other
+
+
+@pytest.mark.parametrize("seed", seeds(200, quick=4))
+def test_every_claim_of_a_drawn_schedule_is_verified_and_no_other_passes(tmp_path, seed):
+    devices = 1 + seed % 3
+    costs = {} if seed % 4 else {"bandwidth": 3e6, "latency": 0.25}
+    result, path = drawn(seed, devices, **costs), tmp_path / "s.json"
+    document = written(result, path)
+    Draft202012Validator(schema()).validate(document)
+    totals = verified(path, result.problem.graph)
+    assert totals.peak_per_device == result.simulation.peak_per_device.tolist()
+    for what, other in tampered(document, np.random.default_rng(seed)):
+        path.write_text(json.dumps(other))
+        with pytest.raises((ScheduleError, UnknownNameError)):
+            pytest.fail(f"{what}: {verified(path, result.problem.graph)}")
+
+
+def small():
+    """Return a result on two devices, by hand: a sends its 8 bytes and keeps a view; c reads the copy."""
+    builder = GraphBuilder("small")
+    builder.add_op("a", outputs=[8], runtime=2.0)
+    builder.add_op("view", inputs=[(0, 0)], outputs=[8], aliases=[0], runtime=1.0)
+    builder.add_op("c", inputs=[(0, 0)], outputs=[3], runtime=4.0, final=True)
+    graph = builder.build()
+    schedule = Schedule.from_steps([0, ~0, 1, 2], [0, 0, 0, 1], [0, 1, 0, 1])
+    problem = Problem(graph, devices=2, bandwidth=4e6, latency=0.5)
+    numbers = {"lower_bound": 8, "evaluations": 1.0, "seconds": 0.0, "seed": 0, "is_repeatable": True}
+    simulation = simulate(problem, schedule)
+    return Result(problem, schedule, simulation, method="m", found_by="m", status="feasible", **numbers)
+
+
+def test_steps_by_hand():
+    document = small().document()
+    assert document["steps"] == [
+        {"op": "a", "device": 0, "start_us": 0.0, "end_us": 2.0},
+        {"tensor": "a:0", "from": 0, "to": 1, "bytes": 8, "start_us": 2.0, "end_us": 4.5},
+        {"op": "view", "device": 0, "start_us": 4.5, "end_us": 5.5, "frees": ["a:0", "view:0"]},
+        {"op": "c", "device": 1, "start_us": 4.5, "end_us": 8.5, "frees": ["a:0"]},
+    ]
+    lines = format_document(document).splitlines()
+    assert lines[-6:-2] == [f"  {json.dumps(step)}{',' * (at < 3)}" for at, step in enumerate(document["steps"])]
+
+
+@pytest.mark.parametrize(
+    ("step", "change", "message"),
+    [
+        (2, {"start_us": 5.5}, "step 2, op 'view', starts at 4.5 us, but the schedule claims 5.5 us"),
+        (3, {"end_us": 9.5}, "step 3, op 'c', ends at 8.5 us, but the schedule claims 9.5 us"),
+        (1, {"end_us": 4.4}, "step 1, transfer of 'a:0', ends at 4.5 us"),
+        (1, {"bytes": 7}, "step 1, transfer of 'a:0', sends 8 bytes, but the schedule claims 7"),
+        (0, {"bytes": 8}, "step 0, op 'a', sends no bytes, but the schedule claims 8"),
+        (2, {"frees": ["view:0"]}, "step 2, op 'view', frees 'a:0', but the schedule claims otherwise"),
+        (2, {"frees": []}, "step 2, op 'view', frees 'a:0'"),
+        (1, {"frees": ["a:0"]}, "step 1, transfer of 'a:0', does not free 'a:0', but the schedule claims otherwise"),
+        (3, {"frees": ["a:0", "c:0"]}, "step 3, op 'c', does not free 'c:0'"),
+    ],
+)
+def test_a_claim_that_does_not_hold_is_named(tmp_path, step, change, message):
+    result, path = small(), tmp_path / "s.json"
+    document = result.document()
+    document["steps"][step] |= change
+    path.write_text(json.dumps(document))
+    with pytest.raises(ScheduleError, match=f"^small: {message}"):
+        verified(path, result.problem.graph)
+
+
+# The schema ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3])
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+@pytest.mark.parametrize("method", ["input", "lpmf", "dfs", "brkga", "local-search", "gp-dfs", "auto"])
+def test_what_solve_writes_is_what_the_schema_says(tmp_path, method, task, devices):
+    graph, _ = naive.random_graph(np.random.default_rng([73, devices]), 12)
+    graph = with_imported(graph, "net.pt2", ImportOptions(training="adam", shapes={"s0": 3}, device="cuda"))
+    problem = Problem(graph, task, devices, memory_limit=10**6 if devices == 2 else 1, bandwidth=1e6, latency=1.0)
+    budget = 20 if method in ("brkga", "local-search", "auto") else None
+    result = solve(problem, method, evaluations=budget)
+    document = written(result, tmp_path / "s.json")
+    found = schema()
+    Draft202012Validator(found).validate(document)
+    asked_for = {"recompute", "runtime_limit_us", "machine", "replicate", "alignment", "arenas"}
+    assert set(document) == set(found["properties"]) - asked_for  # which are there with options alone
+    for step in document["steps"]:
+        assert set(step) <= set(found["$defs"]["op" if "op" in step else "transfer"]["properties"])
+    verified(tmp_path / "s.json", graph)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 3},
+        {"graph_sha256": "abc"},
+        {"imported": 1},
+        {"task": "speed"},
+        {"status": "limit"},
+        {"devices": 0},
+        {"memory_limit": 0.5},
+        {"steps": [{"op": "a"}]},
+        {"steps": [{"op": "a", "device": 0, "tensor": "a:0", "from": 0, "to": 1}]},
+        {"steps": [{"op": "a", "device": 0, "frees": ["a:0", "a:0"]}]},
+        {"steps": [{"op": "a", "device": 0, "start_us": -1}]},
+        {"steps": [{"tensor": "a:0", "from": 0, "to": 1, "bytes": "8"}]},
+    ],
+)
+def test_the_schema_refuses(change):
+    assert not Draft202012Validator(schema()).is_valid({**small().document(), **change})
+
+
+# Formats and graphs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", [{"schedopt": "0.1.0"}, {"schedopt": "0.1.0", "format": 1}, {"format": 1}])
+def test_format_1_is_refused_with_the_version_that_wrote_it(tmp_path, head):
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({**head, "steps": []}))
+    with pytest.raises(FormatError, match=r"s\.json: schedopt 0\.1(\.0)? wrote it in format 1, .*; solve again"):
+        read_schedule(path, chain())
+
+
+def chain(**values):
+    """Return a graph of two ops, with one thing different."""
+    builder = GraphBuilder("chain")
+    builder.add_op("a", outputs=[values.get("size", 4)], runtime=values.get("runtime", 1.0), op_id=values.get("id", 0))
+    builder.add_op(
+        values.get("name", "b"),
+        op_id=1,
+        inputs=[(values.get("id", 0), 0)],
+        control=[values.get("id", 0)] * ("control" in values),
+        outputs=[4],
+        aliases=[values.get("alias", -1)],
+        final=values.get("is_final", True),
+        workspace=values.get("workspace", 0),
+        persistent=values.get("persistent", 0),
+    )
+    return builder.build()
+
+
+@pytest.mark.parametrize("key", ["size", "name", "control", "alias", "is_final", "persistent"])
+def test_a_graph_that_differs_has_another_hash_and_its_schedules_are_refused(tmp_path, key):
+    values = {"size": 5, "name": "c", "control": True, "alias": 0, "is_final": False, "persistent": 9}
+    graph, other, path = chain(), chain(**{key: values[key]}), tmp_path / "s.json"
+    written(solve(Problem(graph), "input"), path)
+    with pytest.raises(OtherGraphError, match=r"s\.json: made for another graph than chain: .*--force") as error:
+        read_schedule(path, other)
+    assert structure_hash(graph)[:12] in str(error.value)
+    assert structure_hash(other)[:12] in str(error.value)
+    if key == "name":
+        with pytest.raises(UnknownNameError, match="names the op 'b', which chain does not have"):
+            read_schedule(path, other, force=True)
+    else:
+        assert read_schedule(path, other, force=True).schedule.items.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("values", [{"id": 7}, {"runtime": 2.0}, {"workspace": 3}])
+def test_ids_and_measured_costs_make_no_other_graph_but_costs_are_verified(tmp_path, values):
+    graph, other, path = chain(), chain(**values), tmp_path / "s.json"
+    assert structure_hash(graph) == structure_hash(other)
+    written(solve(Problem(graph), "input"), path)
+    loaded = read_schedule(path, other)
+    if "id" in values:
+        loaded.verify()
+    else:
+        with pytest.raises(ScheduleError, match=r"but takes|but the schedule claims"):
+            loaded.verify()
+
+
+# Plans of other tools ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(5))
+def test_steps_alone_are_a_schedule(tmp_path, seed, devices):
+    result, path = drawn(seed, devices), tmp_path / "s.json"
+    wanted = ("op", "device", "tensor", "from", "to")
+    steps = [{key: step[key] for key in wanted if key in step} for step in result.document()["steps"]]
+    path.write_text(json.dumps({"steps": steps}))
+    loaded = read_schedule(path, result.problem.graph)
+    used = 1 + int(result.schedule.targets.max())
+    assert loaded.problem == Problem(result.problem.graph, "memory", used)
+    assert (loaded.status, loaded.runtime, loaded.peak, loaded.peak_per_device) == ("feasible", None, None, None)
+    assert loaded.verify().peak_per_device == result.simulation.peak_per_device.tolist()[:used]
+    path.write_text(json.dumps({"steps": steps, "runtime_us": -5.0}))
+    with pytest.raises(ScheduleError, match=r"claims -5\.0 us"):
+        verified(path, result.problem.graph)
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("seed", range(5))
+def test_op_names_one_per_line_are_an_order_on_one_device(tmp_path, seed, ending):
+    result, path = drawn(seed, 1), tmp_path / "order.txt"
+    graph = result.problem.graph
+    path.write_bytes("".join(f"{graph.op_names[op]}{ending}" for op in result.schedule.op_order()).encode())
+    loaded = read_schedule(path, graph)
+    assert loaded.problem == Problem(graph)
+    assert loaded.schedule.items.tolist() == result.schedule.items.tolist()
+    assert loaded.verify().peak == result.simulation.peak
+    path.write_bytes(path.read_bytes().removesuffix(ending.encode()))
+    assert len(read_schedule(path, graph).schedule) == graph.num_ops
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("a\nc\n", UnknownNameError, r"order\.txt: line 2 is 'c', which is no op of chain"),
+        ("hello", UnknownNameError, r"line 1 is 'hello', .*; a schedule is JSON, or op names, one per line"),
+        ("a\n\nb\n", UnknownNameError, "line 2 is ''"),
+        (" a\nb\n", UnknownNameError, "line 1 is ' a'"),
+        ("x" * 200, UnknownNameError, f"line 1 is '{'x' * 80}',"),
+        ("a\n", ScheduleError, "op 'b' never runs"),
+        ("b\na\n", ScheduleError, "op 'b' runs on device 0 without its input 'a:0'"),
+        ("\n", FormatError, "not a JSON file, or truncated"),
+    ],
+)
+def test_an_order_that_is_wrong(tmp_path, text, error, message):
+    path = tmp_path / "order.txt"
+    path.write_text(text)
+    with pytest.raises(error, match=message):
+        verified(path, chain())
+
+
+# Where an op comes from ----------------------------------------------------------------------------------------
+
+
+def annotated():
+    """Return a graph of two ops, of which the second alone is in a module."""
+    builder = GraphBuilder("annotated")
+    first = builder.add_op("mm", outputs=[8])
+    builder.add_op("relu", inputs=[(first, 0)], outputs=[8])
+    return builder.build(Annotations(("", "net.act"), ("net.py:3", "net.py:4"), ("forward", "forward")))
+
+
+def test_steps_say_the_module_and_the_line_of_their_op(tmp_path):
+    result = solve(Problem(annotated()), "input")
+    document = written(result, tmp_path / "s.json")
+    Draft202012Validator(schema()).validate(document)
+    origins = [{key: step[key] for key in ("module", "line") if key in step} for step in document["steps"]]
+    assert origins == [{"line": "net.py:3"}, {"module": "net.act", "line": "net.py:4"}]
+    verified(tmp_path / "s.json", annotated())
+
+
+def test_a_broken_rule_names_the_op_with_its_module_and_line():
+    problem = Problem(annotated())
+    with pytest.raises(ScheduleError, match=r"op 'relu' \(net.act, net.py:4\) runs on device 0 without its input"):
+        verify(problem, Schedule.single_device([1, 0]))
+    with pytest.raises(ScheduleError, match=r"op 'mm' \(net.py:3\) never runs"):
+        verify(problem, Schedule.single_device([1]))
+
+
+def skip_connection(**first):
+    """a -> b -> c -> d, and d reads a: computing a again frees 100 bytes while c runs; w waits for c."""
+    builder = schedopt.GraphBuilder("skip")
+    a = builder.add_op("a", outputs=[100], runtime=1.5, **first)
+    b = builder.add_op("b", inputs=[(a, 0)], outputs=[10], runtime=1.0)
+    c = builder.add_op("c", inputs=[(b, 0)], outputs=[10], workspace=200, runtime=1.0)
+    builder.add_op("d", inputs=[(c, 0), (a, 0)], outputs=[1], final=True, runtime=1.0)
+    builder.add_op("w", control=[c], outputs=[1], runtime=1.0)
+    return builder.build()
+
+
+ORDER = [0, 1, 2, 0, 3, 4]
+
+
+def written_file(tmp_path, graph, **changes):
+    problem, schedule = Problem(graph, recompute=True), Schedule.single_device(np.array(ORDER))
+    simulation = simulate(problem, schedule)
+    document = {
+        "recompute": True,
+        "peak_memory": simulation.peak,
+        "runtime_us": simulation.runtime,
+        "steps": steps_document(problem, schedule, simulation),
+    }
+    (tmp_path / "s.json").write_text(json.dumps({**document, **changes}))
+    return str(tmp_path / "s.json")
+
+
+def test_a_schedule_file_holds_every_run_and_all_of_it_is_verified(tmp_path):
+    graph = skip_connection()
+    loaded = read_schedule(written_file(tmp_path, graph), graph)
+    totals = loaded.verify()
+    assert (totals.peak, totals.runtime) == (220, 7.0)
+    steps = json.loads((tmp_path / "s.json").read_text())["steps"]
+    assert [step["op"] for step in steps] == ["a", "b", "c", "a", "d", "w"]
+    assert [step.get("frees", []) for step in steps] == [[], ["a:0"], ["b:0"], [], ["a:0", "c:0"], ["w:0"]]
+
+
+@pytest.mark.parametrize(
+    ("step", "field", "value"),
+    [(3, "start_us", 3.0), (3, "end_us", 4.0), (1, "frees", []), (4, "frees", ["c:0"]), (3, "frees", ["a:0"])],
+)
+def test_what_a_step_claims_wrongly_is_found(tmp_path, step, field, value):
+    graph = skip_connection()
+    written_file(tmp_path, graph)
+    document = json.loads((tmp_path / "s.json").read_text())
+    document["steps"][step][field] = value
+    (tmp_path / "s.json").write_text(json.dumps(document))
+    with pytest.raises(ScheduleError, match=f"step {step}"):
+        read_schedule(tmp_path / "s.json", graph).verify()
+
+
+def test_repeated_ops_have_to_be_announced(tmp_path):
+    graph = skip_connection()
+    with pytest.raises(ScheduleError, match="runs twice"):
+        read_schedule(written_file(tmp_path, graph, recompute=False), graph).verify()
+    with pytest.raises(FormatError, match="'recompute' has the wrong type"):
+        read_schedule(written_file(tmp_path, graph, recompute=1), graph)
+
+
+def test_names_one_per_line_run_as_often_as_they_are_named(tmp_path):
+    graph = skip_connection()
+    (tmp_path / "order").write_text("\n".join(graph.op_names[op] for op in ORDER))
+    loaded = read_schedule(tmp_path / "order", graph)
+    assert loaded.verify().peak == 220
+    with pytest.raises(ScheduleError, match="op 'a' runs twice, but may only run once"):
+        read_schedule(tmp_path / "order", skip_connection(once=True)).verify()
+
+
+@pytest.mark.parametrize("suffix", [".pbtxt", ".pb", ".pb.gz"])
+def test_which_ops_may_not_run_twice_is_kept_by_files(tmp_path, suffix):
+    graph = skip_connection(once=True)
+    write_graph(graph, tmp_path / f"g{suffix}")
+    read = read_graph(tmp_path / f"g{suffix}")
+    assert read == graph
+    assert read.runs_once.tolist() == [True, False, False, False, False]
+
+
+def test_where_it_is_not_known_any_more_no_op_may(tmp_path):
+    write_graph(skip_connection(once=True), tmp_path / "g.pbtxt")
+    text = (tmp_path / "g.pbtxt").read_text()
+    (tmp_path / "g.pbtxt").write_text(text.replace('name: "b"', 'name: "other"'))
+    notes = []
+    assert read_graph(tmp_path / "g.pbtxt", notes.append).runs_once.all()
+    assert any("which ops may not run twice is not known any more" in note for note in notes)

@@ -1,12 +1,19 @@
 """What the registry says of methods without importing them, against the methods themselves."""
 
+import dataclasses
 import re
 import subprocess
 import sys
+from typing import Literal
 
+import naive
+import numpy as np
 import pytest
 from schedopt.core.base.errors import UsageError
+from schedopt.core.problem.problem import Problem
+from schedopt.core.search import warm_up as module
 from schedopt.core.search.method_spec import parse_method
+from schedopt.core.search.parameters import Parameters, from_texts, parameter
 from schedopt.core.search.registry import (
     BUDGET_EXAMPLE,
     DEFAULT_METHOD,
@@ -21,6 +28,7 @@ from schedopt.core.search.registry import (
     parameters_class,
     parameters_of,
 )
+from schedopt.core.search.settings import from_plain
 
 CHANGED = ("summary", "source", "flags", "trainer", "training", "base", "fixed", "takes")
 """What a preset's line, or that it is one, says otherwise than its base's."""
@@ -83,3 +91,93 @@ def test_the_registry_imports_no_method():
     loaded = done.stdout.split()
     assert "schedopt.core.search.registry" in loaded
     assert not [name for name in loaded if name.startswith(("numpy", "schedopt.core.solvers", "schedopt.policies"))]
+
+
+@dataclasses.dataclass(frozen=True)
+class Some(Parameters):
+    count: int = parameter(3, "a count", low=1)
+    share: float = parameter(0.5, "a share", low=0, high=1)
+    kind: Literal["one", "two"] = parameter("one", "a kind")
+    path: str = parameter("", "a file")
+
+
+def test_texts_become_values():
+    texts = {"count": "7", "share": "1e-3", "kind": "two", "path": "7"}
+    assert from_texts(Some, texts, "m") == Some(7, 0.001, "two", "7")
+    assert from_texts(Some, {}, "m") == Some()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value", "words"),
+    [
+        ("count", "0", 0, "count must be at least 1, not 0"),
+        ("share", "2", 2.0, "share must be from 0 to 1, not 2.0"),
+        ("share", "nan", float("nan"), "share must be from 0 to 1, not nan"),
+        ("kind", "three", "three", "kind must be one of one, two, not 'three'"),
+    ],
+)
+def test_a_value_is_refused_in_the_same_words_everywhere(name, text, value, words):
+    reads = (
+        lambda: Some(**{name: value}),
+        lambda: from_texts(Some, {name: text}, "m"),
+        lambda: from_plain(Some, {name: value}, "file"),
+    )
+    for read in reads:
+        with pytest.raises(UsageError) as error:
+            read()
+        assert str(error.value).endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "words"),
+    [
+        (Some, {"counts": "1"}, "method 'm' has no parameter 'counts'; did you mean count?"),
+        (Parameters, {"count": "1"}, "method 'm' has no parameter 'count'; it has none"),
+        (Some, {"count": "1.5"}, "parameter count of 'm' must be a whole number, not '1.5'"),
+        (Some, {"share": "half"}, "parameter share of 'm' must be a number, not 'half'"),
+    ],
+)
+def test_a_text_that_is_no_value_is_named_with_its_parameter(kind, texts, words):
+    with pytest.raises(UsageError) as error:
+        from_texts(kind, texts, "m")
+    assert str(error.value) == words
+
+
+GRAPH = naive.random_graph(np.random.default_rng(171), 40)[0]
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Record what is run: name, ops, memory limit, parameters."""
+    runs = []
+
+    def load(name):
+        def solve(search, parameters):
+            runs.append((name, search.problem.graph.num_ops, search.problem.memory_limit, parameters))
+            search.offer_order(search.problem.graph.input_order)
+
+        return solve
+
+    monkeypatch.setattr(module, "load", load)
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("problem", "last"), [(Problem(GRAPH), "order-search"), (Problem(GRAPH, "runtime", 2, latency=1.0), "cp-sat")]
+)
+def test_what_a_method_calls_runs_too(ran, problem, last):
+    module.warm_up(problem, parse_method("auto"))
+    names = [name for name, *_ in ran]
+    assert names[0] == "input"
+    assert names[-1] == last
+    assert ("gp-dfs" in names) == ("annealing" in names) == (problem.task == "runtime")
+    assert {ops for _, ops, *_ in ran} == {4}
+
+
+def test_a_solver_for_a_time_limit_alone_is_not_loaded_for_evaluations(ran):
+    problem = Problem(GRAPH, "runtime", 2, latency=1.0)
+    module.warm_up(problem, parse_method("auto"), 100)
+    module.warm_up(problem, parse_method("auto:evaluations=100"))
+    names = [name for name, *_ in ran]
+    assert names.count("step-search") == 2
+    assert "cp-sat" not in names

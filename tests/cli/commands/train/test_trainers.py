@@ -1,6 +1,7 @@
 """What every `schedopt train` of a network keeps to: what it says and writes, stops, and each way to be wrong."""
 
 import json
+import math
 import os
 import shlex
 
@@ -8,8 +9,12 @@ import pytest
 import torch
 import yaml
 from models.train_commands import COMMANDS, assert_same_weights, check_that_stops_lose_nothing, refused
+from schedopt.cli.commands.train import _left
 from schedopt.core.search.registry import METHODS
 from schedopt.core.search.settings import plain
+from schedopt.datasets import recipe
+from schedopt.policies.regal.network import load_network
+from schedopt.policies.regal.training import KIND
 from schedopt.policies.training import run_folder
 from schedopt.policies.training.run_folder import CHECKPOINT, CONFIG, WEIGHTS, curve_of, read_checkpoint
 
@@ -185,3 +190,46 @@ def test_a_folder_that_holds_a_run_is_not_written_over(name, runs, train):
 def test_stops_lose_nothing(name, command, runs, run, tmp_path):
     options = ["--config", runs.config(name), *command.stop]
     check_that_stops_lose_nothing(name, options, command.stop_lines, run, tmp_path, **command.stop_with)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, []),
+        (math.inf, []),
+        (0.4, ["about 0 s left"]),
+        (99, ["about 99 s left"]),
+        (100, ["about 2 min left"]),
+        (5990, ["about 100 min left"]),
+        (6001, ["about 1.7 h left"]),
+        (360_000, ["about 100.0 h left"]),
+    ],
+)
+def test_the_rest_is_in_seconds_minutes_or_hours(seconds, text):
+    assert _left(seconds) == text
+
+
+@pytest.fixture
+def config(runs):
+    return runs.config("regal")
+
+
+@pytest.mark.slow
+def test_options_win_over_the_file_and_gas_has_an_lstm(config, run, tmp_path):
+    options = ["--task", "memory", "--devices", 3, "--seed", 4, "--set", "phases.1.epochs=1"]
+    result = run("train", "gas", "--output", tmp_path, "--config", config, "--quiet", "--json", *options)
+    assert (result.exit_code, result.stderr) == (0, "")
+    settings, shape = read_checkpoint(tmp_path, KIND).parameters, load_network(tmp_path / WEIGHTS).parameters_
+    assert (settings.seed, settings.phases[1].epochs) == (4, 1)
+    assert (shape.task, shape.devices, shape.encoder, shape.width) == ("memory", 3, "lstm", 8)
+    assert settings.network.actions.scheduling == 2
+    result = run("train", "gas", "--output", tmp_path, "--resume")
+    assert result.stdout.splitlines()[-1].startswith("schedopt solve GRAPH --method gas --task memory --devices 3 ")
+    refused(run("train", "regal", "--output", tmp_path, "--resume"), "is of a run with another network.encoder")
+
+
+@pytest.mark.slow
+def test_a_filter_that_keeps_nothing_is_one_sentence(config, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "TRIES", 5)
+    options = ["--config", config, "--quiet", "--set", "improving=1", "--set", "synthetic.nodes_high=8"]
+    refused(run("train", "regal", "--output", tmp_path, *options), "no graph of number", "filter less")

@@ -1,8 +1,11 @@
 """Pictures show what the simulator says: peaks, tensors, busy times, transfers; whatever the names are."""
 
+import math
+
 import naive
 import numpy as np
 import pytest
+import schedopt
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
 from schedopt.core.base.units import format_bytes
@@ -11,8 +14,10 @@ from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.report.plots.charts import gantt_figure, memory_figure
+from schedopt.core.report.plots.comparison_charts import best_ratios, draw_comparison
 from schedopt.core.report.plots.draw import draw
 from schedopt.core.report.plots.figures import byte_unit, color_of, time_unit
+from schedopt.core.report.summaries import Cell, by_graph
 
 ODD_NAMES = ("_hidden", "$x^2$", "$", "a\nb", "</script>", "\"'&<b>", "層/卷積", "x" * 300)
 
@@ -146,3 +151,98 @@ def test_any_name_can_be_drawn(kind, suffix, recwarn):
     assert data == draw([timeline], f"x{suffix}", kind)
     assert data.startswith(b"\x89PNG" if suffix == ".png" else b"<?xml")
     assert not list(recwarn)
+
+
+def wide_graph(ops=8):
+    builder = schedopt.GraphBuilder("wide")
+    for number in range(ops):
+        builder.add_op(f"op{number}", outputs=[100], runtime=1000)
+    return builder.build()
+
+
+def test_a_schedule_much_shorter_than_another_has_an_axis_of_its_own():
+    graph = wide_graph()
+    result = schedopt.solve(graph, "gp-dfs", task="runtime", devices=8)
+    short = timeline_of("short", result.problem, result.schedule)
+    assert short.simulation.runtime < input_timeline(graph).simulation.runtime / 2
+    axes = gantt_figure([input_timeline(graph), short]).axes
+    assert axes[0].get_xlim()[1] == 8.0
+    assert axes[2].get_xlim()[1] == short.simulation.runtime / 1000
+    assert axes[3].get_xlabel().endswith("(another scale than above)")
+    assert axes[1].get_xlabel() == "time, ms"
+
+
+def test_schedules_of_about_one_length_share_the_axis():
+    graph = wide_graph()
+    axes = gantt_figure([input_timeline(graph), input_timeline(graph)]).axes
+    assert {axis.get_xlim() for axis in axes} == {(0.0, 8.0)}
+
+
+def test_equal_orders_are_both_seen():
+    graph = wide_graph()
+    timelines = [timeline_of(name, Problem(graph), Schedule.single_device(graph.input_order)) for name in "abc"]
+    widths = [line.get_linewidth() for line in memory_figure(timelines).axes[0].get_lines()[::2]]
+    assert widths == sorted(widths, reverse=True)
+    assert len(set(widths)) == 3
+
+
+def cell(graph, method, value, status="feasible", seed=0, seconds=1.0, excess=0):
+    if status == "failed":
+        return Cell(graph, "", 5, method, seed, status, error="X: y")
+    return Cell(graph, "", 5, method, seed, status, value=value, excess=excess, lower_bound=1, seconds=seconds)
+
+
+CELLS = [
+    cell("one", "plain", 100),
+    cell("one", "better", 50, "optimal"),
+    cell("one", "fails", 0, "failed"),
+    cell("two", "plain", 10),
+    cell("two", "better", 10),
+    cell("two", "fails", 9, "infeasible", excess=3),
+    cell("three", "plain", 0),
+    cell("three", "better", 4),
+    cell("three", "fails", 0),
+    cell("nobody", "plain", 5, "infeasible", excess=2),
+    cell("nobody", "better", 0, "failed"),
+    cell("nobody", "fails", 5, "infeasible", excess=2),
+]
+METHODS = ["plain", "better", "fails"]
+
+
+def test_ratios_to_the_best_known():
+    graphs = by_graph(CELLS)
+    assert best_ratios(graphs, "plain") == [2, 1, 1]
+    assert best_ratios(graphs, "better") == [1, 1, math.inf]  # the best of the third is 0
+    assert best_ratios(graphs, "fails") == [math.inf, math.inf, 1]
+    assert best_ratios(graphs, "unknown") == []
+
+
+def test_a_seed_without_a_schedule_is_not_solved():
+    cells = [cell("one", "a", 10), cell("one", "a", 9, "infeasible", seed=1, excess=0), cell("one", "b", 20)]
+    assert best_ratios(by_graph(cells), "a") == [math.inf]
+    cells = [cell("one", "a", 10), cell("one", "a", 30, seed=1)]
+    assert best_ratios(by_graph(cells), "a") == [2]  # the mean over seeds, of the best of any seed
+
+
+def profile_of(figure):
+    """Return the steps of each method: factor -> percent of graphs from there on."""
+    axes = next(axes for axes in figure.axes if axes.get_title() == "performance profile")
+    return [dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in axes.lines]
+
+
+@pytest.mark.slow
+def test_the_profile_counts_all_graphs_that_someone_solved():
+    plain, better, fails = profile_of(draw_comparison(CELLS, METHODS, "plain"))
+    assert plain[1] == pytest.approx(200 / 3)
+    assert plain[2] == better.get(2, better[max(better)]) + 100 / 3 == pytest.approx(100)
+    assert better[max(better)] == pytest.approx(200 / 3)
+    assert fails[max(fails)] == pytest.approx(100 / 3)
+
+
+def test_improvements_name_the_reference_and_count():
+    figure = draw_comparison(CELLS, METHODS, "plain")
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert "better: 1 better, 1 same, 0 worse" in titles  # on the third the reference is 0: no percentage
+    assert "fails: 0 better, 1 same, 0 worse" in titles
+    assert any(axes.get_xlabel() == "improvement over plain, %" for axes in figure.axes)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == METHODS

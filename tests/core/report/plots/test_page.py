@@ -1,5 +1,7 @@
 """The page is one file: its data is the simulator's, no name escapes from it, and it asks the network for nothing."""
 
+from __future__ import annotations
+
 import json
 import re
 from html.parser import HTMLParser
@@ -12,8 +14,7 @@ from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.report.plots.page import page, script_json
-from schedopt.core.report.plots.trace import trace
+from schedopt.core.report.plots.page import page, script_json, trace
 
 HARMFUL = (
     "</script><script>alert(1)</script>",

@@ -11,7 +11,7 @@ from schedopt.core.model.timeline import timeline_of
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.report.plots.trace import trace
+from schedopt.core.report.plots.page import trace
 
 
 def drawn(seed, devices, **values):

@@ -1,11 +1,13 @@
-"""`schedopt train METHOD` for a method with a network: on drawn or on given graphs, gone on with after Ctrl-C."""
+"""`schedopt train METHOD`: the best of a grid of parameters, or a network on drawn or given graphs."""
 
 from __future__ import annotations
 
 import math
 import shlex
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from datetime import datetime, timezone
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -13,19 +15,192 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import typer
 
-from ....core.base.errors import UsageError
-from ....core.search.registry import METHODS
-from ...console import Output, complain, show, write, write_json
-from ...made_options import made_option, with_options
-from ...options import TASKS, AddressOption, BackendOption, ClusterJobsOption, JsonFlag, QuietFlag, workers_of
+from ...core.base.errors import UsageError
+from ...core.base.units import signed
+from ...core.search.options import GridOptions
+from ...core.search.registry import METHODS
+from ...version import VERSION
+from ..console import Output, complain, show, write, write_json
+from ..made_options import made_option, options_of, with_options
+from ..options import (
+    ELSEWHERE,
+    RESUME,
+    TASKS,
+    AddressOption,
+    BackendOption,
+    ClusterJobsOption,
+    GraphsArgument,
+    JsonFlag,
+    QuietFlag,
+    command_line,
+    workers_of,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ....core.graph.graph import CostGraph
-    from ....policies.training.phases import PhasedTrainer, Progress
-    from ....policies.training.run_folder import RunKind
-    from ....policies.training.trainable import Trainable, Work
+    from ...core.experiments.comparison import Comparison, Experiment
+    from ...core.experiments.grid_search import Grid
+    from ...core.graph.graph import CostGraph
+    from ...core.report.summaries import MethodSummary
+    from ...policies.training.phases import PhasedTrainer, Progress
+    from ...policies.training.run_folder import RunKind
+    from ...policies.training.trainable import Trainable, Work
+
+
+HELP = (
+    "Every setting runs on the same graphs with the same seed and budget; the best improves most over the defaults, "
+    "in percent per graph. With --first F all settings run on the first F graphs only, the best share --keep of them "
+    "on F / keep, and so on until the last few ran on all."
+)
+_SHOWN = 10
+_SILENT = {"held_out", "jobs", "backend", "address", "output", "resume", "json", "quiet"}
+
+
+def grid_search(
+    ctx: typer.Context,
+    graphs: GraphsArgument,
+    held_out: list[str] | None = typer.Option(
+        None, help="Other graphs, or a folder, to confirm the winner on; repeatable."
+    ),
+    first: int | None = typer.Option(None, min=1, help="Graphs of the first round. (default: all, no rounds)"),
+    keep: float = typer.Option(0.25, min=0.01, max=0.99, help="Share of the settings that goes on to the next round."),
+    jobs: ClusterJobsOption = None,
+    backend: BackendOption = "loky",
+    address: AddressOption = None,
+    output: str | None = typer.Option(
+        None, "--output", "-o", help="Write the winner to this .yaml; other tasks in it stay."
+    ),
+    resume: str | None = RESUME,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    **given: Any,
+) -> None:
+    """Search the grid of the method that the subcommand names, and write the winner."""
+    from ...core.api.graphs import graphs_of
+    from ...core.base.parallel import is_here
+    from ...core.experiments.comparison import ResumeFile, opened
+    from ...core.experiments.grid_search import GRIDS, check_apart, confirm, plan, race, runs_of
+    from ...core.files.yaml_files import write_yaml
+    from ..progress import compiling, interruptible, progress_bar
+
+    out = Output(quiet)
+    grid = GRIDS[str(ctx.info_name)]()
+    document = _read_output(output, grid.method)
+    settings = GridOptions(**given)
+    task = settings.task
+    training = graphs_of(graphs, out.note)
+    others = graphs_of(held_out, out.note) if held_out else []
+    check_apart(training, others)
+    rounds = plan(len(grid.settings), len(training), first or len(training), keep)
+    kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
+    with (
+        opened(ResumeFile, resume) as file,
+        workers_of(backend, address, jobs, lambda: kept) as workers,
+        interruptible(out, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
+        progress_bar(out, "", runs_of(rounds) + 2 * len(others)) as bar,
+    ):
+        best = ""
+
+        def execute(experiment: Experiment) -> Comparison:
+            """Do the runs of an experiment, but for those that the file has; leave if interrupted."""
+            what = f"{len(experiment.methods)} settings on {len(experiment.graphs)} graphs{best}"
+            experiment.resume_from(file)
+            if file is not None:
+                out.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {file.path}")
+            bar(len(experiment.cells), what=what)
+            with compiling(out):
+                experiment.compile()
+            done = experiment.execute(jobs=workers, on_cell=lambda cell: bar(what=what), interrupt=interrupt)
+            if not done.is_complete:
+                go_on = "; the same command goes on from there"
+                complain(
+                    f"interrupted: the runs done so far are "
+                    f"{f'kept in {file.path}{go_on}' if file else 'lost; --resume keeps them'}"
+                )
+                raise typer.Exit(130)
+            return done
+
+        for ranking in race(grid, training, settings, rounds, execute):
+            winner = ranking[0]
+            best = f", best so far {_improvement(winner)}"
+            out.note(f"best of {len(ranking)} on {winner.graphs} graphs: {winner.method}, {_improvement(winner)}")
+        confirmed = confirm(grid, winner.method, others, settings, execute) if others else None
+    document[task] = {
+        "settings": grid.specs[winner.method],
+        "found": {
+            "command": command_line(ctx, _SILENT),
+            "schedopt": VERSION,
+            "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
+            **{name: getattr(settings, name) for name in ("devices", "evaluations", "seed")},
+            "rounds": [f"{r.settings} settings on {r.graphs} graphs" for r in rounds],
+            "training": _evidence(winner, graphs),
+            **({} if confirmed is None else {"held_out": _evidence(confirmed, held_out or [])}),
+        },
+    }
+    if json:
+        write_json({"method": grid.method, "task": task, **document[task]}, indent=1)
+    else:
+        show(_grid_table(grid, ranking), f"{grid.method}: improvement over its defaults, {ranking[0].graphs} graphs")
+        if confirmed is not None:
+            show(f"the first on {confirmed.graphs} held-out graphs: {_improvement(confirmed)}")
+    if output is not None:
+        write_yaml(output, document)
+        out.note(f"wrote {output}")
+
+
+with_options(grid_search, {"held_out": options_of(GridOptions)})
+
+
+def _read_output(output: str | None, method: str) -> dict[str, Any]:
+    """Return what the output file holds already, or the start of a new one."""
+    from ...core.files.atomic import check_writable
+    from ...core.search.settings import read_document
+
+    if output is not None:
+        if Path(output).suffix not in (".yaml", ".yml"):
+            raise UsageError(f"{output}: the name must end in .yaml")
+        check_writable(output)
+        if Path(output).exists():
+            return read_document(output, method)
+    return {"method": method}
+
+
+def _evidence(summary: MethodSummary, paths: list[str]) -> dict[str, Any]:
+    """Return the improvement over the defaults on some graphs, and where those are from."""
+    from ...datasets.folder import made_by
+
+    improvement = summary.improvement
+    return {
+        "graphs": summary.graphs,
+        "made_by": made_by(paths),
+        "improvement_percent": _rounded(improvement.mean),
+        "standard_error": _rounded(improvement.standard_error),
+        "wins_ties_losses": f"{summary.wins}/{summary.ties}/{summary.losses}",
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _grid_table(grid: Grid, ranking: list[MethodSummary]) -> Table:
+    from rich.table import Table
+
+    best = ranking[:_SHOWN]
+    table = Table(*grid.settings[0], "improvement")
+    for summary in best + [s for s in ranking[_SHOWN:] if s.method == grid.reference]:
+        values = map(str, grid.specs[summary.method].values())
+        table.add_row(*values, "defaults" if summary.method == grid.reference else _improvement(summary))
+    return table
+
+
+def _improvement(summary: MethodSummary) -> str:
+    """Write the mean and its standard error."""
+    mean, error = summary.improvement.mean, summary.improvement.standard_error
+    if mean is None:
+        return "none"
+    return f"{signed(mean)}%" if error is None else f"{signed(mean)} ± {error:.2f}%"
 
 
 _FEW = 10
@@ -53,8 +228,8 @@ def chosen_settings(
     settings: list[str] | None,
 ) -> Any:
     """Return the settings of the file, or else of the run to go on with, or of the recipe; changed by options."""
-    from ....core.search.settings import from_plain, plain, read_config, with_settings
-    from ....policies.training.run_folder import has_checkpoint, read_checkpoint
+    from ...core.search.settings import from_plain, plain, read_config, with_settings
+    from ...policies.training.run_folder import has_checkpoint, read_checkpoint
 
     if resume and not has_checkpoint(output):
         raise UsageError(f"{output}: holds no checkpoint to go on with; leave out --resume to start a run there")
@@ -75,7 +250,7 @@ def split(
     """Return the graphs to train on and those to validate on."""
     import numpy as np
 
-    from ....core.files.costgraph import graph_hash
+    from ...core.files.costgraph import graph_hash
 
     if validation or not graphs:
         trained_on = {graph_hash(graph) for graph in graphs}
@@ -94,17 +269,10 @@ def split(
     return rest, [graph for at, graph in enumerate(graphs) if at in aside]
 
 
-def check_alone(options: dict[str, Any]) -> None:
-    """Refuse options that say what a recipe says."""
-    for name, value in options.items():
-        if value is not None:
-            raise UsageError(f"--{name} does not go with --recipe, which says that; change a copy of the recipe's file")
-
-
 def chained_works(recipe: str, trainable: Trainable, work: Work, out: Output) -> Iterator[Work]:
     """Yield the runs of a recipe, each once the one before it is finished; a finished one is not done again."""
-    from ....policies.training.chains import read_chain
-    from ....policies.training.run_folder import WEIGHTS, has_checkpoint
+    from ...policies.training.chains import read_chain
+    from ...policies.training.run_folder import WEIGHTS, has_checkpoint
 
     runs = read_chain(recipe, trainable.method, trainable.kind.settings)
     folder, start = Path(work.folder), ""
@@ -133,12 +301,6 @@ def resume_command(
     return shlex.join([*words, "--output", output, "--resume"])
 
 
-def workers_words(backend: str, address: str | None, jobs: int | None) -> list[str]:
-    """Return the options of a command that say where its workers are."""
-    words = ["--jobs", str(jobs)] if jobs is not None and jobs > 1 else []
-    return words if address is None else [*words, "--backend", backend, "--address", shlex.quote(address)]
-
-
 def leave(output: str, again: str) -> NoReturn:
     """End an interrupted run, saying how to go on."""
     complain(f"interrupted: {how_to_go_on(output, again)}")
@@ -147,7 +309,7 @@ def leave(output: str, again: str) -> NoReturn:
 
 def how_to_go_on(output: str, again: str) -> str:
     """Say how a run that was left goes on: with the command `again`, once there is a checkpoint."""
-    from ....policies.training.run_folder import has_checkpoint
+    from ...policies.training.run_folder import has_checkpoint
 
     how = again if has_checkpoint(output) else "the same command"
     return f"what is done is kept in {output}; go on with: {how}"
@@ -191,7 +353,9 @@ def _left(seconds: float) -> list[str]:
 
 def report(trainable: Trainable, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None:
     """Print how the validations of a finished run went, and what to do with the weights; or one JSON document."""
-    from ....policies.training.run_folder import WEIGHTS, curve_of
+    from rich.table import Table
+
+    from ...policies.training.run_folder import WEIGHTS, curve_of
 
     curve, columns = curve_of(trainer.folder), trainable.columns
     weights = trainer.folder / WEIGHTS
@@ -205,19 +369,13 @@ def report(trainable: Trainable, trainer: PhasedTrainer[Any, Any], as_json: bool
         write_json({**facts, "validation": kept}, indent=1)
         return
     title = trainable.title(trainer.parameters)
-    show(_table(lines, columns), f"{trainer.place.step:,} steps in {trainer.place.seconds:,.0f} s: {title}")
-    write("The best weights are kept. To use them:")
-    use = " ".join(filter(None, (f"--method {trainable.method}", trainable.use(trainer.network))))
-    write(f"schedopt solve GRAPH {use} --weights {shlex.quote(str(weights))}")
-
-
-def _table(lines: dict[str, dict[str, float]], columns: dict[str, str]) -> Table:
-    from rich.table import Table
-
     table = Table("validation", "step", *columns.values())
     for which, line in lines.items():
         table.add_row(which, f"{line['step']:,}", *(f"{line[name]:.2f}" for name in columns))
-    return table
+    show(table, f"{trainer.place.step:,} steps in {trainer.place.seconds:,.0f} s: {title}")
+    write("The best weights are kept. To use them:")
+    use = " ".join(filter(None, (f"--method {trainable.method}", trainable.use(trainer.network))))
+    write(f"schedopt solve GRAPH {use} --weights {shlex.quote(str(weights))}")
 
 
 _OptionalPrecision = Literal["float32", "bfloat16"] | None
@@ -265,9 +423,9 @@ def network_command(method: str) -> Callable[..., None]:
         quiet: QuietFlag = False,
         **given: Any,
     ) -> None:
-        from ....core.api.graphs import graphs_of
-        from ....policies.training.run_folder import has_tensorboard
-        from ....policies.training.trainable import Work
+        from ...core.api.graphs import graphs_of
+        from ...policies.training.run_folder import has_tensorboard
+        from ...policies.training.trainable import Work
 
         out = Output(quiet)
         named = {"start": start, "seed": seed, "device": device}
@@ -275,13 +433,19 @@ def network_command(method: str) -> Callable[..., None]:
         if not has_tensorboard():
             out.note("without curves for TensorBoard, which is not installed; pip install 'schedopt[train]'")
         here = resume_command(method, folder, given["graphs"] or [], validation or [], recipe)
-        again = " ".join([here, *workers_words(backend, address, jobs)])
+        again = here if jobs is None or jobs < 2 else f"{here} --jobs {jobs}"
+        if address is not None:
+            again += f" --backend {backend} --address {shlex.quote(address)}"
         read = graphs_of(given["graphs"], out.note) if given["graphs"] else []
         others = graphs_of(validation, out.note) if validation else []
         with workers_of(backend, address, jobs, lambda: how_to_go_on(folder, here)) as workers:
             if recipe is not None:
-                options = {name: given[name] for name in trainable.options}
-                check_alone({"config": config, "set": setting, "start": start, "seed": seed, **options})
+                said = {"config": config, "set": setting, "start": start, "seed": seed}
+                said |= {name: given[name] for name in trainable.options}
+                if twice := next((name for name, value in said.items() if value is not None), None):
+                    raise UsageError(
+                        f"--{twice} does not go with --recipe, which says that; change a copy of the recipe's file"
+                    )
                 for work in chained_works(recipe, trainable, Work(folder, device, read, others, workers, resume), out):
                     trainer = _trained(trainable, work, out, again)
             else:
@@ -299,8 +463,8 @@ def network_command(method: str) -> Callable[..., None]:
 
 def _trained(trainable: Trainable, work: Work, out: Output, again: str) -> PhasedTrainer[Any, Any]:
     """Run a trainer to the end, with a live line on a terminal and a line per epoch, or leave when interrupted."""
-    from ....policies.training.trainable import Screen
-    from ...progress import compiling, interruptible, progress_bar
+    from ...policies.training.trainable import Screen
+    from ..progress import compiling, interruptible, progress_bar
 
     with interruptible(out, "a checkpoint") as interrupt:
         screen = Screen(partial(compiling, out), partial(progress_bar, out))

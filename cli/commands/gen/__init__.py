@@ -1,1 +1,0 @@
-"""The subcommands of `schedopt gen`: one file per generator, and what they share."""

@@ -1,1 +1,0 @@
-"""The subcommands of `schedopt train`: one file per kind of trainer, and what they share."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ...core.base.arrays import IndexArray
+from ..networks.network import joined, joined_nodes
 from .features import SearchedGraph
 
 
@@ -41,22 +41,16 @@ class MultigraphBatch(NamedTuple):
 
 def multigraph_batch(graphs: Sequence[SearchedGraph], *, ratios: bool = False) -> MultigraphBatch:
     """Put graphs of one task and number of devices into one batch, with their ratios for a network that sees them."""
-    sizes = np.array([len(graph.nodes) for graph in graphs])
-    first = np.cumsum(sizes) - sizes
-
-    def shifted(arrays: Sequence[IndexArray]) -> Tensor:
-        moved = [array.astype(np.int64) + start for array, start in zip(arrays, first.tolist(), strict=True)]
-        return torch.from_numpy(np.concatenate(moved))
-
+    sizes = [len(graph.nodes) for graph in graphs]
     return MultigraphBatch(
-        torch.from_numpy(np.concatenate([graph.nodes for graph in graphs])),
-        torch.from_numpy(np.concatenate([graph.edges for graph in graphs])),
-        shifted([graph.producers for graph in graphs]),
-        shifted([graph.consumers for graph in graphs]),
+        joined([graph.nodes for graph in graphs]),
+        joined([graph.edges for graph in graphs]),
+        joined_nodes([graph.producers for graph in graphs], sizes),
+        joined_nodes([graph.consumers for graph in graphs], sizes),
         torch.from_numpy(np.repeat(np.arange(len(graphs)), sizes)),
-        torch.from_numpy(sizes),
-        shifted([graph.problem.graph.input_order for graph in graphs]),
-        torch.from_numpy(np.concatenate([graph.ratios if ratios else graph.nodes[:, :0] for graph in graphs])),
+        torch.tensor(sizes),
+        joined_nodes([graph.problem.graph.input_order for graph in graphs], sizes),
+        joined([graph.ratios if ratios else graph.nodes[:, :0] for graph in graphs]),
     )
 
 

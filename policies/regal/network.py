@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
@@ -11,8 +10,8 @@ from torch import Tensor, nn
 
 from ...core.problem.problem import Task
 from ...core.search.parameters import Parameters, parameter
-from ..networks.files import read_network
 from ..networks.message_passing import Receivers
+from ..networks.network import PolicyNetwork
 from .actions import ActionParameters, Head, Taken
 from .batch import MultigraphBatch, nodes_of, sequences
 from .distributions import (
@@ -166,22 +165,18 @@ def make_encoder(parameters: RegalNetworkParameters) -> nn.Module:
     return GnnEncoder(parameters) if parameters.encoder == "gnn" else LstmEncoder(parameters)
 
 
-class RegalNetwork(nn.Module):
+class RegalNetwork(PolicyNetwork):
     """From graphs to a distribution over the actions of their ops."""
 
+    shape, command = RegalNetworkParameters, "regal"
+
     def __init__(self, parameters: RegalNetworkParameters) -> None:
-        super().__init__()
-        self.parameters_ = parameters
+        super().__init__(parameters)
         self.encoder = make_encoder(parameters)
         if parameters.decoder == "autoregressive":
             self.autoregressive = AutoregressiveDecoder(parameters.heads, parameters.width)
         else:
             self.choose = Choices(parameters.heads, parameters.width)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return next(self.parameters()).device
 
     def forward(self, batch: MultigraphBatch) -> RegalPolicy:
         """Return the policy for the graphs of a batch."""
@@ -210,6 +205,4 @@ class BaselineNetwork(nn.Module):
         return expected
 
 
-def load_network(path: str | Path) -> RegalNetwork:
-    """Read what `write_network` wrote; see `read_network`."""
-    return read_network(path, RegalNetworkParameters, RegalNetwork, "schedopt train regal")
+load_network = RegalNetwork.load

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -15,7 +14,7 @@ from ...core.base.errors import UsageError
 from ...core.kernels.orders.priority_beam import NO_LIMIT, beam
 from ...core.kernels.orders.priority_orders import price_orders, ready_steps
 from ...core.search.parameters import Parameters, parameter
-from ..networks.files import read_network
+from ..networks.network import PolicyNetwork
 from .ablation_encoders import EdgeTransformerEncoder, GatEncoder, MlpEncoder, TransformerEncoder
 from .autoregressive import GLIMPSE_HEADS, AutoregressiveDecoder, DecodedBatch
 from .batch import EncodedGraph, GraphBatch, batch_of
@@ -187,12 +186,13 @@ def _padded(orders: Sequence[np.ndarray], ops: int) -> np.ndarray:
     return padded
 
 
-class Network(nn.Module):
+class Network(PolicyNetwork):
     """From graphs to a distribution over their orders; embeddings are normalised before the decoder (ours)."""
 
+    shape, command = NetworkParameters, "topoformer"
+
     def __init__(self, parameters: NetworkParameters) -> None:
-        super().__init__()
-        self.parameters_ = parameters
+        super().__init__(parameters)
         width = parameters.width
         self.encoder = make_encoder(parameters)
         self.norm = nn.LayerNorm(width)
@@ -200,11 +200,6 @@ class Network(nn.Module):
             self.autoregressive = AutoregressiveDecoder(width)
         else:
             self.priority = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))  # eq. 7, C.2
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.norm.weight.device
 
     def forward(self, graphs: Sequence[EncodedGraph], batch: GraphBatch | None = None) -> Policy:
         """Return the policy for some graphs."""
@@ -216,6 +211,4 @@ class Network(nn.Module):
         return PriorityPolicy(graphs, normalised_priorities(priorities, batch.is_op, self.parameters_.alpha))
 
 
-def load_network(path: str | Path) -> Network:
-    """Read what `write_network` wrote; see `read_network`."""
-    return read_network(path, NetworkParameters, Network, "schedopt train topoformer")
+load_network = Network.load

@@ -36,9 +36,10 @@ LARGEST_ANYHOW = 200_000
 
 @dataclass(frozen=True)
 class Parameters(WithWeights):
-    """Weights that cannot be read are refused before any run."""
+    """How orders are decoded."""
 
     method: ClassVar[str] = "topoformer"
+    room: ClassVar[str] = "topoformer"
     decode: str = parameter(
         "two-way",
         "greedy: the most urgent op; sample: the best of some draws; beam: beam search; "
@@ -54,23 +55,17 @@ class Parameters(WithWeights):
     weights: str = parameter("", "a file of schedopt train topoformer, or a shipped one by name (default: what fits)")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.decode not in DECODERS:
             raise UsageError(
                 f"decode must be greedy, sample, beam or two-way, not '{self.decode}'"
                 f"{did_you_mean(self.decode, DECODERS)}"
             )
-        if self.weights:
-            from .network import load_network
-
-            shape = load_network(weights_file(self.weights)).parameters_
-            if self.decode == "two-way" and shape.decoder != "priorities":
-                raise UsageError(
-                    f"decode two-way needs a priority per op, and {self.weights} has an {shape.decoder} decoder; "
-                    "decode by beam"
-                )
-        else:
-            shipped("topoformer")
+        super().__post_init__()
+        decoder = self.network(weights_file(self.weights)).parameters_.decoder if self.weights else "priorities"
+        if self.decode == "two-way" and decoder != "priorities":
+            raise UsageError(
+                f"decode two-way needs a priority per op, and {self.weights} has an {decoder} decoder; decode by beam"
+            )
 
 
 def shipped_weights(graph: CostGraph) -> Path:
@@ -104,9 +99,8 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
     """Offer the best order on one device and return all, the best first, shape `(rows, ops)`; None with a note."""
     import torch
 
-    from ..networks.interrupts import heeding, stop_if_due
+    from ..networks.network import heeding, stop_if_due
     from .batch import encode
-    from .network import load_network
 
     graph = search.problem.graph
     instead = f"this is the better order of {' and '.join(NEXT_BEST)}"
@@ -116,7 +110,7 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
         )
         return None
 
-    network = load_network(weights_file(parameters.weights) if parameters.weights else shipped_weights(graph))
+    network = parameters.network(weights_file(parameters.weights) if parameters.weights else shipped_weights(graph))
     try:
         if search.has_time_for(seconds_for(_work(network.parameters_, graph.num_ops))):
             with torch.inference_mode(), heeding(search, network):

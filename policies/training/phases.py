@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from ...core.base.arrays import IntArray
 from ...core.base.errors import ClusterError, TrainingError, UsageError
 from ...core.graph.graph import CostGraph
-from ..networks.files import write_network
 from ..networks.message_passing import using_threads
+from ..networks.network import write_network
 from ..networks.shipped import weights_file
 from .run_folder import (
     CHECKPOINT,

@@ -10,7 +10,7 @@ import torch
 from schedopt.core.base.errors import UsageError
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.policies.networks.files import write_network
+from schedopt.policies.networks.network import write_network
 from schedopt.policies.regal.actions import ActionParameters
 from schedopt.policies.regal.batch import multigraph_batch
 from schedopt.policies.regal.features import searched_graph

@@ -15,7 +15,7 @@ from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.policies.networks.files import write_network
+from schedopt.policies.networks.network import write_network
 from schedopt.policies.regal.batch import multigraph_batch
 from schedopt.policies.regal.features import searched_graph
 from schedopt.policies.regal.network import RegalNetwork, RegalNetworkParameters, load_network

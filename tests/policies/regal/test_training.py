@@ -13,7 +13,7 @@ from schedopt.core.base.errors import UsageError
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
-from schedopt.policies.networks.files import write_network
+from schedopt.policies.networks.network import write_network
 from schedopt.policies.regal import training as regal_training
 from schedopt.policies.regal.actions import ActionParameters
 from schedopt.policies.regal.batch import multigraph_batch

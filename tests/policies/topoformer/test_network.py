@@ -16,7 +16,7 @@ from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.policies.networks.files import write_network
+from schedopt.policies.networks.network import write_network
 from schedopt.policies.topoformer.batch import encode
 from schedopt.policies.topoformer.encoders import Heads
 from schedopt.policies.topoformer.network import (

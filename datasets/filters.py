@@ -1,11 +1,16 @@
-"""Filters: which graphs are worth keeping in a data set (REGAL A.1.2 and A.1.4)."""
+"""Which graphs to keep in a data set: those with room (REGAL A.1.2 and A.1.4), and one of those that are alike."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..core.base.names import one_of
 from ..core.graph.graph import CostGraph
 from ..core.problem.problem import Problem, Task
 
@@ -59,3 +64,86 @@ class KeepImproving:
         few = solve(problem, "brkga", evaluations=FEW_EVALUATIONS, seed=seed).value
         many = solve(problem, "brkga", evaluations=MANY_EVALUATIONS, seed=seed).value
         return few > 0 and (few - many) / few >= self.fraction
+
+
+Dedup = Literal["topology", "in-degrees"]
+DEDUPS: tuple[Dedup, ...] = get_args(Dedup)
+MAX_ROUNDS = 64
+
+_Labels = NDArray[np.uint64]
+_EDGE_SALTS = {
+    "data in": 0x9E3779B97F4A7C15,
+    "data out": 0xC2B2AE3D27D4EB4F,
+    "control in": 0x165667B19E3779F9,
+    "control out": 0xD6E8FEB86659FD93,
+}
+
+
+def _scramble(labels: _Labels) -> _Labels:
+    """Mix the bits of each label (the finaliser of splitmix64), shape `(ops,)`."""
+    mixed = labels + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _sum_groups(values: _Labels, pointers: NDArray[np.int64]) -> _Labels:
+    """Sum each group of a CSR layout modulo 2^64, empty groups included."""
+    running = np.concatenate((np.zeros(1, np.uint64), np.cumsum(values, dtype=np.uint64)))
+    return running[pointers[1:]] - running[pointers[:-1]]
+
+
+class _Neighbours:
+    """The far ends of one kind of edge seen from each op, ready to be summed."""
+
+    def __init__(self, near: NDArray[np.int64], far: NDArray[np.int64], count: int, salt: int) -> None:
+        self.far = far[np.argsort(near, kind="stable")]
+        self.pointers = np.concatenate(([0], np.cumsum(np.bincount(near, minlength=count))))
+        self.salt = np.uint64(salt)
+
+    def gather(self, labels: _Labels) -> _Labels:
+        return _sum_groups(_scramble(labels[self.far] ^ self.salt), self.pointers)
+
+
+def topology_hash(graph: CostGraph) -> str:
+    """Return 16 hex digits that depend only on which op reads from and waits for which."""
+    # Weisfeiler-Lehman refinement: each label becomes a hash of itself and of the multisets of labels before and after
+    # it, data and control edges apart, one edge per distinct tensor an op reads, until the number of distinct labels no
+    # longer grows. Isomorphic graphs have equal hashes; different ones nearly always different ones.
+    pointers, tensors = graph.inputs
+    count = graph.num_ops
+    readers = np.repeat(np.arange(count), np.diff(pointers))
+    producers = graph.tensor_producer[tensors].astype(np.int64)
+    kinds = []
+    for kind, chosen in (("data", ~graph.is_control[tensors]), ("control", graph.is_control[tensors])):
+        near, far = readers[chosen], producers[chosen]
+        kinds.append(_Neighbours(near, far, count, _EDGE_SALTS[f"{kind} in"]))
+        kinds.append(_Neighbours(far, near, count, _EDGE_SALTS[f"{kind} out"]))
+    labels = np.zeros(count, np.uint64)
+    classes = 1
+    for _ in range(MAX_ROUNDS):
+        gathered = _scramble(labels)
+        for neighbours in kinds:
+            gathered = _scramble(gathered + neighbours.gather(labels))
+        labels = gathered
+        before, classes = classes, len(np.unique(labels))
+        if classes == before:
+            break
+    digest = hashlib.blake2b(np.sort(labels).astype("<u8").tobytes(), digest_size=8)
+    return digest.hexdigest()
+
+
+def in_degree_sequence(graph: CostGraph) -> tuple[int, ...]:
+    """Return the number of distinct ops that each op waits for, largest first (REGAL A.1.2)."""
+    pointers, _ = graph.predecessors
+    return tuple(np.sort(np.diff(pointers))[::-1].tolist())
+
+
+def dedup_key(graph: CostGraph, dedup: Dedup, topology: str) -> Hashable:
+    """Return what two graphs must share to count as one: the topology hash, or the in-degree sequence."""
+    return topology if dedup == "topology" else in_degree_sequence(graph)
+
+
+def parse_dedup(name: str) -> Dedup:
+    """Return `name` as the kind of de-duplication that it is, or raise UsageError."""
+    return one_of("way to find duplicates", name, DEDUPS)

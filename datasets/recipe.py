@@ -13,7 +13,7 @@ from ..core.base.errors import UsageError
 from ..core.base.parallel import chunks, map_in_order
 from ..core.files.costgraph import SUFFIXES, format_graph
 from ..core.graph.graph import CostGraph
-from .duplicates import Dedup, dedup_key, topology_hash
+from .filters import Dedup, dedup_key, topology_hash
 from .folder import numbered
 
 TRIES = 100

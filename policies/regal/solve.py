@@ -78,8 +78,8 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
     from ..networks.network import heeding
     from .actions import dequantise
     from .batch import multigraph_batch
-    from .distributions import taken_actions
     from .features import searched_graph
+    from .network import taken_actions
 
     if search.exhausted():
         return None

@@ -15,13 +15,27 @@ from ...core.kernels.orders.priority_beam import NO_LIMIT, beam
 from ...core.kernels.orders.priority_orders import price_orders, ready_steps
 from ...core.search.parameters import Parameters, parameter
 from ..networks.network import PolicyNetwork
-from .ablation_encoders import EdgeTransformerEncoder, GatEncoder, MlpEncoder, TransformerEncoder
 from .autoregressive import GLIMPSE_HEADS, AutoregressiveDecoder, DecodedBatch
 from .batch import EncodedGraph, GraphBatch, batch_of
-from .encoders import DENSE, RELATIONS, Heads, TopoformerEncoder
+from .decoding import (
+    Decoded,
+    decode_greedy,
+    decode_samples,
+    decode_two_way,
+    normalised_priorities,
+    order_log_probability,
+)
+from .encoders import (
+    DENSE,
+    RELATIONS,
+    EdgeTransformerEncoder,
+    GatEncoder,
+    Heads,
+    MlpEncoder,
+    TopoformerEncoder,
+    TransformerEncoder,
+)
 from .features import NODE_FEATURES
-from .priorities import Decoded, decode_greedy, decode_samples, normalised_priorities, order_log_probability
-from .tightening import decode_two_way
 
 Encoder = Literal[
     "topoformer", "topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"

@@ -133,8 +133,8 @@ def _work(p: NetworkParameters, ops: int) -> float:
 
 
 def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArray:
+    from .decoding import tightened
     from .network import PriorityPolicy
-    from .tightening import tightened
 
     is_one_device, graph = search.problem.devices == 1, search.problem.graph
     is_bounded = is_one_device and search.problem.task == "memory"

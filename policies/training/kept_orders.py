@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,9 @@ from ...core.base.errors import FormatError
 from ...core.base.parallel import map_in_order
 from ...core.files.json_lines import JsonLines
 from ...core.problem.problem import Problem
+from ...core.search.method_spec import parse_method
+from ...core.search.warm_up import warm_up
+from .trainable import Screen
 
 
 def kept_orders(
@@ -42,6 +45,15 @@ def kept_orders(
             name = problem.graph.name
             raise FormatError(f"{path}: the {what} of {name} is damaged; delete the file to search again")
     return {key: np.array(known[key], np.int32) for key in problems}
+
+
+@contextmanager
+def shown(screen: Screen, method: str, problem: Problem, what: str, count: int) -> Iterator[Callable[[int], None]]:
+    """Compile what a method runs, and show how many of its orders are there; gives what to call with their number."""
+    with screen.compiling():
+        warm_up(problem, parse_method(method))
+    with screen.counting(what, count) as bar:
+        yield lambda done: bar(done=done)
 
 
 def _is_order(value: Any, ops: int) -> bool:

@@ -27,16 +27,17 @@ from .run_folder import (
     WEIGHTS,
     Checkpoint,
     Place,
-    RunKind,
     add_to_curve,
     board_of,
+    check_device,
     has_checkpoint,
     hash_of,
     open_folder,
     read_checkpoint,
     tensors_of,
 )
-from .settings import TrainingSettings, check_device
+from .settings import TrainingSettings
+from .trainable import Screen, Work
 
 Batch = TypeVar("Batch")
 Given = TypeVar("Given")
@@ -70,8 +71,13 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     random choices of a step come from `_rng`.
     """
 
-    kind: ClassVar[RunKind[Any, Any]]
-    validated: ClassVar[tuple[str, ...]]  # names of what a validation finds
+    settings: ClassVar[type[TrainingSettings]]
+    measures: ClassVar[dict[str, str]]  # how what is measured in steps is written, by its name
+    columns: ClassVar[dict[str, str]]  # headings of what a validation finds, by its name
+    validated: ClassVar[tuple[str, ...]]  # names of what validations compare, of the columns
+    word: ClassVar[str]  # what they compare, as gaps
+    kinds: ClassVar[str]  # of what it is, in a line of the curve
+    number: ClassVar[str] = "{:+.2f}"
     same: ClassVar[tuple[str, ...]] = ()  # parameters of a network to start from that must be as the settings say
     network: nn.Module
     optimiser: torch.optim.Optimizer
@@ -88,8 +94,8 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         self.folder, self.parameters, self.jobs = Path(folder), parameters, jobs
         self.graphs, self.validation = tuple(graphs), tuple(validation)
         self._hash = hash_of(self.graphs, self.validation)
-        self.place: Any = self.kind.place()
-        self._checkpoint = read_checkpoint(self.folder, self.kind) if has_checkpoint(self.folder) else None
+        self.place = Place()
+        self._checkpoint = read_checkpoint(self.folder, self.settings) if has_checkpoint(self.folder) else None
         self._measured: dict[str, list[float]] = {}
         self._last: dict[str, float] = {}
         self._clock = self._checkpointed = 0.0
@@ -122,6 +128,36 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
             if self._last and not {*self.validated} <= self._last.keys():
                 said = "is a run of another version, whose validations have other numbers; name another folder"
                 raise UsageError(f"{self.folder}: {said}")
+
+    @staticmethod
+    @abstractmethod
+    def recipe(method: str, task: Any, devices: int | None) -> Any:
+        """Return the settings to begin with where no file of them is given; for a task and devices, or None."""
+
+    @classmethod
+    @abstractmethod
+    def prepared(cls, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Phase, Batch] | None:
+        """Return the trainer of a run, or None if told to stop before it is ready; the folder keeps what is done."""
+
+    @abstractmethod
+    def title(self) -> str:
+        """Say what the numbers of a report are."""
+
+    @abstractmethod
+    def use(self) -> str:
+        """Return the options of `schedopt solve` that the weights are for, but for `--method`."""
+
+    def words(self, measured: dict[str, float]) -> list[str]:
+        """Write what was measured in the last steps, a text each."""
+        return [text.format(measured[name]) for name, text in self.measures.items() if name in measured]
+
+    def said(self, validation: dict[str, float]) -> str:
+        """Write the numbers of a validation."""
+        return f"{'/'.join(self.number.format(validation[name]) for name in self.validated)}%"
+
+    def line(self, line: dict[str, float]) -> str:
+        """Write the validation in a line of the curve."""
+        return f"{self.word} {self.kinds} {self.said(line)}"
 
     @abstractmethod
     def _batches(self, phase: Phase) -> Generator[Batch, None, None]:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_type_hints
+from typing import Any, Generic, get_type_hints
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor, nn, optim
+from torch import Tensor, cuda, nn, optim
 
 from ...core.base.errors import FormatError, UsageError
 from ...core.files.atomic import make_folder, write_atomically
@@ -24,7 +24,7 @@ from ...core.graph.graph import CostGraph
 from ...core.search.settings import differences, from_plain, plain
 from ...version import VERSION
 from ..networks.shipped import described, weights_file
-from .settings import Settings, TrainingSettings, check_device
+from .settings import Settings, TrainingSettings
 
 CHECKPOINT, WEIGHTS, CONFIG, CURVE = "checkpoint.safetensors", "weights.safetensors", "config.yaml", "curve.jsonl"
 
@@ -41,6 +41,7 @@ class Place:
     validation_seconds: float = 0.0
     validations: int = 0
     best: float = math.inf
+    rollout_best: float = math.inf  # least greedy gap of a run whose baseline is a rollout
 
     @property
     def is_validated(self) -> bool:
@@ -48,28 +49,15 @@ class Place:
         return self.best < math.inf
 
 
-At = TypeVar("At", bound=Place)
-
-
 @dataclasses.dataclass(frozen=True)
-class RunKind(Generic[Settings, At]):
-    """What tells the runs of one trainer from those of another."""
-
-    command: str  # name of its subcommand of `schedopt train`
-    # the dataclasses of everything that decides the weights, and of how far a run is
-    settings: type[Settings]
-    place: type[At]
-
-
-@dataclasses.dataclass(frozen=True)
-class Checkpoint(Generic[Settings, At]):
+class Checkpoint(Generic[Settings]):
     """What a run needs to go on."""
 
     path: Path  # the file
     tensors: dict[str, Tensor]  # weights and moments, see `tensors_of`
     parameters: Settings  # settings of the run
     network: Any  # parameters that the network is made from
-    place: At  # how far the run is
+    place: Place  # how far the run is
     graphs: str  # hash of given graphs, see `hash_of`
     measured: dict[str, list[float]]  # all that was measured in the steps of this epoch, by name
     validation: dict[str, float]  # result of the last validation
@@ -126,7 +114,7 @@ def tensors_of(networks: Mapping[str, nn.Module], optimiser: optim.Optimizer) ->
     return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
-def read_checkpoint(folder: str | Path, kind: RunKind[Settings, At]) -> Checkpoint[Settings, At]:
+def read_checkpoint(folder: str | Path, kind: type[Settings]) -> Checkpoint[Settings]:
     """Read the checkpoint of a run."""
     path = Path(folder) / CHECKPOINT
     try:
@@ -134,14 +122,14 @@ def read_checkpoint(folder: str | Path, kind: RunKind[Settings, At]) -> Checkpoi
             about = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         config = json.loads(about["config"])
-        parameters = from_plain(kind.settings, config, str(path))
+        parameters = from_plain(kind, config, str(path))
         shape = json.loads(about["shape"]) if "shape" in about else plain(parameters)["network"]
         return Checkpoint(
             path,
             tensors,
             parameters,
-            from_plain(get_type_hints(kind.settings)["network"], shape, str(path)),
-            kind.place(**json.loads(about["place"])),
+            from_plain(get_type_hints(kind)["network"], shape, str(path)),
+            Place(**json.loads(about["place"])),
             about.get("graphs", ""),
             json.loads(about["measured"]),
             json.loads(about["validation"]),
@@ -163,10 +151,18 @@ def has_checkpoint(folder: str | Path) -> bool:
     return (Path(folder) / CHECKPOINT).exists()
 
 
-def check_ready(work: Any, kind: RunKind[Any, Any]) -> None:
+def check_device(parameters: TrainingSettings) -> None:
+    """Raise UsageError if there is no such device."""
+    if parameters.device == "cuda" and not cuda.is_available():
+        raise UsageError("device cuda is not available here; use cpu")
+
+
+def check_ready(work: Any) -> None:
     """Find before what takes long what would keep a run, a `Work`, from starting or going on; make its folder."""
     if work.resume:
-        read_checkpoint(work.folder, kind).check_same(work.settings, hash_of(work.graphs, work.validation))
+        read_checkpoint(work.folder, type(work.settings)).check_same(
+            work.settings, hash_of(work.graphs, work.validation)
+        )
     check_device(work.settings)
     if work.settings.start and not has_checkpoint(work.folder):
         described(weights_file(work.settings.start), ())

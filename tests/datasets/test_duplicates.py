@@ -6,7 +6,7 @@ import networkx
 import numpy as np
 import pytest
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.datasets.duplicates import dedup_key, in_degree_sequence, topology_hash
+from schedopt.datasets.filters import dedup_key, in_degree_sequence, topology_hash
 from schedopt.datasets.layered import LayeredParameters
 from schedopt.datasets.synthetic import SyntheticParameters
 

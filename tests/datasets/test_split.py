@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 from schedopt.core.base.errors import UsageError
-from schedopt.datasets.split import parse_ratio, split_by_size
+from schedopt.datasets.folder import parse_ratio, split_by_size
 
 
 def graphs(count):

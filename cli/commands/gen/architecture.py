@@ -29,7 +29,7 @@ def architecture(
     Runtimes are a roofline at 2 TFLOP/s and 50 GB/s, not measurements.
     """
     from ....core.files.costgraph import SUFFIXES, encoding_of, format_graph
-    from ....datasets.architectures.catalogue import architecture_graph
+    from ....datasets.architectures import architecture_graph
     from .output import resolve_output, say_written
 
     to = resolve_output(ctx, 1, name)

@@ -28,9 +28,14 @@ def augment(
     first is kept. One copy of one graph may go to a file or to standard output.
     """
     from ....core.files.costgraph import find_graphs, graph_name, read_graph
-    from ....datasets.augment import encode_copy
-    from ....datasets.duplicates import parse_dedup
-    from ....datasets.fill import augmented_names, distinct_originals, improvable_originals, write_augmented
+    from ....datasets.fill import (
+        augmented_names,
+        distinct_originals,
+        encode_copy,
+        improvable_originals,
+        write_augmented,
+    )
+    from ....datasets.filters import parse_dedup
     from ....datasets.folder import DatasetFolder
     from ...progress import progress_bar
     from .output import finish_folder, incomplete, resolve_output, room_asked, say_written

@@ -42,7 +42,7 @@ def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Target:
     """Decide where `graphs` graphs go from the command's options, or say why they cannot."""
     from ....core.files.atomic import check_writable
     from ....core.files.costgraph import SUFFIXES
-    from ....datasets.split import parse_ratio
+    from ....datasets.folder import parse_ratio
 
     given = ctx.params
     argument, option, wanted = given.get("target"), given["output"], given["format_"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from ....core.search.registry import METHODS
+from ....policies.training.trainable import Work
+from ....policies.training.trainable import trainable as trainable_of
 from ...backends import AddressOption, BackendOption, ClusterJobsOption, workers_of
 from ...console import Output
 from ...made_options import made_option, with_options
@@ -17,7 +18,7 @@ from ...options import TASKS, JsonFlag, QuietFlag
 
 if TYPE_CHECKING:
     from ....policies.training.phases import PhasedTrainer
-    from ....policies.training.trainable import Trainable, Work
+    from ....policies.training.trainable import Trainable
 
 _OptionalPrecision = Literal["float32", "bfloat16"] | None
 _OptionalDevice = Literal["cpu", "cuda"] | None
@@ -36,7 +37,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
 
 def network_command(method: str) -> Callable[..., None]:
     """Return the subcommand that trains a method's network."""
-    trainable: Trainable = import_module(METHODS[method].trainer).trainable(method)
+    trainable = trainable_of(method)
     help = f"Graphs to train on, and folders of them. (default: {trainable.drawn})"
     graphs = made_option("graphs", list[str] | None, None, typer.Argument(metavar="GRAPHS", help=help))
     own = [made_option(name, _OPTIONS[name][0], None, _OPTIONS[name][1]) for name in trainable.options]
@@ -66,7 +67,6 @@ def network_command(method: str) -> Callable[..., None]:
     ) -> None:
         from ....core.api.graphs import graphs_of
         from ....policies.training.run_folder import has_tensorboard
-        from ....policies.training.trainable import Work
         from .runs import (
             chained_works,
             check_alone,
@@ -95,14 +95,13 @@ def network_command(method: str) -> Callable[..., None]:
                 for work in chained_works(recipe, trainable, Work(folder, device, read, others, workers, resume), out):
                     trainer = _trained(trainable, work, out, again)
             else:
-                changes = [f"{name}={value}" for name, value in trainable.changes(given).items() if value is not None]
-                changes += setting or []
-                default = partial(trainable.recipe, given)
-                settings = chosen_settings(folder, resume, trainable.kind, config, default, named, changes)
+                changes = [*trainable.changes(given), *(setting or [])]
+                default = partial(trainable.trainer.recipe, method, given.get("task"), given.get("devices"))
+                settings = chosen_settings(folder, resume, trainable.trainer.settings, config, default, named, changes)
                 training, validated = split(read, others, settings.seed, out)
                 work = Work(folder, settings, training, validated, workers, resume)
                 trainer = _trained(trainable, work, out, again)
-        report(trainable, trainer, json)
+        report(method, trainer, json)
 
     return with_options(run, {"output": [graphs, *own]}, f"{METHODS[method].training}\n\n{trainable.help}")
 
@@ -115,7 +114,7 @@ def _trained(trainable: Trainable, work: Work, out: Output, again: str) -> Phase
 
     with interruptible(out, "a checkpoint") as interrupt:
         screen = Screen(partial(compiling, out), partial(progress_bar, out))
-        trainer = trainable.trainer(work, screen, interrupt.is_set)
+        trainer = trainable.trainer.prepared(work, screen, interrupt.is_set)
         if trainer is None:
             leave(work.folder, again)
         if trainer.is_finished:
@@ -126,9 +125,9 @@ def _trained(trainable: Trainable, work: Work, out: Output, again: str) -> Phase
         phases = len(trainer.parameters.phases)
         with progress_bar(out, "starting", 1.0) as bar:
             is_done = trainer.run(
-                lambda progress: bar(done=progress.share_done, what=step_line(progress, phases, trainable)),
+                lambda progress: bar(done=progress.share_done, what=step_line(progress, phases, trainer)),
                 interrupt.is_set,
-                lambda line: out.say(epoch_line(line, phases, trainable, trainer.seconds_left)),
+                lambda line: out.say(epoch_line(line, phases, trainer)),
                 lambda what, done, total: bar(0, what=validation_line(trainer, what, done, total)),
             )
         if not is_done:

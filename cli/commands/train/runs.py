@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ....core.graph.graph import CostGraph
     from ....policies.training.phases import PhasedTrainer, Progress
-    from ....policies.training.run_folder import RunKind
+    from ....policies.training.settings import TrainingSettings
     from ....policies.training.trainable import Trainable, Work
 
 _FEW = 10
@@ -40,7 +40,7 @@ def folder_of(output: str | None, method: str, resume: bool, out: Output) -> str
 def chosen_settings(
     output: str,
     resume: bool,
-    kind: RunKind[Any, Any],
+    kind: type[TrainingSettings],
     config: str | None,
     recipe: Callable[[], Any],
     named: dict[str, Any],
@@ -55,12 +55,12 @@ def chosen_settings(
     if has_checkpoint(output) and not resume:
         raise UsageError(f"{output}: holds a run already; give --resume to go on with it, or name another folder")
     if config is not None:
-        base = read_config(config, kind.settings)
+        base = read_config(config, kind)
     else:
         base = read_checkpoint(output, kind).parameters if resume else recipe()
     values = with_settings(plain(base), settings or [])
     values |= {name: value for name, value in named.items() if value is not None}
-    return from_plain(kind.settings, values, "settings")
+    return from_plain(kind, values, "settings")
 
 
 def split(
@@ -97,10 +97,10 @@ def check_alone(options: dict[str, Any]) -> None:
 
 def chained_works(recipe: str, trainable: Trainable, work: Work, out: Output) -> Iterator[Work]:
     """Yield the runs of a recipe, each once the one before it is finished; a finished one is not done again."""
-    from ....policies.training.chains import read_chain
     from ....policies.training.run_folder import WEIGHTS, has_checkpoint
+    from ....policies.training.settings import read_chain
 
-    runs = read_chain(recipe, trainable.method, trainable.kind.settings)
+    runs = read_chain(recipe, trainable.method, trainable.trainer.settings)
     folder, start = Path(work.folder), ""
     if any(run.is_given for run in runs) != bool(work.graphs):
         raise UsageError(f"{recipe}: needs {'' if not work.graphs else 'no '}GRAPHS to train on")
@@ -147,7 +147,7 @@ def how_to_go_on(output: str, again: str) -> str:
     return f"what is done is kept in {output}; go on with: {how}"
 
 
-def step_line(progress: Progress[Any], phases: int, trainable: Trainable) -> str:
+def step_line(progress: Progress[Any], phases: int, trainer: PhasedTrainer[Any, Any]) -> str:
     """Write where a run is, on a line."""
     place, phase = progress.place, progress.phase
     parts = [
@@ -155,8 +155,8 @@ def step_line(progress: Progress[Any], phases: int, trainable: Trainable) -> str
         f"epoch {place.epoch + 1}/{phase.epochs}",
         f"step {place.batch}/{progress.phase.steps}",
         *_left(progress.seconds_left),
-        trainable.validated(progress.validation),
-        *trainable.measured(progress.measured),
+        f"{trainer.word} {trainer.said(progress.validation)}",
+        *trainer.words(progress.measured),
     ]
     return ", ".join([" ".join(parts[:3]), *parts[3:]])
 
@@ -168,11 +168,11 @@ def validation_line(trainer: PhasedTrainer[Any, Any], what: str, done: int, tota
     return ", ".join([f"{where}: {done} of {total} validation graphs {what}", *_left(trainer.seconds_left)])
 
 
-def epoch_line(line: dict[str, float], phases: int, trainable: Trainable, left: float) -> str:
+def epoch_line(line: dict[str, float], phases: int, trainer: PhasedTrainer[Any, Any]) -> str:
     """Write a line of the curve for people, and how many seconds are left."""
     where = f"phase {line['phase']}/{phases} epoch {line['epoch']}" if line["epoch"] else "before training"
-    parts = [f"{where}: {trainable.line(line)}", *trainable.measured(line), f"{line['seconds']:.0f} s"]
-    return ", ".join([*parts, *_left(left)])
+    parts = [f"{where}: {trainer.line(line)}", *trainer.words(line), f"{line['seconds']:.0f} s"]
+    return ", ".join([*parts, *_left(trainer.seconds_left)])
 
 
 def _left(seconds: float) -> list[str]:
@@ -183,11 +183,11 @@ def _left(seconds: float) -> list[str]:
     return [f"about {text if seconds < 6000 else f'{seconds / 3600:.1f} h'} left"]
 
 
-def report(trainable: Trainable, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None:
+def report(method: str, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None:
     """Print how the validations of a finished run went, and what to do with the weights; or one JSON document."""
     from ....policies.training.run_folder import WEIGHTS, curve_of
 
-    curve, columns = curve_of(trainer.folder), trainable.columns
+    curve, columns = curve_of(trainer.folder), trainer.columns
     weights = trainer.folder / WEIGHTS
     best = min(curve, key=trainer.score)
     lines = {"first": curve[0], "best": best, "last": curve[-1]}
@@ -198,10 +198,9 @@ def report(trainable: Trainable, trainer: PhasedTrainer[Any, Any], as_json: bool
         }
         write_json({**facts, "validation": kept}, indent=1)
         return
-    title = trainable.title(trainer.parameters)
-    show(_table(lines, columns), f"{trainer.place.step:,} steps in {trainer.place.seconds:,.0f} s: {title}")
+    show(_table(lines, columns), f"{trainer.place.step:,} steps in {trainer.place.seconds:,.0f} s: {trainer.title()}")
     write("The best weights are kept. To use them:")
-    use = " ".join(filter(None, (f"--method {trainable.method}", trainable.use(trainer.network))))
+    use = " ".join(filter(None, (f"--method {method}", trainer.use())))
     write(f"schedopt solve GRAPH {use} --weights {shlex.quote(str(weights))}")
 
 

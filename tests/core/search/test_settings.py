@@ -8,7 +8,7 @@ from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.files.yaml_files import write_yaml
 from schedopt.core.search.parameters import Parameters, parameter
 from schedopt.core.search.settings import differences, from_plain, plain, read_config, with_settings
-from schedopt.policies.topoformer.training_settings import Phase, TrainingParameters
+from schedopt.policies.topoformer.training import Phase, TrainingParameters
 
 
 @dataclasses.dataclass(frozen=True)

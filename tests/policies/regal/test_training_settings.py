@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 from models.trainers import REGAL, REGAL_REINFORCE
 from schedopt.core.base.errors import UsageError
-from schedopt.policies.regal import training_settings as regal_settings
-from schedopt.policies.regal.training_settings import recipe
+from schedopt.policies.regal.training import recipe
+from schedopt.policies.training import settings
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_settings_that_make_no_sense_are_refused():
 
 
 def test_the_recipe_is_the_papers_until_weights_are_shipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(regal_settings, "SHIPPED", tmp_path)
+    monkeypatch.setattr(settings, "WEIGHTS", tmp_path)
     runtime, memory = (recipe("regal", task, 2).network for task in ("runtime", "memory"))
     assert (runtime.rounds, runtime.update, runtime.aggregation) == (2, "gru", "mean")  # A.16
     assert (runtime.actions.placement, runtime.actions.scheduling) == (2, 16)

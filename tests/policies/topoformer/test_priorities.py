@@ -7,7 +7,7 @@ import torch
 from models.seeds import seeds
 from schedopt.core.kernels.orders.priority_beam import beam
 from schedopt.core.kernels.orders.priority_orders import ready_steps, sample
-from schedopt.policies.topoformer.priorities import (
+from schedopt.policies.topoformer.decoding import (
     decode_greedy,
     decode_samples,
     normalised_priorities,

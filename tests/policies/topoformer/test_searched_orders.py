@@ -11,8 +11,8 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.solve.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
-from schedopt.policies.topoformer import training_graphs as searching
-from schedopt.policies.topoformer.training_graphs import searched_orders
+from schedopt.policies.topoformer import training as searching
+from schedopt.policies.topoformer.training import searched_orders
 
 
 def layered(*sizes, seed=0):

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from schedopt.core.kernels.orders.priority_orders import price_orders, sample
 from schedopt.datasets.layered import LayeredParameters, layered_graph
-from schedopt.policies.topoformer.priorities import Decoded
-from schedopt.policies.topoformer.tightening import tightened
+from schedopt.policies.topoformer.decoding import Decoded, tightened
 
 
 def drawn(b, rng, rows=4):

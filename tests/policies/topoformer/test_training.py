@@ -16,11 +16,9 @@ from schedopt.core.kernels.orders.priority_orders import price_orders
 from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
 from schedopt.policies.topoformer import training
+from schedopt.policies.topoformer.decoding import Decoded
 from schedopt.policies.topoformer.network import PriorityPolicy, load_network
-from schedopt.policies.topoformer.priorities import Decoded
-from schedopt.policies.topoformer.training import Trainer, advantages
-from schedopt.policies.topoformer.training_graphs import encoded_examples
-from schedopt.policies.topoformer.training_settings import Phase, TrainingParameters
+from schedopt.policies.topoformer.training import Phase, Trainer, TrainingParameters, advantages, encoded_examples
 from schedopt.policies.training.run_folder import WEIGHTS, curve_of
 
 TINY = TOPOFORMER.network

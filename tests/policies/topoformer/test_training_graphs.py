@@ -12,7 +12,7 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.solve.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
-from schedopt.policies.topoformer.training_graphs import (
+from schedopt.policies.topoformer.training import (
     Source,
     encoded_examples,
     good_order,

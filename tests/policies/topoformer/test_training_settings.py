@@ -1,13 +1,15 @@
 """Settings of Topoformer's training: what makes no sense is refused, and the recipe is that of the weights."""
 
 import dataclasses
+from functools import partial
 
 import pytest
 from models.trainers import TOPOFORMER_REINFORCE
 from schedopt.core.base.errors import UsageError
-from schedopt.policies.topoformer import training_settings
+from schedopt.policies.networks.shipped import weights_file
 from schedopt.policies.topoformer.network import load_network
-from schedopt.policies.topoformer.training_settings import Phase, TrainingParameters, shipped_recipe
+from schedopt.policies.topoformer.training import Phase, Trainer, TrainingParameters
+from schedopt.policies.training import settings
 
 
 @pytest.mark.parametrize(
@@ -24,9 +26,10 @@ def test_a_phase_that_makes_no_sense_is_refused(settings, words):
 
 
 def test_the_shipped_recipe_is_that_of_the_shipped_weights(tmp_path, monkeypatch):
-    assert load_network(training_settings.RECIPE.with_suffix(".safetensors")).parameters_ == (shipped_recipe().network)
-    recipe = tmp_path / "topoformer-layered.yaml"
-    monkeypatch.setattr(training_settings, "RECIPE", recipe)
-    assert shipped_recipe() == TrainingParameters()
-    recipe.write_text("curve: []\nrecipe: {seed: 3, device: cuda, phases: [{epochs: 2}]}\n")
-    assert shipped_recipe() == TrainingParameters(seed=3, phases=(Phase(epochs=2),))
+    recipe = partial(Trainer.recipe, "topoformer", None, None)
+    assert load_network(weights_file("topoformer-layered")).parameters_ == recipe().network
+    monkeypatch.setattr(settings, "WEIGHTS", tmp_path)
+    assert recipe() == TrainingParameters()
+    card = tmp_path / "topoformer-layered.yaml"
+    card.write_text("curve: []\nrecipe: {seed: 3, device: cuda, phases: [{epochs: 2}]}\n")
+    assert recipe() == TrainingParameters(seed=3, phases=(Phase(epochs=2),))

@@ -8,7 +8,7 @@ from schedopt.core.kernels.orders import priority_beam
 from schedopt.core.kernels.orders.priority_beam import beam
 from schedopt.core.kernels.orders.priority_orders import greedy, price_orders
 from schedopt.datasets.layered import LayeredParameters, layered_graph
-from schedopt.policies.topoformer.tightening import decode_two_way
+from schedopt.policies.topoformer.decoding import decode_two_way
 
 
 def layered(seed, nodes=80):

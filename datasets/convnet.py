@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ...core.graph.builder import GraphBuilder
-from ...core.graph.graph import CostGraph
+from ..core.graph.builder import GraphBuilder
+from ..core.graph.graph import CostGraph
 
 FLOAT_BYTES = 4
 INDEX_BYTES = 8

@@ -34,15 +34,10 @@ def noisy_copy(graph: CostGraph, rng: np.random.Generator) -> CostGraph:
     return replace(graph, tensor_size=frozen(sizes, np.int64), runtime=frozen(runtime, np.float64))
 
 
-def copy_rng(seed: int, topology: str, number: int) -> np.random.Generator:
-    """Return the random generator of one copy of a graph."""
-    key = (int(topology[:8], 16), int(topology[8:], 16), number)
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
-
-
 def encode_copy(graph: CostGraph, topology: str, number: int, seed: int, suffix: str) -> bytes:
-    """Return one noisy copy as a file of this suffix."""
-    return format_graph(noisy_copy(graph, copy_rng(seed, topology, number)), *SUFFIXES[suffix])
+    """Return one noisy copy as a file of this suffix; each has a random generator of its own."""
+    stream = np.random.SeedSequence(seed, spawn_key=(int(topology[:8], 16), int(topology[8:], 16), number))
+    return format_graph(noisy_copy(graph, np.random.default_rng(stream)), *SUFFIXES[suffix])
 
 
 def _encode_copies(seed: int, suffix: str, copies: tuple[CostGraph, str, range]) -> list[tuple[str, int, bytes]]:

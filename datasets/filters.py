@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -30,10 +30,8 @@ def has_room(task: Task, devices: int, graph: CostGraph) -> bool:
 
 def has_single_order(graph: CostGraph) -> bool:
     """Whether the ops can run in one order only: each waits for the one before it."""
-    order = graph.input_order
     sources, targets = graph.edges
-    place = np.empty(graph.num_ops, np.int64)
-    place[order] = np.arange(graph.num_ops)
+    place = np.argsort(graph.input_order)
     return int(np.sum(place[targets] - place[sources] == 1)) == graph.num_ops - 1
 
 
@@ -87,22 +85,17 @@ def _scramble(labels: _Labels) -> _Labels:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def _sum_groups(values: _Labels, pointers: NDArray[np.int64]) -> _Labels:
-    """Sum each group of a CSR layout modulo 2^64, empty groups included."""
-    running = np.concatenate((np.zeros(1, np.uint64), np.cumsum(values, dtype=np.uint64)))
-    return running[pointers[1:]] - running[pointers[:-1]]
+def _heard(near: NDArray[np.int64], far: NDArray[np.int64], count: int, salt: int) -> Callable[[_Labels], _Labels]:
+    """Return what sums, modulo 2^64, the scrambled labels at the far ends of one kind of edge, seen from each op."""
+    speakers = far[np.argsort(near, kind="stable")]
+    pointers = np.concatenate(([0], np.cumsum(np.bincount(near, minlength=count))))
 
+    def gather(labels: _Labels) -> _Labels:
+        values = _scramble(labels[speakers] ^ np.uint64(salt))
+        running = np.concatenate((np.zeros(1, np.uint64), np.cumsum(values, dtype=np.uint64)))
+        return running[pointers[1:]] - running[pointers[:-1]]
 
-class _Neighbours:
-    """The far ends of one kind of edge seen from each op, ready to be summed."""
-
-    def __init__(self, near: NDArray[np.int64], far: NDArray[np.int64], count: int, salt: int) -> None:
-        self.far = far[np.argsort(near, kind="stable")]
-        self.pointers = np.concatenate(([0], np.cumsum(np.bincount(near, minlength=count))))
-        self.salt = np.uint64(salt)
-
-    def gather(self, labels: _Labels) -> _Labels:
-        return _sum_groups(_scramble(labels[self.far] ^ self.salt), self.pointers)
+    return gather
 
 
 def topology_hash(graph: CostGraph) -> str:
@@ -117,14 +110,14 @@ def topology_hash(graph: CostGraph) -> str:
     kinds = []
     for kind, chosen in (("data", ~graph.is_control[tensors]), ("control", graph.is_control[tensors])):
         near, far = readers[chosen], producers[chosen]
-        kinds.append(_Neighbours(near, far, count, _EDGE_SALTS[f"{kind} in"]))
-        kinds.append(_Neighbours(far, near, count, _EDGE_SALTS[f"{kind} out"]))
+        kinds.append(_heard(near, far, count, _EDGE_SALTS[f"{kind} in"]))
+        kinds.append(_heard(far, near, count, _EDGE_SALTS[f"{kind} out"]))
     labels = np.zeros(count, np.uint64)
     classes = 1
     for _ in range(MAX_ROUNDS):
         gathered = _scramble(labels)
-        for neighbours in kinds:
-            gathered = _scramble(gathered + neighbours.gather(labels))
+        for gather in kinds:
+            gathered = _scramble(gathered + gather(labels))
         labels = gathered
         before, classes = classes, len(np.unique(labels))
         if classes == before:

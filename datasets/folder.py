@@ -58,8 +58,6 @@ UNFINISHED = "unfinished.json"
 
 _DIGITS, _COPY_DIGITS = 4, 3
 _LONGEST = 100  # letters of a name
-# Names of the files of older versions, whose descriptions do not say them
-_HASH_NAMED = re.compile(rf"[0-9a-f]{{16}}(-\d+)?({'|'.join(re.escape(suffix) for suffix in SUFFIXES)})")
 
 
 class DatasetFolder:
@@ -95,18 +93,11 @@ class DatasetFolder:
 
     def _old_files(self) -> set[Path]:
         """Return the files of the data set that is there, but for its description."""
-        known: set[str] = set()
-        is_named = False
+        known = {UNFINISHED}
         for file in (self.path / DESCRIPTION, self.path / UNFINISHED):
-            if file.is_file() and (names := _described_files(file)) is not None:
-                known.update(names)
-                is_named = True
-        unfinished = {self.path / UNFINISHED} & set(self._files())
-        return unfinished | {
-            file
-            for file in self._files()
-            if (file.name in known if is_named else _HASH_NAMED.fullmatch(file.name)) and not file.is_dir()
-        }
+            if file.is_file():
+                known |= _described_files(file)
+        return {file for file in self._files() if file.name in known and not file.is_dir()}
 
     def _file(self, name: str) -> Path:
         return self.path / self._parts[name] / f"{name}{self.suffix}"
@@ -138,30 +129,22 @@ class DatasetFolder:
         return whole
 
 
-def _described_files(description: Path) -> set[str] | None:
-    """Return the names, without parts, of the files that a description says; None if it says none, as older ones."""
+def _described_files(description: Path) -> set[str]:
+    """Return the names, without parts, of the files that a description says."""
+    return {str(name).rpartition("/")[2] for name in _described(description, "files")}
+
+
+def _described(file: Path, name: str) -> Any:
     try:
-        files = json.loads(description.read_bytes()).get("files")
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise _not_a_description(description, error) from error
-    return None if files is None else {str(name).rpartition("/")[2] for name in files}
-
-
-def _not_a_description(file: Path, error: Exception) -> FormatError:
-    return FormatError(f"{file}: is not the description of a data set ({error})")
+        return json.loads(file.read_bytes())[name]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FormatError(f"{file}: is not the description of a data set ({error})") from error
 
 
 def made_by(paths: Iterable[str | Path]) -> list[str]:
     """Return the commands that made those of some paths which are data set folders."""
-    commands = []
-    for path in paths:
-        file = Path(path) / DESCRIPTION
-        if file.is_file():
-            try:
-                commands.append(str(json.loads(file.read_bytes())["command"]))
-            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-                raise _not_a_description(file, error) from error
-    return commands
+    files = (Path(path) / DESCRIPTION for path in paths)
+    return [str(_described(file, "command")) for file in files if file.is_file()]
 
 
 def numbered(family: str, index: int, count: int = 1) -> str:

@@ -52,9 +52,7 @@ class Recipe:
 class Drawn:
     """A generated graph as a file."""
 
-    # number of the graph, and how many draws were discarded before it
-    index: int
-    attempt: int
+    attempt: int  # how many draws were discarded before it
     # name of the graph, its topology hash, and what no other graph of the data set shares
     name: str
     topology: str
@@ -74,7 +72,6 @@ def draw_graph(recipe: Recipe, index: int, first_attempt: int = 0) -> Drawn | No
         if all(keep(graph, rng) for keep in recipe.keep):
             topology = topology_hash(graph)
             return Drawn(
-                index=index,
                 attempt=attempt,
                 name=graph.name,
                 topology=topology,

@@ -26,9 +26,18 @@ from ...core.search.method_spec import parse_method
 from ...core.search.parameters import Parameters, parameter
 from ...core.solve.solve import solve
 from ...datasets.synthetic import SyntheticParameters
-from ..training.evolution import centred_ranks, directions, estimated_gradient
 from ..training.kept_orders import kept_orders, shown
-from ..training.phases import OnGraph, PhasedTrainer, evaluating, given_batches, ignored, seeded
+from ..training.phases import (
+    OnGraph,
+    PhasedTrainer,
+    centred_ranks,
+    directions,
+    estimated_gradient,
+    evaluating,
+    given_batches,
+    ignored,
+    seeded,
+)
 from ..training.run_folder import check_ready
 from ..training.settings import TrainingSettings
 from ..training.trainable import Screen, Work
@@ -192,6 +201,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     }
     validated = tuple(columns)
     word, kinds = "improvement", "greedy/sample"
+    title = "improvement over the rule that the network corrects, in percent"
+    use = "--task {0.task}"
     parameters: TrainingParameters
     network: DirectNetwork
 
@@ -211,7 +222,6 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         self.cases = tuple(cases)
         with seeded(parameters.seed):
             self.network = self._first_network(load_network, DirectNetwork)
-        self._held_out: list[Case] = []
         self._set_up(self.network.parameters(), network=self.network)
 
     @staticmethod
@@ -221,7 +231,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         return TrainingParameters.shipped(f"{method}-{network.task}") or TrainingParameters(network=network)
 
     @classmethod
-    def prepared(cls, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> Trainer | None:
+    def prepared(cls, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
         """See `PhasedTrainer`; the plans to imitate are searched."""
         check_ready(work)
         p = work.settings
@@ -229,17 +239,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         if cases and wants_orders(p):
             with shown(screen, p.teacher, cases[0].problem, "plans to imitate", len(cases)) as on_plan:
                 cases = taught(cases, Path(work.folder) / PLANS, p, work.jobs, on_plan, must_stop)
-        if cases is None:
-            return None
-        return cls(work.folder, p, cases, graphs=work.graphs, validation=work.validation, jobs=work.jobs)
-
-    def title(self) -> str:
-        """See `PhasedTrainer`."""
-        return "improvement over the rule that the network corrects, in percent"
-
-    def use(self) -> str:
-        """See `PhasedTrainer`."""
-        return f"--task {self.network.parameters_.task}"
+        return None if cases is None else cls.of(work, cases=cases)
 
     def compile(self) -> None:
         """Run every kernel once, on a small problem."""
@@ -303,8 +303,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         rng = np.random.default_rng([self.parameters.seed, _VALIDATION])
         ratios = []
         with evaluating(network):
-            cases = self._validation_cases()
-            for case in cases:
+            for case in (cases := self._validation_cases):
                 with torch.inference_mode():
                     (rows,) = self._policy(network, [case]).to_decode(SAMPLES, rng)
                 keys = np.vstack((case.seen.rule[None], rows))
@@ -316,11 +315,10 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         means = 100 * (1 - np.mean(ratios, axis=0))
         return dict(zip(self.validated, means.tolist(), strict=True))
 
+    @functools.cached_property
     def _validation_cases(self) -> list[Case]:
-        if not self._held_out:
-            p = self.parameters
-            self._held_out = make_cases(p, HELD_OUT, p.validation_graphs, self.validation, self.jobs)
-        return self._held_out
+        p = self.parameters
+        return make_cases(p, HELD_OUT, p.validation_graphs, self.validation, self.jobs)
 
     def score(self, validation: dict[str, float]) -> float:
         """Return the mean loss to the rule of the most likely keys and of 16."""

@@ -1,44 +1,105 @@
-"""REGAL's networks: from a multigraph to a policy over the actions of every op (REGAL 4.2, A.6 to A.8)."""
+"""REGAL's networks: from a multigraph (A.2) to a policy over the actions of every op (REGAL 4.2, A.6 to A.8)."""
 
 from __future__ import annotations
 
 import dataclasses
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from ...core.problem.problem import Task
 from ...core.search.parameters import Parameters, parameter
 from ..networks.message_passing import Receivers
-from ..networks.network import PolicyNetwork
+from ..networks.network import PolicyNetwork, joined, joined_nodes
 from .actions import ActionParameters, Head, Kind, Taken
-from .batch import MultigraphBatch, lines, nodes_of, sequences
-from .features import EDGE_FEATURES, node_features, number_of_ratios
+from .features import EDGE_FEATURES, SearchedGraph, node_features, number_of_ratios
+
+
+class MultigraphBatch(NamedTuple):
+    """Several graphs as one, the nodes and edges of each after those of the one before; nothing is padded."""
+
+    # features, shapes `(nodes, inputs)` and `(edges, EDGE_FEATURES)`, float32
+    nodes: Tensor
+    edges: Tensor
+    # nodes that each edge leads from and to, shape `(edges,)`, int64
+    producers: Tensor
+    consumers: Tensor
+    graph_of_node: Tensor  # number of the graph that each node is in, shape `(nodes,)`, int64
+    sizes: Tensor  # number of nodes of each graph, shape `(graphs,)`, int64
+    order: Tensor  # nodes of each graph in topological order, one graph after the other, shape `(nodes,)`, int64
+    # features that are alike in all graphs, shape `(nodes, ratios)`, float32; none where the network sees none
+    ratios: Tensor
+
+    def means(self, values: Tensor) -> Tensor:
+        """Average values of nodes, shape `(nodes, ...)`, over each graph, shape `(graphs, ...)`."""
+        sums = values.new_zeros(len(self.sizes), *values.shape[1:]).index_add(0, self.graph_of_node, values)
+        return sums / self.sizes.view(-1, *[1] * (values.dim() - 1))
+
+    def to(self, device: torch.device) -> MultigraphBatch:
+        """Return the batch on a device."""
+        return MultigraphBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+
+def multigraph_batch(graphs: Sequence[SearchedGraph], *, ratios: bool = False) -> MultigraphBatch:
+    """Put graphs of one task and number of devices into one batch, with their ratios for a network that sees them."""
+    sizes = [len(graph.nodes) for graph in graphs]
+    return MultigraphBatch(
+        joined([graph.nodes for graph in graphs]),
+        joined([graph.edges for graph in graphs]),
+        joined_nodes([graph.producers for graph in graphs], sizes),
+        joined_nodes([graph.consumers for graph in graphs], sizes),
+        torch.from_numpy(np.repeat(np.arange(len(graphs)), sizes)),
+        torch.tensor(sizes),
+        joined_nodes([graph.problem.graph.input_order for graph in graphs], sizes),
+        joined([graph.ratios if ratios else graph.nodes[:, :0] for graph in graphs]),
+    )
+
+
+def lines(batch: MultigraphBatch) -> Tensor:
+    """Return the nodes of each graph in topological order, shape `(graphs, longest)`; -1 where there are no more."""
+    of_graphs: tuple[Tensor, ...] = torch.split(batch.order, batch.sizes.tolist())  # type: ignore[no-untyped-call]
+    return pad_sequence(list(of_graphs), batch_first=True, padding_value=-1)
+
+
+def sequences(nodes: Tensor, batch: MultigraphBatch) -> Tensor:
+    """Line up `(..., nodes, width)` by graphs and their topological order, shape `(..., graphs, longest, width)`."""
+    return nodes[..., lines(batch).clamp(min=0), :]
+
+
+def nodes_of(sequences: Tensor, batch: MultigraphBatch) -> Tensor:
+    """Undo `sequences`: back from `(..., graphs, longest, width)` to `(..., nodes, width)`."""
+    rows = sequences[..., lines(batch) >= 0, :]
+    return torch.zeros_like(rows).index_copy(-2, batch.order, rows)
+
 
 NEAR_UNIFORM = 0.1  # what the last layer of the choices is scaled by at the start
 SAMPLES_OF_ENTROPY = 16
 
 
-class RegalPolicy(ABC):
-    """A distribution over the actions of all ops, p(a | G) of 4.1: levels, int64, shape `(..., nodes, heads)`."""
+class RegalPolicy:
+    """A distribution over the actions of all ops, p(a | G) of 4.1: levels, int64, shape `(..., nodes, heads)`.
 
-    def __init__(self, heads: Sequence[Head], batch: MultigraphBatch) -> None:
-        self.heads, self.batch = heads, batch
+    All choices are independent, given the graph (eq. 2), but for those of `AutoregressivePolicy`.
+    """
 
-    @abstractmethod
+    def __init__(self, heads: Sequence[Head], batch: MultigraphBatch, logits: Sequence[Tensor] = ()) -> None:
+        self.heads, self.batch, self.logits = heads, batch, logits
+
     def _picked(self, pick: Callable[[Sequence[Tensor], Tensor], Tensor], draws: Tensor) -> Tensor:
         """Return actions picked by the logits of each choice, given those before it, and draws."""
+        return pick(self.logits, draws)
 
-    @abstractmethod
     def _logits(self, actions: Tensor) -> Sequence[Tensor]:
         """Return the logits of each head, given actions of shape `(count, nodes, heads)`."""
+        return self.logits
 
-    @abstractmethod
     def entropy(self, kind: Kind | None = None) -> Tensor:
         """Return the entropy of an op's action, mean over the ops of each graph, in nats; shape `(graphs,)`."""
+        return self.batch.means(self._entropy_of(kind, self.logits))
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """Draw actions, shape `(count, nodes, heads)`."""
@@ -80,24 +141,6 @@ def taken_actions(policy: RegalPolicy, taken: Taken, seed: Callable[[], int]) ->
     if taken == "sample":
         return policy.sample(1, torch.Generator().manual_seed(seed()))[0]
     return policy.most_likely() if taken == "most-likely" else policy.expected()
-
-
-class IndependentPolicy(RegalPolicy):
-    """All choices are independent, given the graph (eq. 2)."""
-
-    def __init__(self, heads: Sequence[Head], batch: MultigraphBatch, logits: Sequence[Tensor]) -> None:
-        super().__init__(heads, batch)
-        self.logits = logits
-
-    def _picked(self, pick: Callable[[Sequence[Tensor], Tensor], Tensor], draws: Tensor) -> Tensor:
-        return pick(self.logits, draws)
-
-    def _logits(self, actions: Tensor) -> Sequence[Tensor]:
-        return self.logits
-
-    def entropy(self, kind: Kind | None = None) -> Tensor:
-        """See `RegalPolicy`."""
-        return self.batch.means(self._entropy_of(kind, self.logits))
 
 
 class AutoregressivePolicy(RegalPolicy):
@@ -381,7 +424,7 @@ class RegalNetwork(PolicyNetwork):
         heads = self.parameters_.heads
         if self.parameters_.decoder == "autoregressive":
             return AutoregressivePolicy(heads, batch, embeddings, self.autoregressive)
-        return IndependentPolicy(heads, batch, self.choose(embeddings))
+        return RegalPolicy(heads, batch, self.choose(embeddings))
 
 
 class BaselineNetwork(nn.Module):

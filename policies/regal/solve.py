@@ -77,9 +77,8 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
     from ..networks.message_passing import using_threads
     from ..networks.network import heeding
     from .actions import dequantise
-    from .batch import multigraph_batch
     from .features import searched_graph
-    from .network import taken_actions
+    from .network import multigraph_batch, taken_actions
 
     if search.exhausted():
         return None

@@ -27,14 +27,21 @@ from ...core.search.parameters import Parameters, parameter
 from ...datasets.filters import KeepImproving
 from ...datasets.recipe import Recipe
 from ...datasets.synthetic import SyntheticParameters, synthetic_graph
-from ..training.evolution import centred_ranks, directions, estimated_gradient
-from ..training.phases import OnGraph, PhasedTrainer, evaluating, given_batches, ignored, seeded
+from ..training.phases import (
+    OnGraph,
+    PhasedTrainer,
+    centred_ranks,
+    directions,
+    estimated_gradient,
+    evaluating,
+    given_batches,
+    ignored,
+    seeded,
+)
 from ..training.settings import TrainingSettings
-from ..training.trainable import Screen, Work
 from .actions import ActionParameters, Kind, Taken
-from .batch import multigraph_batch
 from .features import EVALUATIONS
-from .network import BaselineNetwork, Choices, RegalNetwork, RegalNetworkParameters, load_network
+from .network import BaselineNetwork, Choices, RegalNetwork, RegalNetworkParameters, load_network, multigraph_batch
 from .rewards import Case, Cases, Graphs, Setting, Start, drawn_graphs, found_value, given_graphs, make_case
 from .teachers import TEACHERS
 
@@ -165,6 +172,11 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         "expected_matched_percent": "no worse",
     }
     word, kinds = "improvement", "by drawn/likely/expected actions"
+    title = (
+        "improvement over brkga with {0.validation_evaluations:,} evaluations by three kinds of actions, "
+        "and graphs no worse, in percent"
+    )
+    use = "--task {0.task} --devices {0.devices}"
     parameters: TrainingParameters
     network: RegalNetwork
 
@@ -186,23 +198,9 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
 
     recipe = staticmethod(recipe)
 
-    @classmethod
-    def prepared(cls, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> Trainer:
-        """See `PhasedTrainer`."""
-        return cls(work.folder, work.settings, graphs=work.graphs, validation=work.validation, jobs=work.jobs)
-
     def line(self, line: dict[str, float]) -> str:
         """See `PhasedTrainer`."""
         return f"{super().line(line)}, entropy {line['entropy']:.2f}"
-
-    def title(self) -> str:
-        """See `PhasedTrainer`."""
-        plain = f"brkga with {self.parameters.validation_evaluations:,} evaluations"
-        return f"improvement over {plain} by three kinds of actions, and graphs no worse, in percent"
-
-    def use(self) -> str:
-        """See `PhasedTrainer`."""
-        return f"--task {self.network.parameters_.task} --devices {self.network.parameters_.devices}"
 
     def _load(self, file: Path) -> RegalNetwork:
         """Return the network to start from; with ratios, where these are asked for."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...core.graph.buffers import Buffers
 from ...core.kernels.orders.set_beam import first_level, forward_walk, materialise, new_candidates
-from .batch import GraphBatch
+from .features import GraphBatch
 
 GLIMPSE_HEADS = 8
 
@@ -74,14 +74,6 @@ class AutoregressiveDecoder(nn.Module):
         of_steps = log_probability.gather(3, chosen.clamp(max=ops - 1)[..., None]).squeeze(3)
         return of_steps.where(is_step, 0.0).sum(2)
 
-    def greedy(self, embeddings: Tensor, batch: GraphBatch) -> DecodedBatch:
-        """Take the most probable op at each step, ties by index; one row per graph."""
-        return self._roll_out(embeddings, batch, 1, None)
-
-    def sample(self, embeddings: Tensor, batch: GraphBatch, count: int, generator: torch.Generator) -> DecodedBatch:
-        """Draw `count` orders of each graph."""
-        return self._roll_out(embeddings, batch, count, generator)
-
     @torch.no_grad()
     def beam(self, embeddings: Tensor, batch: GraphBatch, buffers: Sequence[Buffers], width: int) -> DecodedBatch:
         """Extend partial orders by one op at a time and keep the `width` most probable (section 4.2, item 3)."""
@@ -109,10 +101,10 @@ class AutoregressiveDecoder(nn.Module):
         return DecodedBatch(torch.from_numpy(orders).to(device), torch.from_numpy(log_probability).to(device))
 
     @torch.no_grad()
-    def _roll_out(
-        self, embeddings: Tensor, batch: GraphBatch, rows: int, generator: torch.Generator | None
+    def roll_out(
+        self, embeddings: Tensor, batch: GraphBatch, rows: int = 1, generator: torch.Generator | None = None
     ) -> DecodedBatch:
-        """Schedule one op per step in all rows of all graphs; the most probable one, or by the generator."""
+        """Schedule one op per step in all rows of all graphs: drawn, or the most probable, ties by index."""
         context = self._context(embeddings, batch)
         graphs, ops = batch.is_op.shape
         device = batch.is_op.device

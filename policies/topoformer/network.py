@@ -16,7 +16,6 @@ from ...core.kernels.orders.priority_orders import price_orders, ready_steps
 from ...core.search.parameters import Parameters, parameter
 from ..networks.network import PolicyNetwork
 from .autoregressive import GLIMPSE_HEADS, AutoregressiveDecoder, DecodedBatch
-from .batch import EncodedGraph, GraphBatch, batch_of
 from .decoding import (
     Decoded,
     decode_greedy,
@@ -30,12 +29,11 @@ from .encoders import (
     RELATIONS,
     EdgeTransformerEncoder,
     GatEncoder,
-    Heads,
     MlpEncoder,
     TopoformerEncoder,
     TransformerEncoder,
 )
-from .features import NODE_FEATURES
+from .features import NODE_FEATURES, EncodedGraph, GraphBatch, batch_of
 
 Encoder = Literal[
     "topoformer", "topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"
@@ -53,7 +51,7 @@ class NetworkParameters(Parameters):
     width: int = parameter(128, "of the embeddings; paper 256", low=8, high=4096)
     head_width: int = parameter(16, "of the queries, keys and values of a head; paper 64", low=1, high=1024)
     heads: int = parameter(4, "heads per relation, or in all where there is one relation; paper 10", low=1, high=64)
-    heads_of: tuple[int, ...] = parameter((), "of each of the seven relations, in the order of `Heads`, 0 for none")
+    heads_of: tuple[int, ...] = parameter((), "of each of the seven relations, in the order of `RELATIONS`, 0 for none")
     tied: bool = parameter(False, "whether a relation and its reverse share parameters")
     eigenvectors: int = parameter(20, "of the Laplacian, as positions; paper 20", low=0, high=256)
     alpha: float = parameter(5.0, "standard deviation of the priorities (eq. 17); paper 5", low=0.01, high=100)
@@ -65,19 +63,20 @@ class NetworkParameters(Parameters):
             raise UsageError(f"heads_of must be {RELATIONS} numbers of heads from 0 to {most}, not {list(heads)}")
         if self.tied and heads[:3] != heads[3:6]:
             raise UsageError(f"heads_of must be the same forwards and backwards for tied heads, not {list(heads)}")
-        if not any(self.topological_heads().counts):
+        if not any(self.topological_heads):
             raise UsageError(f"heads_of must leave some heads to encoder {self.encoder}, not {list(heads)}")
         if self.decoder == "autoregressive" and self.width % GLIMPSE_HEADS:
             raise UsageError(
                 f"width must be a multiple of {GLIMPSE_HEADS} for decoder autoregressive, not {self.width}"
             )
 
-    def topological_heads(self) -> Heads:
-        """Return the heads of the Topoformer encoder; on edges alone, the relations beyond them have none (Table 3)."""
+    @property
+    def topological_heads(self) -> tuple[int, ...]:
+        """Heads of the Topoformer encoder's relations; on edges alone, those beyond them have none (Table 3)."""
         counts = self.heads_of or (self.heads,) * RELATIONS
         if self.encoder == "topoformer-edges":
             counts = tuple(0 if dense else count for dense, count in zip(DENSE, counts, strict=True))
-        return Heads(*counts, are_tied=self.tied)
+        return counts
 
 
 def make_encoder(parameters: NetworkParameters) -> nn.Module:
@@ -85,7 +84,7 @@ def make_encoder(parameters: NetworkParameters) -> nn.Module:
     p = parameters
     inputs = NODE_FEATURES + p.eigenvectors
     if p.encoder in ("topoformer", "topoformer-edges"):
-        return TopoformerEncoder(inputs, p.layers, p.width, p.topological_heads(), p.head_width)
+        return TopoformerEncoder(inputs, p.layers, p.width, p.topological_heads, p.head_width, p.tied)
     if p.encoder == "mlp":
         return MlpEncoder(inputs, p.layers, p.width)
     if p.encoder == "transformer":
@@ -170,13 +169,13 @@ class AutoregressivePolicy:
     def greedy(self) -> list[Decoded]:
         """See `PriorityPolicy`."""
         with torch.no_grad():
-            return self._priced(self.decoder.greedy(self.embeddings, self.batch))
+            return self._priced(self.decoder.roll_out(self.embeddings, self.batch))
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Decoded]:
         """See `PriorityPolicy`."""
         generator = torch.Generator(self.embeddings.device).manual_seed(int(rng.integers(2**62)))
         with torch.no_grad():
-            return self._priced(self.decoder.sample(self.embeddings, self.batch, count, generator))
+            return self._priced(self.decoder.roll_out(self.embeddings, self.batch, count, generator))
 
     def beam(self, width: int, limit: int = NO_LIMIT, must_stop: Callable[[], bool] = lambda: False) -> list[Decoded]:
         """See `PriorityPolicy`; neither the limit nor `must_stop` is heeded."""

@@ -100,7 +100,7 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
     import torch
 
     from ..networks.network import heeding, stop_if_due
-    from .batch import encode
+    from .features import encode
 
     graph = search.problem.graph
     instead = f"this is the better order of {' and '.join(NEXT_BEST)}"
@@ -128,7 +128,7 @@ def _work(p: NetworkParameters, ops: int) -> float:
 
     heads = p.heads if p.encoder.endswith("transformer") else 0
     if p.encoder.startswith("topoformer"):
-        heads = sum(count for count, is_dense in zip(p.topological_heads().counts, DENSE, strict=True) if is_dense)
+        heads = sum(count for count, is_dense in zip(p.topological_heads, DENSE, strict=True) if is_dense)
     return PAIR * p.layers * heads * p.head_width * ops**2
 
 

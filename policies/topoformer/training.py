@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,9 +33,8 @@ from ..training.phases import OnGraph, PhasedTrainer, evaluating, given_batches,
 from ..training.run_folder import check_ready
 from ..training.settings import TrainingSettings
 from ..training.trainable import Screen, Work
-from .batch import EncodedGraph, GraphBatch, batch_of, encode
 from .decoding import Decoded
-from .features import NODE_FEATURES
+from .features import NODE_FEATURES, EncodedGraph, GraphBatch, batch_of, encode
 from .network import Network, NetworkParameters, Policy, load_network
 
 VALIDATION = 2**31
@@ -80,18 +80,6 @@ def make_example(eigenvectors: int, pair: tuple[CostGraph, IndexArray | None]) -
     graph, order = pair
     peak = None if order is None else int(price_orders(graph.buffers, order[None])[0])
     return Example(encode(graph, eigenvectors), order, peak)
-
-
-def layered_batches(
-    source: Source, epoch: int, ranges: Sequence[range], jobs: int = 1
-) -> Generator[list[Example], None, None]:
-    """Yield batches of layered graphs."""
-    yield from map_in_order(partial(source.examples, epoch), ranges, jobs)
-
-
-def validation_examples(source: Source, graphs: int, jobs: int = 1) -> Iterator[Example]:
-    """Yield layered graphs that no epoch trains on."""
-    return map_in_order(partial(source.example, 0), range(VALIDATION, VALIDATION + graphs), jobs)
 
 
 def encoded_examples(
@@ -204,6 +192,7 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
     }
     validated = tuple(columns)
     word, kinds, number = "gap", "greedy/sample/beam", "{:.2f}"
+    title, use = "gaps to the search, in percent", ""
     parameters: TrainingParameters
     network: Network
 
@@ -227,7 +216,6 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         with seeded(parameters.seed):
             self.network = self._first_network(load_network, Network)
         self.rollout = copy.deepcopy(self.network).requires_grad_(False)
-        self._given: list[Example] = []
         self._validated: list[Example] = []
         self._set_up(self.network.parameters(), network=self.network, rollout=self.rollout)
 
@@ -237,7 +225,7 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         return TrainingParameters.shipped(f"{method}-layered") or TrainingParameters()
 
     @classmethod
-    def prepared(cls, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> Trainer | None:
+    def prepared(cls, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
         """See `PhasedTrainer`; orders to imitate and to validate against are searched."""
         check_possible(work.graphs + work.validation)
         check_ready(work)
@@ -246,23 +234,13 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         for graphs, purpose in ((imitated, "to imitate"), (work.validation, "to validate against")):
             found: list[IndexArray] | None = []
             if graphs:
+                path, how = Path(work.folder) / ORDERS, {"evaluations": p.search_evaluations, "seed": p.seed}
                 with shown(screen, SEARCH, Problem(graphs[0]), f"orders {purpose}", len(graphs)) as on_order:
-                    how = {"evaluations": p.search_evaluations, "seed": p.seed, "jobs": work.jobs}
-                    path = Path(work.folder) / ORDERS
-                    found = searched_orders(graphs, path, **how, on_order=on_order, must_stop=must_stop)
+                    found = searched_orders(graphs, path, **how, jobs=work.jobs, on_order=on_order, must_stop=must_stop)
             if found is None:
                 return None
             orders.append(found)
-        given: dict[str, Any] = {"graphs": work.graphs, "validation": work.validation, "jobs": work.jobs}
-        return cls(work.folder, p, orders=orders[0], validation_orders=orders[1], **given)
-
-    def title(self) -> str:
-        """See `PhasedTrainer`."""
-        return "gaps to the search, in percent"
-
-    def use(self) -> str:
-        """See `PhasedTrainer`."""
-        return ""
+        return cls.of(work, orders=orders[0], validation_orders=orders[1])
 
     def compile(self) -> None:
         """Run every kernel once, on a tiny graph."""
@@ -276,16 +254,19 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         """Return an epoch's ops, or with given graphs the number of those."""
         return phase.graphs if self.graphs else phase.graphs * sum(phase.nodes) / 2
 
+    @functools.cached_property
+    def _given(self) -> list[Example]:
+        return encoded_examples(self.graphs, self.orders, self.network.parameters_.eigenvectors, self.jobs)
+
     def _batches(self, phase: Phase) -> Generator[list[Example], None, None]:
         seed = self.parameters.seed + self.place.phase
         ranges = chunks(phase.graphs, phase.batch)[self.place.batch :]
-        eigenvectors = self.network.parameters_.eigenvectors
         if self.graphs:
-            if not self._given:
-                self._given = encoded_examples(self.graphs, self.orders, eigenvectors, self.jobs)
-            return given_batches(self._given, seed, self.place.epoch, ranges)
-        source = Source(seed, phase.nodes, eigenvectors, phase.teacher_width if wants_orders(phase) else 0)
-        return layered_batches(source, self.place.epoch, ranges, self.jobs)
+            yield from given_batches(self._given, seed, self.place.epoch, ranges)
+            return
+        width = phase.teacher_width if wants_orders(phase) else 0
+        source = Source(seed, phase.nodes, self.network.parameters_.eigenvectors, width)
+        yield from map_in_order(partial(source.examples, self.place.epoch), ranges, self.jobs)
 
     def _policies(self, examples: Sequence[Example], networks: Sequence[Network]) -> list[Policy]:
         """Return the policy of each network for the same batch, with random signs of the eigenvectors."""
@@ -361,10 +342,10 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
             if self.validation:
                 self._validated = encoded_examples(self.validation, self.validation_orders, eigenvectors, self.jobs)
             else:
-                nodes = (self.parameters.validation_nodes,) * 2
-                source = Source(self.parameters.seed, nodes, eigenvectors, teacher_width=200)
-                count = self.parameters.validation_graphs
-                for example in validation_examples(source, count, self.jobs):
+                p, count = self.parameters, self.parameters.validation_graphs
+                source = Source(p.seed, (p.validation_nodes,) * 2, eigenvectors, teacher_width=200)
+                numbers = range(VALIDATION, VALIDATION + count)
+                for example in map_in_order(partial(source.example, 0), numbers, self.jobs):
                     self._validated.append(example)
                     on_graph("prepared", len(self._validated), count)
         return self._validated

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core.base.arrays import IntArray
+from ...core.base.arrays import FloatArray, IntArray
 from ...core.base.errors import ClusterError, TrainingError, UsageError
 from ...core.graph.graph import CostGraph
 from ..networks.message_passing import using_threads
@@ -78,6 +78,8 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     word: ClassVar[str]  # what they compare, as gaps
     kinds: ClassVar[str]  # of what it is, in a line of the curve
     number: ClassVar[str] = "{:+.2f}"
+    title: ClassVar[str]  # what the numbers of a report are; may name settings
+    use: ClassVar[str]  # options of `schedopt solve` that the weights are for, by parameters of the network
     same: ClassVar[tuple[str, ...]] = ()  # parameters of a network to start from that must be as the settings say
     network: nn.Module
     optimiser: torch.optim.Optimizer
@@ -135,17 +137,17 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         """Return the settings to begin with where no file of them is given; for a task and devices, or None."""
 
     @classmethod
-    @abstractmethod
     def prepared(cls, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Phase, Batch] | None:
         """Return the trainer of a run, or None if told to stop before it is ready; the folder keeps what is done."""
+        return cls.of(work)
 
-    @abstractmethod
-    def title(self) -> str:
-        """Say what the numbers of a report are."""
-
-    @abstractmethod
-    def use(self) -> str:
-        """Return the options of `schedopt solve` that the weights are for, but for `--method`."""
+    @classmethod
+    def of(cls, work: Work, **more: Any) -> PhasedTrainer[Phase, Batch]:
+        """Return the trainer of a run, given what it needs beside."""
+        make: Any = cls
+        given = {"graphs": work.graphs, "validation": work.validation, "jobs": work.jobs, **more}
+        trainer: PhasedTrainer[Phase, Batch] = make(work.folder, work.settings, **given)
+        return trainer
 
     def words(self, measured: dict[str, float]) -> list[str]:
         """Write what was measured in the last steps, a text each."""
@@ -409,3 +411,27 @@ def _repeatable(parameters: TrainingSettings) -> Iterator[None]:
             yield
     finally:
         torch.use_deterministic_algorithms(before)
+
+
+# Antithetic evolution strategies: a gradient from the values of perturbed parameters alone (Salimans et al. 2017) ----
+
+
+def directions(pairs: int, size: int, rng: np.random.Generator) -> Tensor:
+    """Draw the directions of the perturbations from N(0, I), shape `(pairs, size)`."""
+    return torch.from_numpy(rng.standard_normal((pairs, size), dtype=np.float32))
+
+
+def centred_ranks(fitness: FloatArray) -> FloatArray:
+    """Return the ranks of all values, scaled to -0.5 for the smallest and 0.5 for the largest; equals share a rank."""
+    values = fitness.ravel()
+    below = (values[None, :] < values[:, None]).sum(1)
+    equal = (values[None, :] == values[:, None]).sum(1)
+    ranks: FloatArray = (below + (equal - 1) / 2) / (len(values) - 1) - 0.5
+    return ranks.reshape(fitness.shape)
+
+
+def estimated_gradient(fitness: FloatArray, directions: Tensor, sigma: float) -> Tensor:
+    """Estimate the gradient of the expected fitness under the perturbations, shape `(size,)`."""
+    # Algorithm 1 of Salimans et al., on pairs of opposite perturbations (section 2).
+    halves = torch.from_numpy((fitness[0] - fitness[1]) / 2).to(directions)
+    return halves @ directions / (len(directions) * sigma)

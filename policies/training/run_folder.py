@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, get_type_hints
@@ -219,16 +219,11 @@ def add_to_curve(
 def curve_of(folder: str | Path) -> list[dict[str, Any]]:
     """Return the lines of a run's curve, one per epoch and one before the first."""
     # It is a log, which nothing depends on: what is torn or damaged is left out.
-    path = Path(folder) / CURVE
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.is_file() else []
-    return [line for line in map(_curve_line, lines) if line]
-
-
-def _curve_line(text: str) -> dict[str, Any]:
-    """Return a line of a curve, empty if it is none."""
-    try:
-        line = json.loads(text)
-        is_line = isinstance(line, dict) and all(type(value) in (int, float) for value in line.values())
-    except (ValueError, RecursionError):
-        return {}
-    return line if is_line and {"phase", "epoch", "step"} <= line.keys() else {}
+    path, lines = Path(folder) / CURVE, []
+    for text in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.is_file() else ():
+        with suppress(ValueError, RecursionError):
+            line = json.loads(text)
+            is_line = isinstance(line, dict) and {"phase", "epoch", "step"} <= line.keys()
+            if is_line and all(type(value) in (int, float) for value in line.values()):
+                lines.append(line)
+    return lines

@@ -20,8 +20,7 @@ from schedopt.policies.direct import training as direct_settings
 from schedopt.policies.networks.shipped import WEIGHTS, shipped
 from schedopt.policies.regal import network as regal_network
 from schedopt.policies.regal import training as regal_settings
-from schedopt.policies.regal.batch import multigraph_batch
-from schedopt.policies.regal.network import taken_actions
+from schedopt.policies.regal.network import multigraph_batch, taken_actions
 from schedopt.policies.regal.rewards import Setting, make_case
 from schedopt.policies.regal.solve import Parameters
 from schedopt.policies.topoformer.network import load_network

@@ -198,9 +198,10 @@ def report(method: str, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None
         }
         write_json({**facts, "validation": kept}, indent=1)
         return
-    show(_table(lines, columns), f"{trainer.place.step:,} steps in {trainer.place.seconds:,.0f} s: {trainer.title()}")
+    title = trainer.title.format(trainer.parameters)
+    show(_table(lines, columns), f"{trainer.place.step:,} steps in {trainer.place.seconds:,.0f} s: {title}")
     write("The best weights are kept. To use them:")
-    use = " ".join(filter(None, (f"--method {method}", trainer.use())))
+    use = " ".join(filter(None, (f"--method {method}", trainer.use.format(trainer.network.parameters_))))
     write(f"schedopt solve GRAPH {use} --weights {shlex.quote(str(weights))}")
 
 

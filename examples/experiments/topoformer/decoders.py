@@ -16,8 +16,8 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.networks.shipped import weights_file
-from schedopt.policies.topoformer.batch import encode
 from schedopt.policies.topoformer.decoding import decode_two_way
+from schedopt.policies.topoformer.features import encode
 from schedopt.policies.topoformer.network import load_network
 
 SEED = 424_242

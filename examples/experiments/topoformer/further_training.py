@@ -22,8 +22,8 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.networks.shipped import weights_file
-from schedopt.policies.topoformer.batch import batch_of, encode
 from schedopt.policies.topoformer.decoding import _log_sum_exp_of_stretches, tightened
+from schedopt.policies.topoformer.features import batch_of, encode
 from schedopt.policies.topoformer.network import load_network
 from schedopt.policies.topoformer.solve import Parameters, _decode
 from schedopt.policies.topoformer.training import flipped, good_order

@@ -9,8 +9,8 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements import brkga
 from schedopt.core.solvers.placements.brkga import GeneDistribution, evolve
-from schedopt.policies.regal.batch import multigraph_batch
 from schedopt.policies.regal.features import node_features, searched_graph
+from schedopt.policies.regal.network import multigraph_batch
 
 COSTS = {"memory": 4, "runtime": 8}
 

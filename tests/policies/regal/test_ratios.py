@@ -16,9 +16,8 @@ from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.policies.networks.network import write_network
-from schedopt.policies.regal.batch import multigraph_batch
 from schedopt.policies.regal.features import number_of_ratios, ratios, searched_graph
-from schedopt.policies.regal.network import RegalNetwork, RegalNetworkParameters, load_network
+from schedopt.policies.regal.network import RegalNetwork, RegalNetworkParameters, load_network, multigraph_batch
 from schedopt.policies.regal.training import Trainer
 
 MACHINES = Path(__file__).parents[3] / "examples" / "machines"

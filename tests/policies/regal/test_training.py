@@ -16,8 +16,7 @@ from schedopt.core.solve.solve import solve
 from schedopt.policies.networks.network import write_network
 from schedopt.policies.regal import training as regal_training
 from schedopt.policies.regal.actions import ActionParameters
-from schedopt.policies.regal.batch import multigraph_batch
-from schedopt.policies.regal.network import load_network
+from schedopt.policies.regal.network import load_network, multigraph_batch
 from schedopt.policies.regal.rewards import found_value
 from schedopt.policies.regal.teachers import TEACHERS
 from schedopt.policies.regal.training import Trainer

@@ -13,11 +13,10 @@ from schedopt.core.problem.schedule import Schedule
 from schedopt.core.solve.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.topoformer.training import (
+    VALIDATION,
     Source,
     encoded_examples,
     good_order,
-    layered_batches,
-    validation_examples,
 )
 
 SOURCE = Source(seed=3, nodes=(10, 20), eigenvectors=4, teacher_width=20)
@@ -32,8 +31,8 @@ def hashes(examples):
     return [graph_hash(example.encoded.graph) for example in examples]
 
 
-def drawn(source, epoch, graphs, size, first=0, jobs=1):
-    return [hashes(batch) for batch in layered_batches(source, epoch, chunks(graphs, size)[first:], jobs)]
+def drawn(source, epoch, graphs, size, first=0):
+    return [hashes(source.examples(epoch, part)) for part in chunks(graphs, size)[first:]]
 
 
 def joined(batches):
@@ -49,7 +48,7 @@ def test_graphs_depend_on_seed_epoch_and_number_alone():
     assert joined(drawn(SOURCE, 1, 10, 3)) == joined(whole)
     other_seed = Source(seed=4, nodes=(10, 20), eigenvectors=4)
     everything = joined(whole + drawn(SOURCE, 0, 10, 4) + drawn(other_seed, 1, 10, 4))
-    everything += hashes(validation_examples(SOURCE, 10))
+    everything += hashes(SOURCE.examples(0, range(VALIDATION, VALIDATION + 10)))
     assert len(set(everything)) == 40
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from schedopt.policies.training.evolution import centred_ranks, directions, estimated_gradient
+from schedopt.policies.training.phases import centred_ranks, directions, estimated_gradient
 
 
 def fitness_of(function, at, drawn, sigma):

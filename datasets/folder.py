@@ -56,7 +56,7 @@ DESCRIPTION = "dataset.json"
 # Says which files are of the data set while it is being written; then `dataset.json` does
 UNFINISHED = "unfinished.json"
 
-_DIGITS, _COPY_DIGITS = 4, 3
+_COPY_DIGITS = 3
 _LONGEST = 100  # letters of a name
 
 
@@ -96,7 +96,7 @@ class DatasetFolder:
         known = {UNFINISHED}
         for file in (self.path / DESCRIPTION, self.path / UNFINISHED):
             if file.is_file():
-                known |= _described_files(file)
+                known |= {str(name).rpartition("/")[2] for name in _described(file, "files")}  # without parts
         return {file for file in self._files() if file.name in known and not file.is_dir()}
 
     def _file(self, name: str) -> Path:
@@ -129,11 +129,6 @@ class DatasetFolder:
         return whole
 
 
-def _described_files(description: Path) -> set[str]:
-    """Return the names, without parts, of the files that a description says."""
-    return {str(name).rpartition("/")[2] for name in _described(description, "files")}
-
-
 def _described(file: Path, name: str) -> Any:
     try:
         return json.loads(file.read_bytes())[name]
@@ -145,11 +140,6 @@ def made_by(paths: Iterable[str | Path]) -> list[str]:
     """Return the commands that made those of some paths which are data set folders."""
     files = (Path(path) / DESCRIPTION for path in paths)
     return [str(_described(file, "command")) for file in files if file.is_file()]
-
-
-def numbered(family: str, index: int, count: int = 1) -> str:
-    """Return the name of a generated graph, such as `layered-500-0001`; from 10,000 graphs on with more digits."""
-    return f"{family}-{index + 1:0{max(_DIGITS, len(str(count)))}d}"
 
 
 def names_of_copies(originals: Sequence[str], copies: int) -> list[list[str]]:

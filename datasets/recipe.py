@@ -14,9 +14,9 @@ from ..core.base.parallel import chunks, map_in_order
 from ..core.files.costgraph import SUFFIXES, format_graph
 from ..core.graph.graph import CostGraph
 from .filters import Dedup, dedup_key, topology_hash
-from .folder import numbered
 
 TRIES = 100
+DIGITS = 4  # of the number in a name, at least
 
 Keep = Callable[[CostGraph, np.random.Generator], bool]
 
@@ -44,8 +44,8 @@ class Recipe:
     suffix: str = ".pb.gz"  # file format, a key of `SUFFIXES`; `.pb.gz` by default
 
     def file_name(self, index: int, count: int = 1) -> str:
-        """Return what graph `index` of `count` is called in a data set."""
-        return numbered(self.family.title, index, count)
+        """Return what graph `index` of `count` is called in a data set, such as `layered-500-0001`."""
+        return f"{self.family.title}-{index + 1:0{max(DIGITS, len(str(count)))}d}"
 
 
 @dataclass(frozen=True)

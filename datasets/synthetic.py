@@ -95,7 +95,8 @@ def synthetic_graph(
     nodes = int(rng.integers(parameters.nodes_low, parameters.nodes_high + 1))
     producers = _directed_edges(parameters, model, nodes, rng)
     outputs = rng.choice(3, nodes, p=normalized(parameters.output_weights))
-    sizes = [_tensor_sizes(parameters, int(count), rng) for count in outputs]
+    drawn = [rng.normal(parameters.size_mean, parameters.size_std, int(count)).tolist() for count in outputs]
+    sizes = [[max(1, math.floor(size + 0.5)) for size in of_op] for of_op in drawn]
     has_successor = {producer for before in producers for producer in before}
     tails = [op for op in range(nodes) if op not in has_successor]
 
@@ -147,11 +148,6 @@ def _directed_edges(
         before, after = sorted((int(place[one]), int(place[other])))
         producers[after].append(before)
     return [sorted(before) for before in producers]
-
-
-def _tensor_sizes(parameters: SyntheticParameters, count: int, rng: np.random.Generator) -> list[int]:
-    drawn = rng.normal(parameters.size_mean, parameters.size_std, count)
-    return [max(1, math.floor(size + 0.5)) for size in drawn.tolist()]
 
 
 def _dependencies(

@@ -26,7 +26,6 @@ from ...core.search.method_spec import parse_method
 from ...core.search.parameters import Parameters, parameter
 from ...core.solve.solve import solve
 from ...datasets.synthetic import SyntheticParameters
-from ..training.kept_orders import kept_orders, shown
 from ..training.phases import (
     OnGraph,
     PhasedTrainer,
@@ -38,7 +37,7 @@ from ..training.phases import (
     ignored,
     seeded,
 )
-from ..training.run_folder import check_ready
+from ..training.run_folder import check_ready, kept_orders, shown
 from ..training.settings import TrainingSettings
 from ..training.trainable import Screen, Work
 from .decoding import values_of

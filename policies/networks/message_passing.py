@@ -83,11 +83,6 @@ class Receivers:
         return self.sum(messages) / self.counts.view(-1, *[1] * (messages.dim() - 1))
 
 
-def sum_messages(messages: Tensor, targets: Tensor, nodes: int) -> Tensor:
-    """Add up the messages that reach each node, once; see `Receivers`."""
-    return Receivers(targets, nodes).sum(messages)
-
-
 def edge_softmax(scores: Tensor, targets: Tensor, nodes: int) -> Tensor:
     """Normalise scores over the edges that lead to the same node."""
     if uses_dgl(scores.device.type):
@@ -96,7 +91,7 @@ def edge_softmax(scores: Tensor, targets: Tensor, nodes: int) -> Tensor:
     index = targets.view(-1, *[1] * (scores.dim() - 1)).expand_as(scores)
     largest = scores.new_full((nodes, *scores.shape[1:]), -torch.inf).scatter_reduce(0, index, scores.detach(), "amax")
     raised = torch.exp(scores - largest[targets])
-    return raised / sum_messages(raised, targets, nodes)[targets]
+    return raised / Receivers(targets, nodes).sum(raised)[targets]
 
 
 class GatConvolution(nn.Module):
@@ -119,7 +114,7 @@ class GatConvolution(nn.Module):
             of_source, of_target = ((values * attention).sum(-1) for attention in (layer.attn_l, layer.attn_r))
             scores = F.leaky_relu(of_source[sources] + of_target[targets], NEGATIVE_SLOPE)
             weights = edge_softmax(scores, targets, nodes)
-            heard = sum_messages(weights[:, :, None] * values[sources], targets, nodes).flatten(1)
+            heard = Receivers(targets, nodes).sum(weights[:, :, None] * values[sources]).flatten(1)
             biased: Tensor = heard + layer.bias
             return biased
 

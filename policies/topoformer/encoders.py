@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..networks.message_passing import GatConvolution, edge_softmax, sum_messages
+from ..networks.message_passing import GatConvolution, Receivers, edge_softmax
 from .features import GraphBatch
 
 # Along the transitive reduction, the edges outside it, and the pairs of the transitive closure that no edge joins; the
@@ -50,7 +50,8 @@ class Edges:
         )  # (edges, heads, head width)
         scores = (asked * offered).sum(-1) * queries.shape[-1] ** -0.5
         weights = edge_softmax(scores, self.listeners, nodes)
-        return sum_messages(weights[..., None] * said, self.listeners, nodes).view_as(queries).to(queries.dtype)
+        heard = Receivers(self.listeners, nodes).sum(weights[..., None] * said)
+        return heard.view_as(queries).to(queries.dtype)
 
 
 class Pairs:

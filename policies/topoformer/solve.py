@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -13,15 +12,13 @@ from ...core.base.arrays import IndexArray
 from ...core.base.errors import UsageError
 from ...core.base.names import did_you_mean
 from ...core.base.speed import seconds_for
-from ...core.graph.graph import CostGraph
 from ...core.problem.schedule import Schedule
-from ...core.report.graph_summary import levels
 from ...core.search.parameters import parameter
 from ...core.search.registry import INPUT_METHOD
 from ...core.search.search import Cancelled, Search
 from ...core.solvers.orders.baselines import reverse_postorder
 from ...core.solvers.placements.placed_orders import place
-from ..networks.shipped import WithWeights, shipped, weights_file
+from ..networks.shipped import WithWeights, weights_file
 
 if TYPE_CHECKING:  # torch is loaded once there is something to decode
     from .network import NetworkParameters, Policy
@@ -68,19 +65,6 @@ class Parameters(WithWeights):
             )
 
 
-def shipped_weights(graph: CostGraph) -> Path:
-    """Return the shipped weights that fit a graph."""
-    # On layered graphs, in which ops at the same depth have the same costs, `topoformer-layered` was trained.
-    files = {file.stem: file for file in shipped("topoformer")}
-    name = "topoformer-layered" if _costs_depend_on_depth_alone(graph) else "topoformer-real"
-    return files.get(name, next(iter(files.values())))
-
-
-def _costs_depend_on_depth_alone(graph: CostGraph) -> bool:
-    costs = np.column_stack((levels(graph), graph.buffers.own, graph.workspace))
-    return len(np.unique(costs, axis=0)) == len(np.unique(costs[:, 0]))
-
-
 def solve(search: Search, parameters: Parameters) -> None:
     """Offer the best of the decoded orders; on several devices, place them all."""
     # Greedy decoding counts one evaluation, sampling one per order, a beam one per partial order that it keeps; so does
@@ -110,7 +94,7 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
         )
         return None
 
-    network = parameters.network(weights_file(parameters.weights) if parameters.weights else shipped_weights(graph))
+    network = parameters.network(parameters.file(search.problem))
     try:
         if search.has_time_for(seconds_for(_work(network.parameters_, graph.num_ops))):
             with torch.inference_mode(), heeding(search, network):

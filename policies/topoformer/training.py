@@ -28,9 +28,8 @@ from ...core.search.search import Search
 from ...core.solve.solve import solve
 from ...core.solvers.orders.approximate_dp import UNLIMITED, run_beam
 from ...datasets.layered import LayeredParameters, layered_graph
-from ..training.kept_orders import kept_orders, shown
 from ..training.phases import OnGraph, PhasedTrainer, evaluating, given_batches, ignored, seeded
-from ..training.run_folder import check_ready
+from ..training.run_folder import check_ready, kept_orders, shown
 from ..training.settings import TrainingSettings
 from ..training.trainable import Screen, Work
 from .decoding import Decoded

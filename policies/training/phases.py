@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -127,9 +127,6 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
             self.place = dataclasses.replace(self._checkpoint.place)
             self._measured, self._last = self._checkpoint.measured, self._checkpoint.validation
             self._checkpoint = None
-            if self._last and not {*self.validated} <= self._last.keys():
-                said = "is a run of another version, whose validations have other numbers; name another folder"
-                raise UsageError(f"{self.folder}: {said}")
 
     @staticmethod
     @abstractmethod
@@ -219,14 +216,13 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         self._clock = self._checkpointed = time.monotonic()
         with board_of(self.folder, self.place) as board, _repeatable(self.parameters), self._at_work():
             try:
+                end_epoch = partial(self._end_epoch, board, on_epoch, must_stop, on_graph)
                 if not self.place.step and not self.place.is_validated:
                     self._write_checkpoint()
-                    if not self._end_epoch(board, on_epoch, must_stop, on_graph):
+                    if not end_epoch():
                         return False
                 while not self.is_finished:
-                    if not self._train_epoch(on_step, must_stop):
-                        return False
-                    if not self._end_epoch(board, on_epoch, must_stop, on_graph):
+                    if not (self._train_epoch(on_step, must_stop) and end_epoch()):
                         return False
                 return True
             except ClusterError:

@@ -6,25 +6,33 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, get_type_hints
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, cuda, nn, optim
 
+from ...core.base.arrays import IndexArray
 from ...core.base.errors import FormatError, UsageError
+from ...core.base.parallel import map_in_order
 from ...core.files.atomic import make_folder, write_atomically
 from ...core.files.costgraph import graph_hash
+from ...core.files.json_lines import JsonLines
 from ...core.files.yaml_files import write_yaml
 from ...core.graph.graph import CostGraph
+from ...core.problem.problem import Problem
+from ...core.search.method_spec import parse_method
 from ...core.search.settings import differences, from_plain, plain
+from ...core.search.warm_up import warm_up
 from ...version import VERSION
 from ..networks.shipped import described, weights_file
 from .settings import Settings, TrainingSettings
+from .trainable import Screen
 
 CHECKPOINT, WEIGHTS, CONFIG, CURVE = "checkpoint.safetensors", "weights.safetensors", "config.yaml", "curve.jsonl"
 
@@ -121,16 +129,13 @@ def read_checkpoint(folder: str | Path, kind: type[Settings]) -> Checkpoint[Sett
         with safe_open(str(path), "pt") as file:
             about = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        config = json.loads(about["config"])
-        parameters = from_plain(kind, config, str(path))
-        shape = json.loads(about["shape"]) if "shape" in about else plain(parameters)["network"]
         return Checkpoint(
             path,
             tensors,
-            parameters,
-            from_plain(get_type_hints(kind)["network"], shape, str(path)),
+            from_plain(kind, json.loads(about["config"]), str(path)),
+            from_plain(get_type_hints(kind)["network"], json.loads(about["shape"]), str(path)),
             Place(**json.loads(about["place"])),
-            about.get("graphs", ""),
+            about["graphs"],
             json.loads(about["measured"]),
             json.loads(about["validation"]),
         )
@@ -227,3 +232,47 @@ def curve_of(folder: str | Path) -> list[dict[str, Any]]:
             if is_line and all(type(value) in (int, float) for value in line.values()):
                 lines.append(line)
     return lines
+
+
+# Orders to imitate or to validate against: found by a search once per problem, and kept in the folder -----------------
+
+
+def kept_orders(
+    problems: dict[str, Problem],
+    path: str | Path,
+    what: str,
+    find: Callable[[Problem], IndexArray],
+    jobs: int = 1,
+    on_order: Callable[[int], None] = lambda count: None,
+    must_stop: Callable[[], bool] = lambda: False,
+) -> dict[str, IndexArray] | None:
+    """Return an order of each problem by its key, or None if told to stop; those on disk are not searched for again."""
+    with closing(JsonLines(path, f"{what}s", "delete the file to search again")) as file:
+        known: dict[str, Any] = {key: record.get("order") for key, record in file.records.items()}
+        missing = {key: problem for key, problem in problems.items() if key not in known}
+        on_order(len(problems) - len(missing))
+        found: Iterable[IndexArray] = map_in_order(find, missing.values(), jobs)
+        for count, (key, order) in enumerate(zip(missing, found, strict=True), start=1 + len(problems) - len(missing)):
+            known[key] = order.tolist()
+            file.write(key, {"order": known[key]})
+            on_order(count)
+            if must_stop():
+                return None
+    for key, problem in problems.items():
+        if not _is_order(known[key], problem.graph.num_ops):
+            name = problem.graph.name
+            raise FormatError(f"{path}: the {what} of {name} is damaged; delete the file to search again")
+    return {key: np.array(known[key], np.int32) for key in problems}
+
+
+@contextmanager
+def shown(screen: Screen, method: str, problem: Problem, what: str, count: int) -> Iterator[Callable[[int], None]]:
+    """Compile what a method runs, and show how many of its orders are there; gives what to call with their number."""
+    with screen.compiling():
+        warm_up(problem, parse_method(method))
+    with screen.counting(what, count) as bar:
+        yield lambda done: bar(done=done)
+
+
+def _is_order(value: Any, ops: int) -> bool:
+    return isinstance(value, list) and all(type(op) is int for op in value) and sorted(value) == list(range(ops))

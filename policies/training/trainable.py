@@ -20,6 +20,26 @@ _SETTINGS = (
     "Settings are those of --config, or else of the shipped weights; options win over both, and config.yaml in the "
     f"folder shows them all. {_RESUME}"
 )
+_ORDERS = (
+    "Layered graphs are drawn afresh for each epoch; orders to imitate come from a beam search. GRAPHS are taken "
+    f"again and again; orders of theirs come from a search, once per graph. A tenth of them {_ASIDE}\n\n"
+    "Each epoch ends with a validation: the gaps of greedy, sampled and beam orders to those of a search. The "
+    f"weights with the smallest gap are kept. {_SETTINGS}"
+)
+_SCHEDULES = (
+    "Synthetic graphs are drawn once and taken again and again, each with devices and links of its own; so are "
+    f"GRAPHS. A tenth of those {_ASIDE} The plans to imitate are searched once and kept in the folder.\n\n"
+    "Each epoch ends with a validation: how much better one pass and the best of 16 are than the rule that the "
+    f"network corrects. The weights with the largest improvement are kept. {_SETTINGS}"
+)
+_DISTRIBUTIONS = (
+    "Synthetic graphs (A.1.4) are drawn when they are first needed, and taken again and again; so are GRAPHS. A "
+    f"tenth of those {_ASIDE} What plain BRKGA finds on a graph is searched once and kept in the folder.\n\n"
+    "Each epoch ends with a validation: how much better BRKGA is with the network's choices than without, at the "
+    "same evaluations. The weights that improve most are kept; the setting keep says by which of the network's "
+    "actions that is measured. Settings are those of --config, or else of the shipped weights, or else the "
+    f"paper's; options win over all, and config.yaml in the folder shows them. {_RESUME}"
+)
 
 
 class Screen(NamedTuple):
@@ -68,37 +88,9 @@ class Trainable:
 
 def trainable(method: str) -> Trainable:
     """Return what is to know of a method's network."""
-    return {"topoformer": _orders, "direct": _schedules}.get(method, _distributions)(method)
-
-
-def _orders(method: str) -> Trainable:
-    help = (
-        "Layered graphs are drawn afresh for each epoch; orders to imitate come from a beam search. GRAPHS are taken "
-        f"again and again; orders of theirs come from a search, once per graph. A tenth of them {_ASIDE}\n\n"
-        "Each epoch ends with a validation: the gaps of greedy, sampled and beam orders to those of a search. The "
-        f"weights with the smallest gap are kept. {_SETTINGS}"
-    )
-    return Trainable(method, help, "layered ones", {"precision": "precision"}, {})
-
-
-def _schedules(method: str) -> Trainable:
-    help = (
-        "Synthetic graphs are drawn once and taken again and again, each with devices and links of its own; so are "
-        f"GRAPHS. A tenth of those {_ASIDE} The plans to imitate are searched once and kept in the folder.\n\n"
-        "Each epoch ends with a validation: how much better one pass and the best of 16 are than the rule that the "
-        f"network corrects. The weights with the largest improvement are kept. {_SETTINGS}"
-    )
-    return Trainable(method, help, "synthetic ones", {"task": "network.task"}, {})
-
-
-def _distributions(method: str) -> Trainable:
-    help = (
-        "Synthetic graphs (A.1.4) are drawn when they are first needed, and taken again and again; so are GRAPHS. A "
-        f"tenth of those {_ASIDE} What plain BRKGA finds on a graph is searched once and kept in the folder.\n\n"
-        "Each epoch ends with a validation: how much better BRKGA is with the network's choices than without, at the "
-        "same evaluations. The weights that improve most are kept; the setting keep says by which of the network's "
-        "actions that is measured. Settings are those of --config, or else of the shipped weights, or else the "
-        f"paper's; options win over all, and config.yaml in the folder shows them. {_RESUME}"
-    )
-    encoder = {"network.encoder": "lstm" if method == "gas" else "gnn"}
-    return Trainable(method, help, "synthetic ones", {"task": "network.task", "devices": "network.devices"}, encoder)
+    if method == "topoformer":
+        return Trainable(method, _ORDERS, "layered ones", {"precision": "precision"}, {})
+    if method == "direct":
+        return Trainable(method, _SCHEDULES, "synthetic ones", {"task": "network.task"}, {})
+    options, encoder = {"task": "network.task", "devices": "network.devices"}, "lstm" if method == "gas" else "gnn"
+    return Trainable(method, _DISTRIBUTIONS, "synthetic ones", options, {"network.encoder": encoder})

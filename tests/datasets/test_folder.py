@@ -1,11 +1,14 @@
 """Names of the graphs of data sets."""
 
-from schedopt.datasets.folder import names_of_copies, numbered
+from schedopt.datasets.folder import names_of_copies
+from schedopt.datasets.layered import LayeredParameters
+from schedopt.datasets.recipe import Recipe
+from schedopt.datasets.synthetic import SyntheticParameters
 
 
 def test_numbers_sort_as_they_count():
-    assert numbered("layered-500", 0) == "layered-500-0001"
-    names = [numbered("synthetic", index, 12_000) for index in range(12_000)]
+    assert Recipe(LayeredParameters()).file_name(0) == "layered-500-0001"
+    names = [Recipe(SyntheticParameters()).file_name(index, 12_000) for index in range(12_000)]
     assert (names[0], names[-1]) == ("synthetic-00001", "synthetic-12000")
     assert names == sorted(names)
 

@@ -268,14 +268,6 @@ def test_the_weights_of_the_largest_improvement_are_kept(keep, taken, tmp_path, 
     assert load_network(tmp_path / WEIGHTS).parameters_ == shape
 
 
-def test_a_run_of_a_version_that_validated_less_is_refused(tmp_path, monkeypatch):
-    trainer = Trainer(tmp_path, REGAL)
-    trainer.run(must_stop=lambda: trainer.place.step == 1)
-    monkeypatch.setattr(Trainer, "validated", (*Trainer.validated, "later"))
-    with pytest.raises(UsageError, match="is a run of another version"):
-        Trainer(tmp_path, REGAL)
-
-
 @pytest.mark.parametrize(("name", "value"), [("task", "memory"), ("devices", 3), ("encoder", "lstm")])
 def test_weights_for_something_else_are_not_started_from(name, value, tmp_path):
     write_network(tmp_path / WEIGHTS, Trainer(tmp_path / "run", REGAL).network)

@@ -14,8 +14,7 @@ from ...core.problem.problem import Task
 from ...core.search.parameters import Parameters, parameter
 from ..networks.message_passing import Receivers
 from ..networks.network import PolicyNetwork, joined, joined_nodes
-from .decoding import ONE_DEVICE
-from .features import LINK_FEATURES, NODE_FEATURES, Seen
+from .keys import LINK_FEATURES, NODE_FEATURES, ONE_DEVICE, Seen
 
 SPREAD = -3.0  # logarithm of the spread of keys before any training: 0.05, half of an op's on a path of ten
 

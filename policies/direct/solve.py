@@ -12,8 +12,7 @@ from ...core.base.speed import seconds_for
 from ...core.search.parameters import parameter
 from ...core.search.search import Cancelled, Search
 from ..networks.shipped import WithWeights
-from .decoding import decode
-from .features import rule_keys, seen
+from .keys import decode, rule_keys, seen
 
 DECODERS = ("greedy", "sample", "rule")
 # A round of messages takes about two kilobytes per edge, and nothing interrupts it

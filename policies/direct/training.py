@@ -40,8 +40,7 @@ from ..training.phases import (
 from ..training.run_folder import check_ready, kept_orders, shown
 from ..training.settings import TrainingSettings
 from ..training.trainable import Screen, Work
-from .decoding import values_of
-from .features import Seen, seen
+from .keys import Seen, seen, values_of
 from .network import DirectNetwork, DirectNetworkParameters, DirectPolicy, batch_of, load_network
 
 MOST_DEVICES = 8
@@ -205,17 +204,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     parameters: TrainingParameters
     network: DirectNetwork
 
-    def __init__(
-        self,
-        folder: str | Path,
-        parameters: TrainingParameters,
-        cases: Sequence[Case],
-        *,
-        graphs: Sequence[CostGraph] = (),
-        validation: Sequence[CostGraph] = (),
-        jobs: int = 1,
-    ) -> None:
-        super().__init__(folder, parameters, graphs, validation, jobs)
+    def __init__(self, folder: str | Path, parameters: TrainingParameters, cases: Sequence[Case], **given: Any) -> None:
+        super().__init__(folder, parameters, **given)
         if wants_orders(parameters) and any(case.order is None for case in cases):
             raise UsageError("imitation needs the orders of a teacher; see policies.direct.training.taught")
         self.cases = tuple(cases)

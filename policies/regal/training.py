@@ -21,7 +21,6 @@ from ...core.base.arrays import FloatArray
 from ...core.base.errors import UsageError
 from ...core.base.parallel import AHEAD, Workers, chunks
 from ...core.files.json_lines import JsonLines
-from ...core.graph.graph import CostGraph
 from ...core.problem.problem import Task
 from ...core.search.parameters import Parameters, parameter
 from ...datasets.filters import KeepImproving
@@ -180,16 +179,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     parameters: TrainingParameters
     network: RegalNetwork
 
-    def __init__(
-        self,
-        folder: str | Path,
-        parameters: TrainingParameters,
-        *,
-        graphs: Sequence[CostGraph] = (),
-        validation: Sequence[CostGraph] = (),
-        jobs: int = 1,
-    ) -> None:
-        super().__init__(folder, parameters, graphs, validation, jobs)
+    def __init__(self, folder: str | Path, parameters: TrainingParameters, **given: Any) -> None:
+        super().__init__(folder, parameters, **given)
         with seeded(parameters.seed):
             self.network = self._first_network(self._load, RegalNetwork)
             self.baseline = BaselineNetwork(self.network.parameters_)

@@ -15,9 +15,11 @@ from ...core.kernels.orders.priority_beam import NO_LIMIT, beam
 from ...core.kernels.orders.priority_orders import price_orders, ready_steps
 from ...core.search.parameters import Parameters, parameter
 from ..networks.network import PolicyNetwork
-from .autoregressive import GLIMPSE_HEADS, AutoregressiveDecoder, DecodedBatch
 from .decoding import (
+    GLIMPSE_HEADS,
+    AutoregressiveDecoder,
     Decoded,
+    DecodedBatch,
     decode_greedy,
     decode_samples,
     decode_two_way,

@@ -200,18 +200,16 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         folder: str | Path,
         parameters: TrainingParameters,
         *,
-        graphs: Sequence[CostGraph] = (),
         orders: Sequence[IndexArray] = (),
-        validation: Sequence[CostGraph] = (),
         validation_orders: Sequence[IndexArray] = (),
-        jobs: int = 1,
+        **given: Any,
     ) -> None:
-        check_possible((*graphs, *validation))
-        if graphs and not orders and any(wants_orders(phase) for phase in parameters.phases):
+        super().__init__(folder, parameters, **given)
+        check_possible((*self.graphs, *self.validation))
+        if self.graphs and not orders and any(wants_orders(phase) for phase in parameters.phases):
             raise UsageError("given graphs need orders to imitate; see searched_orders")
-        super().__init__(folder, parameters, graphs, validation, jobs)
         self.orders = tuple(orders)
-        self.validation_orders = tuple(validation_orders) or tuple(graph.input_order for graph in validation)
+        self.validation_orders = tuple(validation_orders) or tuple(graph.input_order for graph in self.validation)
         with seeded(parameters.seed):
             self.network = self._first_network(load_network, Network)
         self.rollout = copy.deepcopy(self.network).requires_grad_(False)

@@ -88,9 +88,9 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         self,
         folder: str | Path,
         parameters: TrainingSettings,
-        graphs: Sequence[CostGraph],
-        validation: Sequence[CostGraph],
-        jobs: int,
+        graphs: Sequence[CostGraph] = (),
+        validation: Sequence[CostGraph] = (),
+        jobs: int = 1,
     ) -> None:
         check_device(parameters)
         self.folder, self.parameters, self.jobs = Path(folder), parameters, jobs

@@ -5,8 +5,8 @@ import pytest
 from schedopt.core.base.errors import GraphError
 from schedopt.core.files.costgraph import parse_graph
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.datasets.fill import encoded_copies, noisy_copy
 from schedopt.datasets.filters import topology_hash
+from schedopt.datasets.folder import encoded_copies, noisy_copy
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 
 

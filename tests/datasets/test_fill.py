@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.files.costgraph import find_graphs, read_graph
-from schedopt.datasets.fill import (
+from schedopt.datasets.filters import topology_hash
+from schedopt.datasets.folder import (
+    DatasetFolder,
     Original,
     augmented_names,
     distinct_originals,
@@ -15,8 +17,6 @@ from schedopt.datasets.fill import (
     write_augmented,
     write_generated,
 )
-from schedopt.datasets.filters import topology_hash
-from schedopt.datasets.folder import DatasetFolder
 from schedopt.datasets.layered import LayeredParameters
 from schedopt.datasets.recipe import Recipe
 

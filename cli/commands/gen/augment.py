@@ -28,15 +28,15 @@ def augment(
     first is kept. One copy of one graph may go to a file or to standard output.
     """
     from ....core.files.costgraph import find_graphs, graph_name, read_graph
-    from ....datasets.fill import (
+    from ....datasets.filters import parse_dedup
+    from ....datasets.folder import (
+        DatasetFolder,
         augmented_names,
         distinct_originals,
         encode_copy,
         improvable_originals,
         write_augmented,
     )
-    from ....datasets.filters import parse_dedup
-    from ....datasets.folder import DatasetFolder
     from ...progress import progress_bar
     from .output import finish_folder, incomplete, resolve_output, room_asked, say_written
 

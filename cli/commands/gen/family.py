@@ -64,9 +64,8 @@ def family_command(
 
 def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     """Draw graphs of a family and write them where the options say."""
-    from ....datasets.fill import generated_names, write_generated
     from ....datasets.filters import KeepWithRoom, parse_dedup
-    from ....datasets.folder import DatasetFolder
+    from ....datasets.folder import DatasetFolder, generated_names, write_generated
     from ....datasets.recipe import Recipe, generate
     from ...progress import progress_bar
     from .output import finish_folder, incomplete, resolve_output, room_asked, say_written

@@ -7,8 +7,7 @@ from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements import lazy_keys
-from schedopt.policies.direct.decoding import PER_ORDER, decode, order_of, values_of
-from schedopt.policies.direct.features import rule_keys
+from schedopt.policies.direct.keys import PER_ORDER, decode, order_of, rule_keys, values_of
 
 
 def problem_of(task, seed=0, ops=25, **values):

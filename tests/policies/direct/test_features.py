@@ -5,7 +5,7 @@ import pytest
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
-from schedopt.policies.direct.features import NODE_FEATURES, PATIENCE, rule_keys, seen
+from schedopt.policies.direct.keys import NODE_FEATURES, PATIENCE, rule_keys, seen
 
 
 def chain_and_twig(scale=1):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from models import batches
 from models.seeds import seeds
-from schedopt.policies.topoformer.autoregressive import AutoregressiveDecoder
+from schedopt.policies.topoformer.decoding import AutoregressiveDecoder
 
 WIDTH, HEADS, CLIPPING = 12, 3, 5.0
 

@@ -12,7 +12,6 @@ from ...core.search.registry import METHODS
 
 if TYPE_CHECKING:
     from ...core.graph.graph import CostGraph
-    from .phases import PhasedTrainer
 
 _ASIDE = "is set aside to validate on, unless --validation names others; of fewer than ten, none is."
 _RESUME = "Ctrl-C leaves a checkpoint; the same command with --resume goes on as if nothing had happened."
@@ -75,10 +74,9 @@ class Trainable:
     fixed: dict[str, str]  # settings that the method decides
 
     @property
-    def trainer(self) -> type[PhasedTrainer[Any, Any]]:
-        """What trains it: `Trainer` of the module that the registry names."""
-        trainer: type[PhasedTrainer[Any, Any]] = import_module(METHODS[self.method].trainer).Trainer
-        return trainer
+    def trainer(self) -> Any:
+        """What trains it, a kind of `PhasedTrainer`: `Trainer` of the module that the registry names."""
+        return import_module(METHODS[self.method].trainer).Trainer
 
     def changes(self, options: dict[str, Any]) -> list[str]:
         """Return the settings that the options stand for, as `network.task=memory`."""
@@ -86,7 +84,7 @@ class Trainable:
         return [f"{setting}={value}" for setting, value in given.items() if value is not None]
 
 
-def trainable(method: str) -> Trainable:
+def trainable_of(method: str) -> Trainable:
     """Return what is to know of a method's network."""
     if method == "topoformer":
         return Trainable(method, _ORDERS, "layered ones", {"precision": "precision"}, {})

@@ -114,20 +114,6 @@ def test_overwriting_removes_the_old_data_set_and_nothing_else(tmp_path, is_fini
     assert contents(tmp_path) == mine | {"dataset.json": b'{\n  "files": {}\n}\n'}
 
 
-@pytest.mark.parametrize("is_finished", [True, False])
-def test_overwriting_a_data_set_whose_files_are_named_by_hashes(tmp_path, is_finished):
-    """As versions up to 0.2 named them, which did not say so in `dataset.json`."""
-    (tmp_path / "train").mkdir()
-    for name in ("train/0123456789abcdef.pb", "0123456789abcdef-001.pbtxt.gz", "train/resnet.pb"):
-        (tmp_path / name).write_bytes(b"old")
-    if is_finished:
-        (tmp_path / "dataset.json").write_text('{"command": "schedopt gen layered"}')
-    with pytest.raises(UsageError, match="give --overwrite"):
-        DatasetFolder(tmp_path, ".pb", ["one"])
-    DatasetFolder(tmp_path, ".pb", ["one"], overwrite=True).finish({})
-    assert sorted(contents(tmp_path)) == ["dataset.json", "train/resnet.pb"]
-
-
 def test_what_is_of_no_data_set_is_neither_overwritten_nor_removed(tmp_path):
     folder = tmp_path / "set"
     (folder / "valid").mkdir(parents=True)

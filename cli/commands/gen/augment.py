@@ -28,15 +28,8 @@ def augment(
     first is kept. One copy of one graph may go to a file or to standard output.
     """
     from ....core.files.costgraph import find_graphs, graph_name, read_graph
+    from ....datasets import folder as data
     from ....datasets.filters import parse_dedup
-    from ....datasets.folder import (
-        DatasetFolder,
-        augmented_names,
-        distinct_originals,
-        encode_copy,
-        improvable_originals,
-        write_augmented,
-    )
     from ...progress import progress_bar
     from .output import finish_folder, incomplete, resolve_output, room_asked, say_written
 
@@ -44,11 +37,11 @@ def augment(
     to = resolve_output(ctx, len(paths) * copies, f"{graph_name(paths[0])}-copy")
     room, kind = room_asked(ctx), parse_dedup(given["dedup"])
     out = Output(given["quiet"])
-    originals, dropped = distinct_originals((read_graph(path, out.note) for path in paths), kind)
+    originals, dropped = data.distinct_originals((read_graph(path, out.note) for path in paths), kind)
     if dropped:
         out.note(f"left out {len(dropped)} of {len(paths)} graphs as duplicates: {', '.join(dropped)}")
     if room:
-        originals, dropped = improvable_originals(originals, *room)
+        originals, dropped = data.improvable_originals(originals, *room)
         if dropped:
             out.note(f"left out {len(dropped)} graphs without room for improvement: {', '.join(dropped)}")
         if not originals:
@@ -57,17 +50,17 @@ def augment(
         if copies != 1:
             raise UsageError("originals without copies are a data set; name a folder, or give --copies 1")
         graph, topology = originals[0].graph, originals[0].topology
-        to.write(encode_copy(graph, topology, 1, seed, to.suffix))
+        to.write(data.encode_copy(graph, topology, 1, seed, to.suffix))
         facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
         say_written(ctx, out, to.path, facts | {"topology": topology, "seed": seed})
         return
-    names = chain.from_iterable(augmented_names(originals, copies))
-    folder = DatasetFolder(to.path, to.suffix, list(names), given["overwrite"])
+    names = chain.from_iterable(data.augmented_names(originals, copies))
+    folder = data.DatasetFolder(to.path, to.suffix, list(names), given["overwrite"])
     with (
         workers_of(given["backend"], given["address"], given["jobs"], lambda: incomplete(to.path)) as workers,
         progress_bar(out, "writing noisy copies", len(originals) * (copies + 1)) as advance,
     ):
-        counts = write_augmented(folder, originals, copies, seed, to.split, workers, advance)
+        counts = data.write_augmented(folder, originals, copies, seed, to.split, workers, advance)
     finish_folder(ctx, out, folder, {"copies": copies}, counts)
 
 

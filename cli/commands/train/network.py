@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from ....core.search.registry import METHODS
-from ....policies.training.trainable import Work
-from ....policies.training.trainable import trainable as trainable_of
+from ....policies.training.trainable import Screen, Trainable, Work, trainable_of
 from ...backends import AddressOption, BackendOption, ClusterJobsOption, workers_of
 from ...console import Output
 from ...made_options import made_option, with_options
@@ -18,7 +17,6 @@ from ...options import TASKS, JsonFlag, QuietFlag
 
 if TYPE_CHECKING:
     from ....policies.training.phases import PhasedTrainer
-    from ....policies.training.trainable import Trainable
 
 _OptionalPrecision = Literal["float32", "bfloat16"] | None
 _OptionalDevice = Literal["cpu", "cuda"] | None
@@ -108,13 +106,12 @@ def network_command(method: str) -> Callable[..., None]:
 
 def _trained(trainable: Trainable, work: Work, out: Output, again: str) -> PhasedTrainer[Any, Any]:
     """Run a trainer to the end, with a live line on a terminal and a line per epoch, or leave when interrupted."""
-    from ....policies.training.trainable import Screen
     from ...progress import compiling, interruptible, progress_bar
     from .runs import epoch_line, leave, step_line, validation_line
 
     with interruptible(out, "a checkpoint") as interrupt:
         screen = Screen(partial(compiling, out), partial(progress_bar, out))
-        trainer = trainable.trainer.prepared(work, screen, interrupt.is_set)
+        trainer: PhasedTrainer[Any, Any] | None = trainable.trainer.prepared(work, screen, interrupt.is_set)
         if trainer is None:
             leave(work.folder, again)
         if trainer.is_finished:

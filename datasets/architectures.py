@@ -285,13 +285,10 @@ class ConvNet:
             self._add(name, [gradient], [], flops, step.weights, control=readers, touched=2 * step.weights)
 
 
-# NASNet-A, a network of cells found by search (Zoph et al., CVPR 2018, figure 4 and appendix A) ------------------
-
-
 def nasnet_a(
     name: str, variant: Variant, *, penultimate: int, repeats: int, stem: int, skip_reduction: bool
 ) -> CostGraph:
-    """Write out NASNet-A (`repeats` @ `penultimate`) for ImageNet, without its auxiliary head."""
+    """Write out NASNet-A (`repeats` @ `penultimate`) for ImageNet, without its auxiliary head (Zoph et al. 2018, A)."""
     net = ConvNet(name, variant)
     filters = penultimate // 24
     current = net.conv("stem/conv", net.image(3, variant.size), stem, 3, 2, valid=True)
@@ -373,14 +370,11 @@ def _reduction_cell(
     return net.concat(f"{name}/concat", [x2, x3, x4, x5]), current
 
 
-# ResNet-50 (He et al., CVPR 2016, table 1) ---------------------------------------------------------------------
-
-
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 
 
 def resnet50(name: str, variant: Variant) -> CostGraph:
-    """Write out ResNet-50 for ImageNet; blocks that halve the image do it in their first convolution."""
+    """Write out ResNet-50 (He et al. 2016, table 1); blocks that halve the image do it in their first convolution."""
     net = ConvNet(name, variant)
     x = net.conv("stem/conv", net.image(3, variant.size), 64, 7, 2, relu=True)
     x = net.pool("stem/pool", x, 3, 2, "max")
@@ -402,15 +396,12 @@ def _bottleneck(net: ConvNet, name: str, x: Activation, channels: int, stride: i
     return net.add(f"{name}/add", inner, x, relu=True)
 
 
-# U-Net (Ronneberger et al., MICCAI 2015, figure 1) -------------------------------------------------------------
-
-
 LEVELS = (64, 128, 256, 512)
 BOTTOM = 1024
 
 
 def unet(name: str, variant: Variant) -> CostGraph:
-    """Write out U-Net, unpadded, with two classes and one input channel; heights are even before each pooling."""
+    """Write out U-Net (Ronneberger et al. 2015): unpadded, two classes; heights are even before pooling."""
     net = ConvNet(name, variant)
     x = net.image(1, variant.size)
     skipped: list[Activation] = []

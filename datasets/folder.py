@@ -254,18 +254,13 @@ def write_generated(
 
 def distinct_originals(graphs: Iterable[CostGraph], dedup: Dedup) -> tuple[list[Original], list[str]]:
     """Drop each graph whose key an earlier one has; return the others, and the names of the dropped."""
-    seen: set[Hashable] = set()
-    kept: list[Original] = []
+    kept: dict[Hashable, Original] = {}
     dropped: list[str] = []
     for graph in graphs:
-        topology = topology_hash(graph)
-        key = dedup_key(graph, dedup, topology)
-        if key in seen:
+        original = Original(graph, topology_hash(graph))
+        if kept.setdefault(dedup_key(graph, dedup, original.topology), original) is not original:
             dropped.append(graph.name)
-        else:
-            seen.add(key)
-            kept.append(Original(graph, topology))
-    return kept, dropped
+    return list(kept.values()), dropped
 
 
 def improvable_originals(originals: Sequence[Original], task: Task, devices: int) -> tuple[list[Original], list[str]]:

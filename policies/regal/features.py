@@ -92,21 +92,16 @@ def _costs(problem: Problem, tensors: NDArray[np.intp]) -> tuple[FloatArray, Flo
         )
     )
     most = memory.max()  # no tensor is larger than what its producer writes
-    columns = [memory / max(most, 1), _is_op(graph, replace(problem, task="memory").fixed_op)]
+    columns = [memory / max(most, 1), np.arange(ops) == replace(problem, task="memory").fixed_op]
     if problem.task == "runtime":
         sources, targets = graph.edges
         runtime = mean_times(problem)
         before, after = np.bincount(targets, runtime[sources], ops), np.bincount(sources, runtime[targets], ops)
         times = np.column_stack((before, after, runtime))
         longest = runtime.max()
-        columns += [times / (longest if longest > 0 else 1.0), _is_op(graph, problem.fixed_op)]
+        columns += [times / (longest if longest > 0 else 1.0), np.arange(ops) == problem.fixed_op]
     index = tensors / max(graph.num_tensors - 1, 1)
     return np.column_stack(columns), np.column_stack((read / max(most, 1), graph.is_control[tensors], index))
-
-
-def _is_op(graph: CostGraph, op: int) -> FloatArray:
-    is_op: FloatArray = (np.arange(graph.num_ops) == op).astype(np.float64)
-    return is_op
 
 
 def _expectation(search: Search, population: Population) -> FloatArray:

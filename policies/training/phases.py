@@ -243,7 +243,9 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
                 self.place.batch += 1
                 self.place.step += 1
                 self._count_time()
-                on_step(self._progress(phase))
+                means = {name: float(np.mean(values[-20:])) for name, values in self._measured.items()}
+                place, share = dataclasses.replace(self.place), self._share_done(phase)
+                on_step(Progress(place, phase, share, means, self._last, self.seconds_left))
                 is_stopped = must_stop()
                 if is_stopped or time.monotonic() - self._checkpointed >= self.parameters.checkpoint_seconds:
                     self._write_checkpoint()
@@ -281,11 +283,6 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         before, self._clock = self._clock, time.monotonic()
         self.place.seconds += self._clock - before
         return self._clock - before
-
-    def _progress(self, phase: Phase) -> Progress[Phase]:
-        measured = {name: float(np.mean(values[-20:])) for name, values in self._measured.items()}
-        place = dataclasses.replace(self.place)
-        return Progress(place, phase, self._share_done(phase), measured, self._last, self.seconds_left)
 
     def _share_done(self, phase: Phase) -> float:
         """Return the share of all steps' work that is done."""

@@ -1,11 +1,16 @@
-"""Filters: which graphs are worth keeping in a data set (REGAL A.1.2 and A.1.4)."""
+"""Which graphs to keep in a data set: those with room (REGAL A.1.2 and A.1.4), and one of those that are alike."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..core.base.names import one_of
 from ..core.graph.graph import CostGraph
 from ..core.problem.problem import Problem, Task
 
@@ -25,10 +30,8 @@ def has_room(task: Task, devices: int, graph: CostGraph) -> bool:
 
 def has_single_order(graph: CostGraph) -> bool:
     """Whether the ops can run in one order only: each waits for the one before it."""
-    order = graph.input_order
     sources, targets = graph.edges
-    place = np.empty(graph.num_ops, np.int64)
-    place[order] = np.arange(graph.num_ops)
+    place = np.argsort(graph.input_order)
     return int(np.sum(place[targets] - place[sources] == 1)) == graph.num_ops - 1
 
 
@@ -59,3 +62,81 @@ class KeepImproving:
         few = solve(problem, "brkga", evaluations=FEW_EVALUATIONS, seed=seed).value
         many = solve(problem, "brkga", evaluations=MANY_EVALUATIONS, seed=seed).value
         return few > 0 and (few - many) / few >= self.fraction
+
+
+Dedup = Literal["topology", "in-degrees"]
+DEDUPS: tuple[Dedup, ...] = get_args(Dedup)
+MAX_ROUNDS = 64
+
+_Labels = NDArray[np.uint64]
+_EDGE_SALTS = {
+    "data in": 0x9E3779B97F4A7C15,
+    "data out": 0xC2B2AE3D27D4EB4F,
+    "control in": 0x165667B19E3779F9,
+    "control out": 0xD6E8FEB86659FD93,
+}
+
+
+def _scramble(labels: _Labels) -> _Labels:
+    """Mix the bits of each label (the finaliser of splitmix64), shape `(ops,)`."""
+    mixed = labels + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _heard(near: NDArray[np.int64], far: NDArray[np.int64], count: int, salt: int) -> Callable[[_Labels], _Labels]:
+    """Return what sums, modulo 2^64, the scrambled labels at the far ends of one kind of edge, seen from each op."""
+    speakers = far[np.argsort(near, kind="stable")]
+    pointers = np.concatenate(([0], np.cumsum(np.bincount(near, minlength=count))))
+
+    def gather(labels: _Labels) -> _Labels:
+        values = _scramble(labels[speakers] ^ np.uint64(salt))
+        running = np.concatenate((np.zeros(1, np.uint64), np.cumsum(values, dtype=np.uint64)))
+        return running[pointers[1:]] - running[pointers[:-1]]
+
+    return gather
+
+
+def topology_hash(graph: CostGraph) -> str:
+    """Return 16 hex digits that depend only on which op reads from and waits for which."""
+    # Weisfeiler-Lehman refinement: each label becomes a hash of itself and of the multisets of labels before and after
+    # it, data and control edges apart, one edge per distinct tensor an op reads, until the number of distinct labels no
+    # longer grows. Isomorphic graphs have equal hashes; different ones nearly always different ones.
+    pointers, tensors = graph.inputs
+    count = graph.num_ops
+    readers = np.repeat(np.arange(count), np.diff(pointers))
+    producers = graph.tensor_producer[tensors].astype(np.int64)
+    kinds = []
+    for kind, chosen in (("data", ~graph.is_control[tensors]), ("control", graph.is_control[tensors])):
+        near, far = readers[chosen], producers[chosen]
+        kinds.append(_heard(near, far, count, _EDGE_SALTS[f"{kind} in"]))
+        kinds.append(_heard(far, near, count, _EDGE_SALTS[f"{kind} out"]))
+    labels = np.zeros(count, np.uint64)
+    classes = 1
+    for _ in range(MAX_ROUNDS):
+        gathered = _scramble(labels)
+        for gather in kinds:
+            gathered = _scramble(gathered + gather(labels))
+        labels = gathered
+        before, classes = classes, len(np.unique(labels))
+        if classes == before:
+            break
+    digest = hashlib.blake2b(np.sort(labels).astype("<u8").tobytes(), digest_size=8)
+    return digest.hexdigest()
+
+
+def in_degree_sequence(graph: CostGraph) -> tuple[int, ...]:
+    """Return the number of distinct ops that each op waits for, largest first (REGAL A.1.2)."""
+    pointers, _ = graph.predecessors
+    return tuple(np.sort(np.diff(pointers))[::-1].tolist())
+
+
+def dedup_key(graph: CostGraph, dedup: Dedup, topology: str) -> Hashable:
+    """Return what two graphs must share to count as one: the topology hash, or the in-degree sequence."""
+    return topology if dedup == "topology" else in_degree_sequence(graph)
+
+
+def parse_dedup(name: str) -> Dedup:
+    """Return `name` as the kind of de-duplication that it is, or raise UsageError."""
+    return one_of("way to find duplicates", name, DEDUPS)

@@ -13,10 +13,10 @@ from ..core.base.errors import UsageError
 from ..core.base.parallel import chunks, map_in_order
 from ..core.files.costgraph import SUFFIXES, format_graph
 from ..core.graph.graph import CostGraph
-from .duplicates import Dedup, dedup_key, topology_hash
-from .folder import numbered
+from .filters import Dedup, dedup_key, topology_hash
 
 TRIES = 100
+DIGITS = 4  # of the number in a name, at least
 
 Keep = Callable[[CostGraph, np.random.Generator], bool]
 
@@ -44,17 +44,15 @@ class Recipe:
     suffix: str = ".pb.gz"  # file format, a key of `SUFFIXES`; `.pb.gz` by default
 
     def file_name(self, index: int, count: int = 1) -> str:
-        """Return what graph `index` of `count` is called in a data set."""
-        return numbered(self.family.title, index, count)
+        """Return what graph `index` of `count` is called in a data set, such as `layered-500-0001`."""
+        return f"{self.family.title}-{index + 1:0{max(DIGITS, len(str(count)))}d}"
 
 
 @dataclass(frozen=True)
 class Drawn:
     """A generated graph as a file."""
 
-    # number of the graph, and how many draws were discarded before it
-    index: int
-    attempt: int
+    attempt: int  # how many draws were discarded before it
     # name of the graph, its topology hash, and what no other graph of the data set shares
     name: str
     topology: str
@@ -74,7 +72,6 @@ def draw_graph(recipe: Recipe, index: int, first_attempt: int = 0) -> Drawn | No
         if all(keep(graph, rng) for keep in recipe.keep):
             topology = topology_hash(graph)
             return Drawn(
-                index=index,
                 attempt=attempt,
                 name=graph.name,
                 topology=topology,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -93,9 +94,15 @@ def synthetic_graph(
     """Draw a synthetic graph with one source and one sink, which have no costs."""
     # Control edges lead from the source, which has no outputs. Ops are in the random ordering that directed the edges.
     nodes = int(rng.integers(parameters.nodes_low, parameters.nodes_high + 1))
-    producers = _directed_edges(parameters, model, nodes, rng)
+    undirected = _undirected(parameters, model, nodes, int(rng.integers(2**31)))
+    place: NDArray[np.int64] = rng.permutation(nodes)
+    producers: list[list[int]] = [[] for _ in range(nodes)]
+    for edge in undirected.edges():
+        before, after = sorted(int(place[node]) for node in edge)
+        bisect.insort(producers[after], before)
     outputs = rng.choice(3, nodes, p=normalized(parameters.output_weights))
-    sizes = [_tensor_sizes(parameters, int(count), rng) for count in outputs]
+    drawn = [rng.normal(parameters.size_mean, parameters.size_std, int(count)).tolist() for count in outputs]
+    sizes = [[max(1, math.floor(size + 0.5)) for size in of_op] for of_op in drawn]
     has_successor = {producer for before in producers for producer in before}
     tails = [op for op in range(nodes) if op not in has_successor]
 
@@ -134,24 +141,6 @@ def _undirected(parameters: SyntheticParameters, model: Model, nodes: int, seed:
     sizes = [(nodes + block) // blocks for block in range(blocks)]
     probabilities = [[within if a == b else across for b in range(blocks)] for a in range(blocks)]
     return networkx.stochastic_block_model(sizes, probabilities, seed=seed)
-
-
-def _directed_edges(
-    parameters: SyntheticParameters, model: Model, nodes: int, rng: np.random.Generator
-) -> list[list[int]]:
-    """Sample a graph and direct its edges along a random ordering: the producers of each op, in order."""
-    graph = _undirected(parameters, model, nodes, int(rng.integers(2**31)))
-    place: NDArray[np.int64] = rng.permutation(nodes)
-    producers: list[list[int]] = [[] for _ in range(nodes)]
-    for one, other in graph.edges():
-        before, after = sorted((int(place[one]), int(place[other])))
-        producers[after].append(before)
-    return [sorted(before) for before in producers]
-
-
-def _tensor_sizes(parameters: SyntheticParameters, count: int, rng: np.random.Generator) -> list[int]:
-    drawn = rng.normal(parameters.size_mean, parameters.size_std, count)
-    return [max(1, math.floor(size + 0.5)) for size in drawn.tolist()]
 
 
 def _dependencies(

@@ -103,7 +103,7 @@ def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Target:
     """Decide where `graphs` graphs go from the command's options, or say why they cannot."""
     from ...core.files.atomic import check_writable
     from ...core.files.costgraph import SUFFIXES
-    from ...datasets.split import parse_ratio
+    from ...datasets.folder import parse_ratio
 
     given = ctx.params
     argument, option, wanted = given.get("target"), given["output"], given["format_"]
@@ -230,10 +230,8 @@ def family_command(
 
 def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     """Draw graphs of a family and write them where the options say."""
-    from ...datasets.duplicates import parse_dedup
-    from ...datasets.fill import generated_names, write_generated
-    from ...datasets.filters import KeepWithRoom
-    from ...datasets.folder import DatasetFolder
+    from ...datasets.filters import KeepWithRoom, parse_dedup
+    from ...datasets.folder import DatasetFolder, generated_names, write_generated
     from ...datasets.recipe import Recipe, generate
     from ..progress import progress_bar
 
@@ -347,21 +345,19 @@ def augment(
     first is kept. One copy of one graph may go to a file or to standard output.
     """
     from ...core.files.costgraph import find_graphs, graph_name, read_graph
-    from ...datasets.augment import encode_copy
-    from ...datasets.duplicates import parse_dedup
-    from ...datasets.fill import augmented_names, distinct_originals, improvable_originals, write_augmented
-    from ...datasets.folder import DatasetFolder
+    from ...datasets import folder as data
+    from ...datasets.filters import parse_dedup
     from ..progress import progress_bar
 
     paths, seed = find_graphs(graphs), given["seed"]
     to = resolve_output(ctx, len(paths) * copies, f"{graph_name(paths[0])}-copy")
     room, kind = room_asked(ctx), parse_dedup(given["dedup"])
     out = Output(given["quiet"])
-    originals, dropped = distinct_originals((read_graph(path, out.note) for path in paths), kind)
+    originals, dropped = data.distinct_originals((read_graph(path, out.note) for path in paths), kind)
     if dropped:
         out.note(f"left out {len(dropped)} of {len(paths)} graphs as duplicates: {', '.join(dropped)}")
     if room:
-        originals, dropped = improvable_originals(originals, *room)
+        originals, dropped = data.improvable_originals(originals, *room)
         if dropped:
             out.note(f"left out {len(dropped)} graphs without room for improvement: {', '.join(dropped)}")
         if not originals:
@@ -370,17 +366,17 @@ def augment(
         if copies != 1:
             raise UsageError("originals without copies are a data set; name a folder, or give --copies 1")
         graph, topology = originals[0].graph, originals[0].topology
-        to.write(encode_copy(graph, topology, 1, seed, to.suffix))
+        to.write(data.encode_copy(graph, topology, 1, seed, to.suffix))
         facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
         say_written(ctx, out, to.path, facts | {"topology": topology, "seed": seed})
         return
-    names = chain.from_iterable(augmented_names(originals, copies))
-    folder = DatasetFolder(to.path, to.suffix, list(names), given["overwrite"])
+    names = chain.from_iterable(data.augmented_names(originals, copies))
+    folder = data.DatasetFolder(to.path, to.suffix, list(names), given["overwrite"])
     with (
         workers_of(given["backend"], given["address"], given["jobs"], lambda: incomplete(to.path)) as workers,
         progress_bar(out, "writing noisy copies", len(originals) * (copies + 1)) as advance,
     ):
-        counts = write_augmented(folder, originals, copies, seed, to.split, workers, advance)
+        counts = data.write_augmented(folder, originals, copies, seed, to.split, workers, advance)
     finish_folder(ctx, out, folder, {"copies": copies}, counts)
 
 
@@ -408,7 +404,7 @@ def architecture(
     Runtimes are a roofline at 2 TFLOP/s and 50 GB/s, not measurements.
     """
     from ...core.files.costgraph import SUFFIXES, encoding_of, format_graph
-    from ...datasets.architectures.catalogue import architecture_graph
+    from ...datasets.architectures import architecture_graph
 
     to = resolve_output(ctx, 1, name)
     encoding_of(to.path)

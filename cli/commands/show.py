@@ -93,7 +93,7 @@ def _show_folder(folder: str, out: Any, json: bool, is_list: bool) -> None:
 
     from ...core.bounds.diameter import diameter
     from ...core.files.costgraph import find_graphs, read_graph
-    from ...datasets.duplicates import topology_hash
+    from ...datasets.filters import topology_hash
     from ..console import show
     from ..progress import progress_bar
 

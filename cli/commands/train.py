@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -19,6 +18,7 @@ from ...core.base.errors import UsageError
 from ...core.base.units import signed
 from ...core.search.options import GridOptions
 from ...core.search.registry import METHODS
+from ...policies.training.trainable import Screen, Trainable, Work, trainable_of
 from ...version import VERSION
 from ..console import Output, complain, show, write, write_json
 from ..made_options import made_option, options_of, with_options
@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from ...core.graph.graph import CostGraph
     from ...core.report.summaries import MethodSummary
     from ...policies.training.phases import PhasedTrainer, Progress
-    from ...policies.training.run_folder import RunKind
-    from ...policies.training.trainable import Trainable, Work
+    from ...policies.training.settings import TrainingSettings
 
 
 HELP = (
@@ -221,7 +220,7 @@ def folder_of(output: str | None, method: str, resume: bool, out: Output) -> str
 def chosen_settings(
     output: str,
     resume: bool,
-    kind: RunKind[Any, Any],
+    kind: type[TrainingSettings],
     config: str | None,
     recipe: Callable[[], Any],
     named: dict[str, Any],
@@ -236,12 +235,12 @@ def chosen_settings(
     if has_checkpoint(output) and not resume:
         raise UsageError(f"{output}: holds a run already; give --resume to go on with it, or name another folder")
     if config is not None:
-        base = read_config(config, kind.settings)
+        base = read_config(config, kind)
     else:
         base = read_checkpoint(output, kind).parameters if resume else recipe()
     values = with_settings(plain(base), settings or [])
     values |= {name: value for name, value in named.items() if value is not None}
-    return from_plain(kind.settings, values, "settings")
+    return from_plain(kind, values, "settings")
 
 
 def split(
@@ -271,10 +270,10 @@ def split(
 
 def chained_works(recipe: str, trainable: Trainable, work: Work, out: Output) -> Iterator[Work]:
     """Yield the runs of a recipe, each once the one before it is finished; a finished one is not done again."""
-    from ...policies.training.chains import read_chain
     from ...policies.training.run_folder import WEIGHTS, has_checkpoint
+    from ...policies.training.settings import read_chain
 
-    runs = read_chain(recipe, trainable.method, trainable.kind.settings)
+    runs = read_chain(recipe, trainable.method, trainable.trainer.settings)
     folder, start = Path(work.folder), ""
     if any(run.is_given for run in runs) != bool(work.graphs):
         raise UsageError(f"{recipe}: needs {'' if not work.graphs else 'no '}GRAPHS to train on")
@@ -315,7 +314,7 @@ def how_to_go_on(output: str, again: str) -> str:
     return f"what is done is kept in {output}; go on with: {how}"
 
 
-def step_line(progress: Progress[Any], phases: int, trainable: Trainable) -> str:
+def step_line(progress: Progress[Any], phases: int, trainer: PhasedTrainer[Any, Any]) -> str:
     """Write where a run is, on a line."""
     place, phase = progress.place, progress.phase
     parts = [
@@ -323,8 +322,8 @@ def step_line(progress: Progress[Any], phases: int, trainable: Trainable) -> str
         f"epoch {place.epoch + 1}/{phase.epochs}",
         f"step {place.batch}/{progress.phase.steps}",
         *_left(progress.seconds_left),
-        trainable.validated(progress.validation),
-        *trainable.measured(progress.measured),
+        f"{trainer.word} {trainer.said(progress.validation)}",
+        *trainer.words(progress.measured),
     ]
     return ", ".join([" ".join(parts[:3]), *parts[3:]])
 
@@ -336,11 +335,11 @@ def validation_line(trainer: PhasedTrainer[Any, Any], what: str, done: int, tota
     return ", ".join([f"{where}: {done} of {total} validation graphs {what}", *_left(trainer.seconds_left)])
 
 
-def epoch_line(line: dict[str, float], phases: int, trainable: Trainable, left: float) -> str:
+def epoch_line(line: dict[str, float], phases: int, trainer: PhasedTrainer[Any, Any]) -> str:
     """Write a line of the curve for people, and how many seconds are left."""
     where = f"phase {line['phase']}/{phases} epoch {line['epoch']}" if line["epoch"] else "before training"
-    parts = [f"{where}: {trainable.line(line)}", *trainable.measured(line), f"{line['seconds']:.0f} s"]
-    return ", ".join([*parts, *_left(left)])
+    parts = [f"{where}: {trainer.line(line)}", *trainer.words(line), f"{line['seconds']:.0f} s"]
+    return ", ".join([*parts, *_left(trainer.seconds_left)])
 
 
 def _left(seconds: float) -> list[str]:
@@ -351,13 +350,13 @@ def _left(seconds: float) -> list[str]:
     return [f"about {text if seconds < 6000 else f'{seconds / 3600:.1f} h'} left"]
 
 
-def report(trainable: Trainable, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None:
+def report(method: str, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None:
     """Print how the validations of a finished run went, and what to do with the weights; or one JSON document."""
     from rich.table import Table
 
     from ...policies.training.run_folder import WEIGHTS, curve_of
 
-    curve, columns = curve_of(trainer.folder), trainable.columns
+    curve, columns = curve_of(trainer.folder), trainer.columns
     weights = trainer.folder / WEIGHTS
     best = min(curve, key=trainer.score)
     lines = {"first": curve[0], "best": best, "last": curve[-1]}
@@ -368,13 +367,13 @@ def report(trainable: Trainable, trainer: PhasedTrainer[Any, Any], as_json: bool
         }
         write_json({**facts, "validation": kept}, indent=1)
         return
-    title = trainable.title(trainer.parameters)
+    title = trainer.title.format(trainer.parameters)
     table = Table("validation", "step", *columns.values())
     for which, line in lines.items():
         table.add_row(which, f"{line['step']:,}", *(f"{line[name]:.2f}" for name in columns))
     show(table, f"{trainer.place.step:,} steps in {trainer.place.seconds:,.0f} s: {title}")
     write("The best weights are kept. To use them:")
-    use = " ".join(filter(None, (f"--method {trainable.method}", trainable.use(trainer.network))))
+    use = " ".join(filter(None, (f"--method {method}", trainer.use.format(trainer.network.parameters_))))
     write(f"schedopt solve GRAPH {use} --weights {shlex.quote(str(weights))}")
 
 
@@ -395,7 +394,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
 
 def network_command(method: str) -> Callable[..., None]:
     """Return the subcommand that trains a method's network."""
-    trainable: Trainable = import_module(METHODS[method].trainer).trainable(method)
+    trainable = trainable_of(method)
     help = f"Graphs to train on, and folders of them. (default: {trainable.drawn})"
     graphs = made_option("graphs", list[str] | None, None, typer.Argument(metavar="GRAPHS", help=help))
     own = [made_option(name, _OPTIONS[name][0], None, _OPTIONS[name][1]) for name in trainable.options]
@@ -425,7 +424,6 @@ def network_command(method: str) -> Callable[..., None]:
     ) -> None:
         from ...core.api.graphs import graphs_of
         from ...policies.training.run_folder import has_tensorboard
-        from ...policies.training.trainable import Work
 
         out = Output(quiet)
         named = {"start": start, "seed": seed, "device": device}
@@ -449,26 +447,24 @@ def network_command(method: str) -> Callable[..., None]:
                 for work in chained_works(recipe, trainable, Work(folder, device, read, others, workers, resume), out):
                     trainer = _trained(trainable, work, out, again)
             else:
-                changes = [f"{name}={value}" for name, value in trainable.changes(given).items() if value is not None]
-                changes += setting or []
-                default = partial(trainable.recipe, given)
-                settings = chosen_settings(folder, resume, trainable.kind, config, default, named, changes)
+                changes = [*trainable.changes(given), *(setting or [])]
+                default = partial(trainable.trainer.recipe, method, given.get("task"), given.get("devices"))
+                settings = chosen_settings(folder, resume, trainable.trainer.settings, config, default, named, changes)
                 training, validated = split(read, others, settings.seed, out)
                 work = Work(folder, settings, training, validated, workers, resume)
                 trainer = _trained(trainable, work, out, again)
-        report(trainable, trainer, json)
+        report(method, trainer, json)
 
     return with_options(run, {"output": [graphs, *own]}, f"{METHODS[method].training}\n\n{trainable.help}")
 
 
 def _trained(trainable: Trainable, work: Work, out: Output, again: str) -> PhasedTrainer[Any, Any]:
     """Run a trainer to the end, with a live line on a terminal and a line per epoch, or leave when interrupted."""
-    from ...policies.training.trainable import Screen
     from ..progress import compiling, interruptible, progress_bar
 
     with interruptible(out, "a checkpoint") as interrupt:
         screen = Screen(partial(compiling, out), partial(progress_bar, out))
-        trainer = trainable.trainer(work, screen, interrupt.is_set)
+        trainer: PhasedTrainer[Any, Any] | None = trainable.trainer.prepared(work, screen, interrupt.is_set)
         if trainer is None:
             leave(work.folder, again)
         if trainer.is_finished:
@@ -479,9 +475,9 @@ def _trained(trainable: Trainable, work: Work, out: Output, again: str) -> Phase
         phases = len(trainer.parameters.phases)
         with progress_bar(out, "starting", 1.0) as bar:
             is_done = trainer.run(
-                lambda progress: bar(done=progress.share_done, what=step_line(progress, phases, trainable)),
+                lambda progress: bar(done=progress.share_done, what=step_line(progress, phases, trainer)),
                 interrupt.is_set,
-                lambda line: out.say(epoch_line(line, phases, trainable, trainer.seconds_left)),
+                lambda line: out.say(epoch_line(line, phases, trainer)),
                 lambda what, done, total: bar(0, what=validation_line(trainer, what, done, total)),
             )
         if not is_done:

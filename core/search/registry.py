@@ -237,7 +237,7 @@ _LINES: dict[str, Method | Preset] = {
         searches=False,
         default_evaluations=5000,
         flags=("decode", "width", "weights"),
-        trainer="schedopt.policies.topoformer.trainable",
+        trainer="schedopt.policies.topoformer.training",
         training="Train Topoformer by REINFORCE, by imitation or both, in phases (Topoformer 4.3, C).",
     ),
     "gp-dfs": Method(
@@ -314,7 +314,7 @@ _LINES: dict[str, Method | Preset] = {
         default_evaluations=5000,
         default_devices=2,
         flags=("weights",),
-        trainer="schedopt.policies.regal.trainable",
+        trainer="schedopt.policies.regal.training",
         training="Train REGAL, a graph network that chooses for each op what BRKGA draws from, by its rewards "
         "(REGAL 4).",
     ),
@@ -326,7 +326,7 @@ _LINES: dict[str, Method | Preset] = {
         default_evaluations=5000,
         default_devices=2,
         flags=("weights",),
-        trainer="schedopt.policies.regal.trainable",
+        trainer="schedopt.policies.regal.training",
         training="Train GAS, REGAL with an LSTM over a topological order for its network (REGAL 5.2).",
     ),
     "idrs": Preset(
@@ -344,7 +344,7 @@ _LINES: dict[str, Method | Preset] = {
         default_evaluations=5000,
         default_devices=2,
         flags=("decode", "width", "weights"),
-        trainer="schedopt.policies.direct.trainable",
+        trainer="schedopt.policies.direct.training",
         training="Train direct, a network that schedules in one pass, by imitation and by REINFORCE.",
     ),
 }

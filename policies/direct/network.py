@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,10 +12,9 @@ from torch import Tensor, nn
 
 from ...core.problem.problem import Task
 from ...core.search.parameters import Parameters, parameter
-from ..networks.files import read_network
 from ..networks.message_passing import Receivers
-from .decoding import ONE_DEVICE
-from .features import LINK_FEATURES, NODE_FEATURES, Seen
+from ..networks.network import PolicyNetwork, joined, joined_nodes
+from .keys import LINK_FEATURES, NODE_FEATURES, ONE_DEVICE, Seen
 
 SPREAD = -3.0  # logarithm of the spread of keys before any training: 0.05, half of an op's on a path of ten
 
@@ -51,17 +49,11 @@ class Batch(NamedTuple):
 def batch_of(problems: Sequence[Seen]) -> Batch:
     """Put problems into one batch."""
     sizes = [len(problem.nodes) for problem in problems]
-    first = np.cumsum(sizes) - sizes
-
-    def shifted(name: str) -> Tensor:
-        ends = [getattr(p, name).astype(np.int64) + at for p, at in zip(problems, first.tolist(), strict=True)]
-        return torch.from_numpy(np.concatenate(ends))
-
     return Batch(
-        torch.from_numpy(np.concatenate([problem.nodes for problem in problems])),
-        torch.from_numpy(np.concatenate([problem.rule[:-1] for problem in problems])),
-        shifted("sources"),
-        shifted("targets"),
+        joined([problem.nodes for problem in problems]),
+        joined([problem.rule[:-1] for problem in problems]),
+        joined_nodes([problem.sources for problem in problems], sizes),
+        joined_nodes([problem.targets for problem in problems], sizes),
         torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)),
         sizes,
         torch.tensor([float(problem.rule[-1]) for problem in problems]),
@@ -141,12 +133,14 @@ def _log_density(values: Tensor, mean: Tensor, log_spread: Tensor) -> Tensor:
     return -0.5 * ((values - mean) / log_spread.exp()).square() - log_spread
 
 
-class DirectNetwork(nn.Module):
+class DirectNetwork(PolicyNetwork):
     """Embeds each op by rounds of messages both ways, and corrects its key: by zero before training."""
 
+    shape, command = DirectNetworkParameters, "direct"
+
     def __init__(self, parameters: DirectNetworkParameters) -> None:
-        super().__init__()
-        self.parameters_, width = parameters, parameters.width
+        super().__init__(parameters)
+        width = parameters.width
         self.features = NODE_FEATURES + LINK_FEATURES * parameters.links
         self.embed = nn.Sequential(nn.Linear(self.features, width), nn.ReLU(), nn.Linear(width, width))
         self.rounds = nn.ModuleList(
@@ -159,11 +153,6 @@ class DirectNetwork(nn.Module):
         for head in (self.of_op, self.of_graph):
             nn.init.zeros_(head[-1].weight)  # type: ignore[arg-type]
             nn.init.zeros_(head[-1].bias)  # type: ignore[arg-type]
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return next(self.parameters()).device
 
     @property
     def last_weights(self) -> tuple[nn.Parameter, nn.Parameter]:
@@ -203,6 +192,4 @@ class DirectNetwork(nn.Module):
         )
 
 
-def load_network(file: str | Path) -> DirectNetwork:
-    """Read a network that `schedopt train direct` wrote."""
-    return read_network(file, DirectNetworkParameters, DirectNetwork, "schedopt train direct")
+load_network = DirectNetwork.load

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ...core.base.errors import UsageError
 from ...core.base.names import did_you_mean
 from ...core.base.speed import seconds_for
-from ...core.problem.problem import Problem
 from ...core.search.parameters import parameter
 from ...core.search.search import Cancelled, Search
-from ..networks.shipped import WithWeights, described, network_of, weights_of
-from .decoding import decode
-from .features import rule_keys, seen
-
-if TYPE_CHECKING:  # torch is loaded once there is something to decode
-    from .network import DirectNetwork, DirectPolicy
+from ..networks.shipped import WithWeights
+from .keys import decode, rule_keys, seen
 
 DECODERS = ("greedy", "sample", "rule")
 # A round of messages takes about two kilobytes per edge, and nothing interrupts it
@@ -28,9 +22,11 @@ OP = 50.0  # numbers sorted in the time of finding the features of an op, at lea
 
 @dataclass(frozen=True)
 class Parameters(WithWeights):
-    """Weights that cannot be read are refused before any run."""
+    """How the network's keys are decoded."""
 
     method: ClassVar[str] = "direct"
+    room: ClassVar[str] = "direct"
+    needs: ClassVar[tuple[str, ...]] = ("task",)
     decode: str = parameter(
         "sample",
         "greedy: the most likely keys; sample: the best of these, one device and some drawn; rule: without the network",
@@ -39,35 +35,11 @@ class Parameters(WithWeights):
     weights: str = parameter("", "a file of schedopt train direct, or a shipped one by name (default: what fits)")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.decode not in DECODERS:
             raise UsageError(
                 f"decode must be greedy, sample or rule, not '{self.decode}'{did_you_mean(self.decode, DECODERS)}"
             )
-        files = weights_of("direct", self.weights)
-        if self.weights:
-            _network(files[0])
-
-    def check(self, problem: Problem) -> None:
-        """Raise UsageError if there are no weights for this task."""
-        self.file(problem)
-
-    def file(self, problem: Problem) -> Path:
-        """Return the weights for a problem: those that are named, or else the first shipped ones for its task."""
-        files = weights_of("direct", self.weights)
-        tasks = [described(file, ("task",))[0] for file in files]
-        if problem.task in tasks:
-            return files[tasks.index(problem.task)]
-        remedy = f"schedopt train direct --task {problem.task} makes some"
-        if self.weights:
-            raise UsageError(f"{self.weights}: these weights are for {tasks[0]}, not for {problem.task}; {remedy}")
-        raise UsageError(f"direct has no weights for {problem.task}, only for {' and '.join(tasks)}; {remedy}")
-
-
-def _network(file: Path) -> DirectNetwork:
-    from .network import load_network
-
-    return network_of(file, load_network)
+        super().__post_init__()
 
 
 def solve(search: Search, parameters: Parameters) -> None:
@@ -85,26 +57,21 @@ def _keys(search: Search, parameters: Parameters) -> Any:
     """Return the rows of keys to decode, shape `(rows, ops + 1)`; None with a note."""
     import torch
 
-    from ..networks.interrupts import heeding
     from ..networks.message_passing import using_threads
+    from ..networks.network import heeding
     from .network import batch_of
 
     graph = search.problem.graph
     edges = len(graph.edges[0])
+    why = "there was no time for direct's network"
     if edges > MOST_EDGES:
         why = f"{edges:,} edges are too many for direct's network, which takes {MOST_EDGES:,}"
-        search.note(f"{graph.name}: {why}; the keys are those of the rule that it corrects")
-        return None
-    network = _network(parameters.file(search.problem))
-    if search.has_time_for(seconds_for(OP * graph.num_ops)):
+    elif search.has_time_for(seconds_for(OP * graph.num_ops)):
+        network = parameters.network(parameters.file(search.problem))
         with suppress(Cancelled), torch.inference_mode(), using_threads(1), heeding(search, network):
-            return _rows(network(batch_of([seen(search.problem, search.exhausted)])), search, parameters)
-    why = "there was no time for direct's network"
+            policy = network(batch_of([seen(search.problem, search.exhausted)]))
+            width = int(min(parameters.width, search.evaluations_left)) if parameters.decode == "sample" else 1
+            (rows,) = policy.to_decode(max(1, width), search.rng)
+            return rows
     search.note(f"{graph.name}: {why}; the keys are those of the rule that it corrects")
     return None
-
-
-def _rows(policy: DirectPolicy, search: Search, parameters: Parameters) -> Any:
-    width = int(min(parameters.width, search.evaluations_left)) if parameters.decode == "sample" else 1
-    (rows,) = policy.to_decode(max(1, width), search.rng)
-    return rows

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,19 +15,169 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...core.base.arrays import FloatArray
+from ...core.base.arrays import FloatArray, IndexArray
 from ...core.base.errors import UsageError
-from ...core.base.parallel import chunks
+from ...core.base.parallel import chunks, map_in_order
+from ...core.bounds.bounds import lower_bound
+from ...core.files.costgraph import graph_hash
 from ...core.graph.graph import CostGraph
-from ..training.evolution import centred_ranks, directions, estimated_gradient
-from ..training.phases import OnGraph, PhasedTrainer, evaluating, given_batches, ignored, seeded
-from ..training.run_folder import Place, RunKind
-from .cases import HELD_OUT, Case, make_case, make_cases
-from .decoding import values_of
-from .network import DirectNetwork, DirectPolicy, batch_of, load_network
-from .training_settings import Phase, TrainingParameters
+from ...core.problem.problem import Problem, Task
+from ...core.search.method_spec import parse_method
+from ...core.search.parameters import Parameters, parameter
+from ...core.solve.solve import solve
+from ...datasets.synthetic import SyntheticParameters
+from ..training.phases import (
+    OnGraph,
+    PhasedTrainer,
+    centred_ranks,
+    directions,
+    estimated_gradient,
+    evaluating,
+    given_batches,
+    ignored,
+    seeded,
+)
+from ..training.run_folder import check_ready, kept_orders, shown
+from ..training.settings import TrainingSettings
+from ..training.trainable import Screen, Work
+from .keys import Seen, seen, values_of
+from .network import DirectNetwork, DirectNetworkParameters, DirectPolicy, batch_of, load_network
 
-KIND = RunKind("direct", TrainingParameters, Place)
+MOST_DEVICES = 8
+PLANS = "plans.jsonl"
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase(Parameters):
+    """A part of the training: the loss is the weighted sum of its parts, plus the gradient of evolution."""
+
+    epochs: int = parameter(10, "each ends with a validation and a checkpoint", low=1)
+    steps: int = parameter(50, "of an epoch", low=1)
+    graphs: int = parameter(16, "of a step", low=1)
+    learning_rate: float = parameter(1e-3, "of Adam", low=0.0, high=1.0)
+    decay: float = parameter(1.0, "factor of the learning rate per epoch", low=0.01, high=1.0)
+    imitation: float = parameter(1.0, "weight of imitating the order in which the teacher's plan starts ops", low=0.0)
+    reinforce: float = parameter(0.0, "weight of REINFORCE", low=0.0)
+    evolution: float = parameter(0.0, "weight of evolution, which changes the last layers alone", low=0.0)
+    pairs: int = parameter(12, "pairs of perturbed weights of evolution", low=1)
+    sigma: float = parameter(0.02, "length of their perturbations", low=1e-6)
+    samples: int = parameter(8, "keys drawn of a graph for REINFORCE, each other's baseline", low=2)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reinforce == 0 == self.imitation and self.evolution == 0:
+            raise UsageError("imitation, reinforce and evolution must not all be 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingParameters(TrainingSettings):
+    """Everything that decides the weights that a run gives, but for its graphs if they are given."""
+
+    command: ClassVar[str] = "direct"
+    network: DirectNetworkParameters = dataclasses.field(default_factory=DirectNetworkParameters)
+    phases: tuple[Phase, ...] = (Phase(), Phase(imitation=0.0, reinforce=1.0))
+    synthetic: SyntheticParameters = dataclasses.field(default_factory=SyntheticParameters)
+    devices: tuple[int, ...] = parameter((2, 2, 3, 4, 8), "numbers of devices, of which each graph draws one")
+    paid: float = parameter(
+        0.5, "share of the graphs whose transfers take time, if the makespan is minimised", low=0.0, high=1.0
+    )
+    bandwidth: float = parameter(
+        0.0, "bytes per second where transfers take time; 0: each graph draws what a transfer takes", low=0.0
+    )
+    latency: float = parameter(0.0, "microseconds that each transfer adds to what bandwidth says", low=0.0)
+    training_graphs: int = parameter(256, "synthetic graphs to train on, again and again", low=1)
+    validation_graphs: int = parameter(32, "synthetic graphs that no phase trains on", low=1)
+    teacher: str = parameter("auto", "the method whose plans are imitated")
+    teacher_evaluations: int = parameter(1000, "of each of its plans", low=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.devices or not all(2 <= devices <= MOST_DEVICES for devices in self.devices):
+            raise UsageError(f"devices must be numbers from 2 to {MOST_DEVICES}, not {list(self.devices)}")
+        if self.latency and not self.bandwidth:
+            raise UsageError("latency goes with bandwidth; without it each graph draws both")
+        parse_method(self.teacher)
+
+
+HELD_OUT = 2**31
+_STREAM = 31  # keeps the graphs apart from those of `schedopt gen`, whatever the seed
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A problem to train or to validate on."""
+
+    problem: Problem  # the problem
+    seen: Seen  # what the network sees of it
+    bound: float  # what no schedule can beat, at least 1
+    order: Any = None  # the teacher's order, shape `(ops,)`; None where none was asked for
+
+    @functools.cached_property
+    def place(self) -> Any:
+        """The place of each op in the teacher's order, shape `(ops,)`."""
+        return np.argsort(self.order)
+
+
+def make_case(parameters: TrainingParameters, first: int, graphs: Sequence[CostGraph], number: int) -> Case:
+    """Return the case of a number: the same one for the same numbers, in any process."""
+    # Where transfers take time and the settings do not say how much, sending the mean tensor takes between a thousandth
+    # and all of an op's mean runtime, and in half of these cases as much again is latency.
+    rng = np.random.default_rng([parameters.seed, _STREAM, first + number])
+    graph = graphs[number] if graphs else parameters.synthetic.draw(number, rng)
+    task = parameters.network.task
+    devices = int(rng.choice(parameters.devices))
+    bandwidth, latency = None, 0.0
+    if task == "runtime" and rng.random() < parameters.paid and graph.num_data_tensors:
+        bandwidth, latency = _links(parameters, graph, rng)
+    problem = Problem(graph, task, devices=devices, bandwidth=bandwidth, latency=latency)
+    return Case(problem, seen(problem), max(lower_bound(problem), 1.0))
+
+
+def _links(parameters: TrainingParameters, graph: CostGraph, rng: np.random.Generator) -> tuple[float | None, float]:
+    if parameters.bandwidth:
+        return parameters.bandwidth, parameters.latency
+    sending = float(graph.runtime.mean()) * 10 ** rng.uniform(-3, 0)  # microseconds
+    size = float(graph.tensor_size.sum()) / graph.num_data_tensors
+    if sending <= 0 or size <= 0:
+        return None, 0.0
+    return size / sending * 1e6, sending if rng.random() < 0.5 else 0.0
+
+
+def make_cases(
+    parameters: TrainingParameters, first: int, count: int, graphs: Sequence[CostGraph], jobs: int
+) -> list[Case]:
+    """Return the cases of given graphs, or of `count` synthetic ones."""
+    numbers = range(len(graphs) or count)
+    return list(map_in_order(partial(make_case, parameters, first, tuple(graphs)), numbers, jobs))
+
+
+def taught(
+    cases: Sequence[Case],
+    path: str | Path,
+    parameters: TrainingParameters,
+    jobs: int = 1,
+    on_plan: Callable[[int], None] = lambda count: None,
+    must_stop: Callable[[], bool] = lambda: False,
+) -> list[Case] | None:
+    """Return the cases with the order of the teacher's plan, or None if told to stop; none is searched for twice."""
+    keys = [_key(case.problem, parameters) for case in cases]
+    problems = {key: case.problem for key, case in zip(keys, cases, strict=True)}
+    orders = kept_orders(problems, path, "plan", partial(_plan, parameters), jobs, on_plan, must_stop)
+    if orders is None:
+        return None
+    return [replace(case, order=orders[key]) for key, case in zip(keys, cases, strict=True)]
+
+
+def _key(problem: Problem, p: TrainingParameters) -> str:
+    links = f"{problem.devices}-{problem.bandwidth}-{problem.latency}"
+    return f"{graph_hash(problem.graph)}-{problem.task}-{links}-{p.teacher}-{p.teacher_evaluations}"
+
+
+def _plan(parameters: TrainingParameters, problem: Problem) -> IndexArray:
+    found = solve(problem, parameters.teacher, evaluations=parameters.teacher_evaluations, seed=parameters.seed)
+    return found.schedule.op_order()
+
+
 SAMPLES = 16  # of a validation, and what `schedopt solve` draws
 PAIRS_PER_OP, NEAR = 8, 0.25  # pairs that imitation compares, and how far apart in the plan, as a share of it
 STEEPNESS = 20.0  # A key is to be larger than the next by about a twentieth: the steps of a path of twenty ops
@@ -33,31 +187,48 @@ _SAMPLES, _PAIRS, _VALIDATION, _DIRECTIONS = 0, 1, 2, 3
 class Trainer(PhasedTrainer[Phase, list[Case]]):
     """A run of the training of `direct`."""
 
-    kind: ClassVar[RunKind[TrainingParameters, Place]] = KIND
+    settings = TrainingParameters
     same = ("task",)
-    validated = ("greedy_improvement_percent", "sample_improvement_percent")
+    measures: ClassVar[dict[str, str]] = {
+        "ranking_loss": "ranking loss {:.4f}",
+        "sampled_gap_percent": "sampled gap {:.2f}%",
+    }
+    columns: ClassVar[dict[str, str]] = {
+        "greedy_improvement_percent": "greedy",
+        "sample_improvement_percent": "best of 16 samples",
+    }
+    validated = tuple(columns)
+    word, kinds = "improvement", "greedy/sample"
+    title = "improvement over the rule that the network corrects, in percent"
+    use = "--task {0.task}"
     parameters: TrainingParameters
     network: DirectNetwork
-    place: Place
 
-    def __init__(
-        self,
-        folder: str | Path,
-        parameters: TrainingParameters,
-        cases: Sequence[Case],
-        *,
-        graphs: Sequence[CostGraph] = (),
-        validation: Sequence[CostGraph] = (),
-        jobs: int = 1,
-    ) -> None:
-        super().__init__(folder, parameters, graphs, validation, jobs)
+    def __init__(self, folder: str | Path, parameters: TrainingParameters, cases: Sequence[Case], **given: Any) -> None:
+        super().__init__(folder, parameters, **given)
         if wants_orders(parameters) and any(case.order is None for case in cases):
-            raise UsageError("imitation needs the orders of a teacher; see policies.direct.cases.taught")
+            raise UsageError("imitation needs the orders of a teacher; see policies.direct.training.taught")
         self.cases = tuple(cases)
         with seeded(parameters.seed):
             self.network = self._first_network(load_network, DirectNetwork)
-        self._held_out: list[Case] = []
         self._set_up(self.network.parameters(), network=self.network)
+
+    @staticmethod
+    def recipe(method: str, task: Task | None, devices: int | None) -> TrainingParameters:
+        """Return the settings that made the shipped weights for a task; the defaults until there are any."""
+        network = DirectNetworkParameters(task=task or "runtime")
+        return TrainingParameters.shipped(f"{method}-{network.task}") or TrainingParameters(network=network)
+
+    @classmethod
+    def prepared(cls, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
+        """See `PhasedTrainer`; the plans to imitate are searched."""
+        check_ready(work)
+        p = work.settings
+        cases: list[Case] | None = make_cases(p, 0, p.training_graphs, work.graphs, work.jobs)
+        if cases and wants_orders(p):
+            with shown(screen, p.teacher, cases[0].problem, "plans to imitate", len(cases)) as on_plan:
+                cases = taught(cases, Path(work.folder) / PLANS, p, work.jobs, on_plan, must_stop)
+        return None if cases is None else cls.of(work, cases=cases)
 
     def compile(self) -> None:
         """Run every kernel once, on a small problem."""
@@ -121,8 +292,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         rng = np.random.default_rng([self.parameters.seed, _VALIDATION])
         ratios = []
         with evaluating(network):
-            cases = self._validation_cases()
-            for case in cases:
+            for case in (cases := self._validation_cases):
                 with torch.inference_mode():
                     (rows,) = self._policy(network, [case]).to_decode(SAMPLES, rng)
                 keys = np.vstack((case.seen.rule[None], rows))
@@ -134,11 +304,10 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         means = 100 * (1 - np.mean(ratios, axis=0))
         return dict(zip(self.validated, means.tolist(), strict=True))
 
+    @functools.cached_property
     def _validation_cases(self) -> list[Case]:
-        if not self._held_out:
-            p = self.parameters
-            self._held_out = make_cases(p, HELD_OUT, p.validation_graphs, self.validation, self.jobs)
-        return self._held_out
+        p = self.parameters
+        return make_cases(p, HELD_OUT, p.validation_graphs, self.validation, self.jobs)
 
     def score(self, validation: dict[str, float]) -> float:
         """Return the mean loss to the rule of the most likely keys and of 16."""

@@ -64,7 +64,7 @@ class Receivers:
 
     def __init__(self, targets: Tensor, nodes: int) -> None:
         self.targets, self.nodes = targets, nodes
-        self.graph: Any = _graph(targets, targets, nodes) if uses_dgl(targets.device.type) else None
+        self.graph: Any = _graph(targets, nodes) if uses_dgl(targets.device.type) else None
 
     @cached_property
     def counts(self) -> Tensor:
@@ -83,69 +83,41 @@ class Receivers:
         return self.sum(messages) / self.counts.view(-1, *[1] * (messages.dim() - 1))
 
 
-def sum_messages(messages: Tensor, targets: Tensor, nodes: int) -> Tensor:
-    """Add up the messages that reach each node, once; see `Receivers`."""
-    return Receivers(targets, nodes).sum(messages)
-
-
 def edge_softmax(scores: Tensor, targets: Tensor, nodes: int) -> Tensor:
     """Normalise scores over the edges that lead to the same node."""
     if uses_dgl(scores.device.type):
-        weights: Tensor = _dgl().ops.edge_softmax(_graph(targets, targets, nodes), scores)
+        weights: Tensor = _dgl().ops.edge_softmax(_graph(targets, nodes), scores)
         return weights
     index = targets.view(-1, *[1] * (scores.dim() - 1)).expand_as(scores)
     largest = scores.new_full((nodes, *scores.shape[1:]), -torch.inf).scatter_reduce(0, index, scores.detach(), "amax")
     raised = torch.exp(scores - largest[targets])
-    return raised / sum_messages(raised, targets, nodes)[targets]
+    return raised / Receivers(targets, nodes).sum(raised)[targets]
 
 
 class GatConvolution(nn.Module):
-    """Graph attention layer (Velickovic et al., ICLR 2018), as `dgl.nn.GATConv` has it, in full precision."""
+    """Graph attention layer (Velickovic et al., ICLR 2018) with `dgl.nn.GATConv`'s parameters, in full precision."""
 
     def __init__(self, inputs: int, outputs: int, heads: int) -> None:
         super().__init__()
-        self.layer: Any
-        if uses_dgl():
-            gat = importlib.import_module("dgl.nn").GATConv
-            self.layer = gat(inputs, outputs, heads, negative_slope=NEGATIVE_SLOPE, allow_zero_in_degree=True)
-        else:
-            self.layer = _GatParameters(inputs, outputs, heads)
+        self.layer: Any = nn.Module()
+        self.layer.fc = nn.Linear(inputs, heads * outputs, bias=False)
+        self.layer.attn_l, self.layer.attn_r = (nn.Parameter(torch.empty(1, heads, outputs)) for _ in range(2))
+        self.layer.bias = nn.Parameter(torch.zeros(heads * outputs))
+        for parameter in (self.layer.fc.weight, self.layer.attn_l, self.layer.attn_r):
+            nn.init.xavier_normal_(parameter, gain=nn.init.calculate_gain("relu"))
 
     def forward(self, features: Tensor, edges: Tensor) -> Tensor:
         """Return what each node hears."""
-        sources, targets = edges
-        features, device = features.to(self.layer.fc.weight.dtype), features.device.type
-        heard: Tensor
-        with torch.autocast(device, enabled=False):
-            if uses_dgl(device):
-                heard = self.layer(_graph(sources, targets, len(features)), features)
-            else:
-                heard = _gat(self.layer, features, sources, targets)
-        return heard.flatten(1)
+        layer, (sources, targets), nodes = self.layer, edges, len(features)
+        with torch.autocast(features.device.type, enabled=False):
+            values: Tensor = layer.fc(features.to(layer.fc.weight.dtype)).unflatten(1, layer.attn_l.shape[1:])
+            of_source, of_target = ((values * attention).sum(-1) for attention in (layer.attn_l, layer.attn_r))
+            scores = F.leaky_relu(of_source[sources] + of_target[targets], NEGATIVE_SLOPE)
+            weights = edge_softmax(scores, targets, nodes)
+            heard = Receivers(targets, nodes).sum(weights[:, :, None] * values[sources]).flatten(1)
+            biased: Tensor = heard + layer.bias
+            return biased
 
 
-class _GatParameters(nn.Module):
-    """The parameters of `dgl.nn.GATConv` under their names there, initialised alike."""
-
-    def __init__(self, inputs: int, outputs: int, heads: int) -> None:
-        super().__init__()
-        self.fc = nn.Linear(inputs, heads * outputs, bias=False)
-        self.attn_l = nn.Parameter(torch.empty(1, heads, outputs))
-        self.attn_r = nn.Parameter(torch.empty(1, heads, outputs))
-        self.bias = nn.Parameter(torch.zeros(heads * outputs))
-        for parameter in (self.fc.weight, self.attn_l, self.attn_r):
-            nn.init.xavier_normal_(parameter, gain=nn.init.calculate_gain("relu"))
-
-
-def _gat(layer: Any, features: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
-    values: Tensor = layer.fc(features).unflatten(1, layer.attn_l.shape[1:])  # (nodes, heads, outputs)
-    of_source, of_target = ((values * attention).sum(-1) for attention in (layer.attn_l, layer.attn_r))
-    scores = F.leaky_relu(of_source[sources] + of_target[targets], NEGATIVE_SLOPE)
-    weights = edge_softmax(scores, targets, len(features))
-    heard = sum_messages(weights[:, :, None] * values[sources], targets, len(features))
-    bias: Tensor = layer.bias.view(layer.attn_l.shape)
-    return heard + bias
-
-
-def _graph(sources: Tensor, targets: Tensor, nodes: int) -> Any:
-    return _dgl().graph((sources, targets), num_nodes=nodes)
+def _graph(targets: Tensor, nodes: int) -> Any:
+    return _dgl().graph((targets, targets), num_nodes=nodes)

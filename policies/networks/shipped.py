@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar
 
 from ...core.base.errors import FormatError, UsageError
 from ...core.base.names import did_you_mean
+from ...core.problem.problem import Problem
 from ...core.search.parameters import Parameters
 
-Network = TypeVar("Network")
 WEIGHTS = Path(__file__).parents[1] / "weights"
 
 
@@ -47,15 +48,55 @@ def weights_of(method: str, name: str) -> list[Path]:
 
 
 class WithWeights(Parameters):
-    """Parameters of a method of which one, `weights`, names those of its network."""
+    """Parameters of a method whose `weights` name those of its network; what cannot be read is refused before a run."""
 
     method: ClassVar[str]
+    room: ClassVar[str]  # of this folder: its `network` has `load_network`
+    needs: ClassVar[tuple[str, ...]] = ()  # of a problem, which the weights are for
     weights: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        files = weights_of(self.method, self.weights)
+        if self.weights:
+            self.network(files[0])
+
+    def network(self, file: Path) -> Any:
+        """Return the network of a file, read once by each thread: what stops it belongs to one search."""
+        return _network_as_of(self.room, file, modified(file), threading.get_ident())
 
     def identity(self) -> dict[str, Any]:
         """Return the parameters with hashes of the weights, since files may change under their names."""
         files = weights_of(self.method, self.weights)
         return {**asdict(self), "weights": [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]}
+
+    def check(self, problem: Problem) -> None:
+        """Raise UsageError if there are no weights for such a problem."""
+        if self.needs:
+            self.file(problem)
+
+    def file(self, problem: Problem) -> Path:
+        """Return the weights for a problem: those that are named, or else the first shipped ones that fit."""
+        files = weights_of(self.method, self.weights)
+        wanted = tuple(getattr(problem, name) for name in self.needs)
+        found = [described(file, self.needs) for file in files]
+        if wanted in found:
+            return files[found.index(wanted)]
+        have, lacking, remedy = [*map(_words, found)], _words(wanted), self.remedy(problem)
+        if self.weights:
+            lacking = lacking.removesuffix(" devices")
+            raise UsageError(f"{self.weights}: these weights are for {have[0]}, not for {lacking}; {remedy}")
+        only = ", ".join(dict.fromkeys(have))
+        raise UsageError(f"{self.method} has no weights for {lacking}, only for {only}; {remedy}")
+
+    def remedy(self, problem: Problem) -> str:
+        """Say how there can be weights for a problem."""
+        options = " ".join(f"--{name} {getattr(problem, name)}" for name in self.needs)
+        return f"schedopt train {self.method} {options} makes some"
+
+
+def _words(needs: tuple[Any, ...]) -> str:
+    return " on ".join(map(str, needs)) + " devices" * (len(needs) > 1)
 
 
 def described(file: Path, names: Sequence[str]) -> tuple[Any, ...]:
@@ -71,14 +112,9 @@ def modified(file: Path) -> int:
     return file.stat().st_mtime_ns if file.is_file() else 0
 
 
-def network_of(file: Path, load: Callable[[Path], Network]) -> Network:
-    """Return the network of a file, read once by each thread: what stops it belongs to one search."""
-    return cast(Network, _network_as_of(file, load, modified(file), threading.get_ident()))
-
-
 @lru_cache(maxsize=4)
-def _network_as_of(file: Path, load: Callable[[Path], Any], changed: int, thread: int) -> Any:
-    return load(file)
+def _network_as_of(room: str, file: Path, changed: int, thread: int) -> Any:
+    return import_module(f"...{room}.network", __name__).load_network(file)
 
 
 @lru_cache(maxsize=64)

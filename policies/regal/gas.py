@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...core.search.search import Search
 from . import solve as regal
 
 
@@ -17,6 +16,4 @@ class Parameters(regal.Parameters):
     encoder: ClassVar[str] = "lstm"
 
 
-def solve(search: Search, parameters: Parameters) -> None:
-    """Run `regal` with this network."""
-    regal.solve(search, parameters)
+solve = regal.solve

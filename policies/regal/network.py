@@ -1,30 +1,268 @@
-"""REGAL's networks: from a multigraph to a distribution over the actions of every op (REGAL 4.2)."""
+"""REGAL's networks: from a multigraph (A.2) to a policy over the actions of every op (REGAL 4.2, A.6 to A.8)."""
 
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from typing import Any, Literal, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from ...core.problem.problem import Task
 from ...core.search.parameters import Parameters, parameter
-from ..networks.files import read_network
 from ..networks.message_passing import Receivers
-from .actions import ActionParameters, Head, Taken
-from .batch import MultigraphBatch, nodes_of, sequences
-from .distributions import (
-    AutoregressiveDecoder,
-    AutoregressivePolicy,
-    Choices,
-    IndependentPolicy,
-    RegalPolicy,
-    perceptron,
-)
-from .features import EDGE_FEATURES, node_features
-from .ratios import number_of_ratios
+from ..networks.network import PolicyNetwork, joined, joined_nodes
+from .actions import ActionParameters, Head, Kind, Taken
+from .features import EDGE_FEATURES, SearchedGraph, node_features, number_of_ratios
+
+
+class MultigraphBatch(NamedTuple):
+    """Several graphs as one, the nodes and edges of each after those of the one before; nothing is padded."""
+
+    # features, shapes `(nodes, inputs)` and `(edges, EDGE_FEATURES)`, float32
+    nodes: Tensor
+    edges: Tensor
+    # nodes that each edge leads from and to, shape `(edges,)`, int64
+    producers: Tensor
+    consumers: Tensor
+    graph_of_node: Tensor  # number of the graph that each node is in, shape `(nodes,)`, int64
+    sizes: Tensor  # number of nodes of each graph, shape `(graphs,)`, int64
+    order: Tensor  # nodes of each graph in topological order, one graph after the other, shape `(nodes,)`, int64
+    # features that are alike in all graphs, shape `(nodes, ratios)`, float32; none where the network sees none
+    ratios: Tensor
+
+    def means(self, values: Tensor) -> Tensor:
+        """Average values of nodes, shape `(nodes, ...)`, over each graph, shape `(graphs, ...)`."""
+        sums = values.new_zeros(len(self.sizes), *values.shape[1:]).index_add(0, self.graph_of_node, values)
+        return sums / self.sizes.view(-1, *[1] * (values.dim() - 1))
+
+    def to(self, device: torch.device) -> MultigraphBatch:
+        """Return the batch on a device."""
+        return MultigraphBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+
+def multigraph_batch(graphs: Sequence[SearchedGraph], *, ratios: bool = False) -> MultigraphBatch:
+    """Put graphs of one task and number of devices into one batch, with their ratios for a network that sees them."""
+    sizes = [len(graph.nodes) for graph in graphs]
+    return MultigraphBatch(
+        joined([graph.nodes for graph in graphs]),
+        joined([graph.edges for graph in graphs]),
+        joined_nodes([graph.producers for graph in graphs], sizes),
+        joined_nodes([graph.consumers for graph in graphs], sizes),
+        torch.from_numpy(np.repeat(np.arange(len(graphs)), sizes)),
+        torch.tensor(sizes),
+        joined_nodes([graph.problem.graph.input_order for graph in graphs], sizes),
+        joined([graph.ratios if ratios else graph.nodes[:, :0] for graph in graphs]),
+    )
+
+
+def lines(batch: MultigraphBatch) -> Tensor:
+    """Return the nodes of each graph in topological order, shape `(graphs, longest)`; -1 where there are no more."""
+    of_graphs: tuple[Tensor, ...] = torch.split(batch.order, batch.sizes.tolist())  # type: ignore[no-untyped-call]
+    return pad_sequence(list(of_graphs), batch_first=True, padding_value=-1)
+
+
+def sequences(nodes: Tensor, batch: MultigraphBatch) -> Tensor:
+    """Line up `(..., nodes, width)` by graphs and their topological order, shape `(..., graphs, longest, width)`."""
+    return nodes[..., lines(batch).clamp(min=0), :]
+
+
+def nodes_of(sequences: Tensor, batch: MultigraphBatch) -> Tensor:
+    """Undo `sequences`: back from `(..., graphs, longest, width)` to `(..., nodes, width)`."""
+    rows = sequences[..., lines(batch) >= 0, :]
+    return torch.zeros_like(rows).index_copy(-2, batch.order, rows)
+
+
+NEAR_UNIFORM = 0.1  # what the last layer of the choices is scaled by at the start
+SAMPLES_OF_ENTROPY = 16
+
+
+class RegalPolicy:
+    """A distribution over the actions of all ops, p(a | G) of 4.1: levels, int64, shape `(..., nodes, heads)`.
+
+    All choices are independent, given the graph (eq. 2), but for those of `AutoregressivePolicy`.
+    """
+
+    def __init__(self, heads: Sequence[Head], batch: MultigraphBatch, logits: Sequence[Tensor] = ()) -> None:
+        self.heads, self.batch, self.logits = heads, batch, logits
+
+    def _picked(self, pick: Callable[[Sequence[Tensor], Tensor], Tensor], draws: Tensor) -> Tensor:
+        """Return actions picked by the logits of each choice, given those before it, and draws."""
+        return pick(self.logits, draws)
+
+    def _logits(self, actions: Tensor) -> Sequence[Tensor]:
+        """Return the logits of each head, given actions of shape `(count, nodes, heads)`."""
+        return self.logits
+
+    def entropy(self, kind: Kind | None = None) -> Tensor:
+        """Return the entropy of an op's action, mean over the ops of each graph, in nats; shape `(graphs,)`."""
+        return self.batch.means(self._entropy_of(kind, self.logits))
+
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """Draw actions, shape `(count, nodes, heads)`."""
+        # A choice rises with its number of the generator: what policies that differ little draw alike differs little.
+        nodes = self.batch.nodes
+        return self._picked(
+            _choose, torch.rand(count, len(nodes), len(self.heads), generator=generator, device=nodes.device)
+        )
+
+    def most_likely(self) -> Tensor:
+        """Return the most probable level of each choice, given those before it; shape `(nodes, heads)`."""
+        return self._surely(_most_likely)
+
+    def expected(self) -> Tensor:
+        """Return the mean level of each choice, given those before it, rounded; shape `(nodes, heads)`."""
+        # Where the policy is unsure this is in the middle. Of two levels as near the even one is taken.
+        return self._surely(_expected)
+
+    def _surely(self, pick: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
+        """Return actions that need no draws."""
+        nodes = self.batch.nodes
+        actions = self._picked(lambda logits, _: pick(logits), nodes.new_empty(1, len(nodes), 0))
+        return actions.view(len(nodes), len(self.heads))
+
+    def log_probability(self, actions: Tensor) -> Tensor:
+        """Return the log-probability of actions of shape `(count, nodes, heads)`; shape `(count, graphs)`."""
+        of_nodes = _log_probability(self._logits(actions), actions)
+        sums = of_nodes.new_zeros(len(of_nodes), len(self.batch.sizes))
+        return sums.index_add(1, self.batch.graph_of_node, of_nodes)
+
+    def _entropy_of(self, kind: Kind | None, logits: Sequence[Tensor]) -> Tensor:
+        """Return the joint entropy of the independent heads of a kind, in nats; their shape without the choices."""
+        chosen = [of_head for head, of_head in zip(self.heads, logits, strict=True) if kind in (None, head.kind)]
+        return torch.stack([-(of_head.softmax(-1) * of_head.log_softmax(-1)).sum(-1) for of_head in chosen]).sum(0)
+
+
+def taken_actions(policy: RegalPolicy, taken: Taken, seed: Callable[[], int]) -> Tensor:
+    """Return the actions of a policy on the CPU, shape `(nodes, heads)`; the seed is asked for if they are drawn."""
+    if taken == "sample":
+        return policy.sample(1, torch.Generator().manual_seed(seed()))[0]
+    return policy.most_likely() if taken == "most-likely" else policy.expected()
+
+
+class AutoregressivePolicy(RegalPolicy):
+    """Ops choose in topological order, each knowing what those before it chose (A.8)."""
+
+    def __init__(
+        self, heads: Sequence[Head], batch: MultigraphBatch, embeddings: Tensor, decoder: AutoregressiveDecoder
+    ) -> None:
+        super().__init__(heads, batch)
+        self.embeddings, self.decoder = embeddings, decoder
+
+    def _picked(self, pick: Callable[[Sequence[Tensor], Tensor], Tensor], draws: Tensor) -> Tensor:
+        return self.decoder.roll_out(self.embeddings, self.batch, pick, draws)
+
+    def _logits(self, actions: Tensor) -> Sequence[Tensor]:
+        logits: Sequence[Tensor] = self.decoder(self.embeddings, self.batch, actions)
+        return logits
+
+    def entropy(self, kind: Kind | None = None) -> Tensor:
+        """See `RegalPolicy`."""
+        actions = self.sample(SAMPLES_OF_ENTROPY, torch.Generator(self.embeddings.device).manual_seed(0))
+        return self.batch.means(self._entropy_of(kind, self._logits(actions)).mean(0))
+
+
+class AutoregressiveDecoder(nn.Module):
+    """An LSTM in topological order, of ops' embeddings and a vector per level chosen for the op before (A.8)."""
+
+    def __init__(self, heads: Sequence[Head], width: int) -> None:
+        super().__init__()
+        self.chosen = nn.ModuleList(nn.Embedding(head.choices, width) for head in heads)
+        self.lstm = nn.LSTM(2 * width, width, batch_first=True)
+        self.choose = Choices(heads, width)
+
+    def _heard(self, actions: Tensor) -> Tensor:
+        """Return what the next op hears of actions of shape `(..., heads)`."""
+        return torch.stack([vectors(actions[..., at]) for at, vectors in enumerate(self.chosen)]).sum(0)
+
+    def forward(self, embeddings: Tensor, batch: MultigraphBatch, actions: Tensor) -> list[Tensor]:
+        """Return the logits of each head, `(count, nodes, choices)`, given actions `(count, nodes, heads)`."""
+        count = len(actions)
+        lined = sequences(embeddings, batch).expand(count, -1, -1, -1)
+        heard = sequences(self._heard(actions), batch)
+        before = torch.cat((torch.zeros_like(heard[:, :, :1]), heard[:, :, :-1]), dim=2)
+        outputs, _ = self.lstm(torch.cat((lined, before), dim=3).flatten(0, 1))
+        logits: list[Tensor] = self.choose(nodes_of(outputs.view(*lined.shape[:3], -1), batch))
+        return logits
+
+    @torch.no_grad()
+    def roll_out(
+        self,
+        embeddings: Tensor,
+        batch: MultigraphBatch,
+        pick: Callable[[Sequence[Tensor], Tensor], Tensor],
+        draws: Tensor,
+    ) -> Tensor:
+        """Choose op by op; return actions, shape `(count, nodes, heads)`."""
+        count = len(draws)
+        lined = sequences(embeddings, batch).repeat(count, 1, 1)  # (count * graphs, longest, width)
+        drawn = sequences(draws, batch).flatten(0, 1)
+        heard, state = torch.zeros_like(lined[:, :1]), None
+        steps = []
+        for step in range(lined.shape[1]):
+            outputs, state = self.lstm(torch.cat((lined[:, step : step + 1], heard), dim=2), state)
+            actions = pick(self.choose(outputs[:, 0]), drawn[:, step])
+            steps.append(actions)
+            heard = self._heard(actions)[:, None]
+        return nodes_of(torch.stack(steps, dim=1).view(count, *lines(batch).shape, -1), batch)
+
+
+def perceptron(inputs: int, width: int, outputs: int) -> nn.Sequential:
+    """Build one of the paper's MLPs: two layers (A.14), rectified in between (A.7)."""
+    return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, outputs))
+
+
+class Choices(nn.Module):
+    """MLP_a: from an embedding to the logits of each head, nearly uniform at the start."""
+
+    def __init__(self, heads: Sequence[Head], width: int) -> None:
+        super().__init__()
+        self.sizes = [head.choices for head in heads]
+        self.layers = perceptron(width, width, sum(self.sizes))
+        with torch.no_grad():
+            for weights in self.layers[2].parameters():
+                weights.mul_(NEAR_UNIFORM)
+
+    def forward(self, embeddings: Tensor) -> list[Tensor]:
+        """Return logits per head, shape `(..., choices)`."""
+        logits: Tensor = self.layers(embeddings)
+        return list(torch.split(logits, self.sizes, dim=-1))  # type: ignore[no-untyped-call]
+
+
+def _most_likely(logits: Sequence[Tensor]) -> Tensor:
+    """Return the most probable level of each head, shape `(..., heads)`."""
+    return torch.stack([of_head.argmax(-1) for of_head in logits], dim=-1)
+
+
+def _expected(logits: Sequence[Tensor]) -> Tensor:
+    """Return the mean level of each head, rounded, shape `(..., heads)`."""
+    levels = []
+    for of_head in logits:
+        every = torch.arange(of_head.shape[-1], device=of_head.device, dtype=of_head.dtype)
+        levels.append((of_head.softmax(-1) @ every).round().long())
+    return torch.stack(levels, dim=-1)
+
+
+def _choose(logits: Sequence[Tensor], draws: Tensor) -> Tensor:
+    """Return the levels at which each head's probabilities, added up, pass its draw; shape of `draws`."""
+    levels = []
+    for at, of_head in enumerate(logits):
+        below = of_head.softmax(-1).cumsum(-1)[..., :-1]  # the last level is taken wherever no other is
+        levels.append((draws[..., at, None] >= below).sum(-1))
+    return torch.stack(levels, dim=-1)
+
+
+def _log_probability(logits: Sequence[Tensor], actions: Tensor) -> Tensor:
+    """Return the log-probability of each node's actions, `(count, nodes)`; logits may be the same for each count."""
+    of_heads = []
+    for at, of_head in enumerate(logits):
+        all_levels = of_head.log_softmax(-1).expand(*actions.shape[:2], -1)
+        of_heads.append(all_levels.gather(2, actions[..., at, None]).squeeze(2))
+    return torch.stack(of_heads).sum(0)
+
 
 Encoder = Literal["gnn", "lstm"]
 Decoder = Literal["independent", "autoregressive"]
@@ -166,22 +404,18 @@ def make_encoder(parameters: RegalNetworkParameters) -> nn.Module:
     return GnnEncoder(parameters) if parameters.encoder == "gnn" else LstmEncoder(parameters)
 
 
-class RegalNetwork(nn.Module):
+class RegalNetwork(PolicyNetwork):
     """From graphs to a distribution over the actions of their ops."""
 
+    shape, command = RegalNetworkParameters, "regal"
+
     def __init__(self, parameters: RegalNetworkParameters) -> None:
-        super().__init__()
-        self.parameters_ = parameters
+        super().__init__(parameters)
         self.encoder = make_encoder(parameters)
         if parameters.decoder == "autoregressive":
             self.autoregressive = AutoregressiveDecoder(parameters.heads, parameters.width)
         else:
             self.choose = Choices(parameters.heads, parameters.width)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return next(self.parameters()).device
 
     def forward(self, batch: MultigraphBatch) -> RegalPolicy:
         """Return the policy for the graphs of a batch."""
@@ -190,7 +424,7 @@ class RegalNetwork(nn.Module):
         heads = self.parameters_.heads
         if self.parameters_.decoder == "autoregressive":
             return AutoregressivePolicy(heads, batch, embeddings, self.autoregressive)
-        return IndependentPolicy(heads, batch, self.choose(embeddings))
+        return RegalPolicy(heads, batch, self.choose(embeddings))
 
 
 class BaselineNetwork(nn.Module):
@@ -210,6 +444,4 @@ class BaselineNetwork(nn.Module):
         return expected
 
 
-def load_network(path: str | Path) -> RegalNetwork:
-    """Read what `write_network` wrote; see `read_network`."""
-    return read_network(path, RegalNetworkParameters, RegalNetwork, "schedopt train regal")
+load_network = RegalNetwork.load

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -124,7 +125,7 @@ class Graphs:
 def given_graphs(graphs: Sequence[CostGraph]) -> Graphs:
     """Return graphs that are there already."""
     hashed = cache(lambda number: graph_hash(graphs[number]))
-    return Graphs(len(graphs), hashed, lambda number: partial(_itself, graphs[number]))
+    return Graphs(len(graphs), hashed, lambda number: partial(copy.copy, graphs[number]))
 
 
 def drawn_graphs(recipe: Recipe, first: int, count: int, folder: Path) -> Graphs:
@@ -136,10 +137,6 @@ def drawn_graphs(recipe: Recipe, first: int, count: int, folder: Path) -> Graphs
         return partial(_drawn, recipe, first + number, folder / file)
 
     return Graphs(count, lambda number: f"{digest}-{first + number}", maker)
-
-
-def _itself(graph: CostGraph) -> CostGraph:
-    return graph
 
 
 def _drawn(recipe: Recipe, number: int, file: Path) -> CostGraph:
@@ -180,20 +177,17 @@ class Cases:
     def get(self, visit: Visit, evaluations: int | None = None, teacher: str = "") -> Case:
         """Return a case."""
         self.begin(visit, evaluations, teacher)
+        key = None if evaluations is None else self._key(visit, evaluations)
         if made := self._begun.pop((visit, evaluations, teacher), None):
-            self._keep(visit, made(), evaluations, teacher)
-        value = None if evaluations is None else float(self._file.records[self._key(visit, evaluations)]["value"])
-        return replace(self._known[visit], plain=value, target=self._targets.get((visit, teacher)))
-
-    def _keep(self, visit: Visit, case: Case, evaluations: int | None, teacher: str) -> None:
-        if evaluations is not None and case.plain is not None:
-            key = self._key(visit, evaluations)
-            if key not in self._file.records:
-                self._file.write(key, {"value": case.plain})
+            case = made()
+            if key is not None and case.plain is not None and key not in self._file.records:
                 self._file.records[key] = {"value": case.plain}
-        if case.target is not None:
-            self._targets[visit, teacher] = case.target
-        self._known.setdefault(visit, replace(case, plain=None, target=None))
+                self._file.write(key, self._file.records[key])
+            if case.target is not None:
+                self._targets[visit, teacher] = case.target
+            self._known.setdefault(visit, replace(case, plain=None, target=None))
+        value = None if key is None else float(self._file.records[key]["value"])
+        return replace(self._known[visit], plain=value, target=self._targets.get((visit, teacher)))
 
     def _key(self, visit: Visit, evaluations: int) -> str:
         setting = self.setting

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, cast, get_args
+from typing import ClassVar, Literal, cast, get_args
 
 from ...core.base.errors import UsageError
 from ...core.problem.problem import Problem
@@ -13,11 +12,8 @@ from ...core.search.search import Cancelled, Search
 from ...core.solvers.placements import brkga
 from ...core.solvers.placements.brkga import GeneDistribution, evolve
 from ...core.solvers.placements.chromosomes import Chromosomes
-from ..networks.shipped import WithWeights, described, network_of, weights_of
+from ..networks.shipped import WithWeights, described, weights_file
 from .actions import Taken
-
-if TYPE_CHECKING:  # torch is loaded once there is a network to run
-    from .network import RegalNetwork
 
 MOST_DEVICES = 8
 MOST_ROWS = 100  # of chromosomes that random search draws at once
@@ -26,9 +22,11 @@ MOST_EDGES = 1_000_000  # the messages of a round take about two kilobytes per e
 
 @dataclass(frozen=True)
 class Parameters(WithWeights):
-    """Weights that cannot be read are refused before any run; BRKGA has its defaults."""
+    """How the policy is used; BRKGA has its defaults."""
 
     method: ClassVar[str] = "regal"
+    room: ClassVar[str] = "regal"
+    needs: ClassVar[tuple[str, ...]] = ("task", "devices")
     encoder: ClassVar[str] = "gnn"
 
     weights: str = parameter("", "a file of schedopt train, or a shipped one by name (default: what fits)")
@@ -44,42 +42,16 @@ class Parameters(WithWeights):
         super().__post_init__()
         if self.actions not in ("", *get_args(Taken)):
             raise UsageError(f"actions must be one of {', '.join(get_args(Taken))}, not '{self.actions}'")
-        files = weights_of(self.method, self.weights)
-        if self.weights:
-            _network(files[0])
+        if self.weights and described(weights_file(self.weights), ("encoder",)) != (self.encoder,):
+            other = {"regal": "gas", "gas": "regal"}[self.method]
+            made_by = f"schedopt train {other}, not of schedopt train {self.method}"
+            raise UsageError(f"{self.weights}: these weights are of {made_by}")
 
-    def check(self, problem: Problem) -> None:
-        """Raise UsageError if there are no weights for this task on so many devices."""
-        self.file(problem)
-
-    def file(self, problem: Problem) -> Path:
-        """Return the weights for a problem: those that are named, or else the first shipped ones that fit."""
-        files = weights_of(self.method, self.weights)
-        wanted = (self.encoder, problem.task, problem.devices)
-        found = [described(file, ("encoder", "task", "devices")) for file in files]
-        if wanted in found:
-            return files[found.index(wanted)]
-        remedy = f"schedopt train {self.method} --task {problem.task} --devices {problem.devices} makes some"
+    def remedy(self, problem: Problem) -> str:
+        """See `WithWeights`."""
         if problem.devices > MOST_DEVICES:
-            remedy = f"there can be some for 2 to {MOST_DEVICES} devices"
-        if not self.weights:
-            have = ", ".join(dict.fromkeys(f"{task} on {devices} devices" for _, task, devices in found))
-            lacks = f"{self.method} has no weights for {problem.task} on {problem.devices} devices"
-            raise UsageError(f"{lacks}, only for {have}; {remedy}")
-        ((encoder, task, devices),) = found
-        if encoder != self.encoder:
-            made_by = "schedopt train gas" if encoder == "lstm" else "schedopt train regal"
-            raise UsageError(f"{self.weights}: these weights are of {made_by}, not of schedopt train {self.method}")
-        raise UsageError(
-            f"{self.weights}: these weights are for {task} on {devices} devices, "
-            f"not for {problem.task} on {problem.devices}; {remedy}"
-        )
-
-
-def _network(file: Path) -> RegalNetwork:
-    from .network import load_network
-
-    return network_of(file, load_network)
+            return f"there can be some for 2 to {MOST_DEVICES} devices"
+        return super().remedy(problem)
 
 
 def solve(search: Search, parameters: Parameters) -> None:
@@ -102,16 +74,15 @@ def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
     # The features take at most half of the evaluations, and the generations in which half of the time passes.
     import torch
 
-    from ..networks.interrupts import heeding
     from ..networks.message_passing import using_threads
+    from ..networks.network import heeding
     from .actions import dequantise
-    from .batch import multigraph_batch
-    from .distributions import taken_actions
     from .features import searched_graph
+    from .network import multigraph_batch, taken_actions
 
     if search.exhausted():
         return None
-    network = _network(parameters.file(search.problem))
+    network = parameters.network(parameters.file(search.problem))
     evaluations = max(1.0, min(parameters.features, search.evaluations_left / 2))
     try:
         graph = searched_graph(search, int(evaluations), search.share_of_time(0.5))

@@ -18,7 +18,7 @@ from ...core.search.search import Search
 from ...core.solve.solve import solve
 from ...core.solvers.placements.brkga import Parameters, evolve
 from ...core.solvers.placements.chromosomes import bottom_levels
-from .actions import ActionParameters, Head, beta_parameters, crossover_bias, dequantise
+from .actions import ActionParameters, beta_parameters, crossover_bias, dequantise
 from .features import SearchedGraph
 
 ROUNDS = (4, 16, 64)
@@ -192,19 +192,15 @@ def _actions(
             mean = targets.placement[:, head.entry]
         else:
             mean = targets.scheduling if head.kind == "scheduling" else targets.transfers
-        chosen.append(_levels(head, mean, of_kind.get(head.kind, 0.0)))
+        k, concentration = head.choices, of_kind.get(head.kind, 0.0)
+        if head.what == "mean":
+            wanted = mean * (k + 1) - 1
+        elif head.what == "variance":
+            wanted = np.full(len(mean), (k + 1) / (concentration + 1) - 1)
+        else:
+            wanted = np.full(len(mean), (2 * BIAS - 1) * k - 1)
+        chosen.append(np.clip(np.round(wanted), 0, k - 1).astype(np.int64))
     return np.stack(chosen, axis=1)
-
-
-def _levels(head: Head, mean: FloatArray, concentration: float) -> NDArray[np.int64]:
-    k = head.choices
-    if head.what == "mean":
-        wanted = mean * (k + 1) - 1
-    elif head.what == "variance":
-        wanted = np.full(len(mean), (k + 1) / (concentration + 1) - 1)
-    else:
-        wanted = np.full(len(mean), (2 * BIAS - 1) * k - 1)
-    return np.clip(np.round(wanted), 0, k - 1).astype(np.int64)
 
 
 # Cuts of few rounds are easier to learn, those of many are better: a curriculum goes from the former to the latter

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -18,21 +18,131 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from ...core.base.arrays import FloatArray
+from ...core.base.errors import UsageError
 from ...core.base.parallel import AHEAD, Workers, chunks
 from ...core.files.json_lines import JsonLines
-from ...core.graph.graph import CostGraph
+from ...core.problem.problem import Task
+from ...core.search.parameters import Parameters, parameter
 from ...datasets.filters import KeepImproving
 from ...datasets.recipe import Recipe
 from ...datasets.synthetic import SyntheticParameters, synthetic_graph
-from ..training.evolution import centred_ranks, directions, estimated_gradient
-from ..training.phases import OnGraph, PhasedTrainer, evaluating, given_batches, ignored, seeded
-from ..training.run_folder import Place, RunKind
-from .actions import Kind, Taken
-from .batch import multigraph_batch
-from .distributions import Choices
-from .network import BaselineNetwork, RegalNetwork, load_network
+from ..training.phases import (
+    OnGraph,
+    PhasedTrainer,
+    centred_ranks,
+    directions,
+    estimated_gradient,
+    evaluating,
+    given_batches,
+    ignored,
+    seeded,
+)
+from ..training.settings import TrainingSettings
+from .actions import ActionParameters, Kind, Taken
+from .features import EVALUATIONS
+from .network import BaselineNetwork, Choices, RegalNetwork, RegalNetworkParameters, load_network, multigraph_batch
 from .rewards import Case, Cases, Graphs, Setting, Start, drawn_graphs, found_value, given_graphs, make_case
-from .training_settings import Phase, TrainingParameters
+from .teachers import TEACHERS
+
+_TEACHERS = f"one of {', '.join(TEACHERS)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase(Parameters):
+    """A part of the training, by default the paper's (A.14): the weighted sum of reward and imitation."""
+
+    epochs: int = parameter(100, "each ends with a validation and a checkpoint; paper 100,000 steps in all", low=1)
+    steps: int = parameter(1000, "of an epoch", low=1)
+    graphs: int = parameter(4, "of a step; paper 4", low=1)
+    samples: int = parameter(1, "actions drawn of a graph, all for the same random numbers of BRKGA; paper 1", low=1)
+    evaluations: int = parameter(1000, "of BRKGA with the actions drawn, and without any; paper 1000", low=2)
+    learning_rate: float = parameter(1e-4, "of Adam; paper 1e-4", low=0.0, high=1.0)
+    decay: float = parameter(1.0, "factor of the learning rate per epoch; paper 1", low=0.01, high=1.0)
+    reward: float = parameter(1.0, "weight of the reward", low=0.0)
+    estimator: Literal["reinforce", "evolution"] = parameter(
+        "reinforce", "of the reward's gradient: reinforce (4.1), or evolution, from the rewards of perturbed weights"
+    )
+    baseline: Literal["network", "leave-one-out"] = parameter(
+        "network", "of reinforce: the baseline network (4.2), or leave-one-out, the mean of a graph's other samples"
+    )
+    population: int = parameter(16, "pairs of perturbed weights of evolution", low=1)
+    sigma: float = parameter(0.02, "length of their perturbations", low=1e-6)
+    perturbed: Literal["heads", "all"] = parameter("heads", "which weights evolution changes: the last layers, or all")
+    ranks: bool = parameter(True, "whether evolution goes by the ranks of rewards rather than by rewards")
+    imitation: float = parameter(0.0, "weight of imitating a teacher", low=0.0)
+    teacher: str = parameter("", f"whose actions to imitate: {_TEACHERS}")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reward == 0 == self.imitation:
+            raise UsageError("reward and imitation must not both be 0")
+        if self.teacher not in ("", *TEACHERS):
+            raise UsageError(f"teacher must be {_TEACHERS}, not '{self.teacher}'")
+        if self.imitation and not self.teacher:
+            raise UsageError(f"imitation needs a teacher: {_TEACHERS}")
+        if self.by_reinforce and self.baseline == "leave-one-out" and self.samples < 2:
+            raise UsageError("the leave-one-out baseline needs at least 2 samples")
+
+    @property
+    def by_reinforce(self) -> bool:
+        """Whether samples are rewarded."""
+        return self.reward > 0 and self.estimator == "reinforce"
+
+    @property
+    def by_evolution(self) -> bool:
+        """Whether perturbed weights are rewarded."""
+        return self.reward > 0 and self.estimator == "evolution"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingParameters(TrainingSettings):
+    """Everything that decides the weights that a run gives, but for its graphs if they are given."""
+
+    command: ClassVar[str] = "regal"
+    network: RegalNetworkParameters = dataclasses.field(default_factory=RegalNetworkParameters)
+    phases: tuple[Phase, ...] = (Phase(),)
+    synthetic: SyntheticParameters = dataclasses.field(default_factory=SyntheticParameters)
+    improving: float = parameter(
+        0.18,
+        "least share by which BRKGA with 10,000 evaluations is faster than with 1,000 on a synthetic graph, 0 for any; "
+        "paper 0.18",
+        low=0.0,
+        high=1.0,
+    )
+    bandwidth: float = parameter(0.0, "bytes per second between devices, 0 for infinite", low=0.0)
+    latency: float = parameter(0.0, "microseconds that each transfer adds", low=0.0)
+    training_graphs: int = parameter(10_000, "synthetic graphs to train on, again and again; paper 10,000", low=1)
+    seeds: int = parameter(1, "of BRKGA per graph to train on; features are kept for each", low=1)
+    features: int = parameter(EVALUATIONS, "evaluations that features come from; paper 400", low=1)
+    validation_graphs: int = parameter(64, "synthetic graphs that no phase trains on; paper 1000", low=1)
+    validation_evaluations: int = parameter(
+        5000, "of a validation's searches, with the features' and without actions; paper 5000", low=2
+    )
+    keep: Literal["", Taken] = parameter(
+        "", "actions whose improvement decides which weights are the best (default: the network's)"
+    )
+    clip: float = parameter(10.0, "largest norm of a gradient; paper 10", low=1e-9)
+    baseline_weight: float = parameter(1e-4, "of the baseline network's squared error; paper 1e-4", low=0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.validation_evaluations < 2 * self.features:
+            raise UsageError(f"validation_evaluations must be at least twice the {self.features} of the features")
+
+
+def recipe(method: str, task: Task | None, devices: int | None) -> TrainingParameters:
+    """Return the settings that made the shipped weights of a method, but on a CPU; the paper's until there are any."""
+    task, devices = task or "memory", devices or 2
+    if settings := TrainingParameters.shipped(f"{method}-{task}"):
+        return dataclasses.replace(settings, network=dataclasses.replace(settings.network, devices=devices))
+    encoder: Literal["gnn", "lstm"] = "gnn" if method == "regal" else "lstm"
+    if task == "memory":
+        actions = ActionParameters(placement=2, scheduling=2)
+        network = RegalNetworkParameters(task, devices, actions, encoder, rounds=16, update="mlp", aggregation="mean")
+    else:
+        network = RegalNetworkParameters(task, devices, ActionParameters(2, 16), encoder)
+    return TrainingParameters(network=network)
+
 
 PLAIN, DRAWN = "plain.jsonl", "graphs"
 VALIDATED = ("sample", "most_likely", "expected")
@@ -40,36 +150,48 @@ _SAMPLES, _SEEDS, _DIRECTIONS = 0, 2, 3
 _HELD_OUT = 2**31
 
 
-KIND = RunKind("regal", TrainingParameters, Place)
-
-
 class Trainer(PhasedTrainer[Phase, list[Case]]):
     """A run of REGAL's training: BRKGA is run with drawn actions, for a reward of -o_a / o_s."""
 
     # BRKGA runs in the workers, with the same random numbers for all samples of a graph.
 
-    kind: ClassVar[RunKind[TrainingParameters, Place]] = KIND
+    settings = TrainingParameters
     same = ("task", "devices", "encoder")
     validated = tuple(f"{actions}_improvement_percent" for actions in VALIDATED)
+    measures: ClassVar[dict[str, str]] = {
+        "reward": "reward {:.4f}",
+        "imitated_log_probability": "imitated log-probability {:.3f}",
+    }
+    columns: ClassVar[dict[str, str]] = {
+        "sample_improvement_percent": "drawn",
+        "sample_matched_percent": "no worse",
+        "most_likely_improvement_percent": "likely",
+        "most_likely_matched_percent": "no worse",
+        "expected_improvement_percent": "expected",
+        "expected_matched_percent": "no worse",
+    }
+    word, kinds = "improvement", "by drawn/likely/expected actions"
+    title = (
+        "improvement over brkga with {0.validation_evaluations:,} evaluations by three kinds of actions, "
+        "and graphs no worse, in percent"
+    )
+    use = "--task {0.task} --devices {0.devices}"
     parameters: TrainingParameters
     network: RegalNetwork
-    place: Place
 
-    def __init__(
-        self,
-        folder: str | Path,
-        parameters: TrainingParameters,
-        *,
-        graphs: Sequence[CostGraph] = (),
-        validation: Sequence[CostGraph] = (),
-        jobs: int = 1,
-    ) -> None:
-        super().__init__(folder, parameters, graphs, validation, jobs)
+    def __init__(self, folder: str | Path, parameters: TrainingParameters, **given: Any) -> None:
+        super().__init__(folder, parameters, **given)
         with seeded(parameters.seed):
             self.network = self._first_network(self._load, RegalNetwork)
             self.baseline = BaselineNetwork(self.network.parameters_)
         trained = [*self.network.parameters(), *self.baseline.parameters()]
         self._set_up(trained, network=self.network, baseline=self.baseline)
+
+    recipe = staticmethod(recipe)
+
+    def line(self, line: dict[str, float]) -> str:
+        """See `PhasedTrainer`."""
+        return f"{super().line(line)}, entropy {line['entropy']:.2f}"
 
     def _load(self, file: Path) -> RegalNetwork:
         """Return the network to start from; with ratios, where these are asked for."""

@@ -1,73 +1,28 @@
-"""Topoformer's encoder: attention masked by the topological relations between ops (Topoformer 4.1, eq. 4-5)."""
+"""Topoformer's encoder: attention masked by topological relations (4.1, eq. 4-5); and those beside it (5.3, B)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..networks.message_passing import edge_softmax, sum_messages
-from .batch import GraphBatch
+from ..networks.message_passing import GatConvolution, Receivers, edge_softmax
+from .features import GraphBatch
 
+# Along the transitive reduction, the edges outside it, and the pairs of the transitive closure that no edge joins; the
+# same three backwards; and the ops that need not come before or after. See section 4.1; each pair of ops is in one.
 RELATIONS = 7
 DENSE = (False, False, True, False, False, True, True)
 LISTENERS_AT_ONCE = 128
 
 
-@dataclass(frozen=True)
-class Heads:
-    """How many attention heads listen along each relation; zero leaves the relation out."""
-
-    # heads that listen to producers: along the transitive reduction, the edges outside it, and the pairs of the
-    # transitive closure that no edge joins
-    reduction: int = 4
-    other_edges: int = 4
-    closure: int = 4
-    # the same backwards: heads that listen to consumers
-    reduction_back: int = 4
-    other_edges_back: int = 4
-    closure_back: int = 4
-    incomparable: int = 4  # heads that listen to the ops that need not come before or after
-    # whether a relation and its reverse share their parameters, and so their number of heads
-    are_tied: bool = field(default=False, kw_only=True)
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Heads of the seven relations."""
-        forward = (self.reduction, self.other_edges, self.closure)
-        back = forward if self.are_tied else (self.reduction_back, self.other_edges_back, self.closure_back)
-        return (*forward, *back, self.incomparable)
-
-    @property
-    def groups(self) -> tuple[int, ...]:
-        """Which of the groups of heads that have parameters of their own listens along each relation."""
-        return (0, 1, 2, 0, 1, 2, 3) if self.are_tied else tuple(range(RELATIONS))
-
-    @property
-    def sizes(self) -> list[int]:
-        """Heads of each of these groups."""
-        return [self.counts[self.groups.index(group)] for group in range(max(self.groups) + 1)]
-
-
-class Relations(NamedTuple):
-    """Who listens to whom along the seven relations of section 4.1, as in `Heads`; each pair of ops is in one."""
-
-    # edges: speakers and listeners, as rows of the flattened `(graphs * ops)`, shape `(2, edges)`
-    reduction: Tensor
-    other_edges: Tensor
-    closure: Tensor  # truth values `[graph, listener, speaker]`, shape `(graphs, ops, ops)`
-    reduction_back: Tensor
-    other_edges_back: Tensor
-    closure_back: Tensor
-    incomparable: Tensor
-
-
-def relations_of(batch: GraphBatch) -> Relations:
-    """Split all pairs of distinct ops of each graph into the seven relations."""
+def relations_of(batch: GraphBatch) -> tuple[Tensor, ...]:
+    """Split all pairs of distinct ops of each graph into the seven relations, see `RELATIONS`; who listens to whom."""
+    # Dense ones are truth values `[graph, listener, speaker]`, shape `(graphs, ops, ops)`; others are speakers and
+    # listeners, as rows of the flattened `(graphs * ops)`, shape `(2, edges)`.
     graphs, ops, _ = batch.before.shape
     producers, consumers = torch.cat((batch.reduction, batch.other_edges), dim=1)
     closure = batch.before.clone()
@@ -75,15 +30,8 @@ def relations_of(batch: GraphBatch) -> Relations:
     incomparable = batch.is_op[:, :, None] & batch.is_op[:, None, :]
     incomparable &= ~(batch.before | batch.before.transpose(1, 2))
     incomparable.diagonal(dim1=1, dim2=2).fill_(False)
-    return Relations(
-        batch.reduction,
-        batch.other_edges,
-        closure,
-        batch.reduction.flip(0),
-        batch.other_edges.flip(0),
-        closure.transpose(1, 2),
-        incomparable,
-    )
+    back = (batch.reduction.flip(0), batch.other_edges.flip(0), closure.transpose(1, 2))
+    return (batch.reduction, batch.other_edges, closure, *back, incomparable)
 
 
 class Edges:
@@ -102,7 +50,8 @@ class Edges:
         )  # (edges, heads, head width)
         scores = (asked * offered).sum(-1) * queries.shape[-1] ** -0.5
         weights = edge_softmax(scores, self.listeners, nodes)
-        return sum_messages(weights[..., None] * said, self.listeners, nodes).view_as(queries).to(queries.dtype)
+        heard = Receivers(self.listeners, nodes).sum(weights[..., None] * said)
+        return heard.view_as(queries).to(queries.dtype)
 
 
 class Pairs:
@@ -131,22 +80,25 @@ class Pairs:
 class TopologicalAttention(nn.Module):
     """Multi-head attention, each head masked by one relation; heads concatenated and projected to the width (eq. 4)."""
 
-    def __init__(self, width: int, heads: Heads, head_width: int) -> None:
+    def __init__(self, width: int, heads: Sequence[int], head_width: int, tied: bool = False) -> None:
         super().__init__()
-        self.heads, self.head_width = heads, head_width
-        self.query, self.key, self.value = (nn.Linear(width, sum(heads.sizes) * head_width) for _ in range(3))
-        self.project = nn.Linear(sum(heads.counts) * head_width, width)
+        self.head_width = head_width
+        # which of the groups of heads that have parameters of their own listens along each relation
+        self.groups = (0, 1, 2, 0, 1, 2, 3) if tied else tuple(range(RELATIONS))
+        self.sizes = [heads[self.groups.index(group)] for group in range(max(self.groups) + 1)]
+        self.query, self.key, self.value = (nn.Linear(width, sum(self.sizes) * head_width) for _ in range(3))
+        self.project = nn.Linear(sum(heads) * head_width, width)
         self.heard = nn.Identity()  # who listens to modules, as Ctrl-C does, can stop between relations
 
     def forward(self, embeddings: Tensor, relations: Sequence[Edges | Pairs | None]) -> Tensor:
         """Return the messages, shape `(graphs, ops, width)`, for embeddings of that shape."""
         queries, keys, values = (
-            torch.split(linear(embeddings).unflatten(-1, (-1, self.head_width)), self.heads.sizes, dim=2)
+            torch.split(linear(embeddings).unflatten(-1, (-1, self.head_width)), self.sizes, dim=2)
             for linear in (self.query, self.key, self.value)
         )
         heard = [
             self.heard(relation.attend(queries[group], keys[group], values[group]))
-            for group, relation in zip(self.heads.groups, relations, strict=True)
+            for group, relation in zip(self.groups, relations, strict=True)
             if relation is not None
         ]
         messages: Tensor = self.project(torch.cat(heard, dim=2).flatten(2))
@@ -193,13 +145,107 @@ class AttentionEncoder(nn.Module):
 class TopoformerEncoder(AttentionEncoder):
     """Embeds each op, given the others and how they are related to it (Topoformer 4.1)."""
 
-    def __init__(self, inputs: int, layers: int, width: int, heads: Heads, head_width: int) -> None:
-        super().__init__(inputs, width, (TopologicalAttention(width, heads, head_width) for _ in range(layers)))
+    def __init__(
+        self, inputs: int, layers: int, width: int, heads: Sequence[int], head_width: int, tied: bool = False
+    ) -> None:
+        super().__init__(inputs, width, (TopologicalAttention(width, heads, head_width, tied) for _ in range(layers)))
         self.heads = heads
 
     def relations(self, batch: GraphBatch) -> list[Edges | Pairs | None]:
         """Return the seven relations; None without heads."""
         return [
             (Pairs(pairs) if is_dense else Edges(pairs)) if count else None
-            for pairs, is_dense, count in zip(relations_of(batch), DENSE, self.heads.counts, strict=True)
+            for pairs, is_dense, count in zip(relations_of(batch), DENSE, self.heads, strict=True)
         ]
+
+
+class MlpEncoder(nn.Module):
+    """Embeds each op by its own features alone: the layers without their messages (eq. 5)."""
+
+    def __init__(self, inputs: int, layers: int, width: int) -> None:
+        super().__init__()
+        self.embed = nn.Linear(inputs, width)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
+            for _ in range(layers)
+        )
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Return embeddings, shape `(graphs, ops, width)`; of no meaning where padded."""
+        embeddings: Tensor = self.embed(batch.features)
+        for layer in self.layers:
+            embeddings = embeddings + layer(embeddings)
+        return embeddings
+
+
+class TransformerEncoder(AttentionEncoder):
+    """Embeds each op with attention to all ops of its graph, itself included."""
+
+    def __init__(self, inputs: int, layers: int, width: int, heads: int, head_width: int) -> None:
+        super().__init__(inputs, width, (_Attention(width, heads, head_width) for _ in range(layers)))
+
+    def relations(self, batch: GraphBatch) -> Tensor:
+        """Return which op listens to which, `[graph, listener, speaker]`; broadcasts."""
+        return batch.is_op[:, None, :]
+
+
+class EdgeTransformerEncoder(TransformerEncoder):
+    """The same along the DAG's edges alone, both ways, and to itself: the "GNN encoder" of appendix B."""
+
+    def relations(self, batch: GraphBatch) -> Tensor:
+        """Return which op listens to which, `[graph, listener, speaker]`."""
+        graphs, ops = batch.is_op.shape
+        producers, consumers = torch.cat((batch.reduction, batch.other_edges), dim=1)
+        hears = torch.eye(ops, dtype=torch.bool, device=batch.is_op.device).repeat(graphs, 1, 1)
+        flat = hears.view(graphs * ops, ops)
+        flat[consumers, producers % ops] = True
+        flat[producers, consumers % ops] = True
+        return hears
+
+
+class GatEncoder(AttentionEncoder):
+    """Embeds each op with graph attention along the DAG's edges (Velickovic et al., ICLR 2018), not to itself."""
+
+    def __init__(
+        self, inputs: int, layers: int, width: int, heads: int, head_width: int, bidirectional: bool = True
+    ) -> None:
+        super().__init__(inputs, width, (_GraphAttention(width, heads, head_width) for _ in range(layers)))
+        self.bidirectional = bidirectional
+
+    def relations(self, batch: GraphBatch) -> Tensor:
+        """Return speakers and listeners, shape `(2, edges)`."""
+        edges = torch.cat((batch.reduction, batch.other_edges), dim=1)
+        return torch.cat((edges, edges.flip(0)), dim=1) if self.bidirectional else edges
+
+
+class _Attention(nn.Module):
+    """Multi-head attention under a mask; heads concatenated and projected to the width."""
+
+    def __init__(self, width: int, heads: int, head_width: int) -> None:
+        super().__init__()
+        self.head_width = head_width
+        self.query, self.key, self.value = (nn.Linear(width, heads * head_width) for _ in range(3))
+        self.project = nn.Linear(heads * head_width, width)
+
+    def forward(self, embeddings: Tensor, hears: Tensor) -> Tensor:
+        queries, keys, values = (
+            linear(embeddings).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
+            for linear in (self.query, self.key, self.value)
+        )  # (graphs, heads, ops, head width)
+        heard = F.scaled_dot_product_attention(queries, keys, values, attn_mask=hears[:, None])
+        messages: Tensor = self.project(heard.transpose(1, 2).flatten(2))
+        return messages
+
+
+class _GraphAttention(nn.Module):
+    """Graph attention over a batch of graphs; heads projected to the width."""
+
+    def __init__(self, width: int, heads: int, head_width: int) -> None:
+        super().__init__()
+        self.convolution = GatConvolution(width, head_width, heads)
+        self.project = nn.Linear(heads * head_width, width)
+
+    def forward(self, embeddings: Tensor, edges: Tensor) -> Tensor:
+        heard = self.convolution(embeddings.flatten(0, 1), edges)
+        messages: Tensor = self.project(heard).view_as(embeddings)
+        return messages

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -15,14 +14,28 @@ from ...core.base.errors import UsageError
 from ...core.kernels.orders.priority_orders import price_orders, ready_steps
 from ...core.kernels.orders.set_beam import NO_LIMIT, beam
 from ...core.search.parameters import Parameters, parameter
-from ..networks.files import read_network
-from .ablation_encoders import EdgeTransformerEncoder, GatEncoder, MlpEncoder, TransformerEncoder
-from .autoregressive import GLIMPSE_HEADS, AutoregressiveDecoder, DecodedBatch
-from .batch import EncodedGraph, GraphBatch, batch_of
-from .encoders import DENSE, RELATIONS, Heads, TopoformerEncoder
-from .features import NODE_FEATURES
-from .priorities import Decoded, decode_greedy, decode_samples, normalised_priorities, order_log_probability
-from .tightening import decode_two_way
+from ..networks.network import PolicyNetwork
+from .decoding import (
+    GLIMPSE_HEADS,
+    AutoregressiveDecoder,
+    Decoded,
+    DecodedBatch,
+    decode_greedy,
+    decode_samples,
+    decode_two_way,
+    normalised_priorities,
+    order_log_probability,
+)
+from .encoders import (
+    DENSE,
+    RELATIONS,
+    EdgeTransformerEncoder,
+    GatEncoder,
+    MlpEncoder,
+    TopoformerEncoder,
+    TransformerEncoder,
+)
+from .features import NODE_FEATURES, EncodedGraph, GraphBatch, batch_of
 
 Encoder = Literal[
     "topoformer", "topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"
@@ -40,7 +53,7 @@ class NetworkParameters(Parameters):
     width: int = parameter(128, "of the embeddings; paper 256", low=8, high=4096)
     head_width: int = parameter(16, "of the queries, keys and values of a head; paper 64", low=1, high=1024)
     heads: int = parameter(4, "heads per relation, or in all where there is one relation; paper 10", low=1, high=64)
-    heads_of: tuple[int, ...] = parameter((), "of each of the seven relations, in the order of `Heads`, 0 for none")
+    heads_of: tuple[int, ...] = parameter((), "of each of the seven relations, in the order of `RELATIONS`, 0 for none")
     tied: bool = parameter(False, "whether a relation and its reverse share parameters")
     eigenvectors: int = parameter(20, "of the Laplacian, as positions; paper 20", low=0, high=256)
     alpha: float = parameter(5.0, "standard deviation of the priorities (eq. 17); paper 5", low=0.01, high=100)
@@ -52,19 +65,20 @@ class NetworkParameters(Parameters):
             raise UsageError(f"heads_of must be {RELATIONS} numbers of heads from 0 to {most}, not {list(heads)}")
         if self.tied and heads[:3] != heads[3:6]:
             raise UsageError(f"heads_of must be the same forwards and backwards for tied heads, not {list(heads)}")
-        if not any(self.topological_heads().counts):
+        if not any(self.topological_heads):
             raise UsageError(f"heads_of must leave some heads to encoder {self.encoder}, not {list(heads)}")
         if self.decoder == "autoregressive" and self.width % GLIMPSE_HEADS:
             raise UsageError(
                 f"width must be a multiple of {GLIMPSE_HEADS} for decoder autoregressive, not {self.width}"
             )
 
-    def topological_heads(self) -> Heads:
-        """Return the heads of the Topoformer encoder; on edges alone, the relations beyond them have none (Table 3)."""
+    @property
+    def topological_heads(self) -> tuple[int, ...]:
+        """Heads of the Topoformer encoder's relations; on edges alone, those beyond them have none (Table 3)."""
         counts = self.heads_of or (self.heads,) * RELATIONS
         if self.encoder == "topoformer-edges":
             counts = tuple(0 if dense else count for dense, count in zip(DENSE, counts, strict=True))
-        return Heads(*counts, are_tied=self.tied)
+        return counts
 
 
 def make_encoder(parameters: NetworkParameters) -> nn.Module:
@@ -72,7 +86,7 @@ def make_encoder(parameters: NetworkParameters) -> nn.Module:
     p = parameters
     inputs = NODE_FEATURES + p.eigenvectors
     if p.encoder in ("topoformer", "topoformer-edges"):
-        return TopoformerEncoder(inputs, p.layers, p.width, p.topological_heads(), p.head_width)
+        return TopoformerEncoder(inputs, p.layers, p.width, p.topological_heads, p.head_width, p.tied)
     if p.encoder == "mlp":
         return MlpEncoder(inputs, p.layers, p.width)
     if p.encoder == "transformer":
@@ -157,13 +171,13 @@ class AutoregressivePolicy:
     def greedy(self) -> list[Decoded]:
         """See `PriorityPolicy`."""
         with torch.no_grad():
-            return self._priced(self.decoder.greedy(self.embeddings, self.batch))
+            return self._priced(self.decoder.roll_out(self.embeddings, self.batch))
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Decoded]:
         """See `PriorityPolicy`."""
         generator = torch.Generator(self.embeddings.device).manual_seed(int(rng.integers(2**62)))
         with torch.no_grad():
-            return self._priced(self.decoder.sample(self.embeddings, self.batch, count, generator))
+            return self._priced(self.decoder.roll_out(self.embeddings, self.batch, count, generator))
 
     def beam(self, width: int, limit: int = NO_LIMIT, must_stop: Callable[[], bool] = lambda: False) -> list[Decoded]:
         """See `PriorityPolicy`; neither the limit nor `must_stop` is heeded."""
@@ -187,12 +201,13 @@ def _padded(orders: Sequence[np.ndarray], ops: int) -> np.ndarray:
     return padded
 
 
-class Network(nn.Module):
+class Network(PolicyNetwork):
     """From graphs to a distribution over their orders; embeddings are normalised before the decoder (ours)."""
 
+    shape, command = NetworkParameters, "topoformer"
+
     def __init__(self, parameters: NetworkParameters) -> None:
-        super().__init__()
-        self.parameters_ = parameters
+        super().__init__(parameters)
         width = parameters.width
         self.encoder = make_encoder(parameters)
         self.norm = nn.LayerNorm(width)
@@ -200,11 +215,6 @@ class Network(nn.Module):
             self.autoregressive = AutoregressiveDecoder(width)
         else:
             self.priority = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))  # eq. 7, C.2
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.norm.weight.device
 
     def forward(self, graphs: Sequence[EncodedGraph], batch: GraphBatch | None = None) -> Policy:
         """Return the policy for some graphs."""
@@ -216,6 +226,4 @@ class Network(nn.Module):
         return PriorityPolicy(graphs, normalised_priorities(priorities, batch.is_op, self.parameters_.alpha))
 
 
-def load_network(path: str | Path) -> Network:
-    """Read what `write_network` wrote; see `read_network`."""
-    return read_network(path, NetworkParameters, Network, "schedopt train topoformer")
+load_network = Network.load

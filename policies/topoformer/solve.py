@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -13,15 +12,13 @@ from ...core.base.arrays import IndexArray
 from ...core.base.errors import UsageError
 from ...core.base.names import did_you_mean
 from ...core.base.speed import seconds_for
-from ...core.graph.graph import CostGraph
 from ...core.problem.schedule import Schedule
-from ...core.report.differences import levels
 from ...core.search.parameters import parameter
 from ...core.search.registry import INPUT_METHOD
 from ...core.search.search import Cancelled, Search
 from ...core.solvers.orders.baselines import reverse_postorder
 from ...core.solvers.placements.peak_annealing import place
-from ..networks.shipped import WithWeights, shipped, weights_file
+from ..networks.shipped import WithWeights, weights_file
 
 if TYPE_CHECKING:  # torch is loaded once there is something to decode
     from .network import NetworkParameters, Policy
@@ -36,9 +33,10 @@ LARGEST_ANYHOW = 200_000
 
 @dataclass(frozen=True)
 class Parameters(WithWeights):
-    """Weights that cannot be read are refused before any run."""
+    """How orders are decoded."""
 
     method: ClassVar[str] = "topoformer"
+    room: ClassVar[str] = "topoformer"
     decode: str = parameter(
         "two-way",
         "greedy: the most urgent op; sample: the best of some draws; beam: beam search; "
@@ -54,36 +52,17 @@ class Parameters(WithWeights):
     weights: str = parameter("", "a file of schedopt train topoformer, or a shipped one by name (default: what fits)")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.decode not in DECODERS:
             raise UsageError(
                 f"decode must be greedy, sample, beam or two-way, not '{self.decode}'"
                 f"{did_you_mean(self.decode, DECODERS)}"
             )
-        if self.weights:
-            from .network import load_network
-
-            shape = load_network(weights_file(self.weights)).parameters_
-            if self.decode == "two-way" and shape.decoder != "priorities":
-                raise UsageError(
-                    f"decode two-way needs a priority per op, and {self.weights} has an {shape.decoder} decoder; "
-                    "decode by beam"
-                )
-        else:
-            shipped("topoformer")
-
-
-def shipped_weights(graph: CostGraph) -> Path:
-    """Return the shipped weights that fit a graph."""
-    # On layered graphs, in which ops at the same depth have the same costs, `topoformer-layered` was trained.
-    files = {file.stem: file for file in shipped("topoformer")}
-    name = "topoformer-layered" if _costs_depend_on_depth_alone(graph) else "topoformer-real"
-    return files.get(name, next(iter(files.values())))
-
-
-def _costs_depend_on_depth_alone(graph: CostGraph) -> bool:
-    costs = np.column_stack((levels(graph), graph.buffers.own, graph.workspace))
-    return len(np.unique(costs, axis=0)) == len(np.unique(costs[:, 0]))
+        super().__post_init__()
+        decoder = self.network(weights_file(self.weights)).parameters_.decoder if self.weights else "priorities"
+        if self.decode == "two-way" and decoder != "priorities":
+            raise UsageError(
+                f"decode two-way needs a priority per op, and {self.weights} has an {decoder} decoder; decode by beam"
+            )
 
 
 def solve(search: Search, parameters: Parameters) -> None:
@@ -104,9 +83,8 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
     """Offer the best order on one device and return all, the best first, shape `(rows, ops)`; None with a note."""
     import torch
 
-    from ..networks.interrupts import heeding, stop_if_due
-    from .batch import encode
-    from .network import load_network
+    from ..networks.network import heeding, stop_if_due
+    from .features import encode
 
     graph = search.problem.graph
     instead = f"this is the better order of {' and '.join(NEXT_BEST)}"
@@ -116,7 +94,7 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
         )
         return None
 
-    network = load_network(weights_file(parameters.weights) if parameters.weights else shipped_weights(graph))
+    network = parameters.network(parameters.file(search.problem))
     try:
         if search.has_time_for(seconds_for(_work(network.parameters_, graph.num_ops))):
             with torch.inference_mode(), heeding(search, network):
@@ -134,13 +112,13 @@ def _work(p: NetworkParameters, ops: int) -> float:
 
     heads = p.heads if p.encoder.endswith("transformer") else 0
     if p.encoder.startswith("topoformer"):
-        heads = sum(count for count, is_dense in zip(p.topological_heads().counts, DENSE, strict=True) if is_dense)
+        heads = sum(count for count, is_dense in zip(p.topological_heads, DENSE, strict=True) if is_dense)
     return PAIR * p.layers * heads * p.head_width * ops**2
 
 
 def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArray:
+    from .decoding import tightened
     from .network import PriorityPolicy
-    from .tightening import tightened
 
     is_one_device, graph = search.problem.devices == 1, search.problem.graph
     is_bounded = is_one_device and search.problem.task == "memory"

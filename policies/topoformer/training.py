@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,62 +18,226 @@ from torch import Tensor
 
 from ...core.base.arrays import FloatArray, IndexArray
 from ...core.base.errors import UsageError
-from ...core.base.parallel import chunks
+from ...core.base.parallel import chunks, map_in_order
+from ...core.files.costgraph import graph_hash
 from ...core.graph.graph import CostGraph
+from ...core.kernels.orders.priority_orders import price_orders
+from ...core.problem.problem import Problem
+from ...core.search.parameters import Parameters, parameter
+from ...core.search.search import Search
+from ...core.solve.solve import solve
+from ...core.solvers.orders.approximate_dp import UNLIMITED, run_beam
+from ...datasets.layered import LayeredParameters, layered_graph
 from ..training.phases import OnGraph, PhasedTrainer, evaluating, given_batches, ignored, seeded
-from ..training.run_folder import Place, RunKind
-from .batch import GraphBatch, batch_of
-from .features import NODE_FEATURES
-from .network import Network, Policy, load_network
-from .priorities import Decoded
-from .training_graphs import MOST_OPS, Example, Source, encoded_examples, layered_batches, validation_examples
-from .training_settings import Phase, TrainingParameters, wants_orders
+from ..training.run_folder import check_ready, kept_orders, shown
+from ..training.settings import TrainingSettings
+from ..training.trainable import Screen, Work
+from .decoding import Decoded
+from .features import NODE_FEATURES, EncodedGraph, GraphBatch, batch_of, encode
+from .network import Network, NetworkParameters, Policy, load_network
+
+VALIDATION = 2**31
+ORDERS, SEARCH = "orders.jsonl", "order-search"
+# Ops of the largest graph to train on: attention among all of them takes memory in their square, per layer
+MOST_OPS = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """A graph to train on."""
+
+    encoded: EncodedGraph  # what the network sees of the graph
+    # an order to imitate, shape `(ops,)`, and its peak in bytes, persistent ones left out; None if not asked for
+    order: IndexArray | None
+    peak: int | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Layered graphs, each drawn afresh."""
+
+    seed: int  # seed of all random choices
+    nodes: tuple[int, int]  # the least and the most ops, both included; each graph draws its own number
+    eigenvectors: int = 20  # number of eigenvectors among the features, see `op_features`; 20 by default
+    teacher_width: int = 0  # width of the beam that finds orders to imitate; by default 0, for none
+
+    def example(self, epoch: int, index: int) -> Example:
+        """Return a graph of an epoch: the same one for the same numbers, in any process."""
+        rng = np.random.default_rng([self.seed, epoch, index])
+        ops = int(rng.integers(self.nodes[0], self.nodes[1] + 1))
+        graph = layered_graph(LayeredParameters(nodes=ops), rng, f"layered-{epoch}-{index}")
+        order = good_order(graph, self.teacher_width, rng) if self.teacher_width else None
+        return make_example(self.eigenvectors, (graph, order))
+
+    def examples(self, epoch: int, graphs: range) -> list[Example]:
+        """Return several graphs of an epoch."""
+        return [self.example(epoch, index) for index in graphs]
+
+
+def make_example(eigenvectors: int, pair: tuple[CostGraph, IndexArray | None]) -> Example:
+    """Encode a graph, and price the order to imitate if there is one."""
+    graph, order = pair
+    peak = None if order is None else int(price_orders(graph.buffers, order[None])[0])
+    return Example(encode(graph, eigenvectors), order, peak)
+
+
+def encoded_examples(
+    graphs: Sequence[CostGraph], orders: Sequence[IndexArray], eigenvectors: int, jobs: int = 1
+) -> list[Example]:
+    """Encode given graphs, with an order of each or none at all."""
+    known: Sequence[IndexArray | None] = orders or [None] * len(graphs)
+    pairs = zip(graphs, known, strict=True)
+    return list(map_in_order(partial(make_example, eigenvectors), pairs, jobs))
+
+
+def good_order(graph: CostGraph, width: int, rng: np.random.Generator) -> IndexArray:
+    """Return an order of low peak: a backward beam over sets of last ops, with safe moves up to the largest op need."""
+    b = graph.buffers
+    search = Search(Problem(graph), seed=rng)
+    beam = run_beam(search, b, width, UNLIMITED, is_backward=True, floor=int((b.own + b.workspace).max()))
+    assert beam.chosen is not None
+    return np.ascontiguousarray(beam.chosen[::-1])
+
+
+def searched_orders(
+    graphs: Sequence[CostGraph],
+    path: str | Path,
+    *,
+    evaluations: int,
+    seed: int,
+    jobs: int = 1,
+    on_order: Callable[[int], None] = lambda count: None,
+    must_stop: Callable[[], bool] = lambda: False,
+) -> list[IndexArray] | None:
+    """Return an order of low peak for each graph, or None if told to stop; see `kept_orders`."""
+    keys = [f"{graph_hash(graph)}-{evaluations}-{seed}" for graph in graphs]
+    problems = dict(zip(keys, map(Problem, graphs), strict=True))
+    orders = kept_orders(problems, path, "order", partial(_search, evaluations, seed), jobs, on_order, must_stop)
+    return None if orders is None else [orders[key] for key in keys]
+
+
+def _search(evaluations: int, seed: int, problem: Problem) -> IndexArray:
+    return solve(problem, SEARCH, evaluations=evaluations, seed=seed).schedule.op_order()
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase(Parameters):
+    """A part of the training, by default the paper's (C.1, 5.1): the loss is eq. 9's and imitation's weighted sum."""
+
+    epochs: int = parameter(325, "each ends with a validation and a checkpoint; paper 325", low=1)
+    graphs: int = parameter(1000, "of an epoch, new ones, or the given ones again and again; paper 1000", low=1)
+    nodes: tuple[int, int] = parameter((500, 500), "least and most ops of a layered graph; paper 500")
+    batch: int = parameter(8, "graphs of a step; paper 8", low=1)
+    learning_rate: float = parameter(1e-4, "of Adam; paper 1e-4", low=0.0, high=1.0)
+    decay: float = parameter(0.996, "factor of the learning rate per epoch; paper 0.996", low=0.01, high=1.0)
+    reinforce: float = parameter(1.0, "weight of REINFORCE", low=0.0)
+    samples: int = parameter(1, "orders drawn of a graph; paper 1", low=1)
+    baseline: Literal["greedy-rollout", "leave-one-out"] = parameter(
+        "greedy-rollout", "greedy-rollout (eq. 10) or leave-one-out, the mean of a graph's other samples"
+    )
+    imitation: float = parameter(0.0, "weight of imitating the orders of a search", low=0.0)
+    teacher: Literal["search", "policy"] = parameter(
+        "search", "whose orders: a backward beam over sets of ops, or the policy's own beam, where it beats its samples"
+    )
+    teacher_width: int = parameter(200, "width of the teacher's beam", low=1)
+
+    @property
+    def steps(self) -> int:
+        """Of an epoch."""
+        return math.ceil(self.graphs / self.batch)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.nodes[0] <= self.nodes[1] <= MOST_OPS:
+            raise UsageError(f"nodes must be two sizes from 1 to {MOST_OPS}, the smaller first, not {list(self.nodes)}")
+        if self.reinforce == 0 == self.imitation:
+            raise UsageError("reinforce and imitation must not both be 0")
+        if self.reinforce and self.baseline == "leave-one-out" and self.samples < 2:
+            raise UsageError("the leave-one-out baseline needs at least 2 samples")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingParameters(TrainingSettings):
+    """Everything that decides the weights that a run gives, but for its graphs if they are given."""
+
+    command: ClassVar[str] = "topoformer"
+    network: NetworkParameters = dataclasses.field(default_factory=NetworkParameters)
+    phases: tuple[Phase, ...] = (Phase(),)
+    validation_graphs: int = parameter(32, "layered graphs that no phase trains on", low=1)
+    validation_nodes: int = parameter(500, "their ops", low=1, high=MOST_OPS)
+    search_evaluations: int = parameter(
+        2000, "of order-search per given graph, for the orders to imitate and to validate against", low=2
+    )
+    precision: Literal["float32", "bfloat16"] = parameter("float32", "of matrix products; weights stay float32")
+
+
+def wants_orders(phase: Phase) -> bool:
+    """Whether a phase imitates orders of a search."""
+    return phase.imitation > 0 and phase.teacher == "search"
+
 
 _FLIPS, _SAMPLES, _VALIDATION = 0, 1, 2
-
-
-@dataclasses.dataclass
-class RolloutPlace(Place):
-    """How far a run is; the rollout has the weights of the best greedy gap."""
-
-    rollout_best: float = math.inf
-
-
-KIND = RunKind("topoformer", TrainingParameters, RolloutPlace)
 
 
 class Trainer(PhasedTrainer[Phase, list[Example]]):
     """A run of Topoformer's training."""
 
-    kind: ClassVar[RunKind[TrainingParameters, RolloutPlace]] = KIND
-    validated = tuple(f"{decoder}_gap_percent" for decoder in ("greedy", "sample", "beam"))
+    settings = TrainingParameters
+    measures: ClassVar[dict[str, str]] = {"loss": "loss {:.4f}", "sampled_mib": "sampled peak {:.1f} MiB"}
+    columns: ClassVar[dict[str, str]] = {
+        "greedy_gap_percent": "greedy",
+        "sample_gap_percent": "best of 16 samples",
+        "beam_gap_percent": "beam of 16",
+    }
+    validated = tuple(columns)
+    word, kinds, number = "gap", "greedy/sample/beam", "{:.2f}"
+    title, use = "gaps to the search, in percent", ""
     parameters: TrainingParameters
     network: Network
-    place: RolloutPlace
 
     def __init__(
         self,
         folder: str | Path,
         parameters: TrainingParameters,
         *,
-        graphs: Sequence[CostGraph] = (),
         orders: Sequence[IndexArray] = (),
-        validation: Sequence[CostGraph] = (),
         validation_orders: Sequence[IndexArray] = (),
-        jobs: int = 1,
+        **given: Any,
     ) -> None:
-        check_possible((*graphs, *validation))
-        if graphs and not orders and any(wants_orders(phase) for phase in parameters.phases):
+        super().__init__(folder, parameters, **given)
+        check_possible((*self.graphs, *self.validation))
+        if self.graphs and not orders and any(wants_orders(phase) for phase in parameters.phases):
             raise UsageError("given graphs need orders to imitate; see searched_orders")
-        super().__init__(folder, parameters, graphs, validation, jobs)
         self.orders = tuple(orders)
-        self.validation_orders = tuple(validation_orders) or tuple(graph.input_order for graph in validation)
+        self.validation_orders = tuple(validation_orders) or tuple(graph.input_order for graph in self.validation)
         with seeded(parameters.seed):
             self.network = self._first_network(load_network, Network)
         self.rollout = copy.deepcopy(self.network).requires_grad_(False)
-        self._given: list[Example] = []
         self._validated: list[Example] = []
         self._set_up(self.network.parameters(), network=self.network, rollout=self.rollout)
+
+    @staticmethod
+    def recipe(method: str, task: Any, devices: int | None) -> TrainingParameters:
+        """Return the settings that made the shipped weights; the paper's until there are any."""
+        return TrainingParameters.shipped(f"{method}-layered") or TrainingParameters()
+
+    @classmethod
+    def prepared(cls, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
+        """See `PhasedTrainer`; orders to imitate and to validate against are searched."""
+        check_possible(work.graphs + work.validation)
+        check_ready(work)
+        p, orders = work.settings, []
+        imitated = work.graphs if any(map(wants_orders, p.phases)) else []
+        for graphs, purpose in ((imitated, "to imitate"), (work.validation, "to validate against")):
+            found: list[IndexArray] | None = []
+            if graphs:
+                path, how = Path(work.folder) / ORDERS, {"evaluations": p.search_evaluations, "seed": p.seed}
+                with shown(screen, SEARCH, Problem(graphs[0]), f"orders {purpose}", len(graphs)) as on_order:
+                    found = searched_orders(graphs, path, **how, jobs=work.jobs, on_order=on_order, must_stop=must_stop)
+            if found is None:
+                return None
+            orders.append(found)
+        return cls.of(work, orders=orders[0], validation_orders=orders[1])
 
     def compile(self) -> None:
         """Run every kernel once, on a tiny graph."""
@@ -84,16 +251,19 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         """Return an epoch's ops, or with given graphs the number of those."""
         return phase.graphs if self.graphs else phase.graphs * sum(phase.nodes) / 2
 
+    @functools.cached_property
+    def _given(self) -> list[Example]:
+        return encoded_examples(self.graphs, self.orders, self.network.parameters_.eigenvectors, self.jobs)
+
     def _batches(self, phase: Phase) -> Generator[list[Example], None, None]:
         seed = self.parameters.seed + self.place.phase
         ranges = chunks(phase.graphs, phase.batch)[self.place.batch :]
-        eigenvectors = self.network.parameters_.eigenvectors
         if self.graphs:
-            if not self._given:
-                self._given = encoded_examples(self.graphs, self.orders, eigenvectors, self.jobs)
-            return given_batches(self._given, seed, self.place.epoch, ranges)
-        source = Source(seed, phase.nodes, eigenvectors, phase.teacher_width if wants_orders(phase) else 0)
-        return layered_batches(source, self.place.epoch, ranges, self.jobs)
+            yield from given_batches(self._given, seed, self.place.epoch, ranges)
+            return
+        width = phase.teacher_width if wants_orders(phase) else 0
+        source = Source(seed, phase.nodes, self.network.parameters_.eigenvectors, width)
+        yield from map_in_order(partial(source.examples, self.place.epoch), ranges, self.jobs)
 
     def _policies(self, examples: Sequence[Example], networks: Sequence[Network]) -> list[Policy]:
         """Return the policy of each network for the same batch, with random signs of the eigenvectors."""
@@ -169,10 +339,10 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
             if self.validation:
                 self._validated = encoded_examples(self.validation, self.validation_orders, eigenvectors, self.jobs)
             else:
-                nodes = (self.parameters.validation_nodes,) * 2
-                source = Source(self.parameters.seed, nodes, eigenvectors, teacher_width=200)
-                count = self.parameters.validation_graphs
-                for example in validation_examples(source, count, self.jobs):
+                p, count = self.parameters, self.parameters.validation_graphs
+                source = Source(p.seed, (p.validation_nodes,) * 2, eigenvectors, teacher_width=200)
+                numbers = range(VALIDATION, VALIDATION + count)
+                for example in map_in_order(partial(source.example, 0), numbers, self.jobs):
                     self._validated.append(example)
                     on_graph("prepared", len(self._validated), count)
         return self._validated

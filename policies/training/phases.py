@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -16,27 +16,28 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core.base.arrays import IntArray
+from ...core.base.arrays import FloatArray, IntArray
 from ...core.base.errors import ClusterError, TrainingError, UsageError
 from ...core.graph.graph import CostGraph
-from ..networks.files import write_network
 from ..networks.message_passing import using_threads
+from ..networks.network import write_network
 from ..networks.shipped import weights_file
 from .run_folder import (
     CHECKPOINT,
     WEIGHTS,
     Checkpoint,
     Place,
-    RunKind,
     add_to_curve,
     board_of,
+    check_device,
     has_checkpoint,
     hash_of,
     open_folder,
     read_checkpoint,
     tensors_of,
 )
-from .settings import TrainingSettings, check_device
+from .settings import TrainingSettings
+from .trainable import Screen, Work
 
 Batch = TypeVar("Batch")
 Given = TypeVar("Given")
@@ -70,8 +71,15 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     random choices of a step come from `_rng`.
     """
 
-    kind: ClassVar[RunKind[Any, Any]]
-    validated: ClassVar[tuple[str, ...]]  # names of what a validation finds
+    settings: ClassVar[type[TrainingSettings]]
+    measures: ClassVar[dict[str, str]]  # how what is measured in steps is written, by its name
+    columns: ClassVar[dict[str, str]]  # headings of what a validation finds, by its name
+    validated: ClassVar[tuple[str, ...]]  # names of what validations compare, of the columns
+    word: ClassVar[str]  # what they compare, as gaps
+    kinds: ClassVar[str]  # of what it is, in a line of the curve
+    number: ClassVar[str] = "{:+.2f}"
+    title: ClassVar[str]  # what the numbers of a report are; may name settings
+    use: ClassVar[str]  # options of `schedopt solve` that the weights are for, by parameters of the network
     same: ClassVar[tuple[str, ...]] = ()  # parameters of a network to start from that must be as the settings say
     network: nn.Module
     optimiser: torch.optim.Optimizer
@@ -80,16 +88,16 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         self,
         folder: str | Path,
         parameters: TrainingSettings,
-        graphs: Sequence[CostGraph],
-        validation: Sequence[CostGraph],
-        jobs: int,
+        graphs: Sequence[CostGraph] = (),
+        validation: Sequence[CostGraph] = (),
+        jobs: int = 1,
     ) -> None:
         check_device(parameters)
         self.folder, self.parameters, self.jobs = Path(folder), parameters, jobs
         self.graphs, self.validation = tuple(graphs), tuple(validation)
         self._hash = hash_of(self.graphs, self.validation)
-        self.place: Any = self.kind.place()
-        self._checkpoint = read_checkpoint(self.folder, self.kind) if has_checkpoint(self.folder) else None
+        self.place = Place()
+        self._checkpoint = read_checkpoint(self.folder, self.settings) if has_checkpoint(self.folder) else None
         self._measured: dict[str, list[float]] = {}
         self._last: dict[str, float] = {}
         self._clock = self._checkpointed = 0.0
@@ -119,9 +127,36 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
             self.place = dataclasses.replace(self._checkpoint.place)
             self._measured, self._last = self._checkpoint.measured, self._checkpoint.validation
             self._checkpoint = None
-            if self._last and not {*self.validated} <= self._last.keys():
-                said = "is a run of another version, whose validations have other numbers; name another folder"
-                raise UsageError(f"{self.folder}: {said}")
+
+    @staticmethod
+    @abstractmethod
+    def recipe(method: str, task: Any, devices: int | None) -> Any:
+        """Return the settings to begin with where no file of them is given; for a task and devices, or None."""
+
+    @classmethod
+    def prepared(cls, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Phase, Batch] | None:
+        """Return the trainer of a run, or None if told to stop before it is ready; the folder keeps what is done."""
+        return cls.of(work)
+
+    @classmethod
+    def of(cls, work: Work, **more: Any) -> PhasedTrainer[Phase, Batch]:
+        """Return the trainer of a run, given what it needs beside."""
+        make: Any = cls
+        given = {"graphs": work.graphs, "validation": work.validation, "jobs": work.jobs, **more}
+        trainer: PhasedTrainer[Phase, Batch] = make(work.folder, work.settings, **given)
+        return trainer
+
+    def words(self, measured: dict[str, float]) -> list[str]:
+        """Write what was measured in the last steps, a text each."""
+        return [text.format(measured[name]) for name, text in self.measures.items() if name in measured]
+
+    def said(self, validation: dict[str, float]) -> str:
+        """Write the numbers of a validation."""
+        return f"{'/'.join(self.number.format(validation[name]) for name in self.validated)}%"
+
+    def line(self, line: dict[str, float]) -> str:
+        """Write the validation in a line of the curve."""
+        return f"{self.word} {self.kinds} {self.said(line)}"
 
     @abstractmethod
     def _batches(self, phase: Phase) -> Generator[Batch, None, None]:
@@ -181,14 +216,13 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         self._clock = self._checkpointed = time.monotonic()
         with board_of(self.folder, self.place) as board, _repeatable(self.parameters), self._at_work():
             try:
+                end_epoch = partial(self._end_epoch, board, on_epoch, must_stop, on_graph)
                 if not self.place.step and not self.place.is_validated:
                     self._write_checkpoint()
-                    if not self._end_epoch(board, on_epoch, must_stop, on_graph):
+                    if not end_epoch():
                         return False
                 while not self.is_finished:
-                    if not self._train_epoch(on_step, must_stop):
-                        return False
-                    if not self._end_epoch(board, on_epoch, must_stop, on_graph):
+                    if not (self._train_epoch(on_step, must_stop) and end_epoch()):
                         return False
                 return True
             except ClusterError:
@@ -209,7 +243,9 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
                 self.place.batch += 1
                 self.place.step += 1
                 self._count_time()
-                on_step(self._progress(phase))
+                means = {name: float(np.mean(values[-20:])) for name, values in self._measured.items()}
+                place, share = dataclasses.replace(self.place), self._share_done(phase)
+                on_step(Progress(place, phase, share, means, self._last, self.seconds_left))
                 is_stopped = must_stop()
                 if is_stopped or time.monotonic() - self._checkpointed >= self.parameters.checkpoint_seconds:
                     self._write_checkpoint()
@@ -247,11 +283,6 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         before, self._clock = self._clock, time.monotonic()
         self.place.seconds += self._clock - before
         return self._clock - before
-
-    def _progress(self, phase: Phase) -> Progress[Phase]:
-        measured = {name: float(np.mean(values[-20:])) for name, values in self._measured.items()}
-        place = dataclasses.replace(self.place)
-        return Progress(place, phase, self._share_done(phase), measured, self._last, self.seconds_left)
 
     def _share_done(self, phase: Phase) -> float:
         """Return the share of all steps' work that is done."""
@@ -373,3 +404,27 @@ def _repeatable(parameters: TrainingSettings) -> Iterator[None]:
             yield
     finally:
         torch.use_deterministic_algorithms(before)
+
+
+# Antithetic evolution strategies: a gradient from the values of perturbed parameters alone (Salimans et al. 2017) ----
+
+
+def directions(pairs: int, size: int, rng: np.random.Generator) -> Tensor:
+    """Draw the directions of the perturbations from N(0, I), shape `(pairs, size)`."""
+    return torch.from_numpy(rng.standard_normal((pairs, size), dtype=np.float32))
+
+
+def centred_ranks(fitness: FloatArray) -> FloatArray:
+    """Return the ranks of all values, scaled to -0.5 for the smallest and 0.5 for the largest; equals share a rank."""
+    values = fitness.ravel()
+    below = (values[None, :] < values[:, None]).sum(1)
+    equal = (values[None, :] == values[:, None]).sum(1)
+    ranks: FloatArray = (below + (equal - 1) / 2) / (len(values) - 1) - 0.5
+    return ranks.reshape(fitness.shape)
+
+
+def estimated_gradient(fitness: FloatArray, directions: Tensor, sigma: float) -> Tensor:
+    """Estimate the gradient of the expected fitness under the perturbations, shape `(size,)`."""
+    # Algorithm 1 of Salimans et al., on pairs of opposite perturbations (section 2).
+    halves = torch.from_numpy((fitness[0] - fitness[1]) / 2).to(directions)
+    return halves @ directions / (len(directions) * sigma)

@@ -6,25 +6,33 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_type_hints
+from typing import Any, Generic, get_type_hints
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor, nn, optim
+from torch import Tensor, cuda, nn, optim
 
+from ...core.base.arrays import IndexArray
 from ...core.base.errors import FormatError, UsageError
+from ...core.base.parallel import map_in_order
 from ...core.files.atomic import make_folder, write_atomically
 from ...core.files.costgraph import graph_hash
+from ...core.files.json_lines import JsonLines
 from ...core.files.yaml_files import write_yaml
 from ...core.graph.graph import CostGraph
+from ...core.problem.problem import Problem
+from ...core.search.method_spec import parse_method
 from ...core.search.settings import differences, from_plain, plain
+from ...core.search.warm_up import warm_up
 from ...version import VERSION
 from ..networks.shipped import described, weights_file
-from .settings import Settings, TrainingSettings, check_device
+from .settings import Settings, TrainingSettings
+from .trainable import Screen
 
 CHECKPOINT, WEIGHTS, CONFIG, CURVE = "checkpoint.safetensors", "weights.safetensors", "config.yaml", "curve.jsonl"
 
@@ -41,6 +49,7 @@ class Place:
     validation_seconds: float = 0.0
     validations: int = 0
     best: float = math.inf
+    rollout_best: float = math.inf  # least greedy gap of a run whose baseline is a rollout
 
     @property
     def is_validated(self) -> bool:
@@ -48,28 +57,15 @@ class Place:
         return self.best < math.inf
 
 
-At = TypeVar("At", bound=Place)
-
-
 @dataclasses.dataclass(frozen=True)
-class RunKind(Generic[Settings, At]):
-    """What tells the runs of one trainer from those of another."""
-
-    command: str  # name of its subcommand of `schedopt train`
-    # the dataclasses of everything that decides the weights, and of how far a run is
-    settings: type[Settings]
-    place: type[At]
-
-
-@dataclasses.dataclass(frozen=True)
-class Checkpoint(Generic[Settings, At]):
+class Checkpoint(Generic[Settings]):
     """What a run needs to go on."""
 
     path: Path  # the file
     tensors: dict[str, Tensor]  # weights and moments, see `tensors_of`
     parameters: Settings  # settings of the run
     network: Any  # parameters that the network is made from
-    place: At  # how far the run is
+    place: Place  # how far the run is
     graphs: str  # hash of given graphs, see `hash_of`
     measured: dict[str, list[float]]  # all that was measured in the steps of this epoch, by name
     validation: dict[str, float]  # result of the last validation
@@ -126,23 +122,20 @@ def tensors_of(networks: Mapping[str, nn.Module], optimiser: optim.Optimizer) ->
     return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
-def read_checkpoint(folder: str | Path, kind: RunKind[Settings, At]) -> Checkpoint[Settings, At]:
+def read_checkpoint(folder: str | Path, kind: type[Settings]) -> Checkpoint[Settings]:
     """Read the checkpoint of a run."""
     path = Path(folder) / CHECKPOINT
     try:
         with safe_open(str(path), "pt") as file:
             about = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        config = json.loads(about["config"])
-        parameters = from_plain(kind.settings, config, str(path))
-        shape = json.loads(about["shape"]) if "shape" in about else plain(parameters)["network"]
         return Checkpoint(
             path,
             tensors,
-            parameters,
-            from_plain(get_type_hints(kind.settings)["network"], shape, str(path)),
-            kind.place(**json.loads(about["place"])),
-            about.get("graphs", ""),
+            from_plain(kind, json.loads(about["config"]), str(path)),
+            from_plain(get_type_hints(kind)["network"], json.loads(about["shape"]), str(path)),
+            Place(**json.loads(about["place"])),
+            about["graphs"],
             json.loads(about["measured"]),
             json.loads(about["validation"]),
         )
@@ -163,10 +156,18 @@ def has_checkpoint(folder: str | Path) -> bool:
     return (Path(folder) / CHECKPOINT).exists()
 
 
-def check_ready(work: Any, kind: RunKind[Any, Any]) -> None:
+def check_device(parameters: TrainingSettings) -> None:
+    """Raise UsageError if there is no such device."""
+    if parameters.device == "cuda" and not cuda.is_available():
+        raise UsageError("device cuda is not available here; use cpu")
+
+
+def check_ready(work: Any) -> None:
     """Find before what takes long what would keep a run, a `Work`, from starting or going on; make its folder."""
     if work.resume:
-        read_checkpoint(work.folder, kind).check_same(work.settings, hash_of(work.graphs, work.validation))
+        read_checkpoint(work.folder, type(work.settings)).check_same(
+            work.settings, hash_of(work.graphs, work.validation)
+        )
     check_device(work.settings)
     if work.settings.start and not has_checkpoint(work.folder):
         described(weights_file(work.settings.start), ())
@@ -223,16 +224,55 @@ def add_to_curve(
 def curve_of(folder: str | Path) -> list[dict[str, Any]]:
     """Return the lines of a run's curve, one per epoch and one before the first."""
     # It is a log, which nothing depends on: what is torn or damaged is left out.
-    path = Path(folder) / CURVE
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.is_file() else []
-    return [line for line in map(_curve_line, lines) if line]
+    path, lines = Path(folder) / CURVE, []
+    for text in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.is_file() else ():
+        with suppress(ValueError, RecursionError):
+            line = json.loads(text)
+            is_line = isinstance(line, dict) and {"phase", "epoch", "step"} <= line.keys()
+            if is_line and all(type(value) in (int, float) for value in line.values()):
+                lines.append(line)
+    return lines
 
 
-def _curve_line(text: str) -> dict[str, Any]:
-    """Return a line of a curve, empty if it is none."""
-    try:
-        line = json.loads(text)
-        is_line = isinstance(line, dict) and all(type(value) in (int, float) for value in line.values())
-    except (ValueError, RecursionError):
-        return {}
-    return line if is_line and {"phase", "epoch", "step"} <= line.keys() else {}
+# Orders to imitate or to validate against: found by a search once per problem, and kept in the folder -----------------
+
+
+def kept_orders(
+    problems: dict[str, Problem],
+    path: str | Path,
+    what: str,
+    find: Callable[[Problem], IndexArray],
+    jobs: int = 1,
+    on_order: Callable[[int], None] = lambda count: None,
+    must_stop: Callable[[], bool] = lambda: False,
+) -> dict[str, IndexArray] | None:
+    """Return an order of each problem by its key, or None if told to stop; those on disk are not searched for again."""
+    with closing(JsonLines(path, f"{what}s", "delete the file to search again")) as file:
+        known: dict[str, Any] = {key: record.get("order") for key, record in file.records.items()}
+        missing = {key: problem for key, problem in problems.items() if key not in known}
+        on_order(len(problems) - len(missing))
+        found: Iterable[IndexArray] = map_in_order(find, missing.values(), jobs)
+        for count, (key, order) in enumerate(zip(missing, found, strict=True), start=1 + len(problems) - len(missing)):
+            known[key] = order.tolist()
+            file.write(key, {"order": known[key]})
+            on_order(count)
+            if must_stop():
+                return None
+    for key, problem in problems.items():
+        if not _is_order(known[key], problem.graph.num_ops):
+            name = problem.graph.name
+            raise FormatError(f"{path}: the {what} of {name} is damaged; delete the file to search again")
+    return {key: np.array(known[key], np.int32) for key in problems}
+
+
+@contextmanager
+def shown(screen: Screen, method: str, problem: Problem, what: str, count: int) -> Iterator[Callable[[int], None]]:
+    """Compile what a method runs, and show how many of its orders are there; gives what to call with their number."""
+    with screen.compiling():
+        warm_up(problem, parse_method(method))
+    with screen.counting(what, count) as bar:
+        yield lambda done: bar(done=done)
+
+
+def _is_order(value: Any, ops: int) -> bool:
+    return isinstance(value, list) and all(type(op) is int for op in value) and sorted(value) == list(range(ops))

@@ -1,18 +1,44 @@
-"""What a command must know to train a method's network: its settings, its trainer, and the words for its numbers."""
+"""What a command must know to train a method's network, before torch is loaded."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...core.search.registry import METHODS
 
 if TYPE_CHECKING:
     from ...core.graph.graph import CostGraph
-    from .phases import PhasedTrainer
-    from .run_folder import RunKind
+
+_ASIDE = "is set aside to validate on, unless --validation names others; of fewer than ten, none is."
+_RESUME = "Ctrl-C leaves a checkpoint; the same command with --resume goes on as if nothing had happened."
+_SETTINGS = (
+    "Settings are those of --config, or else of the shipped weights; options win over both, and config.yaml in the "
+    f"folder shows them all. {_RESUME}"
+)
+_ORDERS = (
+    "Layered graphs are drawn afresh for each epoch; orders to imitate come from a beam search. GRAPHS are taken "
+    f"again and again; orders of theirs come from a search, once per graph. A tenth of them {_ASIDE}\n\n"
+    "Each epoch ends with a validation: the gaps of greedy, sampled and beam orders to those of a search. The "
+    f"weights with the smallest gap are kept. {_SETTINGS}"
+)
+_SCHEDULES = (
+    "Synthetic graphs are drawn once and taken again and again, each with devices and links of its own; so are "
+    f"GRAPHS. A tenth of those {_ASIDE} The plans to imitate are searched once and kept in the folder.\n\n"
+    "Each epoch ends with a validation: how much better one pass and the best of 16 are than the rule that the "
+    f"network corrects. The weights with the largest improvement are kept. {_SETTINGS}"
+)
+_DISTRIBUTIONS = (
+    "Synthetic graphs (A.1.4) are drawn when they are first needed, and taken again and again; so are GRAPHS. A "
+    f"tenth of those {_ASIDE} What plain BRKGA finds on a graph is searched once and kept in the folder.\n\n"
+    "Each epoch ends with a validation: how much better BRKGA is with the network's choices than without, at the "
+    "same evaluations. The weights that improve most are kept; the setting keep says by which of the network's "
+    "actions that is measured. Settings are those of --config, or else of the shipped weights, or else the "
+    f"paper's; options win over all, and config.yaml in the folder shows them. {_RESUME}"
+)
 
 
 class Screen(NamedTuple):
@@ -29,7 +55,7 @@ class Work:
     """A run that is asked for."""
 
     folder: str  # of the run
-    settings: Any  # of the run's kind
+    settings: Any  # of the trainer's kind
     # given graphs to train and to validate on; none for those that the settings draw
     graphs: list[CostGraph]
     validation: list[CostGraph]
@@ -37,56 +63,32 @@ class Work:
     resume: bool  # whether there is a run in the folder to go on with
 
 
-class Trainable(ABC):
-    """The network of a method, as a command trains it; light until one of its methods is called."""
+@dataclass(frozen=True)
+class Trainable:
+    """The network of a method, as a command trains it."""
 
-    help: ClassVar[str]
-    drawn: ClassVar[str]  # graphs to train on where none are given
-    options: ClassVar[tuple[str, ...]]
-    measures: ClassVar[dict[str, str]]  # how what is measured in steps is written, by its name
-    columns: ClassVar[dict[str, str]]  # headings of what a validation finds, by its name
-    word: ClassVar[str]  # what validations compare; the names of these numbers end in it and `_percent`
-    kinds: ClassVar[str]  # of what it is, in a line of the curve
-    number: ClassVar[str] = "{:+.2f}"
-
-    def __init__(self, method: str) -> None:
-        self.method = method
+    method: str
+    help: str
+    drawn: str  # graphs to train on where none are given
+    options: dict[str, str]  # settings that options stand for
+    fixed: dict[str, str]  # settings that the method decides
 
     @property
-    def kind(self) -> RunKind[Any, Any]:
-        """What tells its runs from others: `KIND` of the module `training` beside it."""
-        kind: RunKind[Any, Any] = import_module(type(self).__module__.replace("trainable", "training")).KIND
-        return kind
+    def trainer(self) -> Any:
+        """What trains it, a kind of `PhasedTrainer`: `Trainer` of the module that the registry names."""
+        return import_module(METHODS[self.method].trainer).Trainer
 
-    @abstractmethod
-    def recipe(self, options: dict[str, Any]) -> Any:
-        """Return the settings to begin with where no file of them is given."""
+    def changes(self, options: dict[str, Any]) -> list[str]:
+        """Return the settings that the options stand for, as `network.task=memory`."""
+        given = {setting: options[name] for name, setting in self.options.items()} | self.fixed
+        return [f"{setting}={value}" for setting, value in given.items() if value is not None]
 
-    @abstractmethod
-    def changes(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the settings that the options stand for, by name as `network.task`; None if not given."""
 
-    @abstractmethod
-    def trainer(self, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
-        """Return the trainer of a run, or None if told to stop before it is ready; the folder keeps what is done."""
-
-    @abstractmethod
-    def title(self, settings: Any) -> str:
-        """Say what the numbers of a report are."""
-
-    @abstractmethod
-    def use(self, network: Any) -> str:
-        """Return the options of `schedopt solve` that the weights of a network are for, but for `--method`."""
-
-    def measured(self, measured: dict[str, float]) -> list[str]:
-        """Write what was measured in the last steps, a text each."""
-        return [text.format(measured[name]) for name, text in self.measures.items() if name in measured]
-
-    def validated(self, validation: dict[str, float], kinds: str = "") -> str:
-        """Write a validation, as progress has it."""
-        names = [name for name in self.columns if name.endswith(f"{self.word}_percent")]
-        return f"{self.word}{kinds} {'/'.join(self.number.format(validation[name]) for name in names)}%"
-
-    def line(self, line: dict[str, float]) -> str:
-        """Write the validation in a line of the curve."""
-        return self.validated(line, f" {self.kinds}")
+def trainable_of(method: str) -> Trainable:
+    """Return what is to know of a method's network."""
+    if method == "topoformer":
+        return Trainable(method, _ORDERS, "layered ones", {"precision": "precision"}, {})
+    if method == "direct":
+        return Trainable(method, _SCHEDULES, "synthetic ones", {"task": "network.task"}, {})
+    options, encoder = {"task": "network.task", "devices": "network.devices"}, "lstm" if method == "gas" else "gnn"
+    return Trainable(method, _DISTRIBUTIONS, "synthetic ones", options, {"network.encoder": encoder})

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 from models.examples import EXPERIMENTS, run
-from schedopt.datasets.duplicates import topology_hash
+from schedopt.datasets.filters import topology_hash
 
 
 @pytest.fixture

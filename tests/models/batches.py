@@ -3,7 +3,7 @@
 import naive
 import numpy as np
 import torch
-from schedopt.policies.topoformer.batch import GraphBatch
+from schedopt.policies.topoformer.features import GraphBatch
 
 
 def graph_batch(plains, inputs=6, padding=0, seed=0):

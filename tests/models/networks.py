@@ -1,7 +1,7 @@
 """Files of tiny networks with random weights."""
 
 from schedopt.policies.direct.network import DirectNetwork, DirectNetworkParameters
-from schedopt.policies.networks.files import write_network
+from schedopt.policies.networks.network import write_network
 from schedopt.policies.regal.network import RegalNetwork, RegalNetworkParameters
 from schedopt.policies.topoformer.network import Network, NetworkParameters
 from torch import random

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 from schedopt.core.files import atomic
-from schedopt.policies.networks import files
+from schedopt.policies.networks import network as files
 from schedopt.policies.training import run_folder
 from schedopt.policies.training.run_folder import CHECKPOINT, WEIGHTS, curve_of
 

@@ -12,11 +12,8 @@ import torch
 from safetensors.torch import load_file
 from schedopt.cli.main import app
 from schedopt.policies.direct import training as direct_training
-from schedopt.policies.direct import training_settings as direct_settings
 from schedopt.policies.regal import training as regal_training
-from schedopt.policies.regal import training_settings as regal_settings
 from schedopt.policies.topoformer import training as topoformer_training
-from schedopt.policies.topoformer import training_settings as topoformer_settings
 from schedopt.policies.training.run_folder import CHECKPOINT, CURVE, WEIGHTS, curve_of
 from typer.testing import CliRunner
 
@@ -52,10 +49,8 @@ class TrainCommand(NamedTuple):
         What finds those lines, if all of it goes through one function.
     given
         Options of a run on given graphs.
-    recipe
-        Lets the file of a name, in a folder, stand for the settings of the shipped weights.
     recipe_file, recipe_options
-        That name, and the options that ask for it.
+        File with the settings of shipped weights, and the options that ask for it.
     stop
         Options of a run that takes long enough to be stopped.
     stop_lines
@@ -81,7 +76,6 @@ class TrainCommand(NamedTuple):
     kept_lines: int
     searched: str | None
     given: list
-    recipe: Callable
     recipe_file: str
     recipe_options: list
     stop: list
@@ -103,7 +97,7 @@ search_evaluations: 50
 """,
         generator="layered",
         nodes=10,
-        kind=topoformer_training.KIND,
+        kind=topoformer_training.TrainingParameters,
         lines=["before training", "phase 1/2 epoch 1", "phase 1/2 epoch 2", "phase 2/2 epoch 1"],
         always=["gap greedy/sample/beam"],
         said={3: ["sampled peak"]},
@@ -115,10 +109,9 @@ search_evaluations: 50
         use="--method topoformer",
         kept="orders.jsonl",
         kept_lines=15,
-        searched="schedopt.policies.topoformer.training_graphs._search",
+        searched="schedopt.policies.topoformer.training._search",
         given=[],
-        recipe=lambda patch, folder: patch.setattr(topoformer_settings, "RECIPE", folder / "recipe.yaml"),
-        recipe_file="recipe.yaml",
+        recipe_file="topoformer-layered.yaml",
         recipe_options=[],
         stop=["--set", "phases.0.epochs=30"],
         stop_lines=32,
@@ -140,7 +133,7 @@ checkpoint_seconds: 0
 """,
         generator="synthetic",
         nodes="8-12",
-        kind=regal_training.KIND,
+        kind=regal_training.TrainingParameters,
         lines=["before training", "phase 1/2 epoch 1", "phase 2/2 epoch 1", "phase 2/2 epoch 2"],
         always=["improvement by drawn/likely/expected actions", "entropy"],
         said={1: ["imitated log-probability"], 2: ["reward -"]},
@@ -154,7 +147,6 @@ checkpoint_seconds: 0
         kept_lines=15,
         searched=None,
         given=["--set", "phases.1.steps=6"],
-        recipe=lambda patch, folder: patch.setattr(regal_settings, "SHIPPED", folder),
         recipe_file="regal-runtime.yaml",
         recipe_options=["--task", "runtime"],
         stop=["--set", "phases.1.epochs=40"],
@@ -176,7 +168,7 @@ checkpoint_seconds: 0
 """,
         generator="synthetic",
         nodes="8-12",
-        kind=direct_training.KIND,
+        kind=direct_training.TrainingParameters,
         lines=["before training", "phase 1/2 epoch 1", "phase 1/2 epoch 2", "phase 2/2 epoch 1"],
         always=["improvement greedy/sample"],
         said={1: ["ranking loss"], 3: ["sampled gap"]},
@@ -188,9 +180,8 @@ checkpoint_seconds: 0
         use="--method direct --task runtime",
         kept="plans.jsonl",
         kept_lines=12,
-        searched="schedopt.policies.direct.cases.solve",
+        searched="schedopt.policies.direct.training.solve",
         given=[],
-        recipe=lambda patch, folder: patch.setattr(direct_settings, "SHIPPED", folder),
         recipe_file="direct-runtime.yaml",
         recipe_options=["--task", "runtime"],
         stop=["--set", "phases.0.epochs=40"],

@@ -9,12 +9,10 @@ from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.datasets.synthetic import SyntheticParameters
 from schedopt.policies.regal import network as regal_network
 from schedopt.policies.regal import training as regal_training
-from schedopt.policies.regal import training_settings as regal_settings
 from schedopt.policies.regal.actions import ActionParameters
 from schedopt.policies.regal.rewards import Setting, given_graphs, make_case
 from schedopt.policies.topoformer import network as topoformer_network
 from schedopt.policies.topoformer import training as topoformer_training
-from schedopt.policies.topoformer import training_settings as topoformer_settings
 
 
 def layered(*sizes, seed=0):
@@ -27,13 +25,13 @@ def synthetic(count, low=10, high=14, seed=0):
     return [parameters.draw(index, np.random.default_rng([seed, index])) for index in range(count)]
 
 
-TOPOFORMER_IMITATE = topoformer_settings.Phase(
+TOPOFORMER_IMITATE = topoformer_training.Phase(
     epochs=2, graphs=6, nodes=(8, 12), batch=4, reinforce=0.0, imitation=1.0, teacher_width=5
 )
-TOPOFORMER_REINFORCE = topoformer_settings.Phase(
+TOPOFORMER_REINFORCE = topoformer_training.Phase(
     epochs=2, graphs=6, nodes=(8, 12), batch=4, learning_rate=0.01, samples=2
 )
-TOPOFORMER = topoformer_settings.TrainingParameters(
+TOPOFORMER = topoformer_training.TrainingParameters(
     network=topoformer_network.NetworkParameters(layers=1, width=8, head_width=4, heads=1, eigenvectors=2),
     phases=(TOPOFORMER_IMITATE, TOPOFORMER_REINFORCE),
     validation_graphs=2,
@@ -41,12 +39,12 @@ TOPOFORMER = topoformer_settings.TrainingParameters(
     checkpoint_seconds=0.0,
 )
 
-REGAL_REINFORCE = regal_settings.Phase(
+REGAL_REINFORCE = regal_training.Phase(
     epochs=2, steps=2, graphs=2, evaluations=120, samples=2, baseline="leave-one-out", learning_rate=0.01
 )
 REGAL_EVOLUTION = dataclasses.replace(REGAL_REINFORCE, epochs=1, estimator="evolution", population=2)
 REGAL_IMITATE = dataclasses.replace(REGAL_REINFORCE, epochs=1, reward=0.0, imitation=1.0, teacher="uniform")
-REGAL = regal_settings.TrainingParameters(
+REGAL = regal_training.TrainingParameters(
     network=regal_network.RegalNetworkParameters(
         actions=ActionParameters(placement=2, scheduling=5), width=8, rounds=1
     ),
@@ -71,7 +69,7 @@ def regal_cases(graphs, parameters, **links):
 class Method(NamedTuple):
     """A trainer, and a run of eight steps in four epochs of two."""
 
-    training: Any  # the module of the trainer: its `Trainer` and `KIND`
+    training: Any  # the module of the trainer: its `Trainer` and `TrainingParameters`
     parameters: Any  # of the run
     reinforce: Any  # a phase that needs graphs alone
     load: Callable  # reads its weights

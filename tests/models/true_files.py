@@ -94,7 +94,7 @@ def _curve(path):
 
 def _config(path):
     from schedopt.core.search.settings import read_config
-    from schedopt.policies.topoformer.training_settings import TrainingParameters
+    from schedopt.policies.topoformer.training import TrainingParameters
 
     read_config(path, TrainingParameters)
 

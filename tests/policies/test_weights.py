@@ -16,17 +16,16 @@ from schedopt.core.solve.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.datasets.synthetic import SyntheticParameters
 from schedopt.policies.direct import network as direct_network
-from schedopt.policies.direct import training_settings as direct_settings
+from schedopt.policies.direct import training as direct_settings
 from schedopt.policies.networks.shipped import WEIGHTS, shipped
 from schedopt.policies.regal import network as regal_network
-from schedopt.policies.regal import training_settings as regal_settings
-from schedopt.policies.regal.batch import multigraph_batch
-from schedopt.policies.regal.distributions import taken_actions
+from schedopt.policies.regal import training as regal_settings
+from schedopt.policies.regal.network import multigraph_batch, taken_actions
 from schedopt.policies.regal.rewards import Setting, make_case
 from schedopt.policies.regal.solve import Parameters
 from schedopt.policies.topoformer.network import load_network
-from schedopt.policies.topoformer.training_settings import TrainingParameters, shipped_recipe
-from schedopt.policies.training.chains import RECIPES, read_chain
+from schedopt.policies.topoformer.training import Trainer, TrainingParameters
+from schedopt.policies.training.settings import RECIPES, read_chain
 from scipy.stats import spearmanr
 
 CHAIN = layered_graph(LayeredParameters(nodes=10), np.random.default_rng(0))
@@ -101,7 +100,10 @@ def test_all_weights_are_small_and_described():
 
 def test_training_without_settings_follows_the_card():
     (file,) = shipped("topoformer")
-    assert shipped_recipe().phases == from_plain(TrainingParameters, card_of(file)["recipe"], "card").phases
+    assert (
+        Trainer.recipe("topoformer", None, None).phases
+        == from_plain(TrainingParameters, card_of(file)["recipe"], "card").phases
+    )
 
 
 @pytest.mark.slow

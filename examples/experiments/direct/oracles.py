@@ -18,8 +18,7 @@ import schedopt
 from schedopt.core.base.units import parse_bandwidth, parse_microseconds
 from schedopt.core.model.simulator import simulate
 from schedopt.core.solvers.placements.chromosomes import keys_along
-from schedopt.policies.direct.decoding import order_of, values_of
-from schedopt.policies.direct.features import rule_keys
+from schedopt.policies.direct.keys import order_of, rule_keys, values_of
 
 PATIENCES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 

@@ -10,9 +10,7 @@ def decided(options):
     import torch
     from schedopt.core.files.costgraph import find_graphs, read_graph
     from schedopt.policies.networks.shipped import weights_file
-    from schedopt.policies.regal.batch import multigraph_batch
-    from schedopt.policies.regal.distributions import taken_actions
-    from schedopt.policies.regal.network import load_network
+    from schedopt.policies.regal.network import load_network, multigraph_batch, taken_actions
     from schedopt.policies.regal.rewards import Setting, make_case
 
     torch.set_num_threads(1)

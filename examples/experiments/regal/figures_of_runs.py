@@ -158,6 +158,6 @@ def topologies_of(graphs):
     if not graphs:
         return {}
     from schedopt.core.files.costgraph import find_graphs, graph_name, read_graph
-    from schedopt.datasets.duplicates import topology_hash
+    from schedopt.datasets.filters import topology_hash
 
     return {graph_name(path): topology_hash(read_graph(path)) for path in find_graphs(graphs)}

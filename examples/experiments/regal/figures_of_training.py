@@ -65,7 +65,7 @@ def both_sets(run, options):
     from schedopt.datasets.filters import KeepImproving
     from schedopt.datasets.recipe import Recipe
     from schedopt.policies.regal.rewards import drawn_graphs
-    from schedopt.policies.regal.training import DRAWN, KIND
+    from schedopt.policies.regal.training import DRAWN, TrainingParameters
     from schedopt.policies.training.run_folder import read_checkpoint
 
     if options.training or options.held_out:
@@ -75,7 +75,7 @@ def both_sets(run, options):
             [read_graph(path) for path in find_graphs(paths)[: options.graphs]]
             for paths in (options.training, options.held_out)
         ]
-    settings = read_checkpoint(run, KIND).parameters
+    settings = read_checkpoint(run, TrainingParameters).parameters
     keep = (KeepImproving(settings.improving),) if settings.improving else ()
     recipe, count = Recipe(settings.synthetic, settings.seed, keep), min(options.graphs, settings.training_graphs)
     drawn = (drawn_graphs(recipe, first, count, Path(run, DRAWN)) for first in (0, settings.training_graphs))
@@ -88,10 +88,13 @@ def improvements_by(run, graphs, seed):
     from schedopt.core.report.summaries import improvement_percent
     from schedopt.core.solve.solve import solve
     from schedopt.policies.networks.shipped import described
-    from schedopt.policies.regal.training import KIND
+    from schedopt.policies.regal.training import TrainingParameters
     from schedopt.policies.training.run_folder import WEIGHTS, read_checkpoint
 
-    weights, evaluations = Path(run, WEIGHTS), read_checkpoint(run, KIND).parameters.validation_evaluations
+    weights, evaluations = (
+        Path(run, WEIGHTS),
+        read_checkpoint(run, TrainingParameters).parameters.validation_evaluations,
+    )
     encoder, task, devices = described(weights, ("encoder", "task", "devices"))
     method = "gas" if encoder == "lstm" else "regal"
     found = []

@@ -16,9 +16,9 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.networks.shipped import weights_file
-from schedopt.policies.topoformer.batch import encode
+from schedopt.policies.topoformer.decoding import decode_two_way
+from schedopt.policies.topoformer.features import encode
 from schedopt.policies.topoformer.network import load_network
-from schedopt.policies.topoformer.tightening import decode_two_way
 
 SEED = 424_242
 ROWS = {

@@ -22,13 +22,11 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.networks.shipped import weights_file
-from schedopt.policies.topoformer.batch import batch_of, encode
+from schedopt.policies.topoformer.decoding import _log_sum_exp_of_stretches, tightened
+from schedopt.policies.topoformer.features import batch_of, encode
 from schedopt.policies.topoformer.network import load_network
-from schedopt.policies.topoformer.priorities import _log_sum_exp_of_stretches
 from schedopt.policies.topoformer.solve import Parameters, _decode
-from schedopt.policies.topoformer.tightening import tightened
-from schedopt.policies.topoformer.training import flipped
-from schedopt.policies.topoformer.training_graphs import good_order
+from schedopt.policies.topoformer.training import flipped, good_order
 from set_labels import earliest_steps, memory_of
 
 TRAINING, VALIDATION = 880_002, 771_022

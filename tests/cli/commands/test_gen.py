@@ -9,7 +9,7 @@ import pytest
 from schedopt.core.files.costgraph import find_graphs, format_graph, parse_graph, read_graph, write_graph
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.datasets import recipe
-from schedopt.datasets.duplicates import topology_hash
+from schedopt.datasets.filters import topology_hash
 from schedopt.datasets.layered import LayeredParameters
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from schedopt.core.files.costgraph import read_graph
-from schedopt.datasets.duplicates import topology_hash
+from schedopt.datasets.filters import topology_hash
 
 
 def test_show_counts_by_hand(run, diamond_file):

@@ -25,7 +25,7 @@ from schedopt.core.search.settings import (
 )
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import brkga, local_search
-from schedopt.policies.topoformer.training_settings import Phase, TrainingParameters
+from schedopt.policies.topoformer.training import Phase, TrainingParameters
 
 
 @dataclasses.dataclass(frozen=True)

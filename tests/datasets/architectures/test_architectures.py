@@ -7,8 +7,7 @@ from schedopt.core.files.costgraph import format_graph, parse_graph
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.datasets.architectures.catalogue import ARCHITECTURES, architecture_graph
-from schedopt.datasets.architectures.convnet import ConvNet, Variant
+from schedopt.datasets.architectures import ARCHITECTURES, ConvNet, Variant, architecture_graph
 
 
 def parameters(graph):

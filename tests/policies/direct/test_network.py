@@ -8,7 +8,7 @@ import pytest
 import torch
 from models.networks import write_direct_weights
 from schedopt.core.problem.problem import Problem
-from schedopt.policies.direct.features import NODE_FEATURES, seen
+from schedopt.policies.direct.keys import NODE_FEATURES, seen
 from schedopt.policies.direct.network import DirectNetwork, DirectNetworkParameters, batch_of, load_network
 
 SHAPE = DirectNetworkParameters(width=8, rounds=2)

@@ -13,8 +13,7 @@ from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.policies.direct import solve as direct
-from schedopt.policies.direct.decoding import values_of
-from schedopt.policies.direct.features import rule_keys
+from schedopt.policies.direct.keys import rule_keys, values_of
 
 pytestmark = pytest.mark.usefixtures("tiny_shipped")
 

@@ -7,11 +7,18 @@ import pytest
 import torch
 from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.datasets.synthetic import SyntheticParameters
-from schedopt.policies.direct import cases as cases_of
-from schedopt.policies.direct.cases import HELD_OUT, make_cases, taught
+from schedopt.policies.direct import training as cases_of
 from schedopt.policies.direct.network import DirectNetwork, DirectNetworkParameters, batch_of
-from schedopt.policies.direct.training import Trainer, advantages, ranking_loss
-from schedopt.policies.direct.training_settings import Phase, TrainingParameters
+from schedopt.policies.direct.training import (
+    HELD_OUT,
+    Phase,
+    Trainer,
+    TrainingParameters,
+    advantages,
+    make_cases,
+    ranking_loss,
+    taught,
+)
 from schedopt.policies.training.run_folder import curve_of
 
 TINY = TrainingParameters(

@@ -1,16 +1,27 @@
-"""Features of REGAL (A.2): by hand, on random graphs, and what the short search adds to them."""
+"""Features of REGAL's networks, and ratios that mean the same in every graph."""
+
+import dataclasses
+from pathlib import Path
 
 import naive
 import numpy as np
 import pytest
+import torch
+from models.trainers import REGAL
+from naive.machines import random_graph
+from schedopt.core.bounds.bounds import lower_bound
+from schedopt.core.files.machine_yaml import read_machine
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
+from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements import brkga
 from schedopt.core.solvers.placements.brkga import GeneDistribution, evolve
-from schedopt.policies.regal.batch import multigraph_batch
-from schedopt.policies.regal.features import node_features, searched_graph
+from schedopt.policies.networks.network import write_network
+from schedopt.policies.regal.features import node_features, number_of_ratios, ratios, searched_graph
+from schedopt.policies.regal.network import RegalNetwork, RegalNetworkParameters, load_network, multigraph_batch
+from schedopt.policies.regal.training import Trainer
 
 COSTS = {"memory": 4, "runtime": 8}
 
@@ -102,3 +113,153 @@ def test_graphs_without_costs_or_edges():
         assert np.isfinite(graph.nodes).all()
         assert graph.edges.shape == (0, 3)
         assert multigraph_batch([graph, graph]).producers.shape == (0,)
+
+
+MACHINES = Path(__file__).parents[3] / "examples" / "machines"
+
+
+def chain(runtimes, sizes, unit=1.0):
+    """Each op writes one tensor, which the next one reads."""
+    builder = GraphBuilder("chain")
+    for at, (runtime, size) in enumerate(zip(runtimes, sizes, strict=True)):
+        builder.add_op(f"{at}", inputs=[(at - 1, 0)] if at else [], outputs=[size], runtime=runtime * unit)
+    return builder.build()
+
+
+def test_makespan_by_hand():
+    """A byte takes 1 us to send, and a transfer 2 us more; a and b side by side, c reads both."""
+    builder = GraphBuilder("three")
+    builder.add_op("a", outputs=[4], runtime=6.0)
+    builder.add_op("b", outputs=[1], runtime=2.0)
+    builder.add_op("c", inputs=[(0, 0), (1, 0)], outputs=[3], runtime=4.0)
+    found = ratios(Problem(builder.build(), "runtime", 2, bandwidth=1e6, latency=2.0), 15.0)
+    sent, got, runtime = np.array([6.0, 3, 5]), np.array([0.0, 0, 9]), np.array([6.0, 2, 4])
+    slack, beside = np.array([0.0, 4, 0]), np.array([1, 2, 1])  # b ends at 2 or, at the latest, at 6; a runs beside it
+    expected = [
+        sent / (sent + runtime),
+        got / (got + runtime),
+        *(np.log1p(times / 4) / 3 for times in (sent, got, runtime)),
+        runtime / 6,
+        np.minimum((sent + got) / 6, 1),
+        np.array([6, 2, 10]) / 10,
+        np.array([10, 6, 4]) / 10,
+        slack / 10,
+        slack / (slack + sent + got),
+        np.log1p(beside) / 4,
+        [0, 0.5, 1],
+        *([value] * 3 for value in (10 / 12, np.log1p(14 / 3 / 4) / 3, 15 / 12, 14 / 12 / 5, np.log(3) / 8)),
+    ]
+    assert found == pytest.approx(np.column_stack(expected))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_peak_of_random_graphs(seed):
+    """What is alive, from sets, as the naive replay has it; the rest from sums."""
+    graph, plain = naive.random_graph(np.random.default_rng([70, seed]), 15)
+    found = 500.0
+    problem = Problem(graph, "memory", 2)
+    table = ratios(problem, found)
+    order = graph.input_order.tolist()
+    assert table.shape == (15, number_of_ratios("memory"))
+    writes = np.array(plain.own)
+    large = writes >= writes.max() / 2
+    alive, of_large = np.zeros(15), np.zeros(15)
+    for step, op in enumerate(order):
+        held = plain.alive(order[:step]) | {tensor for tensor in plain.outputs[op] if tensor not in plain.alias}
+        of_large[op] = sum(plain.size[root] for root in held if large[root[0]])
+        alive[op] = sum(plain.size[root] for root in held) + plain.workspace[op] + sum(plain.persistent)
+    assert table[:, 0] == pytest.approx(writes / writes.max())
+    assert table[:, 2].tolist() == large.tolist()
+    assert table[:, 5] == pytest.approx(writes / found)
+    assert table[:, 6] == pytest.approx(alive / alive.max())
+    assert table[:, 7] == pytest.approx(np.minimum(alive / found, 3) / 2)
+    assert table[:, 8] == pytest.approx(np.minimum(of_large / found, 2))
+    assert table[:, 9] == pytest.approx(np.minimum((alive - of_large) / found, 2))
+    assert (table[:, 13:] == table[0, 13:]).all()
+    assert table[0, 18:20] == pytest.approx([min(of_large.max() / found, 2), min((alive - of_large).max() / found, 2)])
+
+
+def test_only_the_unit_of_bytes_or_of_time_does_not_matter():
+    times, sizes = [3.0, 1.0, 5.0, 2.0], [4, 16, 8, 2]
+    one, other = (
+        ratios(Problem(chain(times, sizes, unit), "runtime", 2, bandwidth=1e6 / unit), 11.0 * unit)
+        for unit in (1.0, 8.0)
+    )
+    assert one == pytest.approx(other)
+    faster = ratios(Problem(chain(times, sizes), "runtime", 2, bandwidth=1e7), 11.0)
+    assert np.abs(one - faster).max() > 0.1
+    one, other = (
+        ratios(Problem(chain(times, [unit * size for size in sizes]), "memory", 2), 24.0 * unit) for unit in (1, 64)
+    )
+    assert one == pytest.approx(other)
+    assert np.abs(one - ratios(Problem(chain(times, sizes), "memory", 2), 48.0)).max() > 0.1
+
+
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+def test_machines_and_graphs_without_costs_or_edges(task):
+    graph = random_graph(np.random.default_rng(71), 10, residents=2)
+    bare = GraphBuilder("bare")
+    bare.add_op("a")
+    problems = [
+        Problem(graph, task, machine=read_machine(MACHINES / "gpu-and-cpu.yaml")),
+        Problem(bare.build(), task, 2),
+        Problem(chain([0.0, 0.0], [5, 7]), task, 2, bandwidth=1e6),
+        Problem(chain([1.0, 1.0], [0, 0]), task, 2),
+        Problem(graph, task, 2, machine=Machine((Device("a"), Device("b")), bandwidth=0.0)),
+    ]
+    for problem in problems:
+        table = ratios(problem, lower_bound(problem))
+        assert table.shape == (problem.graph.num_ops, number_of_ratios(task))
+        assert np.isfinite(table).all()
+        assert np.abs(table).max() < 10
+
+
+# What the network makes of them ------------------------------------------------------------------------------
+
+
+def seeing(task="runtime", scale=1.0):
+    """A network that sees ratios, normalises the rest, and whose corrections by the former are not zero."""
+    torch.manual_seed(0)
+    shape = RegalNetworkParameters(task, normalise=True, update="residual", rounds=3, width=8, ratios=True)
+    network = RegalNetwork(shape).eval()
+    with torch.no_grad():
+        network.encoder.embed_ratios[2].weight.normal_().mul_(scale)
+    return network
+
+
+def test_networks_see_ratios_though_they_normalise_all_else():
+    """The same features of the paper, on links of two speeds: only a network with ratios tells them apart."""
+    graph = naive.random_graph(np.random.default_rng(72), 14)[0]
+    searched = searched_graph(Search(Problem(graph, "runtime", 2, bandwidth=1e7), max_evaluations=30))
+    faster = dataclasses.replace(searched, problem=Problem(graph, "runtime", 2, bandwidth=1e9))
+    blind = RegalNetwork(dataclasses.replace(seeing().parameters_, ratios=False)).eval()
+    with torch.no_grad():
+        for network, differs in ((seeing(), True), (blind, False)):
+            one, other = (
+                network.encoder(multigraph_batch([which], ratios=network.parameters_.ratios))
+                for which in (searched, faster)
+            )
+            assert torch.equal(one, other) != differs
+    means = [seeing().encoder(multigraph_batch([which], ratios=True)).mean(0).detach() for which in (searched, faster)]
+    assert (means[0] - means[1]).abs().max() > 0.01  # what normalisation would make equal
+
+
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+def test_weights_without_ratios_are_started_from_as_they_are(task, tmp_path):
+    """New columns change nothing at first, and learn."""
+    torch.manual_seed(1)
+    shape = RegalNetworkParameters(task, normalise=True, update="residual", rounds=2, width=8)
+    write_network(tmp_path / "old.safetensors", RegalNetwork(shape))
+    old = load_network(tmp_path / "old.safetensors")
+    wider = dataclasses.replace(shape, ratios=True)
+    trainer = Trainer(
+        tmp_path / "run", dataclasses.replace(REGAL, network=wider, start=str(tmp_path / "old.safetensors"))
+    )
+    assert trainer.network.parameters_ == wider
+    searched = searched_graph(
+        Search(Problem(naive.random_graph(np.random.default_rng(73), 12)[0], task, 2), max_evaluations=30)
+    )
+    policies = [network(multigraph_batch([searched], ratios=True)) for network in (old, trainer.network)]
+    assert all(torch.equal(one, other) for one, other in zip(*(policy.logits for policy in policies), strict=True))
+    policies[1].entropy().sum().backward()
+    assert trainer.network.encoder.embed_ratios[2].weight.grad.abs().max() > 0

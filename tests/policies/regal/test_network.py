@@ -10,11 +10,16 @@ import torch
 from schedopt.core.base.errors import UsageError
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.policies.networks.files import write_network
+from schedopt.policies.networks.network import write_network
 from schedopt.policies.regal.actions import ActionParameters
-from schedopt.policies.regal.batch import multigraph_batch
 from schedopt.policies.regal.features import searched_graph
-from schedopt.policies.regal.network import BaselineNetwork, RegalNetwork, RegalNetworkParameters, load_network
+from schedopt.policies.regal.network import (
+    BaselineNetwork,
+    RegalNetwork,
+    RegalNetworkParameters,
+    load_network,
+    multigraph_batch,
+)
 
 UPDATES = [(update, aggregation) for update in ("gru", "residual", "mlp") for aggregation in ("mean", "sum")]
 KINDS = [("gnn", "independent"), ("lstm", "independent"), ("gnn", "autoregressive"), ("lstm", "autoregressive")]

@@ -22,7 +22,7 @@ from schedopt.core.solvers.placements import brkga
 from schedopt.core.solvers.placements.brkga import GeneDistribution
 from schedopt.core.solvers.placements.chromosomes import Chromosomes
 from schedopt.policies.networks import shipped
-from schedopt.policies.networks.files import write_network
+from schedopt.policies.networks.network import write_network
 from schedopt.policies.regal import features as multigraph
 from schedopt.policies.regal import solve as regal
 from schedopt.policies.regal.actions import ActionParameters, Taken

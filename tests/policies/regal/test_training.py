@@ -1,4 +1,4 @@
-"""REGAL's training: gradients as enumerated, rewards as searched, and networks that get better by them."""
+"""Training of REGAL: settings, what makes no sense, recipes, and what its losses push."""
 
 import dataclasses
 import itertools
@@ -13,14 +13,14 @@ from schedopt.core.base.errors import UsageError
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
-from schedopt.policies.networks.files import write_network
+from schedopt.policies.networks.network import write_network
 from schedopt.policies.regal import training as regal_training
 from schedopt.policies.regal.actions import ActionParameters
-from schedopt.policies.regal.batch import multigraph_batch
-from schedopt.policies.regal.network import load_network
+from schedopt.policies.regal.network import load_network, multigraph_batch
 from schedopt.policies.regal.rewards import found_value
 from schedopt.policies.regal.teachers import TEACHERS
-from schedopt.policies.regal.training import Trainer
+from schedopt.policies.regal.training import Trainer, recipe
+from schedopt.policies.training import settings
 from schedopt.policies.training.run_folder import WEIGHTS, curve_of
 
 SHAPE = REGAL.network
@@ -269,17 +269,44 @@ def test_the_weights_of_the_largest_improvement_are_kept(keep, taken, tmp_path, 
     assert load_network(tmp_path / WEIGHTS).parameters_ == shape
 
 
-def test_a_run_of_a_version_that_validated_less_is_refused(tmp_path, monkeypatch):
-    trainer = Trainer(tmp_path, REGAL)
-    trainer.run(must_stop=lambda: trainer.place.step == 1)
-    monkeypatch.setattr(Trainer, "validated", (*Trainer.validated, "later"))
-    with pytest.raises(UsageError, match="is a run of another version"):
-        Trainer(tmp_path, REGAL)
-
-
 @pytest.mark.parametrize(("name", "value"), [("task", "memory"), ("devices", 3), ("encoder", "lstm")])
 def test_weights_for_something_else_are_not_started_from(name, value, tmp_path):
     write_network(tmp_path / WEIGHTS, Trainer(tmp_path / "run", REGAL).network)
     network = dataclasses.replace(SHAPE, **{name: value})
     with pytest.raises(UsageError, match=f"is a network of {name} .*, not {value}"):
         Trainer(tmp_path / "other", dataclasses.replace(REGAL, start=str(tmp_path / WEIGHTS), network=network))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"reward": 0.0}, "reward and imitation must not both be 0"),
+        ({"imitation": 1.0}, "imitation needs a teacher"),
+        ({"teacher": "nobody"}, "teacher must be one of uniform"),
+        ({"evaluations": 1}, "evaluations must be at least 2"),
+    ],
+)
+def test_a_phase_that_makes_no_sense_is_refused(settings, words):
+    with pytest.raises(UsageError, match=words):
+        dataclasses.replace(REGAL_REINFORCE, **settings)
+
+
+def test_settings_that_make_no_sense_are_refused():
+    with pytest.raises(UsageError, match="validation_evaluations must be at least twice the 200"):
+        dataclasses.replace(REGAL, features=200)
+
+
+def test_the_recipe_is_the_papers_until_weights_are_shipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(settings, "WEIGHTS", tmp_path)
+    runtime, memory = (recipe("regal", task, 2).network for task in ("runtime", "memory"))
+    assert (runtime.rounds, runtime.update, runtime.aggregation) == (2, "gru", "mean")  # A.16
+    assert (runtime.actions.placement, runtime.actions.scheduling) == (2, 16)
+    assert (memory.rounds, memory.aggregation, memory.task) == (16, "mean", "memory")  # A.14
+    assert recipe("gas", "runtime", 4).network == dataclasses.replace(runtime, encoder="lstm", devices=4)
+    (phase,) = recipe("regal", "memory", 2).phases
+    assert (phase.graphs, phase.samples, phase.evaluations, phase.learning_rate) == (4, 1, 1000, 1e-4)
+    (tmp_path / "regal-memory.yaml").write_text(
+        "recipe: {seed: 3, device: cuda, network: {task: memory, rounds: 3}, phases: [{epochs: 2}]}\n"
+    )
+    shipped = recipe("regal", "memory", 5)
+    assert (shipped.seed, shipped.device, shipped.network.rounds, shipped.network.devices) == (3, "cpu", 3, 5)

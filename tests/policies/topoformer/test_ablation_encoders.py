@@ -3,7 +3,7 @@
 import pytest
 import torch
 from models import batches
-from schedopt.policies.topoformer.ablation_encoders import (
+from schedopt.policies.topoformer.encoders import (
     EdgeTransformerEncoder,
     GatEncoder,
     MlpEncoder,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from models import batches
 from models.seeds import seeds
-from schedopt.policies.topoformer.autoregressive import AutoregressiveDecoder
+from schedopt.policies.topoformer.decoding import AutoregressiveDecoder
 
 WIDTH, HEADS, CLIPPING = 12, 3, 5.0
 
@@ -120,10 +120,10 @@ def test_samples_have_the_frequencies_of_their_probabilities(seed):
     orders = list(naive.all_orders(plain))
     rows = torch.full((2, len(orders), 8), -1)
     rows[0, :, :5] = torch.tensor(orders)
-    rows[1] = decoder.greedy(embeddings, batch).orders[1]
+    rows[1] = decoder.roll_out(embeddings, batch).orders[1]
     probability = decoder.log_probability(embeddings, batch, rows)[0].detach().exp().double()
     count = 20_000
-    seen = Counter(map(tuple, decoder.sample(embeddings, batch, count, generator(seed)).orders[0, :, :5].tolist()))
+    seen = Counter(map(tuple, decoder.roll_out(embeddings, batch, count, generator(seed)).orders[0, :, :5].tolist()))
     assert len(orders) > 2
     assert set(seen) <= set(map(tuple, orders))
     observed = np.array([seen[tuple(order)] for order in orders])
@@ -138,9 +138,9 @@ def test_samples_have_the_frequencies_of_their_probabilities(seed):
 
 def decode(way, decoder, embeddings, batch, pairs):
     if way == "greedy":
-        return decoder.greedy(embeddings, batch)
+        return decoder.roll_out(embeddings, batch)
     if way == "sample":
-        return decoder.sample(embeddings, batch, 5, generator(3))
+        return decoder.roll_out(embeddings, batch, 5, generator(3))
     return decoder.beam(embeddings, batch, [graph.buffers for graph, _ in pairs], 5)
 
 
@@ -182,7 +182,7 @@ def test_beam_by_sets(seed, width):
     decoder, embeddings, batch, pairs = case(seed, 10, 7, 12)
     decoded = decoder.beam(embeddings, batch, [graph.buffers for graph, _ in pairs], width)
     if width == 1:
-        assert torch.equal(decoded.orders, decoder.greedy(embeddings, batch).orders)
+        assert torch.equal(decoded.orders, decoder.roll_out(embeddings, batch).orders)
     for graph, (_, plain) in enumerate(pairs):
         order, score, _ = beam_by_sets(decoder, embeddings[graph, plain.ops], plain, width)
         assert decoded.orders[graph, 0, plain.ops].tolist() == list(order)

@@ -9,9 +9,8 @@ from models.seeds import seeds
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.search.search import Cancelled
 from schedopt.datasets.layered import LayeredParameters, layered_graph
-from schedopt.policies.topoformer import laplacian
-from schedopt.policies.topoformer.features import op_features
-from schedopt.policies.topoformer.laplacian import positional_encoding
+from schedopt.policies.topoformer import features as laplacian
+from schedopt.policies.topoformer.features import op_features, positional_encoding
 
 
 def layered(ops, seed=0):

@@ -16,9 +16,8 @@ from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.policies.networks.files import write_network
-from schedopt.policies.topoformer.batch import encode
-from schedopt.policies.topoformer.encoders import Heads
+from schedopt.policies.networks.network import write_network
+from schedopt.policies.topoformer.features import encode
 from schedopt.policies.topoformer.network import (
     Decoder,
     Encoder,
@@ -146,10 +145,10 @@ def test_half_precision_gives_orders_and_gradients(decoder):
 
 
 def test_heads_of_each_relation():
-    assert NetworkParameters(heads=3).topological_heads() == Heads(*[3] * 7)
-    assert NetworkParameters(encoder="topoformer-edges", heads=3).topological_heads() == Heads(3, 3, 0, 3, 3, 0, 0)
+    assert NetworkParameters(heads=3).topological_heads == (3,) * 7
+    assert NetworkParameters(encoder="topoformer-edges", heads=3).topological_heads == (3, 3, 0, 3, 3, 0, 0)
     counts = (1, 2, 0, 1, 2, 0, 4)
-    assert NetworkParameters(heads_of=counts, tied=True).topological_heads() == Heads(*counts, are_tied=True)
+    assert NetworkParameters(heads_of=counts, tied=True).topological_heads == counts
 
 
 @pytest.mark.parametrize(

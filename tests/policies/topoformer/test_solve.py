@@ -8,17 +8,15 @@ import pytest
 from models.networks import TINY, write_weights
 from models.seeds import mostly_slow
 from schedopt.core.base.errors import FormatError, UsageError
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Watcher
 from schedopt.core.solve.solve import solve
-from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.networks import shipped
 from schedopt.policies.topoformer import solve as topoformer
 from schedopt.policies.topoformer.network import NetworkParameters
-from schedopt.policies.topoformer.solve import Parameters, shipped_weights
+from schedopt.policies.topoformer.solve import Parameters
 
 pytestmark = pytest.mark.usefixtures("tiny_shipped")
 
@@ -145,35 +143,6 @@ def test_without_shipped_weights_the_remedy_is_named(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="schedopt train topoformer makes some, --weights FILE"):
         solve(Problem(graph_of(1)[0]), "topoformer")
     assert run(graph_of(1)[0], f"topoformer:weights={file}").found_by == "topoformer"
-
-
-def test_the_shipped_weights_that_fit(tmp_path, monkeypatch):
-    layered = [layered_graph(LayeredParameters(nodes=60), np.random.default_rng(seed)) for seed in range(5)]
-    others = [graph_of(seed, 30)[0] for seed in range(5)]
-    assert {shipped_weights(graph).stem for graph in layered + others} == {"topoformer-layered"}  # there is no other
-    monkeypatch.setattr(shipped, "WEIGHTS", tmp_path)
-    for name in ("topoformer-real", "topoformer-layered"):
-        write_weights(tmp_path / f"{name}.safetensors")
-    assert {shipped_weights(graph).stem for graph in layered} == {"topoformer-layered"}
-    assert {shipped_weights(graph).stem for graph in others} == {"topoformer-real"}
-
-
-def test_which_costs_depend_on_depth_alone_by_hand(tmp_path, monkeypatch):
-    monkeypatch.setattr(shipped, "WEIGHTS", tmp_path)
-    for name in ("topoformer-real", "topoformer-layered"):
-        write_weights(tmp_path / f"{name}.safetensors")
-
-    def fits(outputs, workspace):
-        builder = GraphBuilder("fork")
-        builder.add_op("start", outputs=[5])
-        for at in range(2):
-            builder.add_op(f"end{at}", inputs=[(0, 0)], outputs=outputs[at], workspace=workspace[at])
-        return shipped_weights(builder.build()).stem
-
-    assert fits([[3], [3]], [1, 1]) == "topoformer-layered"
-    assert fits([[3], [1, 2]], [1, 1]) == "topoformer-layered"
-    assert fits([[3], [4]], [1, 1]) == "topoformer-real"
-    assert fits([[3], [3]], [1, 0]) == "topoformer-real"
 
 
 def test_the_identity_is_that_of_the_weights_not_of_their_name(tmp_path):

@@ -1,26 +1,43 @@
-"""Topoformer's training: its gradients are those of the paper, and it learns."""
+"""Training of Topoformer: settings, graphs, searched orders, and what its losses push."""
 
 import dataclasses
 import itertools
+import json
 import math
+from functools import partial
 
 import naive
 import numpy as np
 import pytest
 import torch
 from models.runs import gradient, weights_of
-from models.trainers import METHODS, TOPOFORMER, layered
-from schedopt.core.base.errors import UsageError
+from models.trainers import METHODS, TOPOFORMER, TOPOFORMER_REINFORCE, layered
+from schedopt.core.base.errors import FormatError, UsageError
+from schedopt.core.base.parallel import chunks
+from schedopt.core.files.costgraph import graph_hash
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.kernels.orders.priority_orders import price_orders
+from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Schedule
 from schedopt.core.solve.solve import solve
+from schedopt.policies.networks.shipped import weights_file
 from schedopt.policies.topoformer import training
+from schedopt.policies.topoformer import training as searching
+from schedopt.policies.topoformer.decoding import Decoded
 from schedopt.policies.topoformer.network import PriorityPolicy, load_network
-from schedopt.policies.topoformer.priorities import Decoded
-from schedopt.policies.topoformer.training import Trainer, advantages
-from schedopt.policies.topoformer.training_graphs import encoded_examples
-from schedopt.policies.topoformer.training_settings import Phase, TrainingParameters
+from schedopt.policies.topoformer.training import (
+    VALIDATION,
+    Phase,
+    Source,
+    Trainer,
+    TrainingParameters,
+    advantages,
+    encoded_examples,
+    good_order,
+    searched_orders,
+)
+from schedopt.policies.training import settings
 from schedopt.policies.training.run_folder import WEIGHTS, curve_of
 
 TINY = TOPOFORMER.network
@@ -214,3 +231,140 @@ def test_graphs_that_are_too_large_or_have_no_orders_are_refused(tmp_path):
         Trainer(tmp_path, TOPOFORMER, validation=[builder.build()])
     with pytest.raises(UsageError, match="given graphs need orders to imitate"):
         Trainer(tmp_path, TOPOFORMER, graphs=layered(10))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"nodes": (5, 4)}, "nodes must be two sizes from 1 to 10000, the smaller first, not"),
+        ({"nodes": (5, 20_000)}, "nodes must be two sizes from 1 to 10000"),
+        ({"reinforce": 0.0}, "reinforce and imitation must not both be 0"),
+    ],
+)
+def test_a_phase_that_makes_no_sense_is_refused(settings, words):
+    with pytest.raises(UsageError, match=words):
+        dataclasses.replace(TOPOFORMER_REINFORCE, **settings)
+
+
+def test_the_shipped_recipe_is_that_of_the_shipped_weights(tmp_path, monkeypatch):
+    recipe = partial(Trainer.recipe, "topoformer", None, None)
+    assert load_network(weights_file("topoformer-layered")).parameters_ == recipe().network
+    monkeypatch.setattr(settings, "WEIGHTS", tmp_path)
+    assert recipe() == TrainingParameters()
+    card = tmp_path / "topoformer-layered.yaml"
+    card.write_text("curve: []\nrecipe: {seed: 3, device: cuda, phases: [{epochs: 2}]}\n")
+    assert recipe() == TrainingParameters(seed=3, phases=(Phase(epochs=2),))
+
+
+SOURCE = Source(seed=3, nodes=(10, 20), eigenvectors=4, teacher_width=20)
+
+
+def hashes(examples):
+    return [graph_hash(example.encoded.graph) for example in examples]
+
+
+def drawn(source, epoch, graphs, size, first=0):
+    return [hashes(source.examples(epoch, part)) for part in chunks(graphs, size)[first:]]
+
+
+def joined(batches):
+    return list(itertools.chain(*batches))
+
+
+@pytest.mark.slow
+def test_graphs_depend_on_seed_epoch_and_number_alone():
+    """An epoch begun in the middle or cut into other batches has the same graphs."""
+    whole = drawn(SOURCE, 1, 10, 4)
+    assert list(map(len, whole)) == [4, 4, 2]
+    assert drawn(SOURCE, 1, 10, 4, first=1) == whole[1:]
+    assert joined(drawn(SOURCE, 1, 10, 3)) == joined(whole)
+    other_seed = Source(seed=4, nodes=(10, 20), eigenvectors=4)
+    everything = joined(whole + drawn(SOURCE, 0, 10, 4) + drawn(other_seed, 1, 10, 4))
+    everything += hashes(SOURCE.examples(0, range(VALIDATION, VALIDATION + 10)))
+    assert len(set(everything)) == 40
+
+
+def test_orders_to_imitate_are_valid_and_their_peaks_are_those_of_the_simulator():
+    for index in range(5):
+        example = SOURCE.example(0, index)
+        graph = example.encoded.graph
+        problem = Problem(graph)
+        verify(problem, Schedule.single_device(example.order), peak_per_device=[example.peak])
+        assert example.peak <= solve(problem, "bfs").value
+    assert Source(seed=3, nodes=(10, 20), eigenvectors=4).example(0, 0).order is None
+
+
+def test_good_orders_are_optimal_on_small_graphs():
+    rng = np.random.default_rng(5)
+    for _ in range(10):
+        graph, plain = naive.random_graph(rng, 7)
+        order = good_order(graph, 1000, rng)
+        assert naive.order_peak(plain, order.tolist()) == naive.least_peak(plain)
+
+
+def test_given_graphs_come_with_their_own_orders():
+    graphs = layered(10, 15)
+    orders = [graph.input_order for graph in graphs]
+    examples = encoded_examples(graphs, orders, eigenvectors=4)
+    assert [example.peak for example in examples] == [solve(Problem(graph), "input").value for graph in graphs]
+    assert [example.order.tolist() for example in examples] == [order.tolist() for order in orders]
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Count the searches."""
+    names = []
+
+    def search(evaluations, seed, problem):
+        names.append(problem.graph.name)
+        return solve(problem, "order-search", evaluations=evaluations, seed=seed).schedule.op_order()
+
+    monkeypatch.setattr(searching, "_search", search)
+    return names
+
+
+def test_searched_orders_are_kept_and_not_searched_for_again(counted, tmp_path):
+    graphs, path = layered(20, 25, 30), tmp_path / "orders.jsonl"
+    seen = []
+    search = partial(searched_orders, path=path, evaluations=50, seed=0)
+    orders = search([*graphs, graphs[0]], on_order=seen.append)
+    assert counted == ["graph-20", "graph-25", "graph-30"]
+    assert seen == [0, 1, 2, 3]
+    for graph, order in zip([*graphs, graphs[0]], orders, strict=True):
+        wanted = solve(Problem(graph), "order-search", evaluations=50).value
+        verify(Problem(graph), Schedule.single_device(order), peak_per_device=[wanted])
+    again = search(graphs[::-1])
+    assert len(counted) == 3
+    assert [order.tolist() for order in again] == [order.tolist() for order in orders[2::-1]]
+    search(graphs[:1], evaluations=60)
+    search(graphs[:1], seed=1)
+    assert len(counted) == 5
+
+
+def test_a_search_that_was_stopped_goes_on(counted, tmp_path):
+    graphs, path = layered(20, 25, 30), tmp_path / "orders.jsonl"
+    search = partial(searched_orders, graphs, path, evaluations=50, seed=0)
+    assert search(must_stop=lambda: len(counted) == 2) is None
+    path.write_bytes(path.read_bytes() + b'{"key": "to')
+    assert [order.size for order in search()] == [20, 25, 30]
+    assert counted == ["graph-20", "graph-25", "graph-30"]
+    assert [len(json.loads(line)["order"]) for line in path.read_text().splitlines()] == [20, 25, 30]
+
+
+@pytest.mark.parametrize("text", ["nonsense\n", "[1]\n", '{"no key": 1}\n'])
+def test_a_file_of_something_else_is_refused(text, tmp_path):
+    path = tmp_path / "orders.jsonl"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=r"orders\.jsonl: line 1 is not of orders; delete the file"):
+        searched_orders(layered(10), path, evaluations=50, seed=0)
+
+
+def test_a_damaged_order_is_refused(tmp_path):
+    graphs, path = layered(10), tmp_path / "orders.jsonl"
+    searched_orders(graphs, path, evaluations=50, seed=0)
+    record = json.loads(path.read_text())
+    whole = record["order"]
+    for order in ([whole[1], *whole[1:]], whole[1:], [[0], *whole[1:]], None):
+        path.write_text(json.dumps({**record, "order": order}) + "\n")
+        with pytest.raises(FormatError, match="the order of graph-10 is damaged"):
+            searched_orders(graphs, path, evaluations=50, seed=0)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from models.runs import weights_of
 from models.trainers import METHODS, TOPOFORMER, layered
-from schedopt.policies.networks.files import write_network
-from schedopt.policies.topoformer.batch import encode
+from schedopt.policies.networks.network import write_network
+from schedopt.policies.topoformer.features import encode
 from schedopt.policies.topoformer.network import Network, load_network
 from schedopt.policies.topoformer.training import Trainer
 from schedopt.policies.training.run_folder import WEIGHTS

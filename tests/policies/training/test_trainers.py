@@ -164,7 +164,7 @@ def test_a_run_with_other_settings_is_refused_by_their_names(method, whole):
     before = (whole / CONFIG).read_text()
 
     def check(folder, parameters):
-        check_ready(Work(folder, parameters, [], [], 1, True), method.training.KIND)
+        check_ready(Work(folder, parameters, [], [], 1, True), method.training.TrainingParameters)
 
     for refuse in (method.trainer, check):
         with pytest.raises(UsageError, match=r"checkpoint.*another seed, phases\.1\.samples; go on with the same"):
@@ -192,7 +192,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(damage, method, whole, tmp_path
         "weights": (whole / WEIGHTS).read_bytes(),
         "text": b"hello",
     }
-    readers = [lambda folder: read_checkpoint(folder, method.training.KIND)]
+    readers = [lambda folder: read_checkpoint(folder, method.training.TrainingParameters)]
     if damage != "missing":
         (tmp_path / CHECKPOINT).write_bytes(data[damage])
         readers.append(method.trainer)

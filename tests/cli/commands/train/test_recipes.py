@@ -3,10 +3,10 @@
 import pytest
 import yaml
 from schedopt.policies.networks.shipped import WEIGHTS
-from schedopt.policies.regal.training_settings import TrainingParameters
-from schedopt.policies.training import chains
-from schedopt.policies.training.chains import RECIPES, read_chain
+from schedopt.policies.regal.training import TrainingParameters
+from schedopt.policies.training import settings as chains
 from schedopt.policies.training.run_folder import CHECKPOINT, CONFIG, curve_of
+from schedopt.policies.training.settings import RECIPES, read_chain
 
 TOY = {"validation_graphs": 1, "threads": 1, "checkpoint_seconds": 0}
 TOY_REGAL = {

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from models.train_commands import refused
-from schedopt.policies.topoformer import training_graphs
+from schedopt.policies.topoformer import training as training_graphs
 
 
 @pytest.fixture

@@ -1,9 +1,12 @@
-"""Evolution strategies: an estimate that is unbiased, exact on lines, and moves as ranks say."""
+"""What trainers share: turns of given examples, and evolution strategies."""
+
+import itertools
 
 import numpy as np
 import pytest
 import torch
-from schedopt.policies.training.evolution import centred_ranks, directions, estimated_gradient
+from schedopt.core.base.parallel import chunks
+from schedopt.policies.training.phases import centred_ranks, directions, estimated_gradient, given_batches
 
 
 def fitness_of(function, at, drawn, sigma):
@@ -45,3 +48,17 @@ def test_ranks_keep_the_order_and_nothing_else():
     values = rng.standard_normal((2, 8))
     np.testing.assert_allclose(centred_ranks(values), centred_ranks(np.exp(3 * values)))
     assert centred_ranks(values).sum() == pytest.approx(0)
+
+
+def test_each_turn_takes_every_given_example_once_in_another_order():
+    examples = [10, 11, 12, 13, 14]
+
+    def turns(epoch, first=0):
+        return list(itertools.chain(*given_batches(examples, 0, epoch, chunks(12, 4)[first:])))
+
+    epoch = turns(0)
+    assert [len(batch) for batch in given_batches(examples, 0, 0, chunks(12, 4))] == [4, 4, 4]
+    assert sorted(epoch[:5]) == sorted(epoch[5:10]) == examples
+    assert len(set(epoch[10:])) == 2
+    assert epoch[:5] != epoch[5:10] != turns(1)[:5] != epoch[:5]
+    assert turns(0, first=1) == epoch[4:]

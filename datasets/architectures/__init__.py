@@ -1,1 +1,0 @@
-"""Published networks written out layer by layer."""

@@ -1,0 +1,282 @@
+"""Orders from priorities, their probability, and what tightens them."""
+
+import naive
+import numpy as np
+import pytest
+import torch
+from models.seeds import seeds
+from schedopt.core.kernels.orders.priority_orders import greedy, price_orders, ready_steps, sample
+from schedopt.core.kernels.orders.set_beam import beam
+from schedopt.datasets.layered import LayeredParameters, layered_graph
+from schedopt.policies.topoformer.decoding import (
+    Decoded,
+    decode_greedy,
+    decode_samples,
+    decode_two_way,
+    normalised_priorities,
+    order_log_probability,
+    tightened,
+)
+
+
+def random_case(rng, ops, orders, spread, **options):
+    """A random graph with priorities, and random orders of it with their ready steps, as tensors."""
+    graph, plain = naive.random_graph(rng, ops, **options)
+    priorities = torch.from_numpy(spread * rng.standard_normal(ops))
+    chosen = torch.tensor([naive.random_order(rng, plain) for _ in range(orders)])
+    return graph, plain, priorities, chosen, torch.from_numpy(ready_steps(graph.predecessors, chosen.numpy()))
+
+
+# Normalised priorities (eq. 17) -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [5.0, 0.5])
+def test_priorities_are_normalised_over_the_ops_of_each_graph(alpha):
+    rng = np.random.default_rng(1)
+    counts = [7, 1, 4, 2]
+    is_op = torch.arange(7) < torch.tensor(counts)[:, None]
+    given = torch.from_numpy(rng.normal(300, 20, (4, 7))).masked_fill(~is_op, torch.nan)
+    found = normalised_priorities(given, is_op, alpha)
+    for row, count, values in zip(found, counts, given.numpy(), strict=True):
+        ops = values[:count]
+        expected = alpha * (ops - ops.mean()) / ops.std() if count > 1 else [0.0]
+        assert row[:count].tolist() == pytest.approx(list(expected), rel=1e-12)
+        assert row[count:].tolist() == [0.0] * (7 - count)
+        alone = normalised_priorities(torch.from_numpy(ops.copy()), alpha=alpha)
+        assert row[:count].tolist() == pytest.approx(alone.tolist(), rel=1e-12)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -3e7, 1e-30])
+@pytest.mark.parametrize("count", [1, 3, 2000])
+def test_equal_priorities_become_zeros_without_a_gradient(value, count):
+    given = torch.full((count,), value, requires_grad=True)
+    found = normalised_priorities(given)
+    assert found.eq(0).all()
+    found.sum().backward()
+    assert given.grad.eq(0).all()
+
+
+def test_gradient_of_normalised_priorities():
+    is_op = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    given = torch.from_numpy(np.random.default_rng(2).standard_normal((2, 5))).requires_grad_()
+    assert torch.autograd.gradcheck(lambda y: normalised_priorities(y, is_op), given)
+
+
+# Log-probabilities (eq. 8) ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", seeds(25, quick=4))
+@pytest.mark.parametrize("spread", [0.5, 5.0, 50.0])
+def test_log_probability_is_the_product_of_the_steps(seed, spread):
+    rng = np.random.default_rng([160, seed])
+    _, plain, priorities, orders, first = random_case(rng, int(rng.integers(1, 40)), 4, spread, edges=1.0)
+    rows = priorities.expand(orders.shape)
+    expected = [naive.order_log_probability(plain, priorities.tolist(), order) for order in orders.tolist()]
+    assert order_log_probability(rows, orders, first).tolist() == pytest.approx(expected, rel=1e-12, abs=1e-9)
+    single = order_log_probability(rows.float(), orders.int(), first)
+    assert single.dtype == torch.float32
+    assert single.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-4)
+
+
+@pytest.mark.parametrize("counts", [[5, 1, 3], [9, 8, 17, 2], [32, 33]])
+def test_padding_changes_nothing_and_has_no_gradient(counts):
+    """Graphs of different sizes in one batch; what stands where they are padded does not matter."""
+    rng = np.random.default_rng(161)
+    ops = max(counts) + 3
+    priorities = torch.full((len(counts), ops), torch.nan, dtype=torch.float64)
+    orders = torch.full((len(counts), ops), -1)
+    first = torch.from_numpy(rng.integers(-9, 99, (len(counts), ops)))
+    alone = []
+    for row, count in enumerate(counts):
+        _, _, values, order, ready = random_case(rng, count, 1, 5.0)
+        priorities[row, :count], orders[row, :count], first[row, :count] = values, order[0], ready[0]
+        values.requires_grad_()
+        log_probability = order_log_probability(values[None], order, ready)
+        log_probability.sum().backward()
+        alone.append((log_probability.item(), values.grad.tolist()))
+    priorities.requires_grad_()
+    together = order_log_probability(priorities, orders, first)
+    together.sum().backward()
+    assert together.tolist() == pytest.approx([value for value, _ in alone], rel=1e-12)
+    for row, (count, (_, gradient)) in enumerate(zip(counts, alone, strict=True)):
+        assert priorities.grad[row, :count].tolist() == pytest.approx(gradient, rel=1e-9, abs=1e-12)
+        assert priorities.grad[row, count:].eq(0).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_gradient_of_the_log_probability(seed):
+    rng = np.random.default_rng([162, seed])
+    *_, priorities, orders, first = random_case(rng, 2 + 3 * seed, 3, 3.0, edges=0.8)
+    rows = priorities.repeat(3, 1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda y: order_log_probability(y, orders, first), rows)
+
+
+# Decoders -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_decoders_return_orders_with_their_peaks(seed):
+    rng = np.random.default_rng([165, seed])
+    graph, plain = naive.random_graph(rng, int(rng.integers(1, 15)))
+    values, b = 5 * rng.standard_normal((3, graph.num_ops)), graph.buffers
+    greedy = decode_greedy(b, values)
+    assert greedy.orders.tolist() == [naive.random_priority_order(plain, (-row).tolist()) for row in values]
+    samples = decode_samples(b, values[0], 5, np.random.default_rng(seed))
+    assert samples.orders.tolist() == sample(graph.buffers, values[0], 5, np.random.default_rng(seed)).tolist()
+    collapsed = beam(b, values[0], 4)
+    level = naive.priority_beam(plain, values[0].tolist(), 4)[-1]
+    assert collapsed.orders.tolist() == [list(order) for order, *_ in level]
+    for found in (greedy, samples, collapsed):
+        peaks = [naive.order_peak(plain, order) - sum(plain.persistent) for order in found.orders.tolist()]
+        assert found.peaks.tolist() == peaks
+
+
+def drawn(b, rng, rows=4):
+    """Return orders drawn at random, with their peaks."""
+    orders = sample(b, np.zeros(len(b.own)), rows, rng)
+    return Decoded(orders, price_orders(b, orders))
+
+
+def pass_over(plain, priority, width, limit, is_backward):
+    """Return the order of a pass, or None where it is stuck, by the plain twin of the beam."""
+    level = naive.priority_beam(plain, priority, width, is_backward, limit)[-1]
+    return list(level[0][0])[:: -1 if is_backward else 1] if level else None
+
+
+class PlainPasses:
+    """The passes over orders, by the plain twin of the beam."""
+
+    def __init__(self, graph, plain, before):
+        self.buffers, self.plain, self.count = graph.buffers, plain, 0
+        self.orders, self.peaks = before.orders.tolist(), before.peaks.tolist()
+
+    def best(self):
+        return self.peaks.index(min(self.peaks))
+
+    def make(self, row, priority, width, is_backward):
+        order = pass_over(self.plain, priority, width, min(self.peaks), is_backward)
+        self.count += width
+        if order is not None:
+            self.orders[row] = order
+            self.peaks[row] = int(price_orders(self.buffers, np.array([order], np.int32))[0])
+        return order is not None
+
+    def go_through(self, row, width):
+        is_backward, stuck = False, 0
+        while stuck < 2 and min(self.peaks) > 0:
+            order = self.orders[row]
+            is_made = self.make(row, [-order.index(op) for op in range(len(order))], width, is_backward)
+            stuck, is_backward = 0 if is_made else stuck + 1, not is_backward
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_rows_are_what_plain_passes_make_of_them(seed):
+    """Each in turn below the best peak of all, the best again by wider beams, then drawn priorities."""
+    rng = np.random.default_rng([192, seed])
+    graph, plain = naive.random_graph(rng, 3 + seed % 14, edges=1.3)
+    before = drawn(graph.buffers, rng)
+    priorities = rng.normal(size=len(plain.own))
+    p = PlainPasses(graph, plain, before)
+    for row in np.argsort(before.peaks, kind="stable"):
+        p.go_through(int(row), 1)
+    for width in (2, 4, 8, 16):
+        p.go_through(p.best(), width)
+    without = Decoded(np.array(p.orders), np.array(p.peaks)), p.count
+    noise, least = np.random.default_rng(0), min(p.peaks)
+    for number in range(60 if min(p.peaks) > 0 else 0):
+        p.make(p.best(), priorities + noise.gumbel(size=len(priorities)), 1, number % 2 == 1)
+    for width in (1, 2, 4, 8, 16) if min(p.peaks) < least else ():
+        p.go_through(p.best(), width)
+    for given, (decoded, count) in (
+        (None, without),
+        (priorities, (Decoded(np.array(p.orders), np.array(p.peaks)), p.count)),
+    ):
+        after, passes = tightened(graph.buffers, before, given)
+        assert after.orders.tolist() == decoded.orders.tolist()
+        assert after.peaks.tolist() == decoded.peaks.tolist()
+        assert passes == count
+
+
+def layered(seed, nodes=120):
+    rng = np.random.default_rng([193, seed])
+    b = layered_graph(LayeredParameters(nodes=nodes), rng, "layered").buffers
+    return b, drawn(b, rng)
+
+
+def test_orders_stay_orders_and_no_peak_gets_higher():
+    gained = []
+    for seed in range(6):
+        b, before = layered(seed)
+        kept = before.orders.copy(), before.peaks.copy()
+        after, _ = tightened(b, before)
+        assert (np.sort(after.orders, axis=1) == np.arange(120)).all()
+        assert price_orders(b, after.orders).tolist() == after.peaks.tolist()
+        assert (after.peaks <= before.peaks).all()
+        assert (before.orders == kept[0]).all(), "what was given is not changed"
+        assert (before.peaks == kept[1]).all()
+        gained.append(after.peaks.min() / before.peaks.min())
+    assert np.mean(gained) < 0.9
+
+
+def test_the_passes_the_bound_and_a_stop_end_it():
+    b, before = layered(0)
+    whole, passes = tightened(b, before)
+    best = int(np.argmin(before.peaks))
+    for most in (0, 1, 8):  # so few are all of width 1
+        assert tightened(b, before, most=most)[1] == most
+    for most in (passes - 1, passes // 2):
+        assert most - 16 < tightened(b, before, most=most)[1] <= most
+    one, _ = tightened(b, before, most=2)
+    assert [row for row in range(4) if one.peaks[row] < before.peaks[row]] == [best], "the best goes first"
+    assert tightened(b, before, must_stop=lambda: True)[1] == 0
+    bound = int(before.peaks.min())
+    assert tightened(b, before, bound=bound)[1] == 0
+    assert tightened(b, before, bound=int(whole.peaks[best]))[1] < passes
+
+
+def layered_case(seed, nodes=80):
+    rng = np.random.default_rng([190, seed])
+    return layered_graph(LayeredParameters(nodes=nodes), rng, "layered").buffers, 5 * rng.standard_normal(nodes)
+
+
+@pytest.mark.parametrize("seed", seeds(20, quick=4))
+def test_with_room_for_every_state_it_ends_with_the_least_peak_of_all_orders(seed):
+    rng = np.random.default_rng([191, seed])
+    graph, plain = naive.random_graph(rng, 1 + seed % 8, edges=1.2)
+    found, _ = decode_two_way(graph.buffers, rng.standard_normal(graph.num_ops), 300)
+    assert found.peaks[0] + sum(plain.persistent) == naive.least_peak(plain)
+
+
+def test_each_order_is_better_than_the_one_before_and_the_last_is_the_papers_beam():
+    several = 0
+    for seed in range(8):
+        b, priorities = layered_case(seed)
+        found, kept = decode_two_way(b, priorities, 4)
+        assert found.peaks.tolist() == price_orders(b, found.orders).tolist()
+        assert (np.diff(found.peaks) > 0).all()
+        assert found.orders[-1].tolist() == beam(b, priorities, 4).orders[0].tolist()
+        assert kept >= 4 * len(found.peaks) + 2 * (4 + 8 + 16)  # both ends failed at each width
+        several += len(found.peaks) > 2
+    assert several > 4
+
+
+def test_a_first_beam_that_is_stopped_leaves_the_greedy_order(monkeypatch):
+    b, priorities = layered_case(0)
+    monkeypatch.setattr(set_beam, "STATES_AT_ONCE", 1)
+    found, kept = decode_two_way(b, priorities, 4, must_stop=lambda: True)
+    assert found.orders.tolist() == greedy(b, priorities[None]).tolist()
+    assert (found.peaks.tolist(), kept) == (price_orders(b, found.orders).tolist(), 4)
+
+
+def test_the_budget_the_bound_and_a_stop_end_it():
+    b, priorities = layered_case(0)
+    whole, all_kept = decode_two_way(b, priorities, 4)
+    assert all_kept > 8
+    found, kept = decode_two_way(b, priorities, 4, most=8)
+    assert kept == 8
+    assert set(found.peaks) <= set(whole.peaks)
+    assert decode_two_way(b, priorities, 4, most=1)[1] == 4
+    for end in ({"bound": int(whole.peaks[-1])}, {"must_stop": lambda: True}):
+        found, kept = decode_two_way(b, priorities, 4, **end)
+        assert (found.peaks.tolist(), kept) == ([whole.peaks[-1]], 4)
+    assert decode_two_way(b, priorities, 4, bound=int(whole.peaks[0]))[0].peaks[0] == whole.peaks[0]

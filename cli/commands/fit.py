@@ -20,7 +20,7 @@ def fit(
         ..., metavar="MODEL", help="A CostGraphDef file, or what import takes, such as module:function."
     ),
     memory: str | None = typer.Option(
-        None, "--memory", "-m", help="Memory of each device, e.g. 8GiB; this or --sram is needed."
+        None, "--memory", "-m", help="Memory of each device, e.g. 8GiB; this, --sram or --machine is needed."
     ),
     sram: str | None = typer.Option(
         None, help="The same as data sheets of microcontrollers write it: 256K is 256 KiB."
@@ -44,7 +44,7 @@ def fit(
     with LiveLine(out, f"{model}: loading") as line:
         answer = fit_model(
             model,
-            _memory(memory, sram),
+            _memory(memory, sram, given["machine"]),
             **options,
             **given,
             note=out.note,
@@ -62,11 +62,8 @@ def fit(
 with_options(fit, {"sram": options_of(FitOptions)})
 
 
-def _memory(memory: str | None, sram: str | None) -> str:
+def _memory(memory: str | None, sram: str | None, machine: Any) -> str | None:
     """Return the memory that is asked about, in units that the library knows."""
-    if (memory is None) == (sram is None):
+    if (memory is None) == (sram is None) and (machine is None or memory is not None):
         raise UsageError("give the memory once, as --memory 8GiB or as --sram 256K")
-    if memory is not None:
-        return memory
-    assert sram is not None
-    return re.sub(r"(?<=\d)\s*([kKmM])$", lambda unit: f"{unit[1].upper()}iB", sram.strip())
+    return re.sub(r"(?<=\d)\s*([kKmM])$", lambda unit: f"{unit[1].upper()}iB", sram.strip()) if sram else memory

@@ -108,5 +108,5 @@ def _summary(timeline: Timeline) -> dict[str, object]:
 
 def _line(timeline: Timeline) -> str:
     at = f"step {timeline.peak_step + 1:,} of {timeline.steps:,}, {timeline.step_label(timeline.peak_step)}"
-    where = f" on device {timeline.fullest_device}" if timeline.problem.devices > 1 else ""
+    where = f" on {timeline.device_names[timeline.fullest_device]}" if timeline.problem.devices > 1 else ""
     return f"{timeline.label}: peak {format_bytes(timeline.simulation.peak)}{where} at {at}"

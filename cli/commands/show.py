@@ -162,12 +162,13 @@ def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bo
         arenas = address_fields(loaded.addresses)
         write_json({**dataclasses.asdict(peak), **(dataclasses.asdict(shares) if shares else {}), **arenas})
         return
-    where = f"device {peak.device} at step {peak.step + 1:,} of {len(loaded.schedule):,}"
+    names = [device.name for device in loaded.problem.machine.devices]
+    where = f"{names[peak.device]} at step {peak.step + 1:,} of {len(loaded.schedule):,}"
     source = f" ({peak.source})" if peak.source else ""
     show(peak_table(peak, top), f"peak {format_bytes(peak.memory)} on {where}, running {peak.runs}{source}")
     for device, arena in enumerate(loaded.addresses.arenas if loaded.addresses else ()):
         above = "optimal for this order" if arena.is_optimal else f"{format_bytes(arena.bound)} alive at once"
-        tell(f"arena of device {device}: {format_bytes(arena.size)} ({arena.size:,} bytes), {above}\n")
+        tell(f"arena of {names[device]}: {format_bytes(arena.size)} ({arena.size:,} bytes), {above}\n")
     if shares is not None:
         show(role_table(shares), "the peak by role")
         if known.modules:

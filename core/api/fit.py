@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
+from ..base.arrays import INT64_MAX
 from ..base.errors import ProgramError, UsageError
 from ..base.options import spelled
 from ..base.units import format_bytes, parse_bytes
@@ -16,6 +19,7 @@ from ..experiments.fit import (
     AS_IT_IS,
     AS_TRACED,
     IN_ANOTHER_ORDER,
+    ON_ALL_DEVICES,
     WITH_RECOMPUTATION,
     Fit,
     FitOption,
@@ -26,6 +30,7 @@ from ..experiments.fit import (
 from ..files.costgraph import SUFFIXES, read_graph
 from ..graph.graph import CostGraph
 from ..model.simulator import input_peak
+from ..problem.machine import Machine
 from ..problem.problem import Problem
 from ..programs.importers import kind_by_name
 from ..programs.options import ImportOptions, Size
@@ -52,10 +57,11 @@ def _silent(text: str) -> None:
 
 def fit(
     model: CostGraph | str | os.PathLike[str] | nn.Module | ExportedProgram,
-    memory: int | str,
+    memory: int | str | None = None,
     inputs: Any = None,
     *,
     devices: int = 1,
+    machine: Machine | str | os.PathLike[str] | None = None,
     batch: str | None = None,
     training: str = "none",
     shapes: Mapping[str, Size] | None = None,
@@ -77,11 +83,15 @@ def fit(
     model
         A graph, the path of its file, or what `import_model` takes.
     memory
-        Of each device, as `"8GiB"` or a number of bytes.
+        Of each device, as `"8GiB"` or a number of bytes. Beside a machine that says what its devices have it may be
+        left out, and limits each of them further.
     inputs
         What a PyTorch module is called with, as in `import_model`.
     devices
         The most devices to try, 1 to 64; 1 by default. It ends with the first number of them on which the model fits.
+    machine
+        A machine, or the path of its file: first the fastest of its devices that can run all ops is tried alone, then
+        all of them together. By default equal devices.
     batch
         Instead, find the largest size of this name that fits: a symbolic dimension (ONNX, exported programs), or a
         keyword argument of `module:function`. By default the model has the size that it has.
@@ -121,8 +131,13 @@ def fit(
     """
     asked = FitOptions.picked(locals())
     imported = {"training": training, "shapes": dict(shapes or {}), "device": device}
-    question = _Question(model, inputs, parse_bytes(memory, spelled("memory")), asked, imported, note, progress)
+    if memory is None and asked.machine is None:
+        raise UsageError(f"give {spelled('memory')}, as 8GiB, or {spelled('machine')}")
+    limit = INT64_MAX if memory is None else parse_bytes(memory, spelled("memory"))
+    question = _Question(model, inputs, limit, asked, imported, note, progress)
     question.check(batch)
+    if asked.machine is not None:
+        return question.fit_on_machine(asked.machine)
     return question.fit() if batch is None else question.fit_of_batches(batch)
 
 
@@ -197,6 +212,29 @@ class _Question:
             ways.append(self._solved(f"on {devices} devices", graph, devices))
         persistent, is_predicted = int(graph.persistent.sum()), self.arenas is not None and least is None
         return Fit(graph.name, self.memory, tuple(ways), persistent=persistent, is_predicted=is_predicted)
+
+    def fit_on_machine(self, machine: Machine) -> Fit:
+        """Try every way on the fastest device that can run all ops, and then all devices together."""
+        if self.arenas is not None:
+            raise UsageError(f"{self.model}: a TFLite model runs on one device; give {spelled('memory')} alone")
+        given = None if self.memory == INT64_MAX else self.memory
+        problem = Problem(self._graph(), machine=machine, memory_limit=given)
+        if not problem.is_limited:
+            raise UsageError(f"no device of the machine has a memory; give {spelled('memory')}")
+        ways: list[FitOption] = []
+        limits = [INT64_MAX if limit is None else limit for limit in problem.memory_limits]
+        totals = np.where(problem.rules.allowed, problem.rules.times, np.inf).sum(axis=0)
+        alone = min(range(len(totals)), key=lambda device: (totals[device], -machine.devices[device].speed))
+        if np.isfinite(totals[alone]):
+            self.memory = limits[alone]
+            ways += (replace(way, device=machine.devices[alone].name) for way in self.fit().ways)
+        if not any(way.verdict == "yes" for way in ways):
+            result = self._result(problem, ON_ALL_DEVICES)
+            peaks = result.simulation.peak_per_device.tolist()
+            full = max(range(len(limits)), key=lambda device: peaks[device] / limits[device])
+            name = machine.devices[full].name
+            ways.append(FitOption(ON_ALL_DEVICES, limits[full], peaks[full], None, result=result, device=name))
+        return Fit(problem.graph.name, given, tuple(ways), machine=machine)
 
     def fit_of_batches(self, batch: str) -> Fit:
         """Find the largest batch of each way, the later ones from the earlier on."""

@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..base.arrays import INT64_MAX
 from ..base.errors import ProgramError, UsageError
 from ..base.tables import PrintedTable, number_table, titled
 from ..base.units import Written, bytes_alike, format_bytes
+from ..problem.machine import Machine
 from ..report.result import Result
+from ..search.registry import listed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,8 +20,10 @@ if TYPE_CHECKING:
 
 AS_IT_IS, AS_TRACED = "as it is", "as traced, in program order"
 IN_ANOTHER_ORDER, WITH_RECOMPUTATION = "in another order", "with recomputation"
+ON_ALL_DEVICES = "on all devices"
 SMALLEST, LARGEST = 1, 65_536
 _STEP = 8
+_NOT_PROVEN = "No way was found in which it fits; that none exists is not proven."
 
 
 @dataclass(frozen=True)
@@ -26,14 +31,21 @@ class FitOption:
     """A way to run a model, and what it needs on the fullest device."""
 
     # `as it is`, `as traced, in program order` (of PyTorch, whose own call is `as it is`), `in another order`,
-    # `with recomputation`, or `on 2 devices`
+    # `with recomputation`, `on 2 devices`, or `on all devices` of a machine
     name: str
-    memory: int  # bytes that each device has
+    memory: int  # bytes that each device has; on a machine `device`, 2^63 - 1 if that has no limit
     # bytes that the best schedule found needs, verified; None if none was looked for, since the bound tells
     peak: int | None
-    lower_bound: int  # bytes that no schedule of this way is below
+    lower_bound: int | None  # bytes that no schedule of this way is below; None on all devices of a machine
     measured: int | None = None  # bytes that a run took; None if there was none
     result: Result | None = None  # the schedule, for all but program order
+    device: str = ""  # of a machine, the one device, or that of all which has least room
+
+    @property
+    def label(self) -> str:
+        """The name with the device of a machine."""
+        least = ", least room on " if self.name == ON_ALL_DEVICES else " on "
+        return self.name + least * bool(self.device) + self.device
 
     @property
     def verdict(self) -> str:
@@ -47,7 +59,8 @@ class FitOption:
     @property
     def is_proven_not(self) -> bool:
         """Whether no schedule of this way fits."""
-        return self.lower_bound > self.memory or (self.result is not None and self.result.is_proven_infeasible)
+        is_below = self.lower_bound is None or self.lower_bound <= self.memory
+        return not is_below or (self.result is not None and self.result.is_proven_infeasible)
 
     @property
     def added(self) -> str:
@@ -77,7 +90,7 @@ class Fit(PrintedTable):
     """Whether a model fits into the memory of a device, and how; printed, it is what `schedopt fit` prints."""
 
     name: str  # what the model is called
-    memory: int  # bytes that each device has
+    memory: int | None  # bytes that each device has; None if a machine alone says it
     # in which ways it was tried, in the order of `name` in `FitOption`; recomputation and several devices only where it
     # does not fit otherwise. Empty if the largest batch was asked for.
     ways: tuple[FitOption, ...]
@@ -86,6 +99,7 @@ class Fit(PrintedTable):
     # bytes of weights, inputs and all else that stays throughout; 0 if the largest batch was asked for
     persistent: int = 0
     is_predicted: bool = False  # a program that should run, to tell what it needs, and does not run here
+    machine: Machine | None = None  # the devices that were asked about, if they are those of a machine
 
     @property
     def fits(self) -> bool:
@@ -94,6 +108,9 @@ class Fit(PrintedTable):
 
     def title(self) -> str:
         """Return the line above the table."""
+        if self.machine is not None:
+            return f"{self.name}: does it fit on {listed([device.name for device in self.machine.devices], 'and')}?"
+        assert self.memory is not None
         memory = format_bytes(self.memory)
         return f"{self.name}: " + (f"largest {self.batch} in {memory}" if self.batch else f"does it fit into {memory}?")
 
@@ -105,20 +122,25 @@ class Fit(PrintedTable):
             if way.verdict == "yes" and way.peak is not None:
                 added = f", {way.added}" if way.added else ""
                 predicted = " (predicted)" if self.is_predicted else ""
-                return f"It fits {way.name}: {format_bytes(way.peak)} of {format_bytes(self.memory)}{added}{predicted}."
+                of = "" if way.memory == INT64_MAX else f" of {format_bytes(way.memory)}"
+                return f"It fits {way.label}: {format_bytes(way.peak)}{of}{added}{predicted}."
         said = {way.name: way for way in self.ways}
+        if self.machine is not None:
+            is_proven = said[ON_ALL_DEVICES].is_proven_not
+            return "No schedule fits (proven)." if is_proven else _NOT_PROVEN
+        assert self.memory is not None
         if self.persistent > self.memory:
             return f"Not on one device: weights and all else that stays take {format_bytes(self.persistent)}."
         order, recomputed = said[IN_ANOTHER_ORDER], said[WITH_RECOMPUTATION]
-        if recomputed.lower_bound > self.memory:
+        if recomputed.lower_bound is not None and recomputed.lower_bound > self.memory:
             least = format_bytes(recomputed.lower_bound)
             return f"Not on one device: even with recomputation nothing is below {least} (proven)."
         if recomputed.is_proven_not:
             return f"Not on one device: no recomputation keeps {format_bytes(self.memory)} (proven)."
-        if order.is_proven_not:
+        if order.is_proven_not and order.lower_bound is not None:
             least = format_bytes(order.lower_bound)
             return f"No order is below {least} (proven), and no recomputation was found that fits; one may exist."
-        return "No way was found in which it fits; that none exists is not proven."
+        return _NOT_PROVEN
 
     def _batch_sentence(self) -> str:
         best = max(self.batches, key=lambda row: row.batch)
@@ -142,6 +164,7 @@ class Fit(PrintedTable):
         ways = [
             {
                 **{"way": way.name, "verdict": way.verdict, "peak_memory": way.peak, "lower_bound": way.lower_bound},
+                **({"device": way.device, "memory": way.memory} if way.device else {}),
                 **({} if way.measured is None else {"measured_peak": way.measured}),
                 **({"added_share": way.result.added_share} if way.result is not None and way.added else {}),
             }
@@ -155,8 +178,9 @@ class Fit(PrintedTable):
             }
             for row in self.batches
         ]
-        head = {"model": self.name, "memory": self.memory, "fits": self.fits}
+        head: dict[str, Any] = {"model": self.name, "memory": self.memory, "fits": self.fits}
         head |= {"predicted": True} if self.is_predicted else {}
+        head |= {} if self.machine is None else {"machine": self.machine.document()}
         return {**head, "batch": self.batch, "batches": batches} if self.batch is not None else {**head, "ways": ways}
 
 
@@ -166,14 +190,15 @@ def _way_table(fit: Fit) -> Table:
     table = Table("")
     is_measured = any(way.measured is not None for way in fit.ways)
     is_added = any(way.added for way in fit.ways)
-    needs = "predicted" if fit.is_predicted else "needs"
-    for column in ("fits", needs, "bound", *(("added",) if is_added else ()), *(("measured",) * is_measured)):
+    column_of_needs = "predicted" if fit.is_predicted else "needs"
+    for column in ("fits", column_of_needs, "bound", *(("added",) if is_added else ()), *(("measured",) * is_measured)):
         table.add_column(column, justify="left" if column == "fits" else "right", no_wrap=True)
     sizes = [size for way in fit.ways for size in (way.peak, way.lower_bound, way.measured) if size is not None]
     memory = bytes_alike(sizes)
     for way in fit.ways:
         proven = " (proven)" if way.verdict == "no" and way.is_proven_not else ""
-        cells = [way.name, f"[bold]{way.verdict}[/]{proven}", _optional(way.peak, memory), memory(way.lower_bound)]
+        needs, bound = _optional(way.peak, memory), _optional(way.lower_bound, memory)
+        cells = [way.label, f"[bold]{way.verdict}[/]{proven}", needs, bound]
         cells += [way.added] * is_added
         table.add_row(*cells, *((_optional(way.measured, memory),) if is_measured else ()))
     return table

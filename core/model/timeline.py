@@ -51,6 +51,11 @@ class Timeline:
         return int(np.argmax(self.simulation.step_memory))
 
     @property
+    def device_names(self) -> list[str]:
+        """What the devices are called."""
+        return [device.name for device in self.problem.machine.devices]
+
+    @property
     def fullest_device(self) -> int:
         """The device of the peak."""
         return int(self.schedule.targets[self.peak_step])

@@ -304,15 +304,27 @@ class SolveOptions(Budget, ProblemOptions):
 
 @dataclass(frozen=True)
 class FitOptions(Budget):
-    """On how many devices a model may run, which size is varied, and the budget of each search."""
+    """On which devices a model may run, which size is varied, and the budget of each search."""
 
     evaluations: None = fixed(None)
     time_limit: float | None = SEARCH_TIME
     devices: int = option(1, "The most devices to try", low=1, high=MAX_DEVICES, short="d")
+    machine: Any = changed(ProblemOptions, "machine", panel="", shown="none")
     batch: str | None = option(
         None, "Find the largest that fits: a symbolic dimension, or a keyword argument of the function", metavar="NAME"
     )
     confirm: bool = option(False, "Run what fits on one device in a new process, and measure its peak")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "machine", machine_of(self.machine))
+        if self.machine is None:
+            return
+        if self.devices != 1:
+            raise UsageError(f"the machine has its own devices; leave {spelled('devices', self.devices)} out")
+        if self.batch is not None or self.confirm:
+            name = "batch" if self.batch is not None else "confirm"
+            raise UsageError(f"{spelled(name)} is for equal devices; leave {spelled('machine')} out")
 
 
 @dataclass(frozen=True)

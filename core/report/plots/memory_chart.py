@@ -138,7 +138,7 @@ def _lines(timelines: Sequence[Timeline]) -> list[tuple[Timeline, int, str]]:
     """Return the lines to draw: per schedule, or per device of the only one; several devices count by the fullest."""
     alone = len(timelines) == 1
     return [
-        (timeline, device, f"device {device}" if alone else timeline.label)
+        (timeline, device, timeline.device_names[device] if alone else timeline.label)
         for timeline in timelines
         for device in (range(timeline.problem.devices) if alone else [timeline.fullest_device])
     ]

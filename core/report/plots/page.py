@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ...graph.graph import CostGraph
 from ...model.timeline import Timeline
+from ...problem.residents import model_of
 
 _PLACE = "/*DATA*/"
 _DECIMALS = 4
@@ -38,6 +39,7 @@ def script_json(document: Any) -> str:
 def _graph_data(graph: CostGraph) -> dict[str, Any]:
     return {
         "graph": graph.name,
+        "counts": [model_of(graph).num_ops, model_of(graph).num_data_tensors],
         "ops": graph.op_names,
         **_sources(graph),
         "runtime": _rounded(graph.runtime),
@@ -62,7 +64,9 @@ def _schedule_data(timeline: Timeline) -> dict[str, Any]:
     return {
         "label": timeline.label,
         "devices": problem.devices,
-        "limit": problem.memory_limit,
+        "names": timeline.device_names,
+        "beside": problem.machine.is_beside,
+        "limits": problem.memory_limits,
         "peak": simulation.peak,
         "peakStep": timeline.peak_step,
         "makespan": simulation.runtime,
@@ -89,14 +93,21 @@ def _arena_data(timeline: Timeline) -> dict[str, Any]:
     return {"arenas": arenas, "workspaceAt": timeline.addresses.workspace.tolist()}
 
 
-def _memory_data(timeline: Timeline, device: int) -> dict[str, list[int]]:
+def _memory_data(timeline: Timeline, device: int) -> dict[str, list[float]]:
     """Return the steps that change a device's memory, and the bytes during and after each."""
     steps = np.flatnonzero(timeline.involves(device))
     return {
         "steps": steps.tolist(),
         "during": timeline.memory(device)[steps].tolist(),
         "after": timeline.memory_after(device)[steps].tolist(),
+        **(_held_over_time(timeline, device) if timeline.problem.machine.is_beside else {}),
     }
+
+
+def _held_over_time(timeline: Timeline, device: int) -> dict[str, list[float]]:
+    """Return when a device's memory changes, and the bytes from then on: steps overlap where transfers run beside."""
+    times, held = timeline.memory_over_time(device)
+    return {"times": _rounded(times), "held": held.tolist()}
 
 
 def _rounded(times: NDArray[np.float64]) -> list[float]:

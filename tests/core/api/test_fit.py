@@ -78,6 +78,32 @@ def test_devices_are_tried_until_it_fits():
     assert not schedopt.fit(graph, 99, devices=8).fits
 
 
+def test_a_machine_is_tried_by_its_fastest_device_and_as_a_whole():
+    small, host = schedopt.Device("gpu", memory=18), schedopt.Device("host", memory=30, speed=0.5)
+    machine = schedopt.Machine((host, small), bandwidth=1e9)
+    fit = schedopt.fit(branches(), machine=machine, time_limit=5)
+    assert [(way.label, way.verdict) for way in fit.ways] == [
+        ("as it is on gpu", "no"),
+        ("in another order on gpu", "no"),
+        ("with recomputation on gpu", "no"),
+        (fit.ways[3].label, "yes"),
+    ]
+    result = fit.ways[3].result
+    peaks = schedopt.verify(result.problem, result).peak_per_device
+    limits = {"host": 30, "gpu": 18}
+    assert all(peak <= limit for peak, limit in zip(peaks, limits.values(), strict=True))
+    share, name = max((peak / limits[device], device) for device, peak in zip(limits, peaks, strict=True))
+    assert (fit.ways[3].device, fit.ways[3].peak / fit.ways[3].memory) == (name, share)
+    assert fit.sentence() == f"It fits on all devices, least room on {name}: {fit.ways[3].peak} B of {limits[name]} B."
+    assert fit.title() == "branches: does it fit on host and gpu?"
+    document = json.loads(fit.json())
+    assert document["machine"]["devices"][1]["memory"] == 18 and document["ways"][3]["device"] == name
+    assert schedopt.fit(branches(), 26, machine=schedopt.Machine((schedopt.Device("a"), small))).ways[0].memory == 26
+    assert schedopt.fit(branches(), 9, machine=machine, time_limit=5).sentence() == "No schedule fits (proven)."
+    unlimited = schedopt.Machine((schedopt.Device("a", speed=9), small))
+    assert schedopt.fit(branches(), machine=unlimited).sentence() == "It fits as it is on a: 26 B."
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(8, quick=3))
 def test_a_claim_of_no_is_never_beaten(seed):

@@ -8,6 +8,7 @@ import naive
 import numpy as np
 import pytest
 from schedopt.core.model.timeline import timeline_of
+from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.report.plots.trace import trace
@@ -94,3 +95,25 @@ def test_each_op_is_a_slice_and_each_transfer_two_with_an_arrow(timeline):
         assert (end["bp"], end["cat"], end["name"]) == ("e", event["cat"], event["name"])
         step = int(event["id"].split(".")[1])
         assert (event["tid"], end["tid"]) == (timeline.schedule.sources[step], timeline.schedule.targets[step])
+
+
+@pytest.mark.parametrize("contention", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_transfers_beside_work_are_on_tracks_of_their_links_and_no_two_overlap(seed, contention):
+    devices = tuple(Device(f"gpu{number}") for number in range(3))
+    machine = Machine(devices, 1e6, 0.25, transfers="beside", contention=contention)
+    timeline = drawn(seed, 3, task="runtime", machine=machine)
+    events = events_of([timeline])
+    names = {event["tid"]: event["args"]["name"] for event in of_kind(events, "M", name="thread_name")}
+    tracks = defaultdict(list)
+    for event in of_kind(events, "X"):
+        tracks[event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+        if event["cat"] == "transfer":
+            sent = event["args"]
+            assert names[event["tid"]] == f"gpu{sent['from']} to gpu{sent['to']}"
+    assert [names[device] for device in range(3)] == ["gpu0", "gpu1", "gpu2"]
+    assert sum(map(len, tracks.values())) == len(timeline.schedule)
+    for slices in tracks.values():
+        assert all(two[0] >= one[1] for one, two in pairwise(sorted(slices)))
+    if contention:
+        assert len(set(names.values())) == len(names)

@@ -106,7 +106,7 @@ class PlannedStep(nn.Module):
     def _recorder(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recorder:
         """Return a recorder of one call, which runs each part by its plan."""
         self._parts = self._planned_parts = 0
-        names = StepNames(self._function, args, kwargs, self._trained)
+        names = StepNames(self._function, (args, kwargs), self._trained)
         outer = current_modes()
 
         def run(segment: Segment, wanted: list[int], reason: str) -> dict[int, torch.Tensor]:

@@ -106,7 +106,7 @@ def program_of(
     elif shapes:
         raise UsageError(f"{where}: its sizes are those of its example inputs; leave out --shape {', '.join(shapes)}")
     elif not isinstance(model, nn.Module):
-        return program_of_step(model, args, kwargs, name, where, device)
+        return program_of_step(model, (args, kwargs), name, where, device)
     elif training == "none" and model.training:
         note(f"{where}: the model is in training mode (dropout, batch statistics); call its eval() for inference")
     elif training != "none" and not model.training:

@@ -197,9 +197,7 @@ class RecordedOp:
             node.before.after.pop((node.op, node.key), None)
             node = node.before
 
-    def call(
-        self, tensor: Callable[[TensorKey], Any], number: Callable[[], Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def call(self, tensor: Callable[[TensorKey], Any], number: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
         """Return arguments and keywords: each tensor as `tensor(key)`, each number that may change by `number()`."""
 
         def value_of(key: Any) -> Any:

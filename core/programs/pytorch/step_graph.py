@@ -25,6 +25,7 @@ from .torch_internals import SCALER_STEP, entered, pytree, set_write_count, writ
 from .tracing import STEP, TorchProgram, foreign_code, restoring, silent, zeros_like
 
 Named = Mapping[int, tuple[str, str]]  # role and name of tensors, by `id`
+Call = tuple[Any, dict[str, Any]]  # arguments and keywords
 
 
 def step_graph(name: str, segment: Segment, wanted: Sequence[int], named: Named) -> TorchProgram:
@@ -96,17 +97,10 @@ def _add(graph: fx.Graph, op: RecordedOp, nodes: dict[int, fx.Node], number: Cal
 class StepNames:
     """What the tensors that a call of a step works on are called."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        trained: Iterable[tuple[str, torch.Tensor]],
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], call: Call, trained: Iterable[tuple[str, torch.Tensor]]) -> None:
         self._function = function
-        names = argument_names(function, args, kwargs)
-        leaves = zip(pytree.tree_leaves((args, kwargs)), names, strict=True)
-        self._given = tensors_in((args, kwargs))
+        leaves = zip(pytree.tree_leaves(call), argument_names(function, *call), strict=True)
+        self._given = tensors_in(call)
         self._inputs = {id(leaf): name for leaf, name in leaves if isinstance(leaf, torch.Tensor)}
         self._gradients = {id(tensor.grad): name for name, tensor in trained if tensor.grad is not None}
 
@@ -169,7 +163,7 @@ def rehearse(
 
     try:
         for _ in range(2):
-            names = StepNames(function, args, kwargs, state.parameters().values())
+            names = StepNames(function, (args, kwargs), state.parameters().values())
             recorder = Recorder(tree, run, changes, state.paths(), rehearses=True)
             with foreign_code(where, what), silent(), torch.enable_grad(), recorder.recording():
                 returned = function(*args, **kwargs)  # what the caller will hold has to be there
@@ -185,12 +179,7 @@ def rehearse(
 
 
 def program_of_step(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    name: str,
-    where: str,
-    device: str | None,
+    function: Callable[..., Any], call: Call, name: str, where: str, device: str | None
 ) -> TorchProgram:
     """Return a step, as it is once optimizers have their state, its gradients finite should a `GradScaler` ask."""
     found: list[TorchProgram] = []
@@ -201,7 +190,7 @@ def program_of_step(
         found.append(step_graph(name, segment, wanted, names.of_held()))
 
     with _finite_gradients():
-        rehearse(function, args, kwargs, where, Tree(), take, "no one graph stands for the step")
+        rehearse(function, *call, where, Tree(), take, "no one graph stands for the step")
     if not found:
         raise ProgramError(f"{where}: the step calls no op of PyTorch")
     others = {value.device.type for value in found[-1].arguments if isinstance(value, torch.Tensor)} - {device}

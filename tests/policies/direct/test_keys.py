@@ -8,6 +8,7 @@ from schedopt.core.model.verifier import verify
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
+from schedopt.core.solvers.placements import chromosomes
 from schedopt.policies.direct.keys import (
     NODE_FEATURES,
     PATIENCE,

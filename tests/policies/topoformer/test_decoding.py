@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from models.seeds import seeds
+from schedopt.core.kernels.orders import set_beam
 from schedopt.core.kernels.orders.priority_orders import greedy, price_orders, ready_steps, sample
 from schedopt.core.kernels.orders.set_beam import beam
 from schedopt.datasets.layered import LayeredParameters, layered_graph

@@ -3,6 +3,7 @@
 import copy
 
 import pytest
+import schedopt
 import torch
 import torch.nn.functional as F
 from models.torch_programs import MODELS, build, copies, same_bits
@@ -438,6 +439,11 @@ def test_keywords_are_taken_by_name(exported):
         program = program_of(model, inputs)
         assert program.module(*program.arguments)[0].tolist() == [-13.0, -13.0]
         assert program.exported.module()(**inputs).tolist() == [-13.0, -13.0]
+
+
+def test_an_exported_program_has_inputs_of_its_own():
+    exported = torch.export.export(Keywords(), (torch.ones(2),), {"y": torch.ones(2), "scale": 3})
+    assert schedopt.import_model(exported).num_ops == 3
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_a_run_with_other_settings_is_refused_by_their_names(method, whole):
     before = (whole / CONFIG).read_text()
 
     def check(folder, parameters):
-        check_ready(Work(folder, parameters, [], [], 1, True), method.training.TrainingParameters)
+        check_ready(Work(folder, parameters, [], [], 1, True))
 
     for refuse in (method.trainer, check):
         with pytest.raises(UsageError, match=r"checkpoint.*another seed, phases\.1\.samples; go on with the same"):

@@ -34,7 +34,7 @@ MOST_LINES = {
     **{"programs": 11850, "api": 1710, "__init__.py": 1, "cli": 3900, "datasets": 1500, "policies": 6050},
 }
 """Of each room; who needs more changes it here, on purpose."""
-CROWDED = {"core/programs/pytorch": 16, "cli/commands": 16}
+CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}
 """Files of the folders with more than 14: a command each, and what is still to be made simpler."""
 ENGLISH = {"annealing", "auto", "gas", "input", "random"}
 """Methods whose names are words of other meaning, too: a text names them if it is the name, or quotes it."""
@@ -86,7 +86,7 @@ def methods_named(text):
 
 def test_a_folder_imports_only_those_below_it():
     """Relative imports inside the package, and none upwards; methods above core are named by strings alone."""
-    assert len(FILES) > 300
+    assert len(FILES) > 200
     for path in FILES:
         allowed = LAYERS[path.relative_to(ROOT).parts[0]]
         for module, relative, names in imports(path):

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
+from ...base.errors import ProgramError
 from .torch_internals import set_write_count, write_count
 
 _BUILTINS: tuple[Any, ...] = (OrderedDict, dict, list, set, deque)  # the first that a container is
@@ -123,6 +125,8 @@ class PythonState:
     def _visit(self, name: str, thing: Any) -> Iterator[tuple[str, Any]]:
         """Keep what a thing consists of, and give it to be visited."""
         if isinstance(thing, torch.Tensor):
+            if is_lazy(thing):
+                raise ProgramError(f"'{name}' is not initialised yet; call the model once before")
             self.named.append((name, thing))
             self._keep_tensor(thing)
         elif isinstance(thing, types.FunctionType):

@@ -59,6 +59,12 @@ def source_of(node: fx.Node) -> Source:
     return source or Source(*_exported_source(node))
 
 
+def line_in(meta: Mapping[str, Any]) -> str:
+    """Return the line of the user's code that a `SourceRecorder` has noted."""
+    source: Source = meta[_META]
+    return source.line
+
+
 def node_label(node: fx.Node) -> str:
     """Return a node as errors name it: `'mm_3' (aten.mm.default, encoder.layer.0, model.py:31)`."""
     source = source_of(node)

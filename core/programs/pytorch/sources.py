@@ -15,6 +15,7 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, SymIntArgument
 from torch.export.passes import move_to_device_pass
+from torch.nn.utils.rnn import PackedSequence
 
 from ...base.errors import ProgramError, UsageError
 from .calls import tensors_in
@@ -136,7 +137,8 @@ def as_call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return inputs
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
-    return (tuple(inputs), {}) if isinstance(inputs, (tuple, list)) else ((inputs,), {})
+    is_one = not isinstance(inputs, (tuple, list)) or isinstance(inputs, PackedSequence)
+    return ((inputs,), {}) if is_one else (tuple(inputs), {})
 
 
 Placed = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from .python_state import PythonState
 from .recorded import WITHOUT_EFFECT, Deferred, RecordedOp, Result, Segment, Tree, tensor_keys
 from .recorder import Recorder
 from .torch_internals import SCALER_STEP, entered, pytree
-from .tracing import foreign_code, silent, zeros_like
+from .tracing import foreign_code, refuse_wrapped, silent, zeros_like
 
 Named = Mapping[int, tuple[str, str]]
 """Role and name of tensors, by `id`."""
@@ -171,17 +172,24 @@ def rehearse(
     tree: Tree,
     take: Take,
     what: str = "the step cannot be recorded",
-) -> None:
+) -> tuple[int, float]:
     """Record two calls of a step without running them; the second has the gradients and states that the first makes.
+
+    Return how many ops the last one recorded, and how many seconds a call takes for these once it knows them all.
 
     Modules, optimizers, gradients, attributes, closures, globals and generators are then as before; other effects
     (files, iterators) cannot be undone. `take` gets the segment, what it shall return, the names of tensors, and
     why its ops have to run before the function returns, empty if it has; it may raise `Enough`.
     """
     state = PythonState(function)
+    for _, module in state.modules:
+        refuse_wrapped(module, where)
     changes: list[Callable[[], Any]] = []
+    ops, seconds = 0, 0.0
 
     def run(segment: Segment, wanted: list[int], reason: str) -> dict[int, torch.Tensor]:
+        nonlocal ops, seconds
+        ops, seconds = len(segment.last.path()), time.perf_counter() - start - recorder.seconds_of_new_ops
         take(segment, wanted, names, reason)
         fakes = segment.all_fakes()
         return {number: zeros_like(fakes[number]) for number in wanted}
@@ -190,6 +198,7 @@ def rehearse(
         for _ in range(2):
             names = StepNames(function, args, kwargs, state.parameters().values())
             recorder = Recorder(tree, run, changes, state.paths(), rehearses=True)
+            start = time.perf_counter()
             with foreign_code(where, what), silent(), torch.enable_grad(), recorder.recording():
                 returned = function(*args, **kwargs)  # what the caller will hold has to be there
             recorder.flush()
@@ -201,6 +210,7 @@ def rehearse(
         for undo in reversed(changes):
             undo()
         state.restore()
+    return ops, seconds
 
 
 def graph_of_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> StepGraph:

@@ -227,14 +227,19 @@ _WRAPPERS = {"DistributedDataParallel": "its module", "FullyShardedDataParallel"
 _WRAPPERS["FSDPModule"] = "the module before fully_shard"
 
 
-def refuse_foreign(model: nn.Module, where: str) -> None:
-    """Raise `ProgramError` for a model that no graph of ops on plain tensors stands for."""
+def refuse_wrapped(model: nn.Module, where: str) -> None:
+    """Raise `ProgramError` for a model that is wrapped for several processes."""
     wrappers = [_WRAPPERS[kind.__name__] for kind in type(model).__mro__ if kind.__name__ in _WRAPPERS]
     if wrappers:
         raise ProgramError(
             f"{where}: the model talks to other processes, which no plan holds; plan {wrappers[0]}, or use "
             'torch.compile(model, backend="schedopt")'
         )
+
+
+def refuse_foreign(model: nn.Module, where: str) -> None:
+    """Raise `ProgramError` for a model that no graph of ops on plain tensors stands for."""
+    refuse_wrapped(model, where)
     if isinstance(model, torch.jit.ScriptModule):
         raise ProgramError(f"{where}: the model is compiled by TorchScript; give the module that it was made of")
     for path, module in model.named_modules():

@@ -31,7 +31,7 @@ ROOMS = [
 MOST_LINES = {
     **{"base": 1000, "graph": 910, "problem": 1170, "kernels": 7450, "model": 1200, "bounds": 1400, "addresses": 450},
     **{"files": 2100, "search": 1950, "solvers": 5650, "report": 2680, "solve": 400, "experiments": 2200},
-    **{"programs": 11850, "api": 1700, "__init__.py": 1, "cli": 3900, "datasets": 1500, "policies": 6050},
+    **{"programs": 11850, "api": 1700, "__init__.py": 1, "cli": 3910, "datasets": 1500, "policies": 6050},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {

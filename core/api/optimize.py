@@ -39,7 +39,9 @@ def optimize(
 ) -> nn.Module:
     """Return the model as a program whose ops run in an order of less peak memory, with the same results.
 
-    The ops are run on the example inputs, where these are, to measure their costs, unless `costs="roofline"`. A model is called through PyTorch's
+    The ops are run on the example inputs, where these are, to measure their costs, unless `costs="roofline"`.
+
+    A model is called through PyTorch's
     own guards (those of `torch.compile`, as one graph): a call with other shapes, dtypes or plain values, or after a
     change of the model or of PyTorch's settings, makes a plan of its own. At the first call of each plan the model
     itself is called, too, and what both give is compared, bit for bit; if it differs, a warning says so, and the model

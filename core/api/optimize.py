@@ -136,14 +136,13 @@ def optimize(
     kept = whole_number(plan_limit, spelled("plan_limit"), 1)
     if costs not in COSTS:
         raise unknown("costs", costs, COSTS)
-    is_step = not isinstance(model, nn.Module)
-    if plan is not None and not is_step:
+    if plan is not None and isinstance(model, nn.Module):
         raise UsageError("plan= is for a step function; apply writes a model in the order of a schedule")
     if verify is None:
-        verify = costs == "measured" or not is_step
+        verify = costs == "measured" or isinstance(model, nn.Module)
     file = None if plan is None else os.fspath(plan)
     settings = PlanSettings(options, method, dynamic, kept, verify, costs, file, print if verbose else None)
-    if is_step:
+    if not isinstance(model, nn.Module):
         return PlannedStep(model, inputs, settings)
     from ..programs.pytorch.optimize import PlannedModel
 

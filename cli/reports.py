@@ -112,6 +112,8 @@ def print_report(job: Job, optimized: Optimized) -> None:
     show(_optimize_table(optimized), result.title())
     if explanation := result.explain():
         tell(explanation)
+    if result.status == "optimal" and not result.problem.recompute and "cannot help" not in explanation:
+        tell("Less than any order: --memory-limit 70% --recompute lets ops run again.")
     if kept := limit_sentence(result):
         tell(kept)
     for row in rows[1:]:

@@ -113,6 +113,8 @@ def _remark(out: Output, result: Result) -> None:
     problem = result.problem
     for note in result.notes:
         out.note(note)
+    if problem.graph.annotations.phases and problem.devices == 1:
+        out.note("peaks are of the program as traced, not of the user's own call, which measure runs")
     if problem.devices > 1:
         _remark_homes(out, result)
         graph, items = problem.graph, result.schedule.items

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UsageError
+from ..base.names import unknown
 from ..base.options import spelled
 from ..base.units import whole_number
 from ..programs.options import OptimizeOptions
 from ..search.registry import DEFAULT_METHOD
+from .import_ import COSTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,21 +26,24 @@ def optimize(
     training: object = None,
     memory_limit: int | str | None = None,
     recompute: bool = True,
+    costs: str = "measured",
+    plan: str | os.PathLike[str] | None = None,
     method: str = DEFAULT_METHOD,
     time_limit: float | str | None = None,
     evaluations: int | None = None,
     seed: int = 0,
     dynamic: bool | None = None,
     plan_limit: int = 8,
-    verify: bool = True,
+    verify: bool | None = None,
     verbose: bool = False,
 ) -> nn.Module:
     """Return the model as a program whose ops run in an order of less peak memory, with the same results.
 
-    The ops are run on the example inputs, where these are, to measure their costs. A model is called through the guards
-    of `torch.compile`, as one graph: a call with other shapes, dtypes or plain values, or after a change of the model
-    or of PyTorch's settings, makes a plan of its own. Where the results of a plan's first call are not the model's, bit
-    for bit, a warning says so, and the model is called from then on. Results have no gradients.
+    The ops are run on the example inputs, where these are, to measure their costs, unless `costs="roofline"`. A model
+    is called through the guards of `torch.compile`, as one graph: a call with other shapes, dtypes or plain values, or
+    after a change of the model or of PyTorch's settings, makes a plan of its own. Where the results of a plan's first
+    call are not the model's, bit for bit, a warning says so, and the model is called from then on. Results have no
+    gradients.
 
     A function is recorded at each call: its Python runs, and its ops wait until it returns or reads a value. Each
     sequence of ops has a plan of its own.
@@ -56,14 +62,21 @@ def optimize(
     recompute
         Whether ops may run again where no order that is found keeps the limit, for the least added time (default); no
         op does without a limit. Random ops and those that write in place never run again.
+    costs
+        `measured` (default): the ops are run to plan them, for their workspace; `roofline`: no op is run, so that what
+        does not fit into memory is planned, without workspace, by times from FLOPs and bytes.
+    plan
+        A schedule file of the step's graph, as `schedopt.solve(schedopt.import_model(step, inputs)).save("step.json")`
+        writes it: its order is taken where the step records that graph, which it does once its optimizer has its
+        state; what else it records is planned as ever. (Functions)
     dynamic
         None (default) to plan anew for each new kind of call, False to refuse all that are not like the first.
     plan_limit
         Most plans that are kept; 8 by default. A call that would need another is refused; of a function, it runs in
         program order, with a warning.
     verify
-        Whether the results of each plan are compared bit for bit (default): a model's with a call of the model itself,
-        a function's with program order, on copies.
+        Whether the results of each plan are compared bit for bit: a model's with a call of the model itself, a
+        function's with program order, on copies. By default yes, but not those of a function with `costs="roofline"`.
     verbose
         Whether to print peak memory before and after, and its bound, for each plan; not by default.
 
@@ -77,8 +90,8 @@ def optimize(
     Raises
     ------
     ProgramError, UsageError
-        If PyTorch makes no one graph of the model, the method is not used like this, or a memory limit is below what is
-        held anyway.
+        If PyTorch makes no one graph of the model, the method is not used like this, a memory limit is below what is
+        held anyway, or `plan` is of another graph.
     ScheduleError
         If no schedule that keeps the memory limit was found, or a step's results would differ from program order's.
 
@@ -115,7 +128,14 @@ def optimize(
     again = False if recompute is True and memory_limit is None else recompute
     options = OptimizeOptions.picked({**given, "recompute": again})
     kept = whole_number(plan_limit, spelled("plan_limit"), 1)
-    settings = PlanSettings(options, method, dynamic, kept, verify, print if verbose else None)
+    if costs not in COSTS:
+        raise unknown("costs", costs, COSTS)
+    if plan is not None and isinstance(model, nn.Module):
+        raise UsageError("plan= is for a step function; apply writes a model in the order of a schedule")
+    if verify is None:
+        verify = costs == "measured" or isinstance(model, nn.Module)
+    file = None if plan is None else os.fspath(plan)
+    settings = PlanSettings(options, method, dynamic, kept, verify, costs, file, print if verbose else None)
     if not isinstance(model, nn.Module):
         return PlannedStep(model, inputs, settings)
     from ..programs.pytorch.optimize import PlannedModel

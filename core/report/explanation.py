@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ import numpy as np
 from ..base.units import Written, format_bytes, times_alike, written_apart
 from ..bounds.bounds import is_met, lower_bound, path_and_work, recomputation_bound
 from ..graph.graph import CostGraph
-from ..model.simulator import Simulation
+from ..model.simulator import Simulation, input_peak, simulate
 from ..problem.problem import Problem
 from ..problem.residents import first_home, model_of
 from ..problem.schedule import Schedule
@@ -150,6 +150,50 @@ def runs_again(problem: Problem, schedule: Schedule) -> str:
         for op in ops
     ]
     return _listed("Runs again: ", pieces) if pieces else ""
+
+
+def layers_again(problem: Problem, schedule: Schedule) -> str:
+    """Return the sentence that names the layers whose forward ops run again, for `torch.utils.checkpoint` by hand."""
+    graph, known = problem.graph, problem.graph.annotations
+    runs = np.bincount(schedule.items, minlength=graph.num_ops)
+    if not known.modules or runs.max(initial=0) < 2:
+        return ""
+    forward = [op for op in range(graph.num_ops) if not known.phases or known.phases[op] == "forward"]
+    siblings: defaultdict[str, set[str]] = defaultdict(set)
+    for path in {known.modules[op] for op in forward}:
+        parts = path.split(".")
+        for at, part in enumerate(parts):
+            siblings[".".join(parts[:at])].add(part)
+    layers = {op: _layer(known.modules[op], siblings) for op in forward if known.modules[op]}
+    whole = Counter(layers.values())
+    again = Counter(layer for op, layer in layers.items() if runs[op] > 1)
+    groups: list[list[str]] = []
+    for layer in [layer for layer in whole if again[layer]]:
+        follows = bool(groups) and _next(groups[-1][-1]) == layer
+        groups[-1].append(layer) if follows else groups.append([layer])
+    names = [group[0] if len(group) == 1 else f"{group[0]} to {group[-1]}" for group in groups]
+    counts = [(sum(again[layer] for layer in group), sum(whole[layer] for layer in group)) for group in groups]
+    pieces = [f"{name} ({some} of {all_} ops)" for name, (some, all_) in zip(names, counts, strict=True)]
+    order = sorted(range(len(pieces)), key=lambda at: -counts[at][0])
+    time = problem.time_of(len(schedule), float(runs @ graph.runtime)) / float(problem.op_times.sum()) - 1
+    peak = simulate(problem, schedule).peak
+    head = f"By module, {100 * (1 - peak / input_peak(graph)):.0f}% less memory for {100 * time:.2g}% more time: "
+    return _listed(head, [pieces[at] for at in order]) if pieces else ""
+
+
+def _layer(path: str, siblings: Mapping[str, set[str]]) -> str:
+    """Return the outermost numbered module of several that a path is in; all of it if there is none."""
+    parts = path.split(".")
+    for at, part in enumerate(parts):
+        if part.isdigit() and len(siblings[".".join(parts[:at])]) > 1:
+            return ".".join(parts[: at + 1])
+    return path
+
+
+def _next(layer: str) -> str:
+    """Return the path of the layer after a numbered one."""
+    before, _, number = layer.rpartition(".")
+    return f"{before}{'.' * bool(before)}{int(number) + 1}" if number.isdigit() else ""
 
 
 def _listed(text: str, pieces: Sequence[str]) -> str:

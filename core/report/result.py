@@ -170,10 +170,11 @@ class Result(PrintedTable):
 
         Where ops may run again: which of them do, and what each adds. Empty for the peak on several devices.
         """
-        from .explanation import explain, explain_makespan, runs_again
+        from .explanation import explain, explain_makespan, layers_again, runs_again
 
         if self.problem.recompute:
-            return runs_again(self.problem, self.schedule)
+            said = (runs_again(self.problem, self.schedule), layers_again(self.problem, self.schedule))
+            return "\n".join(filter(None, said))
         if self.problem.task == "runtime" and self.runtime:
             what = (self.problem, self.schedule, self.simulation, self.input_value, self.lower_bound)
             return "\n".join(explain_makespan(*what)[0 if self.is_feasible else 1 :])

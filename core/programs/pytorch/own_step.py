@@ -14,10 +14,10 @@ import torch
 from torch import fx, nn
 
 from ...base.errors import ProgramError, ScheduleError, UsageError
-from ...base.units import format_bytes
+from ...base.units import format_bytes, format_microseconds
 from ...model.simulator import input_peak
 from ...search.options import Share
-from .plans import Facts, PlanSettings, as_traced, difference, input_facts, measured_graph, ordered, settings_facts
+from .plans import Facts, PlanSettings, as_traced, difference, graph_for, input_facts, ordered, settings_facts
 from .program import as_call
 from .recorder import Deferred, Recorder, Segment, Tree
 from .run import check_module, held_bytes
@@ -56,16 +56,27 @@ class PlannedStep(nn.Module):
         # a share of them, and their maximum
         self._peaks: list[int] = []
         self._peak: int | None = None
+        self._is_scheduled = False  # whether a plan is the schedule that was given
         self._only: Facts | None = None
         args, kwargs = as_call(inputs)
         if settings.dynamic is False:
             self._only = input_facts(inspect.signature(function), args, kwargs)
         self._trained = list(PythonState(function).parameters().values())
         try:
-            rehearse(function, args, kwargs, self._name, self._tree(), self._take)
+            ops, seconds = rehearse(function, args, kwargs, self._name, self._tree(), self._take)
+            whole, each = (format_microseconds(1e6 * seconds / parts) for parts in (1, max(1, ops)))
+            if ops:
+                self._notes.append(
+                    f"{self._name}: a call takes {whole} to record {ops:,} ops before they run, {each} each"
+                )
         except ProgramError:
             if not self._plans:  # else the first step is as it should be, and the second on zeros is not
                 raise
+        if settings.schedule is not None and not self._is_scheduled:
+            raise UsageError(
+                f"{settings.schedule}: it is no schedule of what {self._name} records with these inputs; solve "
+                "schedopt.import_model(step, inputs), or the graph that import wrote of it, and save the result"
+            )
         self._say_notes()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -196,7 +207,7 @@ class PlannedStep(nn.Module):
         if held is not None:
             if (most := self._bytes()) == math.inf:
                 with as_traced(grad=True):
-                    self._peaks.append(held + input_peak(measured_graph(program)))
+                    self._peaks.append(held + input_peak(graph_for(program, settings)))
                 return _Plan(tuple(wanted), None)
             limit = int(most)
             settings = replace(settings, options=replace(settings.options, memory_limit=max(1, limit - held)))
@@ -211,6 +222,7 @@ class PlannedStep(nn.Module):
         plan = _Plan(tuple(wanted), module, module.meta["peak"])
         segment.last.plans.append(plan)
         self._plans += 1
+        self._is_scheduled |= module.meta.get("scheduled", False)
         return plan
 
     def _say_notes(self) -> None:

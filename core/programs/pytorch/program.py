@@ -23,6 +23,7 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.export.passes import move_to_device_pass
+from torch.nn.utils.rnn import PackedSequence
 
 from ...base.errors import ProgramError, UsageError
 from .calls import argument_names, tensors_in
@@ -308,7 +309,8 @@ def as_call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return example inputs (a tuple, a dict of keywords, or one value) as arguments and keywords."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
-    return (tuple(inputs), {}) if isinstance(inputs, (tuple, list)) else ((inputs,), {})
+    is_one = not isinstance(inputs, (tuple, list)) or isinstance(inputs, PackedSequence)
+    return ((inputs,), {}) if is_one else (tuple(inputs), {})
 
 
 Placed = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]

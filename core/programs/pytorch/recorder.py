@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -322,6 +323,8 @@ _OF_GENERATOR = ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng
 _READING = tuple(
     getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "data_ptr")
 )
+_PAD = torch._VF._pad_packed_sequence
+_COLLECTIVES = ("c10d", "_c10d_functional")
 _READS = (
     "it reads a value there that its ops have to give first; return the tensor instead, or give the step to "
     "schedopt.optimize, which runs it in parts"
@@ -340,10 +343,17 @@ class _Reads(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function, a method that reads on the values."""
-        if func in _READING and RECORDING.recorder is not None:
-            value = RECORDING.recorder.read(args[0])
+        recorder = RECORDING.recorder
+        if func in _READING and recorder is not None:
+            value = recorder.read(args[0])
             with disable_current_modes():
                 return func(value, *args[1:], **(kwargs or {}))
+        if func is _PAD and recorder is not None:  # it makes a tensor of lengths, and writes to it without a call
+            recorder.makes_lengths = True
+            try:
+                return func(args[0], recorder.read(args[1]), *args[2:], **(kwargs or {}))
+            finally:
+                recorder.makes_lengths = False
         return func(*args, **(kwargs or {}))
 
 
@@ -391,8 +401,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.fresh: dict[int, torch.Tensor] = {}  # made of Python's values meanwhile
         self.failed = False
         self.recovers = False  # from an error: what still waits is to run as it was recorded
+        self.makes_lengths = False  # of packed sequences, at once
         self.is_waiting = True  # whether ops are recorded, or run at once
         self.sources = SourceRecorder(modules or {})
+        self.seconds_of_new_ops = 0.0  # to know the results of ops that no call has recorded before
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -445,6 +457,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _take(self, func: Any, args: Any, kwargs: Any) -> Any:
         if not isinstance(func, OpOverload):
             raise ProgramError(f"{func} calls functions of its own, which cannot be recorded")
+        if func.namespace in _COLLECTIVES:
+            raise self._refused("a collective", "plan what comes before it, and call it between planned functions")
         sort = sort_of(func)
         tensors = _tensors((args, kwargs.values()) if kwargs else args)
         has_values = not self.is_waiting and not any(isinstance(tensor, Deferred) for tensor in tensors)
@@ -506,7 +520,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether an op is arithmetic on single numbers in the CPU's memory, none of which waits for another op."""
         if sort.is_random or not tensors:
             on_cpu = torch.device(kwargs.get("device") or "cpu").type == "cpu"
-            return not sort.is_random and sort.takes_size and on_cpu and (len(args[0]) == 0 or 0 in args[0])
+            if sort.is_random or not sort.takes_size or not on_cpu:
+                return False
+            return len(args[0]) == 0 or 0 in args[0] or (self.makes_lengths and kwargs.get("dtype") == torch.int64)
         for tensor in tensors:
             value = self.segment.value(tensor)
             if value is None or not (sort.gives_values or (value.dim() == 0 and value.device.type == "cpu")):
@@ -595,6 +611,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
         node = segment.last.after.get((func, key))
         if node is None:
+            start = time.perf_counter()
             try:
                 if not self.may_grow():
                     raise _NotInTree
@@ -604,6 +621,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._forget(before)
                 raise
             segment.last.after[func, key] = node
+            self.seconds_of_new_ops += time.perf_counter() - start
         segment.go_on(node, numbers, sort.is_random and is_random(func, given(func, args, kwargs)))
 
         def tensor_of(result: Result) -> torch.Tensor:
@@ -646,16 +664,24 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             numbers.append(value)
             return Number(type(value))
         if isinstance(value, torch.Generator):
-            raise ProgramError("a generator of its own cannot be recorded; draw from PyTorch's default generator")
+            raise self._refused(
+                "a torch.Generator of the step's own",
+                "draw from PyTorch's default generator (torch.manual_seed), or give the numbers to the step",
+            )
         return Number(type(value), value) if isinstance(value, (bool, float, complex)) else value
 
     def _check(self, tensor: torch.Tensor) -> None:
         """Refuse a tensor that cannot be recorded."""
         if tensor.layout is not torch.strided or tensor.is_quantized or is_traceable_wrapper_subclass(tensor):
-            raise ProgramError(
-                f"a {type(tensor).__name__} of layout {tensor.layout} and dtype {tensor.dtype} cannot be recorded; "
-                "only strided tensors can"
+            raise self._refused(
+                f"a tensor of layout {tensor.layout} and dtype {tensor.dtype}",
+                "use a dense one: its to_dense() or dequantize(), or sparse=False of an embedding",
             )
+
+    def _refused(self, what: str, remedy: str) -> ProgramError:
+        """Return the error of what the user's code does on the line that runs now."""
+        line = self.sources.note({}, sys._getframe()).line
+        return ProgramError(f"{f'{line}: ' if line else ''}{what} cannot be recorded; {remedy}")
 
     def _infer(self, func: Any, sort: Sort, key: Any, numbers: list[Any]) -> RecordedOp:
         """Return an op that is new in the tree, with what its results are like."""

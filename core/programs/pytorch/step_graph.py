@@ -6,6 +6,7 @@ import functools
 import logging
 import random
 import re
+import time
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,12 +18,13 @@ import numpy as np
 import torch
 from torch import fx, nn
 from torch.amp import GradScaler
+from torch.nn.parameter import is_lazy
 
 from ...base.errors import ProgramError
 from .calls import WITHOUT_EFFECT, argument_names, tensors_in
 from .recorder import Deferred, RecordedOp, Recorder, Result, Segment, Tree, tensor_keys
 from .torch_internals import SCALER_STEP, entered, pytree, set_write_count, write_count
-from .tracing import STEP, TorchProgram, foreign_code, restoring, silent, zeros_like
+from .tracing import STEP, TorchProgram, foreign_code, refuse_wrapped, restoring, silent, zeros_like
 
 Named = Mapping[int, tuple[str, str]]  # role and name of tensors, by `id`
 Call = tuple[Any, dict[str, Any]]  # arguments and keywords
@@ -146,17 +148,24 @@ def rehearse(
     tree: Tree,
     take: Take,
     what: str = "the step cannot be recorded",
-) -> None:
+) -> tuple[int, float]:
     """Record two calls of a step without running them; the second has the gradients and states that the first makes.
+
+    Return how many ops the last one recorded, and how many seconds a call takes for these once it knows them all.
 
     Modules, optimizers, gradients, attributes, closures, globals and generators are then as before; other effects
     (files, iterators) cannot be undone. `take` gets the segment, what it shall return, the names of tensors, and
     why its ops have to run before the function returns, empty if it has; it may raise `Enough`.
     """
     state = PythonState(function)
+    for _, module in state.modules:
+        refuse_wrapped(module, where)
     changes: list[Callable[[], Any]] = []
+    ops, seconds = 0, 0.0
 
     def run(segment: Segment, wanted: list[int], reason: str) -> dict[int, torch.Tensor]:
+        nonlocal ops, seconds
+        ops, seconds = len(segment.last.path()), time.perf_counter() - start - recorder.seconds_of_new_ops
         take(segment, wanted, names, reason)
         fakes = segment.all_fakes()
         return {number: zeros_like(fakes[number]) for number in wanted}
@@ -165,6 +174,7 @@ def rehearse(
         for _ in range(2):
             names = StepNames(function, (args, kwargs), state.parameters().values())
             recorder = Recorder(tree, run, changes, state.paths(), rehearses=True)
+            start = time.perf_counter()
             with foreign_code(where, what), silent(), torch.enable_grad(), recorder.recording():
                 returned = function(*args, **kwargs)  # what the caller will hold has to be there
             recorder.flush()
@@ -176,6 +186,7 @@ def rehearse(
         for undo in reversed(changes):
             undo()
         state.restore()
+    return ops, seconds
 
 
 def program_of_step(
@@ -310,6 +321,8 @@ class PythonState:
     def _visit(self, name: str, thing: Any) -> Iterator[tuple[str, Any]]:
         """Keep what a thing consists of, and give it to be visited."""
         if isinstance(thing, torch.Tensor):
+            if is_lazy(thing):
+                raise ProgramError(f"'{name}' is not initialised yet; call the model once before")
             self.named.append((name, thing))
             if thing.is_leaf and not thing.is_inference():
                 written = write_count(thing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter, methodcaller
@@ -139,8 +140,11 @@ schema_of: Callable[[Any], Any] = attrgetter("_schema")
 
 
 def is_profiling() -> bool:
-    """Whether a profiler of PyTorch runs."""
-    return torch.autograd.profiler._is_profiler_enabled
+    """Whether a profiler of PyTorch runs, or is warming up: starting a second one then ends the process."""
+    if torch.autograd.profiler._is_profiler_enabled:
+        return True
+    profilers = [thing for thing in gc.get_objects() if type(thing) is torch.autograd.profiler.profile]
+    return any(profiler.entered and profiler.kineto_results is None for profiler in profilers)
 
 
 def storage_id(storage: torch.UntypedStorage) -> int:

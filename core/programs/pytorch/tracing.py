@@ -262,14 +262,19 @@ _WRAPPERS = {"DistributedDataParallel": "its module", "FullyShardedDataParallel"
 _WRAPPERS["FSDPModule"] = "the module before fully_shard"
 
 
-def refuse_foreign(model: nn.Module, where: str) -> None:
-    """Raise `ProgramError` for a model that no graph of ops on plain tensors stands for."""
+def refuse_wrapped(model: nn.Module, where: str) -> None:
+    """Raise `ProgramError` for a model that is wrapped for several processes."""
     wrappers = [_WRAPPERS[kind.__name__] for kind in type(model).__mro__ if kind.__name__ in _WRAPPERS]
     if wrappers:
         raise ProgramError(
             f"{where}: the model talks to other processes, which no plan holds; plan {wrappers[0]}, or use "
             'torch.compile(model, backend="schedopt")'
         )
+
+
+def refuse_foreign(model: nn.Module, where: str) -> None:
+    """Raise `ProgramError` for a model that no graph of ops on plain tensors stands for."""
+    refuse_wrapped(model, where)
     if isinstance(model, torch.jit.ScriptModule):
         raise ProgramError(f"{where}: the model is compiled by TorchScript; give the module that it was made of")
     for path, module in model.named_modules():
@@ -391,8 +396,8 @@ class SourceRecorder:
         self.exported: dict[tuple[CodeType, int], fx.Node | None] = {}  # nodes, by where their generated code runs
         self.named: dict[Any, dict[str, fx.Node]] = {}
 
-    def note(self, meta: dict[str, Any], frame: FrameType) -> None:
-        """Note where what is called in a frame comes from."""
+    def note(self, meta: dict[str, Any], frame: FrameType) -> Source:
+        """Note where what is called in a frame comes from, and return it."""
         source, original = self._look_up(frame)
         if original is not None:  # so that a saved program keeps them
             meta.update({key: original.meta[key] for key in _KEPT if key in original.meta})
@@ -408,6 +413,7 @@ class SourceRecorder:
                 self.made.append(latest)
                 self.makers.append(source)
         meta[_META] = source
+        return source
 
     def _look_up(self, frame: FrameType | None) -> tuple[Source, fx.Node | None]:
         """Walk the stack outwards, up to what is traced or who runs the backward; return the exported node met, too."""

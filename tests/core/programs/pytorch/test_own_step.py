@@ -744,3 +744,91 @@ def test_who_looks_on_sees_what_runs_and_another_thread_nothing():
     with torch.autograd.profiler.profile() as profiler:
         planned(torch.ones(2, 4))  # planned anew
     assert any(event.key == "aten::addmm" for event in profiler.key_averages())
+
+
+def packed_step():
+    torch.manual_seed(0)
+    lstm = nn.LSTM(4, 5, batch_first=True)
+    sgd = optim.SGD(lstm.parameters(), lr=0.1)
+
+    def step(x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        loss = nn.utils.rnn.pad_packed_sequence(lstm(packed)[0], batch_first=True)[0].square().mean()
+        loss.backward()
+        sgd.step()
+        sgd.zero_grad()
+        return loss
+
+    return step, lstm
+
+
+def test_packed_sequences_run():
+    (eager, one), (step, other) = packed_step(), packed_step()
+    inputs = torch.randn(3, 5, 4), torch.tensor([5, 2, 3])
+    planned = optimized(step, inputs)
+    for _ in range(2):
+        assert_same(planned(*inputs), eager(*inputs).detach())
+    assert_same(one.state_dict(), other.state_dict())
+
+
+def test_a_schedule_made_elsewhere_is_taken_and_nothing_is_run_to_plan(tmp_path, monkeypatch):
+    eager, mine = Trained(), Trained()
+    file = tmp_path / "step.json"
+    schedopt.solve(schedopt.import_model(mine.step, mine.args), evaluations=5).save(file)
+    monkeypatch.setattr("schedopt.core.programs.pytorch.plans.measured_costs", None)
+    monkeypatch.setattr("schedopt.core.programs.pytorch.own_step.check_module", None)
+    planned = optimized(mine.step, mine.args, costs="roofline", plan=file)
+    for _ in range(3):
+        assert_same(planned(*mine.args), eager.step(*eager.args).detach())
+    assert_same(eager.state(), mine.state())
+    with pytest.raises(UsageError, match=r"step\.json: it is no schedule of what step records"):
+        optimized(mine.step, batches_of(1, rows=5)[0], costs="roofline", plan=file)
+
+
+def test_what_recording_costs_and_which_layers_run_again_is_told(capsys):
+    layers = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64)) for _ in range(4)))
+
+    def step(x):
+        layers(x).square().mean().backward()
+
+    schedopt.optimize(step, torch.randn(512, 64), memory_limit="75%", evaluations=200, costs="roofline", verbose=True)
+    said = capsys.readouterr().out
+    assert "By module, " in said
+    assert "% more time: " in said
+    assert "to record" in said
+
+
+def test_planning_while_a_profiler_warms_up_leaves_it_alone():
+    seen = []
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU],
+        schedule=schedule,
+        on_trace_ready=lambda profiler: seen.append({event.key for event in profiler.key_averages()}),
+    ) as profiler:
+        mine = Trained()
+        planned = optimized(mine.step, mine.args)
+        profiler.step()
+        planned(*mine.args)
+        profiler.step()
+    assert "aten::addmm" in seen[0]
+
+
+def test_foreign_words_in_a_step_are_refused_with_their_line():
+    generator, lazy, table = torch.Generator(), nn.LazyLinear(3), nn.Embedding(9, 2, sparse=True)
+    wrapped = type("DistributedDataParallel", (nn.Linear,), {})(2, 2)
+
+    def draws(x):
+        return x + torch.randn(x.shape, generator=generator)
+
+    def looks_up(x):
+        table(x.long()).sum().backward()
+
+    for step, message in (
+        (draws, r"test_own_step\.py:\d+: a torch\.Generator .* cannot be recorded; draw"),
+        (looks_up, r"test_own_step\.py:\d+: a tensor of layout torch\.sparse_coo .* sparse=False"),
+        (lambda x: lazy(x), "is not initialised yet; call the model once before"),
+        (lambda x: wrapped(x), "talks to other processes, which no plan holds; plan its module"),
+    ):
+        with pytest.raises(ProgramError, match=message):
+            optimized(step, torch.ones(2))

@@ -29,9 +29,9 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 1000, "graph": 910, "problem": 1170, "kernels": 6900, "model": 1200, "bounds": 1400, "addresses": 450},
-    **{"files": 2100, "search": 1950, "solvers": 5250, "report": 2680, "solve": 400, "experiments": 2200},
-    **{"programs": 11850, "api": 1710, "__init__.py": 1, "cli": 3900, "datasets": 1500, "policies": 6050},
+    **{"base": 970, "graph": 870, "problem": 1150, "kernels": 6600, "model": 1120, "bounds": 1120, "addresses": 420},
+    **{"files": 2070, "search": 1880, "solvers": 5180, "report": 2490, "solve": 360, "experiments": 1760},
+    **{"programs": 10550, "api": 1900, "__init__.py": 1, "cli": 3670, "datasets": 1380, "policies": 5470},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

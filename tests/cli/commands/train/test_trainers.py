@@ -14,7 +14,7 @@ from schedopt.core.search.registry import METHODS
 from schedopt.core.search.settings import plain
 from schedopt.datasets import recipe
 from schedopt.policies.regal.network import load_network
-from schedopt.policies.regal.training import KIND
+from schedopt.policies.regal.training import TrainingParameters
 from schedopt.policies.training import run_folder
 from schedopt.policies.training.run_folder import CHECKPOINT, CONFIG, WEIGHTS, curve_of, read_checkpoint
 
@@ -219,7 +219,10 @@ def test_options_win_over_the_file_and_gas_has_an_lstm(config, run, tmp_path):
     options = ["--task", "memory", "--devices", 3, "--seed", 4, "--set", "phases.1.epochs=1"]
     result = run("train", "gas", "--output", tmp_path, "--config", config, "--quiet", "--json", *options)
     assert (result.exit_code, result.stderr) == (0, "")
-    settings, shape = read_checkpoint(tmp_path, KIND).parameters, load_network(tmp_path / WEIGHTS).parameters_
+    settings, shape = (
+        read_checkpoint(tmp_path, TrainingParameters).parameters,
+        load_network(tmp_path / WEIGHTS).parameters_,
+    )
     assert (settings.seed, settings.phases[1].epochs) == (4, 1)
     assert (shape.task, shape.devices, shape.encoder, shape.width) == ("memory", 3, "lstm", 8)
     assert settings.network.actions.scheduling == 2

@@ -54,8 +54,7 @@ class Method(NamedTuple):
         Parameters that `solve` has an option for; see `FLAGS`.
     trainer, training
         How `schedopt train` finds what the method uses, and what it does there in one line: `grid_search` over the
-        method's parameters, or the module whose `trainable(method)` describes its network's training; empty where
-        nothing is trained.
+        method's parameters, or the module whose `Trainer` trains its network; empty where nothing is trained.
     base, fixed, takes
         Of a preset, a built-in method with some parameters fixed.
 

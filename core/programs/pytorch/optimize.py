@@ -26,13 +26,22 @@ from .program import as_call, refuse_without_data, tensors_of
 from .run import digests
 from .step_graph import random_states, untouched
 from .torch_internals import NON_PERSISTENT, REGISTRIES, STATE_HOOKS, pytree, storage_of, write_count
-from .tracing import TorchProgram, foreign_code, know_outputs, lift_constants, line_of, refuse_foreign, silent, trace
+from .tracing import (
+    LOCK,
+    TorchProgram,
+    foreign_code,
+    know_outputs,
+    lift_constants,
+    line_of,
+    refuse_foreign,
+    silent,
+    trace,
+)
 
 _SHARED = (*REGISTRIES, NON_PERSISTENT, *STATE_HOOKS)
 # Hooks are guarded, recurrent layers are ops as others, and the limit of plans is our own.
 _CONFIG: dict[str, Any] = {"skip_nnmodule_hook_guards": False, "allow_rnn": True, "recompile_limit": sys.maxsize}
 _SEEDED = torch.Tag.nondeterministic_seeded
-_LOCK = threading.RLock()  # around all that sets or restores what is the process's: random numbers, attributes, logging
 
 
 class PlannedModel(nn.Module):
@@ -51,7 +60,7 @@ class PlannedModel(nn.Module):
         self._settings = settings
         self._facts: Facts | None = None  # of the last kind of call that was planned
         self._start()
-        with _LOCK:
+        with LOCK:
             self._plan(args, kwargs)
 
     def _start(self) -> None:
@@ -84,7 +93,7 @@ class PlannedModel(nn.Module):
             return self._run(args, kwargs, "run")
         except _Stopped:
             pass
-        with _LOCK:
+        with LOCK:
             if not self._fits(args, kwargs):
                 self._plan(args, kwargs)
             if self._settings.verify:
@@ -294,7 +303,7 @@ class _Graph:
             self.checked.add(checked)
         elif checked not in self.checked:
             raise _Stopped(is_planned=True)
-        with _LOCK if self.writes or self.draws else nullcontext(), as_traced(grad=False):
+        with LOCK if self.writes or self.draws else nullcontext(), as_traced(grad=False):
             return module(*args, *constants)
 
     def _sharing(self, args: Sequence[Any]) -> Any:

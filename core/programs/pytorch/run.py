@@ -26,7 +26,7 @@ from ..runtime import check_equal
 from .calls import given, tensors_in, written
 from .program import as_call, call_function, placed, refuse_without_data
 from .torch_internals import OpOverload, custom_builtins, is_profiling, neg_view, pytree, storage_id, storage_of
-from .tracing import TorchProgram, foreign_code, in_order, node_label
+from .tracing import LOCK, TorchProgram, foreign_code, in_order, node_label
 
 ARGUMENTS = "arguments.pt"
 SEED = 0
@@ -257,8 +257,9 @@ def measured_costs(
     """Run the program in its own order, the first time traced; return microseconds and bytes of workspace per op."""
     refuse_without_data(program.name, program.arguments)
     traced, timed = (_Measured(program, device, is_traced) for is_traced in (True, False))
-    for replay in (traced, *[timed] * timed_runs):
-        replay.run(program.arguments, program.training != "none")
+    with LOCK:
+        for replay in (traced, *[timed] * timed_runs):
+            replay.run(program.arguments, program.training != "none")
     times = (timed if timed_runs else traced).microseconds
     return {name: (statistics.median(each), traced.workspace[name]) for name, each in times.items()}
 

@@ -8,6 +8,7 @@ import linecache
 import logging
 import re
 import sys
+import threading
 import traceback
 import warnings
 from bisect import bisect_right
@@ -58,6 +59,7 @@ from .torch_internals import (
 )
 
 STEP = "step"
+LOCK = threading.RLock()  # around what sets or restores what the process has one of: random numbers, logging, profiler
 _INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 _VALUE_DEPENDENT = (*VALUE_DEPENDENT, GuardOnDataDependentSymNode)
 
@@ -216,14 +218,14 @@ def line_of(error: BaseException) -> str:
 @contextmanager
 def silent() -> Iterator[None]:
     """Keep what PyTorch warns, logs and prints about tracing from the terminal."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-            warnings.simplefilter("ignore")
+    with LOCK, warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        before = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        warnings.simplefilter("ignore")
+        try:
             yield
-    finally:
-        logging.disable(before)
+        finally:
+            logging.disable(before)
 
 
 _PLAIN = (torch.Tensor, bool, int, float, complex, str, torch.dtype, torch.device, type(None))

@@ -40,7 +40,7 @@ def fit(
 
     out = Output(quiet)
     if (memory is None) == (sram is None) and (given["machine"] is None or memory is not None):
-        raise UsageError("give the memory once, as --memory 8GiB or as --sram 256K")
+        raise UsageError("give the memory once, as --memory 8GiB or --sram 256K, or a --machine")
     if sram is not None:  # in units that the library knows
         memory = re.sub(r"(?<=\d)\s*([kKmM])$", lambda unit: f"{unit[1].upper()}iB", sram.strip())
     options = given_options(training, shape, device)

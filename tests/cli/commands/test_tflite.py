@@ -38,7 +38,7 @@ def test_fit_takes_the_memory_once(run, diamond_file):
     for wrong in ([], ["--sram", "1K", "--memory", "1KiB"]):
         done = run("fit", diamond_file, *wrong)
         assert done.exit_code == 2
-        assert "give the memory once, as --memory 8GiB or as --sram 256K" in done.stderr
+        assert "give the memory once, as --memory 8GiB or --sram 256K, or a --machine" in done.stderr
 
 
 def test_a_batch_is_refused(run, model):

@@ -20,6 +20,7 @@ from torch.utils.weak import TensorWeakRef
 from ...base.errors import ProgramError, SchedoptError
 from .calls import WITHOUT_EFFECT, Sort, given, is_random, sort_of, tensors_in, view_of
 from .torch_internals import (
+    PAD_PACKED,
     VALUE_DEPENDENT,
     FakeTensorMode,
     OpOverload,
@@ -323,7 +324,6 @@ _OF_GENERATOR = ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng
 _READING = tuple(
     getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "data_ptr")
 )
-_PAD = torch._VF._pad_packed_sequence
 _COLLECTIVES = ("c10d", "_c10d_functional")
 _READS = (
     "it reads a value there that its ops have to give first; return the tensor instead, or give the step to "
@@ -348,7 +348,7 @@ class _Reads(TorchFunctionMode):
             value = recorder.read(args[0])
             with disable_current_modes():
                 return func(value, *args[1:], **(kwargs or {}))
-        if func is _PAD and recorder is not None:  # it makes a tensor of lengths, and writes to it without a call
+        if func is PAD_PACKED and recorder is not None:  # it makes a tensor of lengths, and writes to it without a call
             recorder.makes_lengths = True
             try:
                 return func(args[0], recorder.read(args[1]), *args[2:], **(kwargs or {}))

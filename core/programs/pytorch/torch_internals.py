@@ -74,6 +74,8 @@ with needed_by("PyTorch programs"):
     no_torch_function = torch._C._disabled_torch_function_impl
     # A view that is negated when read, to copy one
     neg_view = torch._neg_view
+    # What a packed sequence is padded by, which makes the lengths and writes to them without a call of an op
+    PAD_PACKED = torch._VF._pad_packed_sequence
     # Kernels of an op, to know whether a recorded one is made of others
     has_kernel, has_kernel_for = torch._C._dispatch_has_kernel, torch._C._dispatch_has_kernel_for_dispatch_key
     # The running backward pass and its op, to find the source line of the op's forward pass by its number

@@ -25,7 +25,7 @@ from .plans import Facts, PlanSettings, as_traced, difference, input_facts, orde
 from .program import as_call, refuse_without_data, tensors_of
 from .run import digests
 from .step_graph import random_states, untouched
-from .torch_internals import NON_PERSISTENT, REGISTRIES, STATE_HOOKS, pytree, storage_of, write_count
+from .torch_internals import NON_PERSISTENT, REGISTRIES, STATE_HOOKS, current_modes, pytree, storage_of, write_count
 from .tracing import (
     LOCK,
     TorchProgram,
@@ -85,7 +85,7 @@ class PlannedModel(nn.Module):
         """Run the plan for these inputs, which is made where there is none yet."""
         if torch.is_grad_enabled():
             self._say_that_gradients_are_none(args, kwargs)
-        if self._differs:
+        if self._differs or current_modes():  # under a dispatch mode TorchDynamo makes no graph
             return self._model(*args, **kwargs)
         if any(isinstance(value, np.ndarray) for value in (*args, *kwargs.values())):
             self._facts_of(args, kwargs)  # refuses it: to TorchDynamo it would be the tensor that it can become

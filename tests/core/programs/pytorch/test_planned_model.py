@@ -17,6 +17,7 @@ from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import results_of
 from schedopt.core.programs.pytorch.runtime import other_result
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 
 class Config:
@@ -229,6 +230,16 @@ class Counting(nn.Module):
     def forward(self, x):
         self.calls, self.last = self.calls + 1, x
         return x + 1
+
+
+def test_a_dispatch_mode_sees_the_model_itself():
+    net, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).eval(), torch.randn(4, 64)
+    planned = optimize(net, (x,))
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        assert torch.equal(planned(x), net(x))
+    assert counter.get_total_flops() == 2 * 2 * (2 * 4 * 64 * 64)
+    with torch.no_grad():
+        assert torch.equal(planned(x), net(x))
 
 
 def test_a_model_whose_own_code_changes_it_is_called_itself():

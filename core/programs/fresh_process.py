@@ -6,6 +6,7 @@ import ctypes
 import gc
 import hashlib
 import json
+import mmap
 import os
 import re
 import statistics
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -135,7 +137,7 @@ def return_freed_memory() -> None:
 ENOUGH_MICROSECONDS = 500_000
 MOST_RUNS = 50
 _NOTED_SHARE = 0.02
-_MICROSECONDS_PER_FAULT = 1.0  # to map a page and fill it with zeros: 0.5 to 1.5 on machines that were tried
+_PAGES = 1024
 
 
 def time_runs(run: Callable[[], object]) -> dict[str, Any]:
@@ -145,11 +147,20 @@ def time_runs(run: Callable[[], object]) -> dict[str, Any]:
     faults = (_page_faults() - before) / count
     median = statistics.median(runs)
     kept = median
-    if faults * _MICROSECONDS_PER_FAULT > _NOTED_SHARE * median and _keep_freed_memory():
+    if faults * _microseconds_per_fault() > _NOTED_SHARE * median and _keep_freed_memory():
         run()
         kept = statistics.median(_warm_runs(run)[0])
         _give_freed_memory_back()
     return {"microseconds": median, "runs": runs, "page_faults": faults, "kept_microseconds": kept}
+
+
+@cache
+def _microseconds_per_fault() -> float:
+    """Return what it takes here to map a page and fill it with zeros."""
+    with mmap.mmap(-1, _PAGES * mmap.PAGESIZE) as memory:
+        start = time.perf_counter()
+        memory[:: mmap.PAGESIZE] = bytes(_PAGES)
+        return (time.perf_counter() - start) * 1e6 / _PAGES
 
 
 def _warm_runs(run: Callable[[], object]) -> tuple[list[float], int]:

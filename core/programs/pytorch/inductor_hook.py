@@ -8,6 +8,7 @@ from typing import Any
 
 from ....version import VERSION
 from ...base.errors import FormatError, GraphError, UsageError
+from ...base.speed import seconds_for
 from ...base.units import parse_seconds
 from ...bounds.bounds import lower_bound
 from ...graph.graph import CostGraph
@@ -22,8 +23,8 @@ from ..graphs.inductor import buffer_graph
 from .inductor_internals import HOOK, CustomSchedulerPass, OrderedSet, V, check_hook, config, get_aot_graph_name, memory
 from .tracing import OrderedGraph, order_method
 
-SECONDS_PER_NODE = 2e-4  # that a graph takes by default, Inductor's heuristics included
-LEAST_SECONDS, LEAST_PER_NODE = 0.02, 2.5e-5  # that a search may take whatever the rest took: the larger of the two
+PER_NODE = 4_000  # numbers sorted while a graph is ordered, by default, Inductor's heuristics included
+LEAST, LEAST_PER_NODE = 400_000, 500  # while a search goes on whatever the rest took: the larger of the two
 LEAST_SAVED = 0.001  # share of the peak that another order has to save: Inductor may reuse fewer buffers in it
 log = logging.getLogger("schedopt.inductor")
 
@@ -47,8 +48,8 @@ class PeakMemoryOrder(CustomSchedulerPass):  # type: ignore[misc]
         kernels = _Kernels(nodes)
         order, peak, bound = nodes, kernels.stock_peak, 0
         if self.seconds is None:
-            least = max(LEAST_SECONDS, LEAST_PER_NODE * len(nodes))
-            deadline = max(start + SECONDS_PER_NODE * len(nodes), time.monotonic() + least)
+            least = seconds_for(max(LEAST, LEAST_PER_NODE * len(nodes)))
+            deadline = max(start + seconds_for(PER_NODE * len(nodes)), time.monotonic() + least)
         else:
             deadline = time.monotonic() + self.seconds
         try:

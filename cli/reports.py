@@ -103,8 +103,12 @@ def optimized_document(job: Job, optimized: Optimized) -> dict[str, Any]:
     }
 
 
+_WORTH = 0.9  # of the peak, what recomputation may go below to be named
+
+
 def print_report(job: Job, optimized: Optimized) -> None:
     """Print the table, what the peak is made of, and whether the times differ."""
+    from ..core.bounds.bounds import recomputation_bound
     from ..core.programs.pipeline import limit_sentence
     from ..core.programs.runtime import limit_sentences, time_sentences
 
@@ -112,8 +116,10 @@ def print_report(job: Job, optimized: Optimized) -> None:
     show(_optimize_table(optimized), result.title())
     if explanation := result.explain():
         tell(explanation)
-    if result.status == "optimal" and not result.problem.recompute and "cannot help" not in explanation:
-        tell("Less than any order: --memory-limit 70% --recompute lets ops run again.")
+    least = recomputation_bound(result.problem.graph)[0]
+    if result.status == "optimal" and not result.problem.recompute and least < _WORTH * result.peak_memory:
+        share = int(50 * (least + result.peak_memory) / result.input_value)
+        tell(f"Less than any order: --memory-limit {share}% --recompute lets ops run again.")
     if kept := limit_sentence(result):
         tell(kept)
     for row in rows[1:]:

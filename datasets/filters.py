@@ -1,4 +1,4 @@
-"""Which graphs to keep in a data set: those with room (REGAL A.1.2 and A.1.4), and one of those that are alike."""
+"""Filters of graphs for a data set: those with room (REGAL A.1.2 and A.1.4), and one of those that are alike."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What no schedule can beat, and what all orders of one device have in common."""
+"""Bounds that no schedule can beat, and what all orders of one device have in common."""

@@ -1,1 +1,1 @@
-"""What a schedule costs, and who holds the memory."""
+"""Costs of a schedule, and who holds the memory."""

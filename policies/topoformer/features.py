@@ -1,4 +1,4 @@
-"""What Topoformer's networks see of graphs: features of ops with the Laplacian encoding (C.5), relations, batches."""
+"""Features that Topoformer's networks see: of ops with the Laplacian encoding (C.5), relations, batches."""
 
 from __future__ import annotations
 

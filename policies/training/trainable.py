@@ -1,4 +1,4 @@
-"""What a command must know to train a method's network, before torch is loaded."""
+"""Facts that a command needs to train a method's network, before torch is loaded."""
 
 from __future__ import annotations
 

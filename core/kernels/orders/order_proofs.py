@@ -1,4 +1,4 @@
-"""Which op must come before which, in every order of one device, or in those alone whose peak stays at a target."""
+"""Precedences of ops in every order of one device, or in those alone whose peak stays at a target."""
 # Bit `j` of a row of a bitset is bit `j & 63` of its word `j >> 6`.
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one pass could give if its choices came from a plan of `auto`, and from trying all patiences.
+"""Oracles of one pass: what it could give if its choices came from a plan of `auto`, and from trying all patiences.
 
     python examples/experiments/direct/oracles.py GRAPHS... [--task runtime] [--devices 2] [--bandwidth 10GB/s]
         [--latency 5us] [--seed 1000]

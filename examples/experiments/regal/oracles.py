@@ -1,4 +1,4 @@
-"""What choices that know more than a network could give BRKGA: those of teachers, and genes around a plan of `auto`.
+"""Oracles of BRKGA, choices that know more than a network could: those of teachers, and genes around a plan of `auto`.
 
     python examples/experiments/regal/oracles.py GRAPHS... [--task memory] [--teachers apart ordered]
         [--concentrations 4 16 256] [--evaluations 5000] [--seed 1000] [--bandwidth 10GB/s] [--latency 5us]

@@ -1,4 +1,4 @@
-"""What Topoformer's decoders gain, and what of it the network gives: the same beams by constant and random priorities.
+"""Gains of Topoformer's decoders, and what of them the network gives: the same beams by constant and random priorities.
 
 usage: python examples/experiments/topoformer/decoders.py [--nodes 500] [--graphs 18] [--width 16]
 

@@ -1,4 +1,4 @@
-"""Which ops of an order could run earlier: labels to imitate that are sets of ops."""
+"""Labels to imitate that are sets of ops: those of an order that could run earlier."""
 
 import numpy as np
 from numba import njit

@@ -1,6 +1,7 @@
 """`schedopt optimize` from the command line: one command from a model to the same model in a better order."""
 
 import json
+import re
 
 import pytest
 
@@ -48,6 +49,24 @@ def test_a_training_step_of_pytorch_in_one_command(run, folder):
     assert len(document["explanation"]) == 3
     again = run("apply", "models.torch_models:branches_in_training", "s.json", "-o", "again.pt2")
     assert again.exit_code == 0, again.stderr
+
+
+@pytest.mark.slow
+def test_the_limit_that_is_named_makes_ops_run_again(run, folder):
+    """Eight layers keep eight activations in any order; a branch that recomputation cannot shrink names no limit."""
+    code = "import torch\nfrom torch import nn\n\ndef model():\n"
+    code += "    layers = [m for _ in range(8) for m in (nn.Linear(64, 64), nn.GELU())]"
+    code += "\n    return torch.nn.Sequential(*layers, torch.nn.Linear(64, 10)), (torch.randn(2048, 64),)\n"
+    (folder / "deep.py").write_text(code)
+    arguments = ("--training", "sgd", "--costs", "roofline", "--no-measure", "--quiet")
+    done = run("optimize", "deep:model", "-o", "one.pt2", *arguments)
+    assert done.exit_code == 0, done.stderr
+    words = re.search(r"Less than any order: (--memory-limit \d+%) (--recompute)", done.stdout)
+    again = run("optimize", "deep:model", "-o", "two.pt2", *arguments, *words[1].split(), words[2])
+    assert again.exit_code == 0, again.stderr
+    assert re.search(r"[1-9]\d* of \d+ ops run again to keep the memory limit", again.stdout)
+    few = run("optimize", "models.torch_models:branches_in_training", "-o", "few.pt2", *arguments[2:])
+    assert few.exit_code == 0 and "Less than any order" not in few.stdout
 
 
 @pytest.mark.parametrize(

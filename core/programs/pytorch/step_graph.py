@@ -59,7 +59,10 @@ def arguments_of(segment: Segment) -> list[Any]:
 
 
 def run_in_order(segment: Segment, wanted: Sequence[int], outer: Sequence[Any]) -> dict[int, torch.Tensor]:
-    """Run the ops that a step has recorded as it recorded them, each value until its last use, seen by modes."""
+    """Run the ops that a step has recorded as it recorded them, each value until its last use, seen by modes.
+
+    Autograd is on, as for plans: without, an LSTM does not keep what its backward pass reads.
+    """
     path = segment.last.path()
     last: dict[int, RecordedOp] = {}
     for op in path:
@@ -71,7 +74,7 @@ def run_in_order(segment: Segment, wanted: Sequence[int], outer: Sequence[Any]) 
         drops[last[number]].append(number)
     values: dict[int, Any] = {number: tensor.data for number, tensor in segment.held.items()}
     numbers = iter(segment.numbers)
-    with torch.no_grad(), entered(outer):
+    with entered(outer):
         for op in path:
             op.run(values, numbers.__next__)
             for number in drops[op]:

@@ -849,3 +849,29 @@ def test_foreign_words_in_a_step_are_refused_with_their_line():
     ):
         with pytest.raises(ProgramError, match=message):
             optimized(step, torch.ones(2))
+
+
+def test_an_lstm_runs_in_program_order_too():
+    """Its kernel keeps what the backward pass reads only where autograd is on; no order keeps the limit of a long one."""
+
+    def made():
+        torch.manual_seed(0)
+        net = nn.LSTM(4, 4)
+        optimizer = optim.SGD(net.parameters(), 0.1)
+
+        def step(x):
+            loss = net(x)[0].square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return net, step
+
+    (one, eager), (other, step) = made(), made()
+    lengths = [torch.randn(length, 2, 4) for length in (3, 4000)]
+    planned = schedopt.optimize(step, lengths[:1], evaluations=20, memory_limit="64KiB", recompute=False)
+    with pytest.warns(UserWarning, match="it runs in program order"):
+        for x in lengths * 2:
+            assert torch.equal(planned(x), eager(x))
+    assert all(map(torch.equal, one.parameters(), other.parameters()))

@@ -852,7 +852,7 @@ def test_foreign_words_in_a_step_are_refused_with_their_line():
 
 
 def test_an_lstm_runs_in_program_order_too():
-    """Its kernel keeps what the backward pass reads only where autograd is on; no order keeps the limit of a long one."""
+    """Its kernel keeps what the backward pass reads only where autograd is on; no order fits into its limit."""
 
     def made():
         torch.manual_seed(0)

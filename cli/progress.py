@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .console import Output
+from .signals import check_received
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -86,6 +87,7 @@ def progress_bar(out: Output, what: str, total: float) -> Iterator[Bar]:
 @contextmanager
 def interruptible(out: Output, what: str) -> Iterator[threading.Event]:
     """Make the first Ctrl-C set the event, which is safe in the middle of any call; the second one raises."""
+    check_received()
     interrupt = threading.Event()
 
     def on_signal(number: int, frame: Any) -> None:
@@ -126,6 +128,7 @@ def compiling(out: Output) -> Iterator[None]:
             yield
         finally:
             timer.cancel()
+    check_received()
 
 
 class LiveLine:

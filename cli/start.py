@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 
-# Exit codes: a bug in schedopt; standard output cannot be written; Ctrl-C
-UNFORESEEN, UNWRITTEN, INTERRUPTED = 70, 74, 130
+from .signals import CTRL_C, interrupted_code, listen
+
+UNFORESEEN, UNWRITTEN = 70, 74  # exit codes: a bug in schedopt; standard output cannot be written
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -16,12 +17,13 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 def main() -> None:
     """Run the command line; an exception that nobody foresaw becomes one sentence, and its traceback a file."""
     _prepare_streams()
+    listen()
     try:
         from .main import app
 
         app(prog_name="schedopt")
     except KeyboardInterrupt:
-        _leave("interrupted", INTERRUPTED)
+        _leave("interrupted", CTRL_C)
     except MemoryError:
         _leave("error: memory ran out; give the machine more, or the command a smaller graph or fewer --jobs", 2)
     except OSError as error:
@@ -100,6 +102,7 @@ def _owner(error: Exception) -> str:
 
 
 def _leave(said: str, code: int) -> None:
+    code = interrupted_code() if code == CTRL_C else code
     signal.signal(signal.SIGINT, lambda number, frame: os._exit(code))  # Ctrl-C while Python ends, which takes a while
     if said:
         print(said, file=sys.stderr)
@@ -108,4 +111,7 @@ def _leave(said: str, code: int) -> None:
         sys.stdout.flush()
     except OSError:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    if code == interrupted_code():  # a library's thread that nobody waits for would trip over the end of Python
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)

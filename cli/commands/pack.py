@@ -9,7 +9,7 @@ import typer
 from ...core.base.errors import FormatError
 from ...core.base.units import format_bytes
 from ...core.search.options import PackOptions
-from ..console import Output, show, tell, write_json
+from ..console import Output, complain, show, tell, write_json
 from ..made_options import options_of, with_options
 from ..options import JsonFlag, QuietFlag
 
@@ -34,6 +34,8 @@ def pack(
     """Give buffers with lifetimes offsets in an arena that is as small as possible, and verify them."""
     from ...core.api.pack import pack as pack_buffers
     from ...core.files.atomic import check_writable
+    from ...core.search.search import interrupted_by
+    from ..progress import interruptible
 
     out = Output(quiet)
     if check:
@@ -41,7 +43,8 @@ def pack(
         return
     if output is not None:
         check_writable(output)
-    packed = pack_buffers(buffers, **given)
+    with interruptible(out, "the best so far") as interrupt, interrupted_by(interrupt):
+        packed = pack_buffers(buffers, **given)
     if output is not None:
         packed.save(output, format)
     if json:
@@ -52,6 +55,9 @@ def pack(
         out.note("time steered the search, so the same seed may give other offsets")
     if output is not None:
         out.note(f"wrote {output}")
+    if packed.is_interrupted:
+        complain("interrupted: the best so far is shown")
+        raise typer.Exit(130)
 
 
 with_options(pack, {"buffers": options_of(PackOptions)})

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import INT64_MAX, IndexArray, IntArray, frozen
 from ..base.errors import UsageError
+from ..base.parallel import call_aside
 from ..base.units import LARGEST_ALIGNMENT
 from ..kernels.orders.order_memory import first_fit, new_placing
 
@@ -91,10 +92,20 @@ def rounded_up(sizes: NDArray[Any], unit: int) -> IntArray:
     return rounded
 
 
-def pack_lifetimes(lifetimes: Lifetimes, time_limit: float = DEFAULT_SECONDS, seed: int = 0) -> Packing:
+Stop: TypeAlias = Callable[[], bool]
+
+
+def never() -> bool:
+    """Let nothing stop a search but its time."""
+    return False
+
+
+def pack_lifetimes(
+    lifetimes: Lifetimes, time_limit: float = DEFAULT_SECONDS, seed: int = 0, stop: Stop = never
+) -> Packing:
     """Give every lifetime an offset, at a multiple of its alignment, so that none overlaps another of the same time."""
     deadline = time.monotonic() + time_limit
-    packer = Packing(lifetimes)
+    packer = Packing(lifetimes, stop)
     packer.improve(IMPROVED_SHARE * time_limit, np.random.default_rng(seed))
     packer.search_targets(deadline - time.monotonic())
     return packer
@@ -108,9 +119,9 @@ def warm_up() -> None:
 class Packing:
     """Offsets of lifetimes, by first fit at once, and better the longer they are improved."""
 
-    def __init__(self, lifetimes: Lifetimes) -> None:
-        self.lifetimes = lifetimes
-        self.orders = PlacementOrders(lifetimes)
+    def __init__(self, lifetimes: Lifetimes, stop: Stop = never) -> None:
+        self.lifetimes, self.stop = lifetimes, stop
+        self.orders = PlacementOrders(lifetimes, stop)
         self.unit = math.lcm(*map(int, np.unique(lifetimes.alignment)))
         self.offsets, self.highest = self.orders.offsets, self.orders.highest  # shape `(pieces,)`: bytes
         self.is_repeatable = True  # the same call gives the same offsets: not if time ended the search
@@ -156,10 +167,13 @@ class Packing:
     def _search(self, time_limit: float, threads: int) -> None:
         """Branch and bound, if there are not too many pieces."""
         time_limit -= TIMES_LATE * self._late
-        if len(self.lifetimes) > LARGEST_SEARCHED or time_limit <= 0:
+        if len(self.lifetimes) > LARGEST_SEARCHED or time_limit <= 0 or self.stop():
             return
         start = time.monotonic()
-        offsets, is_finished = branch_and_bound(self.lifetimes, self.unit, time_limit, threads)
+        found = call_aside(lambda: branch_and_bound(self.lifetimes, self.unit, time_limit, threads), self.stop)
+        if found is None:
+            return
+        offsets, is_finished = found
         self._late = max(self._late, time.monotonic() - start - time_limit)
         self._keep(offsets)
         self._is_finished |= is_finished and self.unit == self.lifetimes.unit
@@ -210,8 +224,8 @@ SQUEAKY_SHARE = 0.5  # of the time, for jumps out of where single moves cannot l
 class PlacementOrders:
     """First fit of lifetimes, with the best offsets found so far."""
 
-    def __init__(self, lifetimes: Lifetimes) -> None:
-        self.lifetimes = lifetimes
+    def __init__(self, lifetimes: Lifetimes, stop: Stop = never) -> None:
+        self.lifetimes, self.stop = lifetimes, stop
         self.placing = new_placing(lifetimes.lower, lifetimes.upper, lifetimes.size, lifetimes.alignment)
         self.order = np.arange(len(lifetimes), dtype=np.int32)
         self.offsets = np.zeros(len(lifetimes), np.int64)
@@ -227,7 +241,7 @@ class PlacementOrders:
         self._climb(rng, deadline)
 
     def _is_done(self, deadline: float) -> bool:
-        return self.highest <= self.lifetimes.live or time.monotonic() >= deadline
+        return self.highest <= self.lifetimes.live or time.monotonic() >= deadline or self.stop()
 
     def _place(self, order: IndexArray, limit: int) -> int:
         """Place in an order, up to a limit; keep what is best, on a tie the last."""

@@ -16,7 +16,7 @@ from ..model.timeline import holdings_of
 from ..model.unrolled import of_runs
 from ..problem.problem import Problem
 from ..problem.schedule import Addresses, Arena, Schedule
-from .packing import DEFAULT_SECONDS, IMPROVED_SHARE, Lifetimes, Packing
+from .packing import DEFAULT_SECONDS, IMPROVED_SHARE, Lifetimes, Packing, Stop, never
 
 WORKSPACE = -1
 
@@ -34,13 +34,13 @@ def place_schedule(
 class Placer:
     """Addresses in the making: the pieces of each device, and their packing."""
 
-    def __init__(self, problem: Problem, schedule: Schedule, alignment: int) -> None:
+    def __init__(self, problem: Problem, schedule: Schedule, alignment: int, stop: Stop = never) -> None:
         if not 1 <= alignment <= LARGEST_ALIGNMENT:
             raise UsageError(f"the alignment must be from 1 to 2^31 bytes, not {alignment}")
-        self.problem, self.schedule, self.alignment = problem, schedule, alignment
+        self.problem, self.schedule, self.alignment, self.stop = problem, schedule, alignment, stop
         self.pieces = pieces_of(problem, schedule)
         columns = (np.array(own, np.int64).reshape(-1, len(Piece._fields)).T for own in self.pieces)
-        self.packers = [Packing(Lifetimes.of(lower, upper, size, alignment)) for lower, upper, size, _ in columns]
+        self.packers = [Packing(Lifetimes.of(lower, upper, size, alignment), stop) for lower, upper, size, _ in columns]
 
     @property
     def arena(self) -> int:

@@ -18,6 +18,7 @@ from ..base.units import bytes_alike, whole_number
 from ..files.buffers_csv import COLUMNS, NEEDED, Buffers, buffers_text, read_buffers
 from ..model.verifier import Piece, check_arena, most_alive
 from ..search.options import PackOptions
+from ..search.search import Watcher
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,6 +36,8 @@ class PackedBuffers(PrintedTable):
         Its offsets, and what they take.
     seconds
         Wall time from the buffers read and the kernels compiled.
+    is_interrupted
+        Whether Ctrl-C ended the search.
 
     Examples
     --------
@@ -47,6 +50,7 @@ class PackedBuffers(PrintedTable):
     buffers: Buffers
     packing: Packing
     seconds: float
+    is_interrupted: bool = False
 
     @property
     def offsets(self) -> dict[str, int]:
@@ -65,8 +69,8 @@ class PackedBuffers(PrintedTable):
 
     @property
     def status(self) -> str:
-        """`optimal` if the arena equals its bound, else `feasible`."""
-        return "optimal" if self.packing.is_optimal else "feasible"
+        """`interrupted`, or `optimal` if the arena equals its bound, else `feasible`."""
+        return "interrupted" if self.is_interrupted else "optimal" if self.packing.is_optimal else "feasible"
 
     def save(self, path: str | os.PathLike[str], format: str = "csv") -> None:
         """Write the buffers with their offsets as `csv`, or as macros of C; FormatError if that is not possible."""
@@ -102,7 +106,7 @@ class PackedBuffers(PrintedTable):
         memory = bytes_alike([self.arena, self.bound])
         table.add_row("arena", f"{memory(self.arena)} ({self.arena:,} bytes)")
         table.add_row("alive at once, the bound", f"{memory(self.bound)} ({self.bound:,} bytes)")
-        above = "" if self.status == "optimal" else f", {100 * (self.arena / self.bound - 1):.2f}% above the bound"
+        above = "" if self.packing.is_optimal else f", {100 * (self.arena / self.bound - 1):.2f}% above the bound"
         table.add_row("status", self.status + above)
         table.add_row("time", f"{self.seconds:.2f} s")
         return table
@@ -155,9 +159,10 @@ def pack(
         read = Buffers(read.ids, Lifetimes.of(known.lower, known.upper, known.size, options.align), read.offsets)
     warm_up()
     start = time.monotonic()
-    packing = pack_lifetimes(read.lifetimes, options.time_limit, options.seed)
+    stop = Watcher().interrupt.is_set
+    packing = pack_lifetimes(read.lifetimes, options.time_limit, options.seed, stop)
     verify_buffers("the packing", read, packing.offsets.tolist(), packing.arena, packing.bound)
-    return PackedBuffers(read, packing, time.monotonic() - start)
+    return PackedBuffers(read, packing, time.monotonic() - start, stop())
 
 
 def verify_buffers(where: str, buffers: Buffers, offsets: Sequence[int], arena: int, bound: int | None = None) -> None:

@@ -108,6 +108,26 @@ def call_there(function: Callable[..., Result], *arguments: Any, must_stop: Call
     return future.result()
 
 
+def call_aside(function: Callable[[], Result], between: Callable[[], bool]) -> Result | None:
+    """Call a function of a library that looks at no signal, on a thread of its own, while this one stays awake.
+
+    `between` is called again and again; once it is true, the function is left to end by itself, and None returned.
+    """
+    future: Future[Result] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(function())
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    while not wait([future], _STOP_SECONDS).done:
+        if between():
+            return None
+    return future.result()
+
+
 def _ahead(jobs: int) -> int:
     return AHEAD * (jobs if _pool is None else int(_pool.ahead))
 

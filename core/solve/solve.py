@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..addresses.packing import DEFAULT_SECONDS, IMPROVED_SHARE, rounded_up
+from ..addresses.packing import DEFAULT_SECONDS, IMPROVED_SHARE, Stop, never, rounded_up
 from ..addresses.packing import warm_up as warm_up_packing
 from ..addresses.placing import Placer
 from ..base.arrays import IndexArray
@@ -241,19 +241,20 @@ def solve_with_addresses(problem: Problem, spec: MethodSpec, alignment: int | No
         seconds = spec.method.default_seconds
     start = time.monotonic()
     searched = None if seconds is None else SEARCH_SHARE * seconds
-    result = solve(problem, replace(spec, time_limit=None), time_limit=searched, **budget)
-    left = DEFAULT_SECONDS if seconds is None else max(0.0, seconds - result.seconds)
-    chosen = choose(
-        result, alignment, time_limit=0.0 if result.status == "interrupted" else left, seed=budget.get("seed", 0)
-    )
+    watcher = budget.pop("watcher", None) or Watcher()
+    result = solve(problem, replace(spec, time_limit=None), time_limit=searched, watcher=watcher, **budget)
+    left, stop = DEFAULT_SECONDS if seconds is None else max(0.0, seconds - result.seconds), watcher.interrupt.is_set
+    chosen = choose(result, alignment, left, budget.get("seed", 0), stop)
     assert chosen.addresses is not None
     verify_addresses(problem, chosen.schedule, chosen.addresses)
+    if stop():
+        chosen = replace(chosen, status="interrupted", is_repeatable=False)
     return replace(chosen, seconds=time.monotonic() - start)
 
 
-def choose(result: Result, alignment: int, time_limit: float, seed: int = 0) -> Result:
+def choose(result: Result, alignment: int, time_limit: float, seed: int = 0, stop: Stop = never) -> Result:
     """Return a result with addresses for its schedule, or for one whose arena is smaller."""
-    placer = Placer(result.problem, result.schedule, alignment)
+    placer = Placer(result.problem, result.schedule, alignment, stop)
     rng = np.random.default_rng(seed)
     deadline = time.monotonic() + time_limit
     if result.problem.devices > 1 or result.problem.recompute or not method_of(result.method).searches:
@@ -283,11 +284,11 @@ def _improved_with_order(result: Result, best: Placer, time_limit: float, rng: n
     for number in range(ROUNDS - 1):
         start = time.monotonic()
         seconds = (deadline - start) / (ROUNDS - 1 - number)
-        if best.arena <= least or seconds <= 0:
+        if best.arena <= least or seconds <= 0 or best.stop():
             break
         limit = least if number % 2 == 0 else (least + best.arena) // 2
         schedule = smoother.order(limit, POWERS[number % len(POWERS)], start + SMOOTHING_SHARE * seconds)
-        other = Placer(problem, schedule, alignment)
+        other = Placer(problem, schedule, alignment, best.stop)
         if other.bound < best.arena and problem.is_feasible([simulate(problem, schedule).peak]) >= result.is_feasible:
             other.improve(start + seconds - time.monotonic(), rng)
             best = min(best, other, key=lambda placer: placer.arena)

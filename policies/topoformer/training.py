@@ -318,7 +318,9 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         gaps: dict[str, list[float]] = {name: [] for name in self.validated}
         rng = np.random.default_rng([self.parameters.seed, _VALIDATION])
         with evaluating(network):
-            examples = self._validation_examples(on_graph)
+            examples = self._validation_examples(must_stop, on_graph)
+            if must_stop():
+                return None
             for number, example in enumerate(examples, start=1):
                 with torch.inference_mode():
                     batch = flipped(batch_of([example.encoded]), rng)
@@ -333,7 +335,8 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
                     return None
         return {name: float(np.mean(values)) for name, values in gaps.items()}
 
-    def _validation_examples(self, on_graph: OnGraph) -> list[Example]:
+    def _validation_examples(self, must_stop: Callable[[], bool], on_graph: OnGraph) -> list[Example]:
+        """Return the graphs to validate on, or some of them if told to stop."""
         if not self._validated:
             eigenvectors = self.network.parameters_.eigenvectors
             if self.validation:
@@ -342,9 +345,13 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
                 p, count = self.parameters, self.parameters.validation_graphs
                 source = Source(p.seed, (p.validation_nodes,) * 2, eigenvectors, teacher_width=200)
                 numbers = range(VALIDATION, VALIDATION + count)
+                made: list[Example] = []
                 for example in map_in_order(partial(source.example, 0), numbers, self.jobs):
-                    self._validated.append(example)
-                    on_graph("prepared", len(self._validated), count)
+                    made.append(example)
+                    on_graph("prepared", len(made), count)
+                    if must_stop():
+                        return made
+                self._validated = made
         return self._validated
 
     def score(self, validation: dict[str, float]) -> float:

@@ -36,7 +36,7 @@ def test_an_output_that_cannot_be_written_is_told_before_the_search(
     run, diamond_file, tmp_path, monkeypatch, name, reason, flag
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("schedopt.core.solve.solve", lambda *given, **more: pytest.fail("it searched"))
+    monkeypatch.setattr("schedopt.core.solve.solve.solve", lambda *given, **more: pytest.fail("it searched"))
     result = run("solve", diamond_file, flag, name)
     assert result.exit_code == 2
     assert result.stdout == ""

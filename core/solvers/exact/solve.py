@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ...base.errors import SchedoptError, UsageError
+from ...base.parallel import call_aside
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search import parameters as base
@@ -19,7 +19,6 @@ from .constraints import knows_memory, minimised_excess, minimised_makespan, min
 from .recompute import RetentionModel
 from .variables import OutOfTimeError, Variables, is_over
 
-POLL_SECONDS = 0.02
 EDITS_AS_ONE = 20
 MOST_TRANSFERS = 1_000_000  # tensors times pairs of devices; more take gigabytes
 
@@ -113,6 +112,7 @@ def _run(search: Search, model: Variables | RetentionModel) -> tuple[Any, Any]:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = search.jobs
     solver.parameters.interleave_search = True
+    solver.parameters.catch_sigint_signal = False  # it would leave Python without a handler
     solver.parameters.symmetry_level = model.symmetry_level
     solver.parameters.random_seed = int(search.rng.integers(2**31))
     if search.is_timed:
@@ -123,28 +123,24 @@ def _run(search: Search, model: Variables | RetentionModel) -> tuple[Any, Any]:
         def on_solution_callback(self) -> None:
             found.append(model.schedule(self.value))
 
-    outcome: list[Any] = []
-
-    def work() -> None:
-        try:
-            outcome.append(solver.solve(model.model, Collect()))
-        except (IndexError, RuntimeError) as error:
-            search.note(f"cp-sat gave up: OR-Tools failed with {error}")
-
-    worker = threading.Thread(target=work, daemon=True)
-    worker.start()
-    while worker.is_alive():
-        worker.join(POLL_SECONDS)
+    def between() -> bool:
         _offer(search, found)
         if is_over(search) or search.is_optimal:
             solver.stop_search()
+        return False
+
+    try:
+        status = call_aside(lambda: solver.solve(model.model, Collect()), between)
+    except (IndexError, RuntimeError) as error:
+        search.note(f"cp-sat gave up: OR-Tools failed with {error}")
+        raise OutOfTimeError from error
+    finally:
+        solver.stop_search()  # where an exception of a signal ends the wait
     _offer(search, found)
-    if not outcome:
-        raise OutOfTimeError
-    if outcome[0] == cp_model.MODEL_INVALID:
+    if status == cp_model.MODEL_INVALID:
         reason = model.model.validate()
         raise SchedoptError(f"{search.problem.graph.name}: cp-sat cannot take this model: {reason}")
-    return solver, outcome[0]
+    return solver, status
 
 
 def _offer(search: Search, found: list[Schedule]) -> None:

@@ -1,0 +1,49 @@
+"""Ctrl-C and SIGTERM: what a command makes of them; it imports nothing heavy."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Any
+
+CTRL_C = 130
+_received = 0  # the signal that asked the command to end, 0 for none
+
+
+def listen() -> None:
+    """Raise KeyboardInterrupt on both signals, and remember them: a library that calls Python back may drop it."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _raise)
+    signal.signal(signal.SIGTERM, _as_ctrl_c)
+    sys.unraisablehook = _tell_unraisable
+
+
+def interrupted_code() -> int:
+    """Return the exit code of an interrupted command: 130, or 143 after SIGTERM."""
+    return 128 + (_received or signal.SIGINT)
+
+
+def check_received() -> None:
+    """Raise KeyboardInterrupt if a signal came, where a library may have dropped it."""
+    if _received:
+        raise KeyboardInterrupt
+
+
+def _raise(number: int, frame: Any) -> None:
+    global _received
+    _received = number
+    raise KeyboardInterrupt
+
+
+def _as_ctrl_c(number: int, frame: Any) -> None:
+    """Answer SIGTERM as Ctrl-C is answered now."""
+    global _received
+    handler = signal.getsignal(signal.SIGINT)
+    _received = number
+    (handler if callable(handler) else _raise)(number, frame)
+
+
+def _tell_unraisable(unraisable: Any) -> None:
+    """Tell of an exception that was dropped, but not of Ctrl-C, which `check_received` raises again."""
+    if unraisable.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(unraisable)

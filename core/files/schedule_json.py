@@ -160,8 +160,8 @@ class LoadedSchedule:
         """Compare the status and the lower bound with what the schedule takes."""
         name, problem, bound = self.problem.graph.name, self.problem, self.lower_bound
         if self.status in _EXCEEDED:  # a bound on those that keep the limit says nothing of this one
-            if problem.is_feasible(totals.peak_per_device, totals.runtime):
-                raise ScheduleError(f"{name}: the schedule claims to be {self.status}, but no memory limit is exceeded")
+            if problem.is_feasible(totals.peak_per_device, problem.time_of(len(self.schedule), totals.runtime)):
+                raise ScheduleError(f"{name}: the schedule claims to be {self.status}, but no limit is exceeded")
             return
         if bound is None:
             return

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..base.errors import ScheduleError
 from ..base.speed import without_gc
@@ -54,14 +54,19 @@ Moment = tuple[float, int, bool]
 
 @dataclass(slots=True)
 class Holding:
-    """Bytes on a device while steps need them, of `tensors` that share them: the first with its views, or none."""
+    """Bytes on a device while steps need them, with what shares them: a tensor and its views, or none."""
 
     device: int
     size: int
     since: Moment
     until: Moment
     is_kept: bool = False
-    tensors: set[int] = field(default_factory=set)
+    made: list[tuple[int, int]] = field(default_factory=list)  # step and tensor
+
+    @property
+    def tensors(self) -> set[int]:
+        """Those that share the bytes."""
+        return {tensor for _, tensor in self.made}
 
 
 @dataclass(frozen=True)
@@ -330,7 +335,8 @@ class Replay:
         """Add up what devices hold, moment by moment."""
         changes: dict[Moment, list[tuple[int, int]]] = {}
         freed: list[set[int]] = [set() for _ in self.steps]
-        for holding in self._holdings():
+        self.holdings = self._holdings()
+        for holding in self.holdings:
             changes.setdefault(holding.since, []).append((holding.device, holding.size))
             if not holding.is_kept:
                 changes.setdefault(holding.until, []).append((holding.device, -holding.size))
@@ -374,7 +380,7 @@ class Replay:
                     at[tensor, target] = at[viewed, target]
                 holding = at[tensor, target]
                 holding.until = max(holding.until, ends)
-                holding.tensors.add(tensor)
+                holding.made.append((step, tensor))
                 holding.is_kept |= item >= 0 and self.is_final[tensor] and last_run[item] == step
         return found
 
@@ -478,8 +484,13 @@ def verify_addresses(problem: Problem, schedule: Schedule, addresses: Addresses)
             f"{name}: there are addresses for {len(addresses.arenas)} devices and {len(addresses.made)} steps, but "
             f"{problem.devices} and {len(schedule)} are needed"
         )
-    for device, pieces in enumerate(_pieces(Replay(problem, schedule), addresses)):
+    replay = Replay(problem, schedule)
+    replay.run()
+    for device, pieces in enumerate(_pieces(replay, addresses)):
         arena, found = addresses.arenas[device], most_alive(pieces, addresses.alignment)
+        if arena.size % addresses.alignment:
+            multiple = f"which is no multiple of the alignment of {addresses.alignment}"
+            raise ScheduleError(f"{name}: the arena of device {device} has {arena.size} bytes, {multiple}")
         check_arena(name if problem.devices == 1 else f"{name}, device {device}", pieces, arena.size)
         if arena.bound != found:
             raise ScheduleError(
@@ -488,51 +499,44 @@ def verify_addresses(problem: Problem, schedule: Schedule, addresses: Addresses)
 
 
 def _pieces(replay: Replay, addresses: Addresses) -> list[list[Piece]]:
-    """Return what each device needs in its arena, with the last step that needs it."""
-    graph, last_run = replay.graph, {item: step for step, (item, *_) in enumerate(replay.steps)}
-    held: list[dict[int, tuple[Piece, int]]] = [{} for _ in addresses.arenas]  # tensor -> its piece, its own offset
+    """Return what each device needs in its arena, with the moments from and until which it does."""
+    graph, offsets = replay.graph, dict[tuple[int, int], int]()
+    for step, (item, *_) in enumerate(replay.steps):
+        outputs = () if item >= replay.own_ops else replay.outputs[item] if item >= 0 else (~item,)
+        made, given = [tensor for tensor in outputs if not replay.is_control[tensor]], addresses.made[step]
+        if len(given) != len(made):
+            raise ScheduleError(f"{graph.name}: step {step} makes {len(made)} tensors, but {len(given)} have offsets")
+        offsets.update(zip(((step, tensor) for tensor in made), given, strict=True))
     pieces: list[list[Piece]] = [[] for _ in addresses.arenas]
-
-    def start(what: str, device: int, step: int, offset: int, size: int) -> Piece:
-        piece = Piece(what, step, step + 1, offset, size, addresses.alignment)
-        pieces[device].append(piece)
-        return piece
-
-    for step, (item, source, target) in enumerate(replay.steps):
-        made = [tensor for tensor in ([~item] if item < 0 else replay.outputs[item]) if not replay.is_control[tensor]]
-        offsets = addresses.made[step]
-        if len(offsets) != len(made):
-            raise ScheduleError(f"{graph.name}: step {step} makes {len(made)} tensors, but {len(offsets)} have offsets")
-        for tensor in replay.reads[item] if item >= 0 else made:
-            if not replay.is_control[tensor]:
-                held[source][tensor][0].need(step)
-        for tensor, offset in zip(made, offsets, strict=True):
-            base = replay.alias_of[tensor] if item >= 0 else -1
-            if base < 0:
-                piece = start(f"'{graph.tensor_name(tensor)}'", target, step, offset, replay.size[tensor])
-            else:
-                piece = held[target][base][0]
-                _check_view(graph, tensor, base, offset, held[target][base])
-            piece.need(step)
-            if item >= 0 and replay.is_final[tensor] and last_run[item] == step:
-                piece.need(len(replay.steps))
-            held[target][tensor] = (piece, offset)
-        if item >= 0 and graph.workspace[item]:
-            what = f"the workspace of op '{graph.op_names[item]}'"
-            start(what, target, step, int(addresses.workspace[step]), int(graph.workspace[item]))
+    for holding in replay.holdings:
+        step = holding.since[1]
+        if holding.made:
+            what, offset = f"'{graph.tensor_name(holding.made[0][1])}'", offsets[holding.made[0]]
+            _check_views(replay, holding, offsets)
+        else:
+            what, offset = (
+                f"the workspace of op '{graph.op_names[replay.steps[step][0]]}'",
+                int(addresses.workspace[step]),
+            )
+        until = (math.inf, 0, True) if holding.is_kept else holding.until
+        if holding.size or holding.made:
+            pieces[holding.device].append(Piece(what, holding.since, until, offset, holding.size, addresses.alignment))
     return pieces
 
 
-def _check_view(graph: CostGraph, tensor: int, base: int, offset: int, held: tuple[Piece, int]) -> None:
-    """Compare the offset of a view with that of what it is a view of, and with the bytes that both share."""
-    piece, at = held
-    op = int(graph.tensor_producer[tensor])
-    wanted = at + graph.annotations.view_offsets.get((op, tensor - int(graph.output_ptr[op])), 0)
-    if offset != wanted or not piece.offset <= offset <= piece.offset + piece.size:
-        raise ScheduleError(
-            f"{graph.name}: '{graph.tensor_name(tensor)}' has the offset {offset}, but as a view of "
-            f"'{graph.tensor_name(base)}' it has {wanted}, within {piece.offset} to {piece.offset + piece.size}"
-        )
+def _check_views(replay: Replay, holding: Holding, offsets: dict[tuple[int, int], int]) -> None:
+    """Compare the offsets of views with those of what they are views of, and with the bytes that all share."""
+    graph, (first, *views) = replay.graph, holding.made
+    at, start = {first[1]: offsets[first]}, offsets[first]
+    for step, tensor in views:
+        op, base, offset = int(graph.tensor_producer[tensor]), replay.alias_of[tensor], offsets[step, tensor]
+        wanted = at[base] + graph.annotations.view_offsets.get((op, tensor - int(graph.output_ptr[op])), 0)
+        if offset != wanted or not start <= offset <= start + holding.size:
+            raise ScheduleError(
+                f"{graph.name}: '{graph.tensor_name(tensor)}' has the offset {offset}, but as a view of "
+                f"'{graph.tensor_name(base)}' it has {wanted}, within {start} to {start + holding.size}"
+            )
+        at[tensor] = offset
 
 
 @dataclass
@@ -540,17 +544,13 @@ class Piece:
     """Bytes of an arena that are needed from `start` until before `end`."""
 
     what: str  # what errors call it
-    # start, end: steps, or any other times
-    start: int
-    end: int
+    # start, end: moments, or any other times
+    start: Any
+    end: Any
     # offset, size: where it is claimed to be, and how many bytes it has
     offset: int
     size: int
     alignment: int  # what the offset must be a multiple of
-
-    def need(self, step: int) -> None:
-        """Keep it until the end of a step."""
-        self.end = max(self.end, step + 1)
 
 
 def check_arena(where: str, pieces: Sequence[Piece], arena: int) -> None:
@@ -581,8 +581,9 @@ def _check_overlaps(where: str, pieces: Sequence[Piece]) -> None:
         for _, beside in alive[max(0, at - 1) : at + 1]:
             other = pieces[beside]
             if other.offset < piece.offset + piece.size and piece.offset < other.offset + other.size:
+                moment = time[1] if isinstance(time, tuple) else time
                 raise ScheduleError(
-                    f"{where}: at {time}, {piece.what} at {piece.offset} to {piece.offset + piece.size} overlaps "
+                    f"{where}: at {moment}, {piece.what} at {piece.offset} to {piece.offset + piece.size} overlaps "
                     f"{other.what} at {other.offset} to {other.offset + other.size}"
                 )
         alive.insert(at, (piece.offset, number))

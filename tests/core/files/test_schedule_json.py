@@ -187,8 +187,8 @@ def test_a_schedule_that_claims_what_it_does_not_keep_is_read_and_then_rejected(
         ({"runtime_us": 0.0}, "claims 0.0 us"),
         ({"lower_bound": document["peak_memory"] + 1}, "claims that none is below"),
         ({"lower_bound": document["peak_memory"] - 1, "status": "optimal"}, "claims to be optimal, but has"),
-        ({"status": "infeasible"}, "claims to be infeasible, but no memory limit is exceeded"),
-        ({"status": "limit-not-met"}, "claims to be limit-not-met, but no memory limit is exceeded"),
+        ({"status": "infeasible"}, "claims to be infeasible, but no limit is exceeded"),
+        ({"status": "limit-not-met"}, "claims to be limit-not-met, but no limit is exceeded"),
         ({"status": "infeasible", "memory_limit": 10**9}, "claims to be infeasible"),
     ):
         path.write_text(json.dumps({**document, **change}))

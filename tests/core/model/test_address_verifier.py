@@ -10,11 +10,11 @@ from models.repeated_runs import random_graph
 from models.seeds import seeds
 from schedopt.core.addresses.placing import place_schedule
 from schedopt.core.base.errors import ScheduleError
-from schedopt.core.graph.annotations import Annotations
+from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify_addresses
 from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Arena, Schedule
+from schedopt.core.problem.schedule import Addresses, Arena, Schedule
 
 
 def one_device(seed):
@@ -98,6 +98,7 @@ def changed(addresses, step, offset):
             "the workspace of op 'b' .*overlaps|overlaps the work",
         ),
         (lambda a: replace(a, arenas=(Arena(28, 24),)), "claims a bound of 24 bytes, but 28 live at once"),
+        (lambda a: replace(a, arenas=(Arena(30, 28),)), "has 30 bytes, which is no multiple of the alignment of 4"),
         (lambda a: replace(a, arenas=()), "addresses for 0 devices and 4 steps, but 1 and 4 are needed"),
         (lambda a: replace(a, made=a.made[:3]), "addresses for 1 devices and 3 steps"),
         (lambda a: replace(a, made=((), *a.made[1:])), "step 0 makes 1 tensors, but 0 have offsets"),
@@ -107,6 +108,35 @@ def test_each_way_to_be_wrong(solved, change, message):
     problem, schedule, addresses = solved
     with pytest.raises(ScheduleError, match=message):
         verify_addresses(problem, schedule, change(addresses))
+
+
+def test_what_is_sent_beside_work_stays_until_it_has_arrived():
+    """While x is sent, until 74 us, another op of its device makes y, from 10 us on."""
+    builder = schedopt.GraphBuilder("a")
+    x = builder.add_op("x", outputs=[64], runtime=10.0)
+    builder.add_op("y", outputs=[64], runtime=100.0)
+    builder.add_op("z", inputs=[(x, 0)], outputs=[0], runtime=1.0)
+    machine = schedopt.Machine((schedopt.Device("one"), schedopt.Device("two")), 1e6, 0.0, "beside")
+    problem = Problem(builder.build(), task="runtime", machine=machine)
+    schedule = Schedule.from_steps([0, ~0, 2, 1], [0, 0, 1, 0], [0, 1, 1, 0])
+    right = Addresses(64, (Arena(128, 128), Arena(64, 64)), ((0,), (0,), (0,), (64,)), np.zeros(4, np.int64))
+    verify_addresses(problem, schedule, right)
+    wrong = replace(right, arenas=(Arena(64, 64), Arena(64, 64)), made=((0,), (0,), (0,), (0,)))
+    with pytest.raises(ScheduleError, match="overlaps"):
+        verify_addresses(problem, schedule, wrong)
+
+
+def test_a_weight_lies_outside_of_the_arena():
+    builder = schedopt.GraphBuilder("homes")
+    a = builder.add_op("a", outputs=[64], persistent=128)
+    builder.add_op("b", inputs=[(a, 0)], outputs=[64], final=True)
+    weight = Resident("w", "parameter", 128, 0, (0, 1))
+    problem = Problem(builder.build(Annotations(residents=(weight,))), devices=2, replicate=True)
+    schedule = Schedule.from_steps([2, 0, ~0, 1], [0, 0, 0, 1], [0, 0, 1, 1])
+    right = Addresses(64, (Arena(64, 64), Arena(128, 128)), ((), (0,), (0,), (64,)), np.zeros(4, np.int64))
+    verify_addresses(problem, schedule, right)
+    with pytest.raises(ScheduleError, match="step 0 makes 0 tensors, but 1 have offsets"):
+        verify_addresses(problem, schedule, replace(right, made=((64,), *right.made[1:])))
 
 
 def test_a_view_beyond_its_buffer_is_refused(solved):

@@ -1,9 +1,10 @@
 """The cost model: devices as arrays, a schedule one step at a time, and when steps run where transfers overlap ops.
 
 Steps are taken in their order, each as early as it can be. An op waits for its device and its inputs. A blocking
-transfer waits for both of its devices, so what happens on a device happens in the order of the steps (REGAL A.4), and
-memory follows by stepping. A transfer beside work waits for its tensor, for the op before it on its target, and, under
-contention, for the one before it on its link (`docs/concepts/machines.md`); memory then follows by sorting moments.
+transfer waits for both of its devices, so what happens on a device happens in the order of the steps (REGAL A.4). A
+transfer beside work waits for its tensor, for the op before it on its target, and, under contention, for the one before
+it on its link (`docs/concepts/machines.md`); memory then follows by sorting moments. A whole
+schedule is priced by `run_steps`; searches that may stop midway take blocking steps by `step_op` and `step_transfer`.
 """
 
 from __future__ import annotations
@@ -294,38 +295,6 @@ def step_transfer(g: GraphArrays, m: MachineArrays, s: State, tensor: int, targe
     return ready
 
 
-@kernel
-def step_through(g: GraphArrays, m: MachineArrays, s: State, steps: TimedSteps, memory: IntArray) -> tuple[int, int]:
-    """Simulate a schedule with blocking transfers; returns the first wrong step, or -1, and what is wrong with it."""
-    start(g, m, s, True)
-    for step in range(steps.items.size):
-        item = steps.items[step]
-        device = steps.targets[step]
-        before = s.peak[device]
-        s.peak[device] = 0
-        if item >= 0:
-            if s.pending[item] != 0:
-                return step, NOT_THERE
-            steps.start[step] = s.clock[device]
-            step_op(g, m, s, item, True)
-            s.pending[item] = -1
-        else:
-            source = s.placement[g.producer[~item]]
-            if s.pending[g.producer[~item]] != -1:
-                return step, NOT_THERE
-            if m.latency[source, device] == np.inf:
-                return step, NO_LINK
-            steps.start[step] = max(s.clock[source], s.clock[device])
-            step_transfer(g, m, s, ~item, device, True)
-        steps.end[step] = s.clock[device]
-        if item >= m.first_home:
-            steps.start[step] = 0.0
-            steps.end[step] = 0.0
-        memory[step] = s.peak[device]
-        s.peak[device] = max(before, s.peak[device])
-    return -1, FINE
-
-
 def new_timed_steps(g: GraphArrays, devices: int) -> TimedSteps:
     """Allocate room for the steps of any schedule."""
     most = len(g.runtime) + most_transfers(g, devices)
@@ -402,35 +371,15 @@ def time_transfer(
     if m.beside:
         if m.contention:
             start = max(start, s.link[pair])
-    else:
-        start = max(start, s.clock[source], s.clock[target])
-    end = start + (m.latency[source, target] + g.tensor_size[tensor] * m.per_byte[source, target])
-    if m.beside:
+        end = start + (m.latency[source, target] + g.tensor_size[tensor] * m.per_byte[source, target])
         s.link[pair] = end
     else:
+        start = max(start, s.clock[source], s.clock[target])
+        end = start + m.latency[source, target] + g.tensor_size[tensor] * m.per_byte[source, target]  # as in steps
         s.clock[source] = end
         s.clock[target] = end
     s.there[tensor * devices + target] = end
     return start, end
-
-
-@kernel
-def time_steps(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps) -> tuple[int, int]:
-    """Fill the start and end of each step; returns the first wrong step and what is wrong with it."""
-    begin(s)
-    for step in range(steps.items.size):
-        item, device = steps.items[step], steps.targets[step]
-        if item >= 0:
-            start, end = time_op(g, m, s, item, device)
-        else:
-            start, end = time_transfer(g, m, s, ~item, device, s.clock[device])
-        if start < 0.0:
-            return step, NOT_THERE
-        if end == np.inf:
-            return step, NO_LINK
-        steps.start[step] = start
-        steps.end[step] = end
-    return -1, FINE
 
 
 @inlined
@@ -573,7 +522,8 @@ def _is_before(moments: FloatArray, one: np.int32, other: np.int32) -> bool:
 @kernel
 def account(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, count: int) -> None:
     """Fill `peak` per device and `memory` per step, of steps whose times are known."""
-    # Of a start and an end at one moment, that of the earlier step comes first, and of one step its start.
+    # Of a start and an end at one moment, that of the earlier step comes first, and of one step its start. Where
+    # transfers block, all that changes what a device holds comes in the order of the steps.
     _find_lifetimes(g, m, s, steps, count)
     _note_freed(g, m, s, steps, count)
     s.resident[:] = 0
@@ -582,13 +532,14 @@ def account(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, cou
     _add_replicas(g, m, s.placement, s.resident)
     for device in range(s.clock.size):
         s.peak[device] = s.resident[device]
-    for step in range(count):
-        s.moments[2 * step] = steps.start[step]
-        s.moments[2 * step + 1] = steps.end[step]
-    note_rows(m, s, steps, count)
-    sort_moments(s.moments[: 2 * count], s.order, s.merged, s.ends, s.row[:count])
+    if m.beside:
+        for step in range(count):
+            s.moments[2 * step] = steps.start[step]
+            s.moments[2 * step + 1] = steps.end[step]
+        note_rows(m, s, steps, count)
+        sort_moments(s.moments[: 2 * count], s.order, s.merged, s.ends, s.row[:count])
     for at in range(2 * count):
-        step, is_end = divmod(s.order[at], 2)
+        step, is_end = divmod(s.order[at] if m.beside else at, 2)
         item, device = steps.items[step], steps.targets[step]
         if is_end:
             source = device if item >= 0 else s.placement[g.producer[~item]]
@@ -597,6 +548,27 @@ def account(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, cou
             s.resident[device] += s.up[step]
             s.peak[device] = max(s.peak[device], s.resident[device])
             s.memory[step] = s.resident[device]
+
+
+@kernel
+def run_steps(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, memory: bool) -> tuple[int, int]:
+    """Time steps, and account for their memory if asked to; returns the first wrong step and what is wrong with it."""
+    begin(s)
+    for step in range(steps.items.size):
+        item, device = steps.items[step], steps.targets[step]
+        if item >= 0:
+            start, end = time_op(g, m, s, item, device)
+        else:
+            start, end = time_transfer(g, m, s, ~item, device, s.clock[device])
+        if start < 0.0:
+            return step, NOT_THERE
+        if end == np.inf:
+            return step, NO_LINK
+        steps.start[step] = start
+        steps.end[step] = end
+    if memory:
+        account(g, m, s, steps, steps.items.size)
+    return -1, FINE
 
 
 @kernel

@@ -15,15 +15,12 @@ from ..kernels.cost_model import (
     FINE,
     NO_LINK,
     TimedSteps,
-    account,
     device_arrays,
     find_receivers,
     new_scratch,
-    new_state,
     replicated,
-    step_through,
+    run_steps,
     strike_out_sent,
-    time_steps,
 )
 from ..kernels.graph_arrays import graph_arrays
 from ..problem.problem import Problem
@@ -87,32 +84,21 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     _check_places(problem, placement)
     used = int(schedule.targets.max()) + 1  # the others stay empty, and there may be many
     arrays, devices = graph_arrays(graph, used), device_arrays(problem, used)
+    scratch = new_scratch(arrays, used)
+    scratch.placement[:] = placement
     start, end = np.empty((2, len(schedule)))
-    if devices.beside:
-        scratch = new_scratch(arrays, used)
-        scratch.placement[:] = placement
-        steps = TimedSteps(schedule.items.copy(), schedule.targets.copy(), start, end)  # as searches have them
-        wrong, reason = time_steps(arrays, devices, scratch, steps)
-        if reason == FINE:
-            account(arrays, devices, scratch, steps, len(schedule))
-        peak, memory, clock = scratch.peak, scratch.memory[: len(schedule)], np.zeros(used)
-        for ends in (schedule.sources, schedule.targets):
-            np.maximum.at(clock, ends, end)
-    else:
-        state, memory = new_state(arrays, used, True), np.empty(len(schedule), np.int64)
-        state.placement[:] = placement
-        steps = TimedSteps(schedule.items, schedule.targets, start, end)
-        wrong, reason = step_through(arrays, devices, state, steps, memory)
-        peak, clock = state.peak, state.clock
+    steps = TimedSteps(schedule.items.copy(), schedule.targets.copy(), start, end)  # as searches have them
+    wrong, reason = run_steps(arrays, devices, scratch, steps, True)
     if reason == NO_LINK:
         names = [problem.machine.devices[ends[wrong]].name for ends in (schedule.sources, schedule.targets)]
         raise ScheduleError(f"{graph.name}: step {wrong} sends from '{names[0]}' to '{names[1]}', which have no link")
     if reason != FINE:
         raise ScheduleError(f"{graph.name}: step {wrong} runs before its inputs are on its device")
-    if used < problem.devices:
-        more = (0, problem.devices - used)
-        peak, clock = np.pad(peak, more), np.pad(clock, more)
-    return Simulation(peak, clock, memory, start, end)
+    peak, clock = np.zeros(problem.devices, np.int64), np.zeros(problem.devices)
+    peak[:used] = scratch.peak
+    for ends in (schedule.sources, schedule.targets):
+        np.maximum.at(clock, ends, end)
+    return Simulation(peak, clock, scratch.memory[: len(schedule)], start, end)
 
 
 def _check_places(problem: Problem, placement: IndexArray) -> None:

@@ -13,14 +13,13 @@ from ..cost_model import (
     State,
     Steps,
     TimedSteps,
-    account,
     new_scratch,
     new_state,
     new_timed_steps,
+    run_steps,
     start,
     step_op,
     step_transfer,
-    time_steps,
     write_step,
 )
 from ..graph_arrays import GraphArrays, most_transfers
@@ -124,9 +123,7 @@ def _time(g: GraphArrays, m: MachineArrays, q: Queue, count: int, memory: bool) 
     z, steps = q.scratch, TimedSteps(q.steps.items[:count], q.steps.targets[:count], q.steps.start, q.steps.end)
     for op in range(z.placement.size):
         z.placement[op] = q.state.placement[op]
-    time_steps(g, m, z, steps)
-    if memory:
-        account(g, m, z, steps, count)
+    run_steps(g, m, z, steps, memory)
     runtime = 0.0
     for step in range(count):
         runtime = max(runtime, steps.end[step])

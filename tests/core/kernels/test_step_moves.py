@@ -29,7 +29,7 @@ class PlanCase(SequenceCase):
 
     @property
     def scene(self):
-        sent, runtime = np.empty(self.graph.num_tensors, np.uint64), self.graph.runtime
+        sent, runtime = np.empty(self.graph.num_tensors, np.uint64), self.graph.runtime.copy()
         tail = bottom_levels(self.graph) - runtime
         return Scene(self.arrays, self.state, sent, self.machine, runtime, tail, float(runtime.sum()))
 

@@ -88,13 +88,10 @@ def test_contract(method, task, devices):
         assert 0 < result.evaluations <= (60 + 1e-9 if budget(method, 60) else np.inf)
         assert result.is_repeatable
         assert result.method == method
-        again = solve(problem, method, seed=seed, **budget(method, 60))
-        assert steps_of(again.schedule) == steps_of(result.schedule)
-        assert (again.evaluations, again.status, again.lower_bound) == (
-            result.evaluations,
-            result.status,
-            result.lower_bound,
-        )
+    again = solve(problem, method, seed=seed, **budget(method, 60))
+    assert steps_of(again.schedule) == steps_of(result.schedule)
+    costs = result.evaluations, result.status, result.lower_bound
+    assert (again.evaluations, again.status, again.lower_bound) == costs
 
 
 @pytest.mark.parametrize(("method", "task", "devices"), CASES)

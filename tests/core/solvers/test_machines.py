@@ -104,7 +104,7 @@ def test_every_method_gives_plans_that_the_verifier_takes(name, task):
     rng = np.random.default_rng([1, len(name)])
     for seed in range(6):
         problem = random_problem(rng, task)
-        search = Search(problem, seed=seed, max_evaluations=300, lower_bound=lower_bound(problem))
+        search = Search(problem, seed=seed, max_evaluations=100, lower_bound=lower_bound(problem))
         load(name)(search, parse_method(name).parameters)
         costs = search.best_simulation
         totals = verify(problem, search.best, runtime=costs.runtime, enforce_limit=False)

@@ -69,6 +69,7 @@ def test_the_first_help_names_every_subcommand_under_a_heading(run):
     assert headings == sorted(headings)
 
 
+@pytest.mark.slow
 def test_python_m_is_the_command_under_its_name(tmp_path):
     assert start("--version").stdout == f"schedopt {__version__}\n"
     usage = start("solve")

@@ -337,6 +337,7 @@ def test_import_takes_a_step_from_the_second_on():
         schedopt.import_model(reading(trained), trained.args)
 
 
+@pytest.mark.slow
 def test_saving_and_resuming():
     eager, mine = Trained(), Trained()
     planned = optimized(mine.step, eager.args)
@@ -354,6 +355,7 @@ def test_saving_and_resuming():
     assert_same(eager.state()[:-1], mine.state()[:-1])
 
 
+@pytest.mark.slow
 def test_a_plan_is_reused_whatever_the_numbers():
     trained, notes = Trained(), []
     planned = optimized(trained.step, trained.args)
@@ -421,6 +423,7 @@ def test_gradients_that_are_dropped_after_the_update_are_freed_in_its_midst():
     assert after < 0.5 * before
 
 
+@pytest.mark.slow
 def test_an_error_of_the_steps_own_comes_after_the_ops_before_it():
     eager, mine = Trained(), Trained()
 
@@ -486,6 +489,7 @@ def test_too_many_sequences_of_ops_run_in_program_order_with_one_warning():
     ]
 
 
+@pytest.mark.slow
 def test_other_inputs_are_refused_where_that_is_asked_for():
     trained = Trained()
     planned = optimized(trained.step, trained.args, dynamic=False)
@@ -517,6 +521,7 @@ def test_a_function_has_its_own_training():
         optimized(nn.Linear, torch.ones(1))
 
 
+@pytest.mark.slow
 def test_values_that_python_reads_are_there():
     weight = torch.zeros(2)
 
@@ -635,6 +640,7 @@ def lists():
     return step, (torch.ones(2, 3),)
 
 
+@pytest.mark.slow
 def test_tensors_of_lists_have_names_of_their_own():
     names = [resident.name for resident in schedopt.import_model(*lists()).annotations.residents]
     assert len(names) == len(set(names))
@@ -793,6 +799,7 @@ def test_packed_sequences_run():
     assert_same(one.state_dict(), other.state_dict())
 
 
+@pytest.mark.slow
 def test_a_schedule_made_elsewhere_is_taken_and_nothing_is_run_to_plan(tmp_path, monkeypatch):
     eager, mine = Trained(), Trained()
     file = tmp_path / "step.json"

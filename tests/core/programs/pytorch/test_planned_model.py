@@ -247,6 +247,7 @@ def test_a_dispatch_mode_sees_the_model_itself():
         assert torch.equal(planned(x), net(x))
 
 
+@pytest.mark.slow
 def test_a_model_whose_own_code_changes_it_is_called_itself():
     model, x = Counting(), torch.ones(2)
     better = planned(model, x)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from torch.fx.graph import CodeGen
+
 from .torch_internals import needed_by
 
 with needed_by("the backend 'schedopt' of torch.compile, or schedopt.optimize(model),"):
@@ -28,11 +30,18 @@ with needed_by("the backend 'schedopt' of torch.compile, or schedopt.optimize(mo
     # The context of a compilation: how many results of the forward graph are the model's
     from torch._guards import TracingContext
 
-    # Generated code that frees its arguments
-    from torch.fx.graph import _BoxedCodeGen as BoxedCodeGen
-
 ShortenTraceback: Any = getattr(exc, "ShortenTraceback", None)
 """The base of errors that TorchDynamo passes on as they are; without it they come with its traceback."""
+
+
+class BoxedCodeGen(CodeGen):
+    """Writes a graph as a function that takes its arguments in a list and empties it, so that each can be freed."""
+
+    def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, **options: Any) -> str:
+        """Return the head of the function, which unpacks the list."""
+        names = [name.partition(":")[0].strip() for name in free_vars if name != "self"]
+        head = super().gen_fn_def(["self", "args_list"], maybe_return_annotation, **options)
+        return head + (f"\n    {', '.join(names)}, = args_list\n    args_list.clear()" if names else "")
 
 
 def boxed(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:

@@ -211,13 +211,13 @@ def specialised(
     users = [spec for spec in exported.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
     placeholders = {node.name: node for node in exported.graph.find_nodes(op="placeholder")}
     expected = exported.call_spec.in_spec
-    keywords = expected.child(1).context
+    places, keywords = pytree.tree_unflatten([None] * expected.num_leaves, expected)
     unknown = kwargs.keys() - set(keywords)
     kwargs = {key: kwargs[key] for key in keywords if key in kwargs}
     leaves, structure = pytree.tree_flatten((args, kwargs))
     if structure != expected or unknown:
         raise UsageError(
-            f"{where}: it was exported for {expected.child(0).num_children} arguments and the keywords "
+            f"{where}: it was exported for {len(places)} arguments and the keywords "
             f"{', '.join(keywords) or 'none'}, and is given other inputs"
         )
     symbols: dict[Any, str] = {}

@@ -14,7 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 
 from ...base.errors import ProgramError
 
-TESTED = "2.13 to 2.15"
+TESTED = "2.9 to 2.15"
 """Versions of PyTorch on which the tests pass."""
 
 

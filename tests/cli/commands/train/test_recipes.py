@@ -22,16 +22,19 @@ TOY_PHASE = {"graphs": 2, "epochs": 1}
 def toy(name):
     """Return a shipped recipe with everything in it but its network's kind and its phases' made small."""
     recipe = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
-    settings = yaml.safe_load((WEIGHTS / f"{name}.yaml").read_text())["recipe"] | TOY
+    settings = recipe["settings"]
+    if isinstance(settings, str):
+        settings = yaml.safe_load((WEIGHTS / f"{settings}.yaml").read_text())["recipe"]
+    settings |= TOY
     settings["network"] |= {"width": 8}
     for phase in settings["phases"]:
         phase |= TOY_PHASE
         if recipe["method"] == "topoformer":
-            phase |= {"nodes": [8, 10], "batch": 2, "teacher_width": 4, "samples": min(phase["samples"], 2)}
+            phase |= {"nodes": [8, 10], "batch": 2, "teacher_width": 4, "samples": min(phase.get("samples", 1), 2)}
         elif recipe["method"] == "direct":
             phase |= {"steps": 1, "samples": 2, "pairs": 1}
         else:
-            phase |= {"steps": 1, "evaluations": 100, "samples": min(phase["samples"], 2), "population": 1}
+            phase |= {"steps": 1, "evaluations": 100, "samples": min(phase.get("samples", 1), 2), "population": 1}
     if recipe["method"] == "topoformer":
         settings["network"] |= {"layers": 1, "heads": 1, "head_width": 4, "eigenvectors": 2}
         settings |= {"validation_nodes": 10}

@@ -10,14 +10,17 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy, torch and DGL are loaded, here and in started processes
+
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and DGL are loaded, by tests and the processes they start
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -31,7 +34,8 @@ settings.register_profile(
 )
 settings.load_profile("schedopt")
 MANY = 3000
-LOCK = os.open(__file__, os.O_RDWR)  # each kernel has a byte, which need not be there
+LOCKS = Path(tempfile.gettempdir()) / f"schedopt-tests-{os.getuid()}.lock"
+LOCK = os.open(LOCKS, os.O_RDWR | os.O_CREAT, 0o600)  # each kernel has a byte, which need not be there
 compile_at_once = Dispatcher.compile
 gc.disable()
 

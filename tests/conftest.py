@@ -1,17 +1,26 @@
 """What all tests share: hypothesis runs the same examples each time, without a clock or a database.
 
-Networks here are tiny, so that a second thread per op would spend its time waiting for the first one. Ctrl-C is not
-ignored, as it is in what a shell starts in the background, for processes that tests start and stop inherit that.
+Python looks for garbage among what tests make alone, not among thousands of tests and all that they import. Networks
+here are tiny, so that a second thread per op would spend its time waiting for the first one. Ctrl-C is not ignored, as
+it is in what a shell starts in the background, for processes that tests start and stop inherit that.
 """
 
+import fcntl
+import gc
 import os
 import signal
 import sys
+import tempfile
+import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and DGL are loaded, by tests and the processes they start
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy, torch and DGL are loaded, here and in started processes
+
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import Dispatcher
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -24,11 +33,33 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("schedopt")
-MANY = 5000
+MANY = 3000
+LOCKS = Path(tempfile.gettempdir()) / f"schedopt-tests-{os.getuid()}.lock"
+LOCK = os.open(LOCKS, os.O_RDWR | os.O_CREAT, 0o600)  # each kernel has a byte, which need not be there
+compile_at_once = Dispatcher.compile
+gc.disable()
+
+
+def compile_in_turn(dispatcher, signature):
+    """Compile a kernel while no other worker does, and take it from the cache where another was first."""
+    place = zlib.crc32(f"{dispatcher.py_func.__module__}.{dispatcher.py_func.__qualname__}".encode())
+    with global_compiler_lock:
+        fcntl.lockf(LOCK, fcntl.LOCK_EX, 1, place)
+        try:
+            return compile_at_once(dispatcher, signature)
+        finally:
+            fcntl.lockf(LOCK, fcntl.LOCK_UN, 1, place)
+
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    Dispatcher.compile = compile_in_turn
 
 
 def pytest_collection_finish(session):
-    """Let two workers of a run of everything compile the kernels from both ends, so that few are compiled twice."""
+    """Let two workers of a run of everything compile the kernels from both ends, each kernel once."""
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+    gc.enable()
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker in ("gw0", "gw1") and len(session.items) > MANY:
         from schedopt.core.search.warm_up import all_runs, warm_up

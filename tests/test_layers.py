@@ -50,6 +50,11 @@ def room_of(path):
 
 
 @functools.cache
+def nodes(path):
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@functools.cache
 def imports(path):
     """Every imported module as `(absolute name, is relative, names)`; relative ones are resolved."""
     return list(_imports(path))
@@ -57,7 +62,7 @@ def imports(path):
 
 def _imports(path):
     package = ["schedopt", *path.relative_to(ROOT).parent.parts]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, False, []) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -153,7 +158,7 @@ def test_rooms_keep_to_their_sizes():
 )
 def test_methods_are_named_in_the_registry_alone(path):
     """Texts and docstrings of the command line and of `solve` ask the registry for the names they need."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             assert list(methods_named(node.value)) == [], f"line {node.lineno}"
 
@@ -206,7 +211,7 @@ def test_broad_excepts_are_around_the_code_of_others():
     broad = [
         name_of(path)
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or {"Exception", "BaseException"} & {getattr(n, "id", "") for n in ast.walk(node.type)})
         and not (isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None)
@@ -231,7 +236,7 @@ def test_a_search_changes_its_own_fields_alone():
     for path in FILES:
         if path == ROOT / "core" / "search" / "search.py":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
             for target in targets if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) else ():
                 for part in ast.walk(target):

@@ -186,7 +186,7 @@ def objective_of(problem: Problem, size: float = 1.0, bound: float = 1.0) -> Obj
     is_peak = problem.task == "memory"
     limits = np.array([NO_LIMIT if limit is None else limit for limit in problem.memory_limits], np.float64)
     if is_peak:
-        limits = np.full(len(limits), size) if len({*problem.memory_limits}) == 1 else np.minimum(limits, size)
+        limits = np.full(len(limits), float(size)) if len({*limits}) == 1 else np.minimum(limits, size)
     return Objective(
         is_peak=is_peak,
         size=limits,

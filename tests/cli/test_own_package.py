@@ -91,6 +91,7 @@ def test_what_is_broken_is_one_sentence_that_names_the_package(run, installed):
     assert "package broken-one cannot" in " ".join(run("gen", "--help").stdout.split())
 
 
+@pytest.mark.slow
 def test_what_a_method_raises_is_a_bug_of_its_package(installed):
     module = "import schedopt\ndef solve(search, parameters): 1 / 0\nMETHOD = schedopt.Method(solve, 'one', 'two')\n"
     (installed / "no_such_module.py").write_text(module)

@@ -31,7 +31,8 @@ from schedopt.datasets.synthetic import SyntheticParameters
 
 def test_numbers_sort_as_they_count():
     assert Recipe(LayeredParameters()).file_name(0) == "layered-500-0001"
-    names = [Recipe(SyntheticParameters()).file_name(index, 12_000) for index in range(12_000)]
+    recipe = Recipe(SyntheticParameters())
+    names = [recipe.file_name(index, 12_000) for index in range(12_000)]
     assert (names[0], names[-1]) == ("synthetic-00001", "synthetic-12000")
     assert names == sorted(names)
 

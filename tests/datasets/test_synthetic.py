@@ -15,6 +15,7 @@ def graphs():
     return draw(SyntheticParameters(), 80)
 
 
+@pytest.mark.slow
 def test_one_source_and_one_sink_without_costs(graphs):
     for graph in graphs:
         sources, targets = graph.edges

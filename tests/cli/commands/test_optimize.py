@@ -22,6 +22,7 @@ def net(folder):
     return save(folder / "net.onnx", branches(4, 32))
 
 
+@pytest.mark.slow
 def test_an_onnx_model_in_one_command(run, net, folder):
     """What it writes is a model of the same graph, whose nodes are in the order found; apply needs no option."""
     done = run("optimize", "net.onnx", "-o", "out.onnx", "--no-measure", "--schedule", "s.json", "--plot", "m.svg")

@@ -59,6 +59,7 @@ def test_without_runtimes_every_run_counts_alike(run, tmp_path):
     assert "40 runs" in result.stdout
 
 
+@pytest.mark.slow
 def test_compare_says_what_it_compares(run, step_file, tmp_path):
     options = ["-m", "recompute", "--recompute", "--evaluations", 1000, "--per-graph", "--quiet"]
     lines = run("compare", step_file, *options, "--memory-limit", "87%").stdout.splitlines()

@@ -43,7 +43,7 @@ def test_what_first_fit_by_size_misses_is_found():
     assert overlaps(lower, upper, size, packing.offsets.tolist()) == []
 
 
-@pytest.mark.parametrize("seed", seeds(100, quick=4))
+@pytest.mark.parametrize("seed", seeds(50, quick=4))
 def test_cliques_overlap_as_the_lifetimes_do(seed):
     lifetimes = random_lifetimes(seed)
     lower, upper = cliques(lifetimes.lower, lifetimes.upper)

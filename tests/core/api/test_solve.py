@@ -92,6 +92,7 @@ def test_solving_goes_on_from_whatever_stands_for_a_schedule(diamond, tmp_path):
         schedopt.solve(diamond, "brkga", initial=["nobody"])
 
 
+@pytest.mark.slow
 def test_compare_takes_graphs_files_and_folders(diamond, diamond_file, tmp_path):
     folder = diamond_file.parent
     comparison = schedopt.compare([chain_of(3), folder], "input, dfs", evaluations=None, seeds=2)

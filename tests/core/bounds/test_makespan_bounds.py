@@ -18,7 +18,7 @@ def bounds(problem):
     return {"without eigenvalues": runtime_bound(problem), "by eigenvalues": partition_bound(problem, 0.0)}
 
 
-@pytest.mark.parametrize("seed", seeds(600, quick=4))
+@pytest.mark.parametrize("seed", seeds(120, quick=4))
 def test_no_schedule_is_faster(seed):
     rng = np.random.default_rng([21, seed])
     devices = 2 + seed % 2
@@ -29,7 +29,7 @@ def test_no_schedule_is_faster(seed):
         assert bound <= best * (1 + 1e-12), name
 
 
-@pytest.mark.parametrize("seed", seeds(300, quick=4))
+@pytest.mark.parametrize("seed", seeds(100, quick=4))
 def test_no_search_comes_below_it(seed):
     rng = np.random.default_rng([22, seed])
     graph, _ = naive.random_graph(rng, 6 + seed % 15, edges=float(rng.choice([1.0, 1.8, 2.6])))
@@ -62,7 +62,7 @@ def plain_bound(graph, devices, *, bandwidth=np.inf, latency=0.0):
     return max(*between, *(head[u] + tail[u] + runtime[u] for u in order))
 
 
-@pytest.mark.parametrize("seed", seeds(100, quick=4))
+@pytest.mark.parametrize("seed", seeds(50, quick=4))
 def test_the_bound_is_that_of_its_twin(seed):
     rng = np.random.default_rng([20, seed])
     graph, _ = naive.random_graph(rng, 1 + seed % 12, edges=float(rng.choice([1.0, 1.8, 2.6])))

@@ -288,7 +288,7 @@ def tampered(document, rng):
         yield "frees twice", other
 
 
-@pytest.mark.parametrize("seed", seeds(200, quick=4))
+@pytest.mark.parametrize("seed", seeds(80, quick=4))
 def test_every_claim_of_a_drawn_schedule_is_verified_and_no_other_passes(tmp_path, seed):
     devices = 1 + seed % 3
     costs = {} if seed % 4 else {"bandwidth": 3e6, "latency": 0.25}
@@ -357,12 +357,12 @@ def test_a_claim_that_does_not_hold_is_named(tmp_path, step, change, message):
 
 @pytest.mark.parametrize("devices", [1, 2, 3])
 @pytest.mark.parametrize("task", ["memory", "runtime"])
-@pytest.mark.parametrize("method", ["input", "lpmf", "dfs", "brkga", "local-search", "gp-dfs", "auto"])
+@pytest.mark.parametrize("method", ["input", "brkga", "gp-dfs", "auto"])
 def test_what_solve_writes_is_what_the_schema_says(tmp_path, method, task, devices):
     graph, _ = naive.random_graph(np.random.default_rng([73, devices]), 12)
     graph = with_imported(graph, "net.pt2", ImportOptions(training="adam", shapes={"s0": 3}, device="cuda"))
     problem = Problem(graph, task, devices, memory_limit=10**6 if devices == 2 else 1, bandwidth=1e6, latency=1.0)
-    budget = 20 if method in ("brkga", "local-search", "auto") else None
+    budget = 20 if method in ("brkga", "auto") else None
     result = solve(problem, method, evaluations=budget)
     document = written(result, tmp_path / "s.json")
     found = schema()

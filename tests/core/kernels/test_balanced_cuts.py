@@ -6,6 +6,7 @@ from models.seeds import seeds
 from models.sequences import SequenceCase
 from naive.cuts import anneal_cuts as anneal_plainly
 from naive.cuts import cut_cost, move_weights
+from schedopt.core.base.arrays import frozen
 from schedopt.core.kernels.metropolis import Walk
 from schedopt.core.kernels.placements.balanced_cuts import anneal_cuts, new_cuts, weigh_moves
 
@@ -19,7 +20,8 @@ def test_moves_are_those_of_the_plain_twin(seed, devices):
     sending = np.array(0.25 + sizes / 4, np.float64)
     first = case.rng.integers(0, devices, ops).astype(np.int32)
     draws = case.rng.random((30, 3))
-    machine = case.machine._replace(latency=0.25 * (1 - np.eye(devices)), per_byte=0.25 * (1 - np.eye(devices)))
+    links = frozen(0.25 * (1 - np.eye(devices)), np.float64)
+    machine = case.machine._replace(latency=links, per_byte=links)
     cuts = new_cuts(case.arrays, machine, first.copy(), window)
     for temperature, part in ((4.0, draws[:15]), (0.01, draws[15:])):
         anneal_cuts(case.arrays, machine, cuts, Walk(temperature, part, np.empty(2), (), case.places))
@@ -40,7 +42,8 @@ def test_moves_that_send_less_weigh_more(seed, devices):
     ops = case.graph.num_ops
     sending = np.array(0.25 + case.graph.tensor_size / 4, np.float64)
     placement = case.rng.integers(0, devices, ops).astype(np.int32)
-    machine = case.machine._replace(latency=0.25 * (1 - np.eye(devices)), per_byte=0.25 * (1 - np.eye(devices)))
+    links = frozen(0.25 * (1 - np.eye(devices)), np.float64)
+    machine = case.machine._replace(latency=links, per_byte=links)
     cuts = new_cuts(case.arrays, machine, placement, np.zeros(ops, np.int32))
     cuts.readers[:] = 7  # what was counted before
     weights = np.empty((ops, devices))

@@ -15,7 +15,7 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.solvers.placements.chromosomes import bottom_levels
 
-SEEDS = seeds(20, quick=4)
+SEEDS = seeds(24, quick=6)
 NO_EDIT = Edit(np.int64(-1), -1)
 
 
@@ -29,7 +29,7 @@ class PlanCase(SequenceCase):
 
     @property
     def scene(self):
-        sent, runtime = np.empty(self.graph.num_tensors, np.uint64), self.graph.runtime
+        sent, runtime = np.empty(self.graph.num_tensors, np.uint64), self.graph.runtime.copy()
         tail = bottom_levels(self.graph) - runtime
         return Scene(self.arrays, self.state, sent, self.machine, runtime, tail, float(runtime.sum()))
 
@@ -57,10 +57,10 @@ class PlanCase(SequenceCase):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("devices", [1, 2, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_run_plan_mends_and_prices_what_an_edit_makes(seed, devices, kind):
+def test_run_plan_mends_and_prices_what_an_edit_makes(seed, kind):
     """A step goes anywhere after the inputs of an op, and the placement changes besides."""
+    devices = 1 + seed % 3
     case = PlanCase(seed, devices)
     case.write(case.plans[0], case.steps, case.placement)
     aim = case.aim(kind)
@@ -83,9 +83,9 @@ def test_run_plan_mends_and_prices_what_an_edit_makes(seed, devices, kind):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("devices", [1, 2, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_annealing_of_steps(seed, devices, kind):
+def test_annealing_of_steps(seed, kind):
+    devices = 1 + seed % 3
     case = PlanCase(seed, devices)
     case.write(case.plans[0], case.steps, case.placement)
     case.state.placement[:] = case.placement

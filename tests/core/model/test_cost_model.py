@@ -198,7 +198,7 @@ def test_a_synchronous_transfer_waits_for_both_clocks():
 # Agreement ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", seeds(300, quick=4))
+@pytest.mark.parametrize("seed", seeds(100, quick=4))
 def test_simulator_verifier_and_twin_agree(seed):
     """Random placements and orders on 1 to 4 devices, with every feature of graph and problem."""
     rng = np.random.default_rng(seed)

@@ -56,8 +56,11 @@ def tflite_model(folder):
 
 @pytest.fixture(autouse=True)
 def runs_here(request, monkeypatch):
-    """Run TFLite models in this process, but for what is slow: a process for each run takes most of the time."""
-    if request.node.get_closest_marker("slow") is None and find_spec("tflite_micro"):
+    """Run models in this process, but for what is slow: a process for each run takes most of the time."""
+    if request.node.get_closest_marker("slow") is not None:
+        return
+    monkeypatch.setattr("schedopt.core.programs.pytorch.runtime.ask", lambda *_: 1000)  # what the own call holds
+    if find_spec("tflite_micro"):
         from schedopt.core.programs.tflite.interpreter import least_arena, run_each, run_file
         from schedopt.core.programs.tflite.runtime import LEAST, TfliteRuntime
 

@@ -6,7 +6,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.bounds.bounds import lower_bound, memory_bound, min_cut_bound, runtime_bound
+from schedopt.core.bounds.bounds import lower_bound, memory_bound, min_cut_bound
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
@@ -17,7 +17,7 @@ from schedopt.core.solvers.orders.approximate_dp import UNLIMITED, beam_search, 
 from schedopt.core.solvers.placements.chromosomes import Chromosomes
 
 
-@pytest.mark.parametrize("seed", seeds(250, quick=4))
+@pytest.mark.parametrize("seed", seeds(80, quick=4))
 def test_one_device_optimum(seed):
     """Exact DP, simulator, verifier and trying every order give one number; no bound is above it."""
     rng = np.random.default_rng([10, seed])
@@ -60,7 +60,7 @@ def test_exact_methods_prove_the_optimum(seed):
         assert result.is_repeatable
 
 
-@pytest.mark.parametrize("seed", seeds(200, quick=4))
+@pytest.mark.parametrize("seed", seeds(80, quick=4))
 @pytest.mark.parametrize("task", ["memory", "runtime"])
 def test_what_auto_calls_optimal_on_several_devices(seed, task):
     """Every kind of transfer cost, and limits from too tight to loose; bounds are valid in any case."""
@@ -79,17 +79,6 @@ def test_what_auto_calls_optimal_on_several_devices(seed, task):
     assert problem.fitness([result.simulation.peak], result.simulation.runtime) >= least
     if result.status == "optimal":
         assert (expected[0], result.value) == (0, pytest.approx(expected[1], rel=1e-12))
-
-
-@pytest.mark.parametrize("seed", seeds(40, quick=4))
-def test_the_optimum_does_not_depend_on_the_ops_places_in_the_file(seed):
-    rng = np.random.default_rng([12, seed])
-    spec = naive.random_spec(rng, 8)
-    values = []
-    for _ in range(2):
-        graph = naive.build([spec[i] for i in rng.permutation(8)])
-        values.append(solve(Problem(graph), "approximate-dp").value)
-    assert values[0] == values[1] == naive.least_peak(naive.plain_of_spec(spec))
 
 
 def best_of_all(plain, devices, bandwidth, latency):
@@ -123,15 +112,3 @@ def test_two_and_three_device_optimum(seed):
         chromosomes = Chromosomes(Search(problem))
         row = chromosomes.encode(schedule)[None]
         assert chromosomes.price(row)[0, 1] == pytest.approx(value, rel=1e-9)
-
-
-@pytest.mark.parametrize("seed", seeds(150, quick=4))
-def test_no_schedule_beats_a_bound_on_several_devices(seed):
-    rng = np.random.default_rng([15, seed])
-    devices = int(rng.integers(2, 6))
-    graph, plain = naive.random_graph(rng, int(rng.integers(1, 10)))
-    for _ in range(8):
-        placement, steps = naive.random_steps(rng, plain, devices)
-        cost = naive.replay(plain, placement, steps, devices)
-        assert max(cost.peaks) >= memory_bound(Problem(graph, "memory", devices))
-        assert max(cost.clocks) >= runtime_bound(Problem(graph, "runtime", devices)) * (1 - 1e-12)

@@ -5,7 +5,6 @@ import threading
 import naive
 import numpy as np
 import pytest
-from models.seeds import seeds
 from schedopt.core.base.errors import ScheduleError, UsageError
 from schedopt.core.bounds.bounds import is_met
 from schedopt.core.model.simulator import simulate
@@ -88,13 +87,10 @@ def test_contract(method, task, devices):
         assert 0 < result.evaluations <= (60 + 1e-9 if budget(method, 60) else np.inf)
         assert result.is_repeatable
         assert result.method == method
-        again = solve(problem, method, seed=seed, **budget(method, 60))
-        assert steps_of(again.schedule) == steps_of(result.schedule)
-        assert (again.evaluations, again.status, again.lower_bound) == (
-            result.evaluations,
-            result.status,
-            result.lower_bound,
-        )
+    again = solve(problem, method, seed=seed, **budget(method, 60))
+    assert steps_of(again.schedule) == steps_of(result.schedule)
+    costs = result.evaluations, result.status, result.lower_bound
+    assert (again.evaluations, again.status, again.lower_bound) == costs
 
 
 @pytest.mark.parametrize(("method", "task", "devices"), CASES)
@@ -133,7 +129,7 @@ def test_a_time_limit_ends_it(method, task, devices):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", WARM_STARTED)
-@pytest.mark.parametrize("seed", seeds(12, quick=4))
+@pytest.mark.parametrize("seed", range(6))
 def test_a_search_never_makes_the_schedule_it_starts_from_worse(method, seed):
     """Started from the best of many, on whatever devices, with little left to spend."""
     entry = parse_method(method).method
@@ -189,7 +185,7 @@ def test_auto_is_never_worse_than_a_partition_where_transfers_cost(seed):
     assert problem.fitness([auto.peak], auto.runtime) <= problem.fitness([partition.peak], partition.runtime)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_auto_is_never_worse_than_the_input_order(seed):
     graph, _ = graph_of(seed, 15)
     for task, devices, limit in (("memory", 1, None), ("memory", 3, 50), ("runtime", 2, 70), ("runtime", 1, None)):

@@ -123,6 +123,7 @@ def test_the_plan_is_imitated_on_its_own_devices_or_all_on_the_first():
         assert found[np.arange(24), placement].sum() >= found[np.arange(24), 1 - placement].sum()
 
 
+@pytest.mark.slow
 def test_the_smallest_graphs():
     builder = GraphBuilder("one")
     builder.add_op("op", outputs=[4], runtime=1.0)

@@ -100,6 +100,7 @@ def small_graphs(count, most, seed):
     return found
 
 
+@pytest.mark.slow
 def test_greedy_rollout_steps_follow_the_gradient_of_the_expected_cost(tmp_path, monkeypatch):
     """Equation 9 with 10, by enumeration; each graph's cost is relative to its baseline, and a batch is a mean."""
     case = Enumerated(tmp_path, with_phase(samples=1, baseline="greedy-rollout"), small_graphs(2, 5, seed=1))

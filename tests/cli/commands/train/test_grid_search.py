@@ -117,6 +117,7 @@ def test_bad_usage_is_one_sentence_and_exit_2(run, folders, small_grid, options,
         assert word in result.stderr
 
 
+@pytest.mark.slow
 def test_another_methods_file_is_not_overwritten(run, folders, small_grid, tmp_path):
     output = tmp_path / "tuned.yaml"
     output.write_text("method: local-search\nmemory: {settings: {patience: 3}}\n")

@@ -215,6 +215,7 @@ def test_a_graph_that_cannot_be_scheduled_keeps_its_order_with_one_warning():
     assert ours[0].startswith("schedopt leaves a graph in its own order: ") and "(cond)" in ours[0]
 
 
+@pytest.mark.slow
 def test_sizes_that_depend_on_values_keep_their_order():
     def function(x):
         return torch.nonzero(x).float() * 2

@@ -94,6 +94,7 @@ def test_values_of_every_kind_have_digests_that_tell_them_apart():
     assert found == digests([torch.clone(v) if torch.is_tensor(v) else v for v in values])
 
 
+@pytest.mark.slow
 def test_as_it_is_a_model_and_a_step_hold_what_their_names_refer_to(monkeypatch):
     def model():
         net = torch.nn.Linear(2, 2)

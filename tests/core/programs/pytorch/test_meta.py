@@ -63,6 +63,7 @@ class Constant(nn.Module):
         return (x * self.masks[0] + self.masks[1]["a"]) * self.weight[torch.tensor([0, 2, 1])]
 
 
+@pytest.mark.slow
 def test_import_by_name_and_by_the_front_door():
     model, inputs = torch_models.branches()
     expected = schedopt.import_model(model, inputs)

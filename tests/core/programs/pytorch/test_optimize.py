@@ -90,6 +90,7 @@ def test_tracing_leaves_the_model_as_it_was(kind, training):
         assert all(torch.equal(better(x), twin(x)) for _ in range(2))
 
 
+@pytest.mark.slow
 def test_what_optimize_returns_is_a_module_with_the_parts_of_the_model(tied):
     better = optimize(tied, torch.randn(4, 8), method="lpmf")
     assert list(better.state_dict()) == list(tied.state_dict())

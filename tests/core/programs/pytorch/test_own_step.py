@@ -337,6 +337,7 @@ def test_import_takes_a_step_from_the_second_on():
         schedopt.import_model(reading(trained), trained.args)
 
 
+@pytest.mark.slow
 def test_saving_and_resuming():
     eager, mine = Trained(), Trained()
     planned = optimized(mine.step, eager.args)
@@ -354,6 +355,7 @@ def test_saving_and_resuming():
     assert_same(eager.state()[:-1], mine.state()[:-1])
 
 
+@pytest.mark.slow
 def test_a_plan_is_reused_whatever_the_numbers():
     trained, notes = Trained(), []
     planned = optimized(trained.step, trained.args)
@@ -396,6 +398,7 @@ def test_trying_a_step_changes_nothing():
     assert drawn() == states
 
 
+@pytest.mark.slow
 def test_gradients_that_are_dropped_after_the_update_are_freed_in_its_midst():
     def make():
         torch.manual_seed(0)
@@ -420,6 +423,7 @@ def test_gradients_that_are_dropped_after_the_update_are_freed_in_its_midst():
     assert after < 0.5 * before
 
 
+@pytest.mark.slow
 def test_an_error_of_the_steps_own_comes_after_the_ops_before_it():
     eager, mine = Trained(), Trained()
 
@@ -485,6 +489,7 @@ def test_too_many_sequences_of_ops_run_in_program_order_with_one_warning():
     ]
 
 
+@pytest.mark.slow
 def test_other_inputs_are_refused_where_that_is_asked_for():
     trained = Trained()
     planned = optimized(trained.step, trained.args, dynamic=False)
@@ -516,6 +521,7 @@ def test_a_function_has_its_own_training():
         optimized(nn.Linear, torch.ones(1))
 
 
+@pytest.mark.slow
 def test_values_that_python_reads_are_there():
     weight = torch.zeros(2)
 
@@ -634,6 +640,7 @@ def lists():
     return step, (torch.ones(2, 3),)
 
 
+@pytest.mark.slow
 def test_tensors_of_lists_have_names_of_their_own():
     names = [resident.name for resident in schedopt.import_model(*lists()).annotations.residents]
     assert len(names) == len(set(names))
@@ -665,6 +672,7 @@ def test_a_limit_holds_for_all_parts_of_a_step_together(limit):
     assert all("other parts of the step hold 4." in text for text in refused)
 
 
+@pytest.mark.slow
 def test_a_plan_is_not_used_again_where_other_parts_hold_more_than_the_limit_leaves():
     model = nn.Sequential(*(part for _ in range(6) for part in (nn.Linear(32, 32, bias=False), nn.Tanh())))
     optimizer = optim.SGD(model.parameters(), momentum=0.9, foreach=False)
@@ -724,6 +732,7 @@ def test_checkpointed_attention_without_dropout_is_one_part():
     assert planned._most_parts == 1
 
 
+@pytest.mark.slow
 def test_two_threads_that_plan_at_once_get_their_plans():
     output, losses, barrier = sys.stdout, [], threading.Barrier(2)
 
@@ -740,6 +749,7 @@ def test_two_threads_that_plan_at_once_get_their_plans():
     assert len(losses) == 2 and sys.stdout is output
 
 
+@pytest.mark.slow
 def test_who_looks_on_sees_what_runs_and_another_thread_nothing():
     trained, read = Trained(), []
 
@@ -779,6 +789,7 @@ def packed_step():
     return step, lstm
 
 
+@pytest.mark.slow
 def test_packed_sequences_run():
     (eager, one), (step, other) = packed_step(), packed_step()
     inputs = torch.randn(3, 5, 4), torch.tensor([5, 2, 3])
@@ -788,6 +799,7 @@ def test_packed_sequences_run():
     assert_same(one.state_dict(), other.state_dict())
 
 
+@pytest.mark.slow
 def test_a_schedule_made_elsewhere_is_taken_and_nothing_is_run_to_plan(tmp_path, monkeypatch):
     eager, mine = Trained(), Trained()
     file = tmp_path / "step.json"
@@ -802,6 +814,7 @@ def test_a_schedule_made_elsewhere_is_taken_and_nothing_is_run_to_plan(tmp_path,
         optimized(mine.step, batches_of(1, rows=5)[0], costs="roofline", plan=file)
 
 
+@pytest.mark.slow
 def test_what_recording_costs_and_which_layers_run_again_is_told(capsys):
     layers = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64)) for _ in range(4)))
 
@@ -815,6 +828,7 @@ def test_what_recording_costs_and_which_layers_run_again_is_told(capsys):
     assert "to record" in said
 
 
+@pytest.mark.slow
 def test_planning_while_a_profiler_warms_up_leaves_it_alone():
     seen = []
     schedule = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
@@ -851,6 +865,7 @@ def test_foreign_words_in_a_step_are_refused_with_their_line():
             optimized(step, torch.ones(2))
 
 
+@pytest.mark.slow
 def test_an_lstm_runs_in_program_order_too():
     """Its kernel keeps what the backward pass reads only where autograd is on; no order fits into its limit."""
 

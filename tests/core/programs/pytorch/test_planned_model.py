@@ -125,6 +125,7 @@ def test_each_kind_of_call_has_a_plan(modes):
     assert 5 <= plans_of(better) <= 9
 
 
+@pytest.mark.slow
 def test_dynamic_false_and_the_limit_of_plans_are_sentences(modes):
     x = torch.randn(4, 8)
     fixed, limited = planned(modes, x, dynamic=False), planned(modes, x, plan_limit=1)
@@ -150,6 +151,7 @@ def test_dynamic_false_and_the_limit_of_plans_are_sentences(modes):
             fixed(x)
 
 
+@pytest.mark.slow
 def test_a_call_at_which_the_model_itself_raises_raises_that_and_the_others_go_on(modes, caplog):
     better = planned(modes, torch.randn(4, 8))
     with pytest.raises(RuntimeError, match=r"^(\w+: )?mat1 and mat2 shapes .*4x7 and 8x8") as caught, torch.no_grad():
@@ -179,6 +181,7 @@ def test_globals_change_as_in_calls_of_the_model():
     assert len(LOG) == calls + 1
 
 
+@pytest.mark.slow
 def test_threads_wait_for_the_check_of_a_plan():
     threads = []
     waiting = iter(threads)  # hides from the model that it reaches its own plan
@@ -199,6 +202,7 @@ def test_threads_wait_for_the_check_of_a_plan():
     assert (norm.num_batches_tracked, better._differs, plans_of(better)) == (2, False, 2)
 
 
+@pytest.mark.slow
 def test_plans_that_pytorch_drops_are_counted_and_checked_no_more():
     better, x = planned(nn.ReLU(), torch.ones(3), plan_limit=1), torch.ones(3)
     torch._dynamo.reset()
@@ -209,6 +213,7 @@ def test_plans_that_pytorch_drops_are_counted_and_checked_no_more():
     assert same(better, better._model, x)
 
 
+@pytest.mark.slow
 def test_plans_hold_no_parameter_that_the_model_has_no_more(modes):
     x = torch.randn(4, 8)
     better = planned(modes, x)
@@ -242,6 +247,7 @@ def test_a_dispatch_mode_sees_the_model_itself():
         assert torch.equal(planned(x), net(x))
 
 
+@pytest.mark.slow
 def test_a_model_whose_own_code_changes_it_is_called_itself():
     model, x = Counting(), torch.ones(2)
     better = planned(model, x)

@@ -116,6 +116,7 @@ def test_applied_twice_the_old_plan_is_replaced(tmp_path):
     assert metadata.MetadataLength() == 1
 
 
+@pytest.mark.slow
 def test_operators_may_run_again(tmp_path):
     path = saved(tmp_path, repeated())
     runtime, graph = loaded(path)
@@ -170,6 +171,7 @@ def test_a_view_lies_at_the_address_of_its_input(tmp_path):
     assert run_bytes(new.data, "m")["digests"] == run_bytes(runtime.program.data, "m")["digests"]
 
 
+@pytest.mark.slow
 def test_the_arena_is_a_c_header(tmp_path):
     runtime, graph = loaded(saved(tmp_path, repeated()))
     order = random_order(graph, 1)
@@ -211,6 +213,7 @@ def layers(sizes):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [[4, 16, 16, 1], [*[8] * 14, 2]])
 def test_the_least_arena_is_that_in_which_the_runtime_starts(tmp_path, sizes):
     path = saved(tmp_path, layers(sizes))

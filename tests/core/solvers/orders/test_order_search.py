@@ -11,7 +11,7 @@ from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.orders import order_search
 
 
-@pytest.mark.parametrize("seed", seeds(200, quick=4))
+@pytest.mark.parametrize("seed", seeds(80, quick=4))
 def test_it_proves_the_optimum(seed):
     """Alone, without the heuristics that `auto` begins with; wide graphs, narrow ones, and separators between."""
     rng = np.random.default_rng([13, seed])
@@ -21,7 +21,7 @@ def test_it_proves_the_optimum(seed):
     assert (result.value, result.lower_bound, result.status) == (optimum, optimum, "optimal")
 
 
-@pytest.mark.parametrize("seed", seeds(300, quick=4))
+@pytest.mark.parametrize("seed", seeds(100, quick=4))
 def test_each_part_alone_proves_nothing_false(seed, monkeypatch):
     """Graphs as small as these need no short stretches, tightened beams or refuted targets unless cuts are left out."""
     rng = np.random.default_rng([132, seed])

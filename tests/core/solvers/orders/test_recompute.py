@@ -104,6 +104,7 @@ def test_what_is_found_and_proven_of_a_chain():
     assert result.status == "optimal"
 
 
+@pytest.mark.slow
 def test_small_graphs_are_solved_to_the_end(branches):
     """`auto` leaves to cp-sat what annealing neither reaches nor bounds."""
     problem = Problem(branches, "runtime", memory_limit=18, recompute=True)

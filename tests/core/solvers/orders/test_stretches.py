@@ -10,7 +10,7 @@ from schedopt.core.solvers.orders.approximate_dp import UNLIMITED, run_beam
 from schedopt.core.solvers.orders.order_search import separators, stretch_of
 
 
-@pytest.mark.parametrize("seed", seeds(100, quick=4))
+@pytest.mark.parametrize("seed", seeds(50, quick=4))
 @pytest.mark.parametrize("is_backward", [False, True])
 def test_a_stretch_holds_what_the_whole_graph_holds_there(seed, is_backward):
     rng = np.random.default_rng([40, seed])
@@ -40,7 +40,7 @@ def test_a_stretch_holds_what_the_whole_graph_holds_there(seed, is_backward):
     assert run_beam(search, stretch, 10**6, limit + 1, is_backward)[0] is not None
 
 
-@pytest.mark.parametrize("seed", seeds(120, quick=4))
+@pytest.mark.parametrize("seed", seeds(60, quick=4))
 def test_separators_are_the_ops_before_or_after_all_others(seed):
     rng = np.random.default_rng([41, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 12)), edges=float(rng.choice([1.4, 3.0])))

@@ -63,6 +63,7 @@ def test_no_move_is_unchecked_where_its_makespan_is_not_priced_alone(together, m
     assert any(counts) == together
 
 
+@pytest.mark.slow
 def test_unchecked_moves_that_end_beyond_the_limit_are_taken_back(monkeypatch):
     """Each batch begins where the last one ended or, if that was taken back, where it began."""
     anneal, keeps = makespan_annealing.anneal_sequence, UncheckedMoves.keeps

@@ -147,6 +147,13 @@ class Search:
         return self.best_fitness[0] == 0 and is_met(self.best_value, self.lower_bound)
 
     @property
+    def is_settled(self) -> bool:
+        """Whether no schedule is better than the best: it is optimal, or as little above a limit as is proven."""
+        problem = self.problem
+        is_alike = problem.task == "memory" and len({*problem.memory_limits}) == 1 and not problem.recompute
+        return self.is_optimal or (is_alike and self.best is not None and is_met(self.best_value, self.lower_bound))
+
+    @property
     def is_timed(self) -> bool:
         """Whether a time limit was set."""
         return self.deadline < math.inf
@@ -204,7 +211,7 @@ class Search:
 
     def exhausted(self) -> bool:
         """Whether time or evaluations have run out, Ctrl-C was pressed, or the bound is met."""
-        return self.cancelled() or self.evaluations_left < 1 or self.is_optimal
+        return self.cancelled() or self.evaluations_left < 1 or self.is_settled
 
     def cancelled(self) -> bool:
         """Whether time has run out or Ctrl-C was pressed: also amid work that the result does not depend on."""

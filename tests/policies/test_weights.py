@@ -88,7 +88,8 @@ def test_a_card_that_says_less_or_something_else_breaks_the_schema(change):
 
 
 def test_every_file_of_weights_has_a_recipe_and_no_recipe_is_of_none():
-    assert {file.stem for file in RECIPES.iterdir()} == {file.stem for file in CARDS}
+    recipes = {file.stem for file in RECIPES.iterdir() if not file.stem.startswith("paper-")}
+    assert recipes == {file.stem for file in CARDS}
 
 
 def test_all_weights_are_small_and_described():

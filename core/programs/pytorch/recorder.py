@@ -39,7 +39,7 @@ from .torch_internals import (
     storage_of,
     without_dispatch,
 )
-from .tracing import SourceRecorder, restoring, zeros_like
+from .tracing import SourceRecorder, restoring, undo_all, zeros_like
 
 
 class _Recording(threading.local):
@@ -512,8 +512,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if not self.failed:
                 self.flush()
         finally:
-            for undo in reversed(self.undo if self.failed else []):
-                undo()
+            undo_all(self.undo if self.failed else [])
             self.settle(None)
 
     def _can_run(self, sort: Sort, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> bool:

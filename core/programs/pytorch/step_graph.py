@@ -24,7 +24,7 @@ from ...base.errors import ProgramError
 from .calls import WITHOUT_EFFECT, argument_names, tensors_in
 from .recorder import Deferred, RecordedOp, Recorder, Result, Segment, Tree, tensor_keys
 from .torch_internals import SCALER_STEP, entered, pytree, set_write_count, write_count
-from .tracing import STEP, TorchProgram, foreign_code, refuse_wrapped, restoring, silent, zeros_like
+from .tracing import STEP, TorchProgram, foreign_code, refuse_wrapped, restoring, silent, undo_all, zeros_like
 
 Named = Mapping[int, tuple[str, str]]  # role and name of tensors, by `id`
 Call = tuple[Any, dict[str, Any]]  # arguments and keywords
@@ -186,9 +186,7 @@ def rehearse(
     except Enough:
         pass
     finally:
-        for undo in reversed(changes):
-            undo()
-        state.restore()
+        undo_all([state.restore, *changes])
     return ops, seconds
 
 
@@ -318,8 +316,7 @@ class PythonState:
 
     def restore(self) -> None:
         """Make everything what it was."""
-        for restore in self._restoring:
-            restore()
+        undo_all(reversed(self._restoring))
 
     def _visit(self, name: str, thing: Any) -> Iterator[tuple[str, Any]]:
         """Keep what a thing consists of, and give it to be visited."""
@@ -330,6 +327,12 @@ class PythonState:
             if thing.is_leaf and not thing.is_inference():
                 written = write_count(thing)
                 self._restoring.append(functools.partial(_restore, thing, thing.grad, thing.requires_grad, written))
+        elif isinstance(thing, random.Random):
+            self._restoring.append(functools.partial(thing.setstate, thing.getstate()))
+        elif isinstance(thing, np.random.Generator):
+            self._restoring.append(functools.partial(setattr, thing.bit_generator, "state", thing.bit_generator.state))
+        elif isinstance(thing, (np.random.RandomState, torch.Generator)):
+            self._restoring.append(functools.partial(thing.set_state, thing.get_state()))  # type: ignore[arg-type]
         elif isinstance(thing, types.FunctionType):
             yield from self._function(thing)
         elif isinstance(thing, types.MethodType):
@@ -408,6 +411,4 @@ def untouched(model: nn.Module, tensors: Iterable[torch.Tensor] = ()) -> Iterato
     try:
         yield state
     finally:
-        for undo in changes:
-            undo()
-        state.restore()
+        undo_all([state.restore, *changes])

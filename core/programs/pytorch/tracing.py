@@ -14,7 +14,7 @@ import warnings
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from io import StringIO
@@ -152,7 +152,21 @@ def zeros_like(fake: torch.Tensor) -> torch.Tensor:
 def restoring(tensor: torch.Tensor) -> Callable[[], Any]:
     """Return a function that gives a tensor the values that it has now."""
     values = tensor.detach().clone()
-    return lambda: tensor.data.copy_(values)
+
+    def restore() -> None:
+        if tensor.shape == values.shape:
+            tensor.data.copy_(values)
+        else:
+            tensor.data = values
+
+    return restore
+
+
+def undo_all(changes: Iterable[Callable[[], Any]]) -> None:
+    """Undo changes, the last one first, each on its own: the error of one is raised when all are done."""
+    with ExitStack() as undone:
+        for undo in changes:
+            undone.callback(undo)
 
 
 def lift_constants(module: fx.GraphModule, after: int | None = None) -> list[Held]:

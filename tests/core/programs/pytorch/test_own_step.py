@@ -890,3 +890,26 @@ def test_an_lstm_runs_in_program_order_too():
         for x in lengths * 2:
             assert torch.equal(planned(x), eager(x))
     assert all(map(torch.equal, one.parameters(), other.parameters()))
+
+
+def test_a_step_that_is_refused_leaves_optimizer_and_random_states():
+    """Each change is undone, also after one that cannot be: a copy of the state, made in the step, has another size."""
+    torch.manual_seed(0)
+    net, draws, numbers = nn.Linear(4, 4), random.Random(3), np.random.default_rng(4)
+    optimizer = optim.Adam(net.parameters())
+
+    def step(x):
+        loss = net(x).sum() * (draws.random() + numbers.random())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return copy.deepcopy(optimizer.state_dict())
+
+    def state():
+        return [s["step"].item() for s in optimizer.state.values()], draws.getstate(), str(numbers.bit_generator.state)
+
+    step(torch.ones(2, 4))
+    before = state()
+    with pytest.raises(ProgramError, match="the step cannot be recorded at copy"):
+        schedopt.optimize(step, (torch.ones(2, 4),), evaluations=5)
+    assert state() == before

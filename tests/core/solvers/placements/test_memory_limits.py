@@ -136,3 +136,12 @@ def test_nothing_is_weighed_where_the_fast_schedule_keeps_the_limit(monkeypatch)
     annealing.solve(search, annealing.Parameters())
     assert search.best_fitness[0] == 0
     assert search.evaluations == pytest.approx(2000)
+
+
+def test_a_limit_below_the_bound_is_answered_at_once():
+    """The first schedule is as little above it as any can be, so that no time goes into others."""
+    builder = GraphBuilder("g")
+    a = builder.add_op("a", outputs=[0], runtime=3.0, workspace=11, persistent=13)
+    builder.add_op("b", inputs=[(a, 0)], outputs=[11], runtime=3.0)
+    result = solve(Problem(builder.build(), devices=2, memory_limit=21), time_limit=60)
+    assert (result.status, result.peak_memory, result.evaluations) == ("infeasible", 24, 1)

@@ -76,6 +76,8 @@ def options(command: Any) -> list[Option]:
             default = inspect.Parameter.empty if info.default is ... else info.default
             info.default = ...
         else:
+            if not hasattr(hint, "__metadata__"):  # Python 3.10 makes optional what is None by default
+                hint = get_args(hint)[0]
             kind, info = get_args(hint)
         inner = [part for part in get_args(kind) if part is not type(None)]
         optional = type(None) in get_args(kind)

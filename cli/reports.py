@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ..core.base.tables import FirstThatFits, compact_table, number_table
@@ -298,3 +298,35 @@ def draw_result(result: Result, target: str) -> None:
     if result.method != INPUT_METHOD:
         timelines.insert(0, input_timeline(result.problem.graph))
     write_atomically(target, draw(timelines, target))
+
+
+def snapshot_tables(document: Mapping[str, Any], top: int) -> list[tuple[str, Table]]:
+    """Build the tables of a memory snapshot with their titles: what is reserved and why, and who holds the peak."""
+    peak, then = document["peak_allocated"], document["reserved_then"]
+    options = document["reserved_by_options"]
+    memory = bytes_alike([peak, then, document["peak_reserved"], document["arena"], *options.values()])
+    table = Table(show_header=False)
+    table.add_column("")
+    table.add_column("", justify="right")
+    table.add_row("allocations, events", f"{document['allocations']:,}, {document['events']:,}")
+    table.add_row("allocated at most", memory(peak))
+    table.add_row("reserved then", memory(then))
+    table.add_row("reserved and unused then", f"{memory(then - peak)} ({100 * (then - peak) / max(then, 1):.1f}%)")
+    table.add_row("reserved at most", memory(document["peak_reserved"]))
+    table.add_section()
+    table.add_row("the same allocations at fixed addresses", memory(document["arena"]))
+    table.add_row("  the least that is possible", memory(document["arena_bound"]))
+    for option, size in options.items():
+        table.add_row(f"reserved by {option or 'default options'}, from an empty cache", memory(size))
+    if (modelled := document["addresses_modelled"]) is not None:
+        table.add_section()
+        table.add_row("addresses as the model of the allocator says", f"{modelled:,} of {document['allocations']:,}")
+    tables = [("", table)]
+    for kind, holders in document["holders"].items():
+        shown = {name: size for name, size in list(holders.items())[:top] if name}
+        if shown:
+            of_kind = Table(kind, Column("bytes", justify="right"), Column("share", justify="right"))
+            for name, size in shown.items():
+                of_kind.add_row(escape(name), memory(size), f"{100 * size / peak:.1f}%")
+            tables.append((f"allocated at the peak, by {kind}", of_kind))
+    return tables

@@ -33,8 +33,8 @@ def show(
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
-    """Show a graph: ops, edges, bytes, depth, width, bounds; a folder: histograms; a schedule: its peak."""
-    from ...core.programs.importers import read_any
+    """Show a graph: ops, edges, bytes, depth, width, bounds; a folder: histograms; a schedule, a snapshot: its peak."""
+    from ...core.programs.importers import is_model, kind_of, read_any
 
     out = Output(quiet)
     if graph != "-" and Path(graph).is_dir():
@@ -43,6 +43,8 @@ def show(
         _show_folder(graph, out, json, list_)
     elif list_:
         raise UsageError(f"{graph} is no folder; --list shows the graphs of one")
+    elif schedule is None and is_model(graph) and kind_of(graph) == "snapshot":
+        _show_snapshot(graph, out, top, json)
     elif schedule is None:
         _show_graph(read_any(graph, out.note), json)
     else:
@@ -82,6 +84,22 @@ def _show_graph(graph: Any, json: bool) -> None:
     table.add_row("peak memory, lower bound, 1 device", memory(summary.memory_bound))
     table.add_row("critical path", time(summary.critical_path))
     show(table, graph.name)
+
+
+def _show_snapshot(path: str, out: Any, top: int, json: bool) -> None:
+    from ...core.programs.graphs.snapshot import read_snapshot
+    from ..console import show
+    from ..reports import snapshot_tables
+
+    document = read_snapshot(path, out.note).document()
+    if json:
+        write_json(document)
+        return
+    for title, table in snapshot_tables(document, top):
+        show(table, title or f"{path}, device {document['device']}")
+    for refused in document["refused"]:
+        size, left = format_bytes(refused["size"]), format_bytes(refused["left"])
+        tell(f"refused: {size} at {refused['line']}, event {refused['event']:,}; the device had {left} left\n")
 
 
 def _show_folder(folder: str, out: Any, json: bool, is_list: bool) -> None:

@@ -50,14 +50,15 @@ IMPORTERS = {
     "dot": Importer("a DOT graph", "graphs.attributed_graph:read_dot", _EDGES),
     "node-link": Importer("a node-link JSON graph", "graphs.attributed_graph:read_node_link", _EDGES),
     "edge-list": Importer("a list of edges", "graphs.attributed_graph:read_edges", _EDGES),
+    "snapshot": Importer("a memory snapshot of PyTorch", "graphs.snapshot:read", frozenset()),
     "workflow": Importer("a WfCommons workflow", "graphs.workflow:read", frozenset({"default_size"})),
 }
 _NEEDS = {"onnx": "an ONNX model needs onnx and onnxruntime", "tflite": "a TFLite model needs tflite and flatbuffers"}
 _BY_SUFFIX = {".onnx": "onnx", ".tflite": "tflite", ".pt2": "pytorch", ".dot": "dot", ".gv": "dot"}
-_BY_SUFFIX |= {".csv": "edge-list", ".tsv": "edge-list"}
+_BY_SUFFIX |= {".csv": "edge-list", ".tsv": "edge-list", ".pickle": "snapshot", ".pkl": "snapshot"}
 _READABLE = (
     "an .onnx, .tflite or .pt2 file, module:function, an execution trace of PyTorch, Inductor's buffer JSON or "
-    "TORCH_TRACE folder, networkx node-link .json, .dot, a .csv of edges, or a WfCommons workflow"
+    "TORCH_TRACE folder, networkx node-link .json, .dot, a .csv of edges, a memory snapshot or a WfCommons workflow"
 )
 
 
@@ -102,6 +103,8 @@ def kind_by_name(model: str) -> str | None:
     """Return the kind in `IMPORTERS` that the name of a model tells, whether there is such a file or not."""
     if _FUNCTION.fullmatch(model):
         return "pytorch"
+    if model.lower().endswith((".pickle.gz", ".pkl.gz")):
+        return "snapshot"
     return _BY_SUFFIX.get(Path(model).suffix.lower())
 
 
@@ -122,11 +125,8 @@ def kind_of(model: str) -> str:
 
 def _kind_by_content(path: Path) -> str:
     head = read_raw(path, _LOOKED_AT)
-    if re.match(rb"\x80[\x02-\x05]", head) or path.suffix in (".pickle", ".pkl"):
-        raise FormatError(
-            f"{path}: a pickle runs code when it is read, so it is not imported; record an execution trace instead "
-            "(torch.profiler.ExecutionTraceObserver)"
-        )
+    if re.match(rb"\x80[\x02-\x05]", head):
+        return "snapshot"
     if re.match(rb"(\xef\xbb\xbf)?\s*[{\[]|\x1f\x8b", head):
         return _kind_of_json(path)
     if re.match(rb"[A-Z]\d{4} \d\d:\d\d:\d\d", head):

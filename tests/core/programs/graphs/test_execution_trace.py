@@ -277,10 +277,3 @@ def test_truncated_traces_are_refused(tmp_path):
         (tmp_path / name).write_bytes(cut)
         with pytest.raises(FormatError, match="truncated"):
             imported(tmp_path / name)
-
-
-def test_a_pickle_is_refused_before_it_is_read(tmp_path):
-    for name, data in (("snapshot.pickle", b"\x80\x04K\x01."), ("snapshot", b"\x80\x04K\x01."), ("s.pkl", b"(dp0\n.")):
-        (tmp_path / name).write_bytes(data)
-        with pytest.raises(FormatError, match="a pickle runs code when it is read"):
-            imported(tmp_path / name)

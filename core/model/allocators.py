@@ -1,0 +1,247 @@
+"""Models of allocators: what a device reserves for the allocations and frees of a program, and where they lie."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from ..base.arrays import IntArray
+from ..base.errors import UsageError
+from ..base.names import did_you_mean
+from ..kernels import caching_allocator as kernel
+
+MIB = kernel.MIB
+DEFAULT_SEGMENT = 20 * MIB
+_INTERVALS = 16  # of `roundup_power2_divisions`: up to 1 MiB, up to 2 MiB, ..., from 32 GiB on
+_LARGEST = 1 << 41
+# Options that move no block
+_IGNORED = re.compile("backend|release_lock_on_.*|pinned_.*|graph_capture_.*|throw_on_.*|per_process_memory_fraction")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment that is there before the first event."""
+
+    address: int
+    size: int
+    pool: int  # twice its stream, and 1 more for requests above 1 MiB
+    blocks: tuple[tuple[int, int, int], ...]  # address, bytes and allocation (-1 if free), without gaps
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """How a run of events ended."""
+
+    done: int  # events; fewer than were given, where the next one ended with OutOfMemoryError
+    addresses: IntArray  # of each allocation; -1 where it was not reached
+    lengths: IntArray  # bytes of the block of each allocation, with those that were not cut off; -1 likewise
+    reserved: IntArray  # bytes after each event
+    peak: int  # highest bytes reserved
+    retries: int  # times that all free blocks were given back and the request was tried again
+    segments: int  # segments that the device gave
+
+
+@dataclass(frozen=True)
+class Allocator:
+    """PyTorch's caching allocator of CUDA memory with its options, sizes in bytes, -1 for none."""
+
+    max_split_size: int = -1
+    max_non_split_rounding: int = DEFAULT_SEGMENT
+    large_segment: int = DEFAULT_SEGMENT
+    expandable_segments: bool = False
+    garbage_collection_threshold: float = 0.0  # share of the capacity
+    roundup_power2_divisions: tuple[int, ...] = field(default=(0,) * _INTERVALS)
+
+    @classmethod
+    def parse(cls, text: str) -> Allocator:
+        """Read `cuda`, or `cuda:OPTION:VALUE,...` in the words of PYTORCH_CUDA_ALLOC_CONF.
+
+        Raises
+        ------
+        UsageError
+            If the allocator, an option or its value is unknown.
+        """
+        name, _, options = text.partition(":")
+        if name.strip() != "cuda":
+            raise UsageError(f"unknown allocator '{text}'; it is cuda, or cuda:OPTION:VALUE,...")
+        return cls.of_options(options)
+
+    @classmethod
+    def of_options(cls, text: str) -> Allocator:
+        """Read options as PYTORCH_CUDA_ALLOC_CONF has them, as `expandable_segments:True`; see `parse`."""
+        values: dict[str, Any] = {}
+        rest = text.strip()
+        while rest:
+            found = re.match(r"\s*([\w.]+)\s*:\s*(\[[^\]]*\]|[^,\[\]]+)\s*(?:,|$)", rest)
+            if not found:
+                raise UsageError(f"allocator options '{rest}' are not read; write them as OPTION:VALUE,OPTION:VALUE")
+            name, value = found[1], found[2].strip()
+            rest = rest[found.end() :]
+            if _IGNORED.fullmatch(name):
+                continue
+            if name not in _READERS:
+                raise UsageError(f"unknown allocator option '{name}'{did_you_mean(name, _READERS)}")
+            attribute, read = _READERS[name]
+            try:
+                values[attribute] = read(value)
+            except ValueError as error:
+                raise UsageError(f"allocator option {name} {error}, not '{value}'") from None
+        return cls(**values)
+
+    def __str__(self) -> str:
+        words = [
+            f"{name}:{_written(getattr(self, attribute))}"
+            for name, (attribute, _) in _READERS.items()
+            if getattr(self, attribute) != _DEFAULTS[attribute]
+        ]
+        return ":".join(["cuda", *([",".join(words)] if words else [])])
+
+    def rounded(self, sizes: IntArray) -> IntArray:
+        """Return the bytes of the blocks of requests: whole multiples of 512, or of a part of a power of two."""
+        sizes = np.maximum(np.asarray(sizes, np.int64), 1)
+        plain = (sizes + kernel.LEAST - 1) // kernel.LEAST * kernel.LEAST
+        if not any(self.roundup_power2_divisions):
+            return plain
+        logarithm = np.frexp(sizes.astype(np.float64))[1].astype(np.int64) - 1
+        logarithm -= (np.int64(1) << logarithm) > sizes  # a size that became a power of two as a float
+        parts = np.array(self.roundup_power2_divisions)[np.clip(logarithm - 20, 0, _INTERVALS - 1)]
+        step = (np.int64(1) << logarithm) // np.maximum(parts, 1)
+        is_whole = (sizes & (sizes - 1)) == 0
+        up = np.where(step == 0, np.int64(2) << logarithm, -(-sizes // np.maximum(step, 1)) * step)
+        divided = (parts > 1) & (sizes > kernel.LEAST * parts)
+        return np.where(divided, np.where(is_whole, sizes, up), plain)
+
+    def replay(
+        self,
+        events: IntArray,
+        sizes: IntArray,
+        streams: IntArray | None = None,
+        *,
+        capacity: int | None = None,
+        start: Sequence[Segment] = (),
+        given: Sequence[int] = (),
+        is_downwards: bool = False,
+    ) -> Replay:
+        """Run allocations and frees.
+
+        Parameters
+        ----------
+        events
+            `a` where allocation `a` is asked for, `~a` where it is freed, each at most once, in this order; the number
+            of allocations where the cache is emptied (`torch.cuda.empty_cache`).
+        sizes
+            Bytes asked for by each allocation, as the program does.
+        streams
+            The stream of each allocation, from 0; by default one stream.
+        capacity
+            Bytes of the device: where a new segment exceeds them, what is free is given back and the request tried
+            again. A request of 1 to 10 MiB counts as a segment of 20 MiB, as in PyTorch. By default there is no end.
+        start
+            Segments before the first event, with the allocations in them.
+        given
+            Addresses of new segments, in turn; after them they lie side by side, with rising addresses or, with
+            `is_downwards`, falling ones.
+        """
+        count = len(sizes)
+        streams = np.zeros(count, np.int64) if streams is None else np.asarray(streams, np.int64)
+        rounded = self.rounded(sizes)
+        if count and (rounded.max() > _LARGEST or rounded.sum(dtype=float) > 2**60):
+            raise UsageError(f"an allocator is not asked for more than {_LARGEST:,} bytes at once, and 2^60 in all")
+        limit = -1 if capacity is None else capacity
+        threshold = self.garbage_collection_threshold
+        above = int(threshold * limit) if threshold and capacity is not None else -1
+        most, rounding = self.max_split_size, self.max_non_split_rounding
+        options = (most, rounding, self.large_segment, self.expandable_segments, limit, above, is_downwards)
+        most_streams = 1 + int(max(streams.max(initial=0), *(segment.pool // 2 for segment in start), 0))
+        placed = sum(len(segment.blocks) for segment in start)
+        memory = kernel.Memory.blank(
+            count, placed, most_streams, np.array(options, np.int64), np.array(given, np.int64)
+        )
+        held, places = np.full(count, -1, np.int64), np.full((count, 2), -1, np.int64)
+        for segment in start:
+            _lay_out(segment, memory, held, places)
+        events, reserved = np.asarray(events, np.int64), np.zeros(len(events), np.int64)
+        done = kernel.replay(events, rounded, streams, held, places, reserved, memory)
+        peak, retries, segments = (int(memory.totals[at]) for at in (kernel.PEAK, kernel.RETRIES, kernel.SEGMENTS))
+        return Replay(done, places[:, 0], places[:, 1], reserved, peak, retries, segments)
+
+
+def _lay_out(segment: Segment, memory: kernel.Memory, held: IntArray, places: IntArray) -> None:
+    """Put the blocks of a segment into memory."""
+    first = row = int(memory.totals[kernel.USED])
+    for row, (address, size, allocation) in enumerate(segment.blocks, first):
+        before, after = row - 1 if row > first else -1, row + 1 if row + 1 - first < len(segment.blocks) else -1
+        memory.blocks[row] = (address, size, before, after, kernel.ALLOCATED, segment.pool, 0, 0, 0)
+        if allocation >= 0:
+            held[allocation], places[allocation] = row, (address, size)
+        else:
+            kernel.put(row, memory)
+    memory.totals[kernel.USED] = row + 1
+    memory.totals[kernel.RESERVED] += segment.size
+    memory.totals[kernel.PEAK] = memory.totals[kernel.RESERVED]
+
+
+def _mebibytes(least: int, text: str) -> int:
+    if not text.isdigit() or not least <= int(text) <= 1 << 20:
+        raise ValueError(f"is a whole number of MiB from {least} on")
+    return int(text) * MIB
+
+
+def _truth(text: str) -> bool:
+    if text not in ("True", "False"):
+        raise ValueError("is True or False")
+    return text == "True"
+
+
+def _share(text: str) -> float:
+    if not re.fullmatch(r"\d*\.\d+", text) or not 0 < float(text) < 1:
+        raise ValueError("is a share above 0 and below 1")
+    return float(text)
+
+
+def _divisions(text: str) -> tuple[int, ...]:
+    """Read one number, or a list such as `[256:1,512:2,>:8]`: up to 256 MiB 1, up to 512 MiB 2, above 8."""
+    message = "is a power of two, or a list such as [256:1,512:2,>:8]"
+    if not text.startswith("["):
+        return (_power(text, message),) * _INTERVALS
+    parts, last = [0] * _INTERVALS, 0
+    for place, entry in enumerate(text[1:-1].split(",")):
+        size, colon, value = (word.strip() for word in entry.partition(":"))
+        number = _power(value, message) if colon else _power("", message)
+        if size == ">":
+            parts[last:] = [number] * (_INTERVALS - last)
+            continue
+        last = min(_power(size, message).bit_length() - 1, _INTERVALS - 1)
+        if place == 0:
+            parts[:last] = [number] * last
+        parts[last] = number
+    return tuple(parts)
+
+
+def _power(text: str, message: str) -> int:
+    if not text.isdigit() or int(text) & (int(text) - 1):
+        raise ValueError(message)
+    return int(text)
+
+
+_READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "max_split_size_mb": ("max_split_size", lambda text: _mebibytes(21, text)),
+    "max_non_split_rounding_mb": ("max_non_split_rounding", lambda text: _mebibytes(21, text)),
+    "large_segment_size_mb": ("large_segment", lambda text: _mebibytes(10, text)),
+    "expandable_segments": ("expandable_segments", _truth),
+    "garbage_collection_threshold": ("garbage_collection_threshold", _share),
+    "roundup_power2_divisions": ("roundup_power2_divisions", _divisions),
+}
+_DEFAULTS = {known.name: known.default for known in fields(Allocator)}
+
+
+def _written(value: object) -> str:
+    """Return the value of an option as PYTORCH_CUDA_ALLOC_CONF has it."""
+    if isinstance(value, tuple):
+        sizes = [f"{1 << place}:{parts}" for place, parts in enumerate(value)]
+        return str(value[0]) if len(set(value)) == 1 else f"[{','.join(sizes)}]"
+    return str(value // MIB) if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -11,7 +11,19 @@ campaign = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(campaign)
 FORMATS = (
     *("costgraph-binary", "costgraph-text", "costgraph-gzip", "dot", "node-link", "inductor", "inductor-log"),
-    *("execution-trace", "any-content", "schedule", "order", "resume", "curve", "config", "weights"),
+    *(
+        "edge-list",
+        "workflow",
+        "snapshot",
+        "execution-trace",
+        "any-content",
+        "schedule",
+        "order",
+        "resume",
+        "curve",
+        "config",
+        "weights",
+    ),
 )
 
 

@@ -2,11 +2,13 @@
 
 import gzip
 import json
+import pickle
 import tempfile
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from models.allocator_traces import small_snapshot
 from schedopt.core.files.costgraph import format_graph, read_graph
 from schedopt.core.files.schedule_json import read_imported, read_schedule
 from schedopt.core.graph.builder import GraphBuilder
@@ -23,6 +25,14 @@ INDUCTOR = {
         {"name": "buf0", "size_alloc": 8, "size_free": 8, "is_input": False, "is_output": False, "deps": ["arg0"]},
         {"name": "buf1", "size_alloc": 4, "size_free": 4, "is_input": False, "is_output": True, "deps": ["buf0"]},
     ],
+}
+WORKFLOW = {
+    "workflow": {
+        "tasks": [
+            {"name": "a", "runtime": 1.5, "files": [{"link": "output", "name": "x", "size": 8}]},
+            {"name": "b", "runtime": 2, "parents": ["a"], "files": [{"link": "input", "name": "x", "size": 8}]},
+        ]
+    }
 }
 CONFIG = "seed: 3\nphases:\n- epochs: 2\n  nodes: [10, 20]\n  decay: 1e-1\n"
 
@@ -166,6 +176,9 @@ def formats():
         "inductor": (".json", [inductor], _import),
         "inductor-log": (".log", [_log(inductor)], _import),
         "execution-trace": (".json", [_trace()], _import),
+        "edge-list": (".csv", [b"source,target,size\na,b,4\nb,c,8\na,c,2\n"], _import),
+        "workflow": (".json", [json.dumps(WORKFLOW).encode()], _import),
+        "snapshot": (".pickle", [pickle.dumps(small_snapshot())], _import),
         "any-content": (".txt", [format_dot(graph).encode(), inductor, _log(inductor)], _import),
         "schedule": (".json", schedules, _schedule),
         "order": (".txt", [b"start\nwide\nview\njoin\n"], _schedule),

@@ -316,12 +316,12 @@ def _release_all(m: Memory) -> None:
 
 
 @kernel
-def _release_oversize(size: int, pool: int, m: Memory) -> bool:
-    """Give back blocks that are never split, one large enough or else the largest; return whether that is enough."""
+def _release_oversize(asked: int, pool: int, m: Memory) -> bool:
+    """Give back segments that are never split, one large enough or else the largest; return whether that is enough."""
     most = m.options[MAX_SPLIT]
     if most < 0:
         return False
-    wanted = max(size, most)
+    wanted = max(asked, most)
     one = _next_fit(wanted, -1, pool, m)
     if one >= 0:
         _release(one, m)
@@ -331,8 +331,9 @@ def _release_oversize(size: int, pool: int, m: Memory) -> bool:
         largest = -1
         for place in range(m.pools[pool, COUNT]):
             block = m.free[pool, place]
-            least = m.blocks[largest, SIZE] + 1 if largest >= 0 else most
-            if m.blocks[block, SIZE] >= least and not m.blocks[block, EXPANDABLE]:
+            is_whole = m.blocks[block, BEFORE] < 0 and m.blocks[block, AFTER] < 0 and not m.blocks[block, EXPANDABLE]
+            size, address = (most - 1, -1) if largest < 0 else (m.blocks[largest, SIZE], m.blocks[largest, ADDRESS])
+            if is_whole and m.blocks[block, SIZE] >= most and _is_before(size, address, block, m):
                 largest = block
         if largest < 0:
             return False

@@ -140,6 +140,8 @@ def _run(search: Search, model: Variables | RetentionModel) -> tuple[Any, Any]:
     if status == cp_model.MODEL_INVALID:
         reason = model.model.validate()
         raise SchedoptError(f"{search.problem.graph.name}: cp-sat cannot take this model: {reason}")
+    if status in (cp_model.FEASIBLE, cp_model.UNKNOWN) and not search.is_optimal:
+        search.steered_by_time()  # the solver may see the end of its time before this thread does
     return solver, status
 
 

@@ -124,3 +124,10 @@ def test_an_interrupt_ends_it_with_the_best_so_far():
     timer.cancel()
     assert result.status == "interrupted"
     verify(result.problem, result.schedule)
+
+
+@pytest.mark.slow
+def test_a_run_that_its_time_ends_is_not_repeatable():
+    graph, _ = naive.random_graph(np.random.default_rng(5), 60, edges=2.0)
+    ends = [solve(Problem(graph, "runtime", 3), "cp-sat:hint=0", time_limit=limit) for limit in (0.4, 0.8)]
+    assert [(result.status, result.is_repeatable) for result in ends] == [("feasible", False)] * 2

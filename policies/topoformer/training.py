@@ -319,7 +319,7 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         rng = np.random.default_rng([self.parameters.seed, _VALIDATION])
         with evaluating(network):
             examples = self._validation_examples(must_stop, on_graph)
-            if must_stop():
+            if examples is None:
                 return None
             for number, example in enumerate(examples, start=1):
                 with torch.inference_mode():
@@ -335,8 +335,8 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
                     return None
         return {name: float(np.mean(values)) for name, values in gaps.items()}
 
-    def _validation_examples(self, must_stop: Callable[[], bool], on_graph: OnGraph) -> list[Example]:
-        """Return the graphs to validate on, or some of them if told to stop."""
+    def _validation_examples(self, must_stop: Callable[[], bool], on_graph: OnGraph) -> list[Example] | None:
+        """Return the graphs to validate on; None if told to stop."""
         if not self._validated:
             eigenvectors = self.network.parameters_.eigenvectors
             if self.validation:
@@ -350,7 +350,7 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
                     made.append(example)
                     on_graph("prepared", len(made), count)
                     if must_stop():
-                        return made
+                        return None
                 self._validated = made
         return self._validated
 

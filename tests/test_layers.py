@@ -218,6 +218,7 @@ def test_broad_excepts_are_around_the_code_of_others():
     ]
     assert sorted(broad) == [
         "cli/start.py",
+        "core/base/parallel.py",
         *["core/experiments/clusters.py"] * 2,
         "core/experiments/comparison.py",
         "core/programs/pytorch/optimize.py",

@@ -29,7 +29,8 @@ _MINUTES = {"m": 60.0, "sec": 1.0, "d": 86400.0}  # what time limits may be writ
 
 def _quoted(what: str, given: object) -> str:
     """Write a value after its name: `--latency '5'`, `latency='5'`."""
-    return f"{what}{'' if what.endswith('=') else ' '}'{given}'"
+    text = str(given)
+    return f"{what}{'' if what.endswith('=') else ' '}" + (f"'{text}'" if text.isprintable() else repr(text))
 
 
 def _split(given: object, what: str, example: str) -> tuple[float, str]:

@@ -165,9 +165,11 @@ def whole_units(problem: Problem, bound: float) -> float:
     """Return a bound on a makespan, microseconds, rounded up to the next one that a schedule can have."""
     # On equal devices what takes time takes whole multiples of a unit where times are whole microseconds.
     graph, machine = problem.graph, problem.machine
+    if not machine.is_equal:
+        return bound
     sending = machine.latencies[0, -1] + graph.tensor_size * machine.microseconds_per_byte[0, -1]
     times = np.concatenate((graph.runtime / machine.devices[0].speed, sending))
-    if not machine.is_equal or times.sum() > LARGEST_WHOLE or (times != np.rint(times)).any():
+    if times.sum() > LARGEST_WHOLE or (times != np.rint(times)).any():
         return bound
     unit = float(np.gcd.reduce(times.astype(np.int64)))
     return math.ceil(bound / unit * (1 - ROUNDING)) * unit if unit else bound

@@ -150,7 +150,7 @@ def _annotations(document: dict[str, Any], graph: CostGraph, where: str, note: C
         raise TypeError(imported)
     views = _view_offsets(document.get("views", []), graph)
     annotations = Annotations(**per_op, residents=residents, imported=imported, view_offsets=views)
-    annotations.check(graph.num_ops, where)
+    annotations.check(graph.persistent.tolist(), where)
     return annotations or NO_ANNOTATIONS
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -51,8 +52,9 @@ class Annotations:
         parts = [values[op] for values in (self.modules, self.lines) if values]
         return ", ".join(filter(None, parts))
 
-    def check(self, ops: int, where: str) -> None:
-        """Check the remarks against the number of ops."""
+    def check(self, persistent: Sequence[int], where: str) -> None:
+        """Check the remarks against the persistent bytes of the ops."""
+        ops, held = len(persistent), Counter[int]()
         for what in ("modules", "lines", "phases", "devices"):
             values = getattr(self, what)
             if values and len(values) != ops:
@@ -72,6 +74,10 @@ class Annotations:
                 raise GraphError(
                     f"{where}: resident '{resident.name}' has a negative size, or names an op that is not there"
                 )
+            held[resident.op] += resident.size
+        for op, size in held.items():
+            if op >= 0 and size > persistent[op]:
+                raise GraphError(f"{where}: op {op} has {persistent[op]} persistent bytes, but residents of {size}")
 
 
 NO_ANNOTATIONS = Annotations()

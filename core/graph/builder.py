@@ -190,7 +190,7 @@ class GraphBuilder:
         self._check_types()
         names = self._unique_names()
         self._check_costs(names)
-        annotations.check(count, self.where)
+        annotations.check(self._persistent, self.where)
         readers, producers, ports = self._data_reads(ids, names)
         waiters = np.repeat(np.arange(count), self._control_counts)
         waited = self._resolve(ids, self._control_ids, waiters, names, "waits for")

@@ -57,7 +57,8 @@ def interrupted(folder, words, number, moment):
         sent = time.monotonic()
         out, said = process.communicate(timeout=120)
     took = time.monotonic() - sent
-    right = (0, 2, 128 + number, -number)  # it had ended by itself, or Python had not begun to listen
+    # or Python had not begun to listen, or the command ended by itself, well or in a deliberate error
+    right = (128 + number, -number, *((0, 1, 2) if took < 1 else ()))
     is_bug = any(word in said + out for word in ("Traceback", "is a bug", "terminate called", "Fatal"))
     wrong = f"exit {process.returncode}: {said[-300:]}" if process.returncode not in right or is_bug else ""
     return wrong, took

@@ -36,13 +36,13 @@ def annotated(seed):
         return tuple(sorted({int(op) for op in rng.integers(0, ops, rng.integers(0, 3))}))
 
     residents = tuple(
-        Resident(str(rng.choice(NAMES[:-2])), str(rng.choice(ROLES)), int(rng.integers(0, 2**62)), *rest)
+        Resident(str(rng.choice(NAMES[:-2])), str(rng.choice(ROLES)), int(graph.persistent[rest[0]]) // 4, *rest)
         for rest in ((int(rng.integers(-1, ops)), some_ops(), some_ops()) for _ in range(int(rng.integers(0, 4))))
     )
     imported = {"model": "my:net", "shapes": {"n": 3}, "flops": 1e12} if rng.random() < 0.5 else {}
     runtime = rng.random(ops) * 10.0 ** rng.integers(-6, 7, ops) if rng.random() < 0.8 else graph.runtime
     annotations = Annotations(per_op(NAMES), per_op(NAMES[:3]), per_op(PHASES), residents, imported)
-    annotations.check(ops, "g")
+    annotations.check(graph.persistent.tolist(), "g")
     return replace(graph, runtime=runtime, annotations=annotations)
 
 
@@ -264,7 +264,7 @@ def test_random_damage_leaves_a_valid_graph_with_the_costs_of_its_fields(seed):
     damaged = text[:at] + chr(int(rng.integers(32, 127))) + text[at + 1 :]
     again, _ = noted(with_dimension(graph, "schedopt/graph " + damaged))
     assert [round(runtime) for runtime in again.runtime.tolist()] == [2, 0]
-    again.annotations.check(again.num_ops, "g")
+    again.annotations.check(again.persistent.tolist(), "g")
     assert replace(again, runtime=graph.runtime) == graph
 
 
@@ -277,3 +277,8 @@ def test_what_json_cannot_hold_is_refused(imported, tmp_path):
     with pytest.raises(UsageError, match="g: the annotations hold what no file can: "):
         costgraph.write_graph(graph, tmp_path / "g.pb")
     assert not list(tmp_path.iterdir())
+
+
+def test_weights_beyond_the_persistent_bytes_are_dropped():
+    large = replace(small(), persistent=np.array([7, 0]))
+    assert noted(format_graph(large))[0].annotations == NO_ANNOTATIONS

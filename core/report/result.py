@@ -134,6 +134,11 @@ class Result(PrintedTable):
         return self.problem.is_feasible(self.simulation.peak_per_device.tolist(), self._time)
 
     @property
+    def excess(self) -> int:
+        """Bytes above the limit of the worst device, or microseconds above that of the time, if that is more."""
+        return self.problem.fitness(self.simulation.peak_per_device.tolist(), self._time)[0]
+
+    @property
     def added_share(self) -> float:
         """What runs again, as a share of the time of all ops once; of their number where no op has a runtime."""
         total = float(self.problem.op_times.sum())
@@ -259,12 +264,10 @@ def _table(result: Result) -> Table:
         table.add_row("makespan", time(result.runtime), "")
     else:
         table.add_row("peak memory", memory(result.peak_memory), "")
+    kept = f"exceeded by {memory(result.excess)}" if result.excess else "kept"
     if not problem.machine.is_anonymous and problem.is_limited:
-        excess = problem.fitness(result.simulation.peak_per_device.tolist(), 0.0)[0]
-        table.add_row("memory of the devices", "", "kept" if not excess else f"exceeded by {memory(excess)}")
+        table.add_row("memory of the devices", "", kept)
     elif problem.memory_limit is not None:
-        excess = result.peak_memory - problem.memory_limit
-        kept = "kept" if excess <= 0 else f"exceeded by {memory(excess)}"
         table.add_row("memory limit per device", _limit(problem.memory_limit, memory), kept)
     if problem.devices > 1:
         _add_devices(table, result, memory, time)

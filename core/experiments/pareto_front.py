@@ -115,9 +115,34 @@ class ParetoFront(Printed):
         least = self.least_time if self.problem.recompute else self.points[0].time
         return 0.0 if not least or is_met(point.time, least) else point.time / least - 1
 
-    def table(self) -> Table:
-        """Return the table of `schedopt pareto`, for Rich to print."""
-        return _table(self)
+    def table(self, narrow: bool = False) -> Table:
+        """Return the table of `schedopt pareto`, or a narrow one without lines between columns, for Rich to print."""
+        from rich import box
+        from rich.table import Table
+
+        problem, points = self.problem, self.points
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False) if narrow else Table()
+        time = "time" if problem.devices == 1 else "makespan"
+        again = ("runs again",) if problem.recompute else ()
+        for name in ("", "peak memory", "at least", time, "added", "at least", "gap", *again):
+            table.add_column(name.replace(" ", "\n") if narrow else name, justify="right", no_wrap=True)
+        memory = bytes_alike((p.peak_memory for p in points), *((p.peak_memory, p.peak_bound) for p in points))
+        times = times_alike((p.time for p in points), *((p.time, p.time_bound) for p in points))
+        write_time = problem.format_time if problem.counts_runs else times
+        for number, point in enumerate(points, start=1):
+            added = self.added_share(point)
+            gap = "none" if point.is_optimal else f"{100 * (point.time / point.time_bound - 1):.2f}%"
+            table.add_row(
+                str(number),
+                f"[bold]{memory(point.peak_memory)}[/]",
+                memory(point.peak_bound),
+                f"[bold]{write_time(point.time)}[/]",
+                f"+{100 * added:.2f}%" if added else "none",
+                write_time(point.time_bound),
+                gap if point.time_bound else "",
+                *((f"{point.added_runs:,}",) if problem.recompute else ()),
+            )
+        return table
 
     def remarks(self) -> list[str]:
         """Return what there is to say below the table, a sentence each."""
@@ -129,7 +154,7 @@ class ParetoFront(Printed):
 
     def report(self) -> Iterator[RenderableType]:
         """Return what `schedopt pareto` prints: title, table and remarks, for Rich to print."""
-        tables = [self.table(), _table(self, narrow=True)]
+        tables = [self.table(), self.table(narrow=True)]
         parts: list[RenderableType] = [FirstThatFits(tables), *self.remarks()] if self.points else []
         return titled(self.title(), *parts)
 
@@ -221,38 +246,6 @@ class ParetoFront(Printed):
             f'<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{escape(self.title())}</title>\n'
             f"<body>\n{picture[picture.index('<svg') :]}\n{self._repr_html_()}\n</body>\n</html>\n"
         )
-
-
-def _table(front: ParetoFront, narrow: bool = False) -> Table:
-    """Build one row per point; where it shall be narrow, without lines between columns and with words below others."""
-    from rich import box
-    from rich.table import Table
-
-    problem = front.problem
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False) if narrow else Table()
-    time = "time" if problem.devices == 1 else "makespan"
-    again = ("runs again",) if problem.recompute else ()
-    for name in ("", "peak memory", "at least", time, "added", "at least", "gap", *again):
-        table.add_column(name.replace(" ", "\n") if narrow else name, justify="right", no_wrap=True)
-    peaks = [(point.peak_memory, point.peak_bound) for point in front.points]
-    memory = bytes_alike((peak for peak, _ in peaks), *peaks)
-    taken = [(point.time, point.time_bound) for point in front.points]
-    times = times_alike((time for time, _ in taken), *taken)
-    write_time = problem.format_time if problem.counts_runs else times
-    for number, point in enumerate(front.points, start=1):
-        added = front.added_share(point)
-        gap = "none" if point.is_optimal else f"{100 * (point.time / point.time_bound - 1):.2f}%"
-        table.add_row(
-            str(number),
-            f"[bold]{memory(point.peak_memory)}[/]",
-            memory(point.peak_bound),
-            f"[bold]{write_time(point.time)}[/]",
-            f"+{100 * added:.2f}%" if added else "none",
-            write_time(point.time_bound),
-            gap if point.time_bound else "",
-            *((f"{point.added_runs:,}",) if problem.recompute else ()),
-        )
-    return table
 
 
 def _figure(front: ParetoFront) -> Figure:

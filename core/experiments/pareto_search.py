@@ -133,17 +133,13 @@ class Sweep:
     def __init__(self, graph: CostGraph, settings: ParetoOptions = ParetoOptions()) -> None:
         self.graph, self.settings = graph, settings
         self.problem = settings.problem(graph)
-        self.file: SweepFile | None = None
+        self.file: SweepFile | None = None  # of finished searches, which those that `execute` does are written to
         self.interrupt = threading.Event()
         self.progress: Progress = lambda done, what: None
         self.found: list[SearchResult] = []
         self.resumed = 0
         self.planned = settings.points + 1
         self._digest = graph_hash(graph)
-
-    def resume_from(self, file: SweepFile | None) -> None:
-        """Take over the finished searches of a file, if there is one, and write those that `execute` does to it."""
-        self.file = file
 
     def compile(self) -> None:
         """Compile the kernels of all searches."""

@@ -68,14 +68,12 @@ class AttributedGraph(NamedTuple):
     edges: list[Edge]
 
 
-def cost_graph(
-    written: AttributedGraph, path: str, default_size: int | None, note: Callable[[str], None], *, reverse: bool = False
-) -> CostGraph:
-    """Return the graph that nodes and edges stand for; `reverse` is for edges from a user to what it depends on."""
-    if reverse:
+def cost_graph(written: AttributedGraph, path: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
+    """Return the graph that nodes and edges stand for."""
+    if options.reverse:
         written = AttributedGraph(written.nodes, [Edge(edge.target, edge.source, edge[2]) for edge in written.edges])
     places = {name: place for place, name in enumerate(written.nodes)}
-    ports = _Ports(written, path, default_size)
+    ports = _Ports(written, path, options.default_size)
     inputs: list[list[tuple[int, int]]] = [[] for _ in places]
     control: list[list[int]] = [[] for _ in places]
     views: list[dict[int, int]] = [{} for _ in places]
@@ -334,19 +332,17 @@ def read_dot(model: str, options: ImportOptions, note: Callable[[str], None]) ->
         written = _Parser(read_text(model), model).graph()
     except RecursionError as error:
         raise FormatError(f"{model}: not a graph: its subgraphs are nested too deeply") from error
-    return cost_graph(written, model, options.default_size, note, reverse=options.reverse)
+    return cost_graph(written, model, options, note)
 
 
 def read_node_link(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
     """Read a node-link JSON file."""
-    written = _parse_node_link(read_json(model), model)
-    return cost_graph(written, model, options.default_size, note, reverse=options.reverse)
+    return cost_graph(_parse_node_link(read_json(model), model), model, options, note)
 
 
 def read_edges(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
     """Read a CSV file of edges."""
-    written = _parse_edges(read_text(model), model)
-    return cost_graph(written, model, options.default_size, note, reverse=options.reverse)
+    return cost_graph(_parse_edges(read_text(model), model), model, options, note)
 
 
 def format_dot(graph: CostGraph) -> str:

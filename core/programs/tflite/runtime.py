@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +17,7 @@ from ...base.errors import ProgramError, ScheduleError
 from ...base.units import format_bytes
 from ...files.atomic import write_atomically
 from ...files.buffers_csv import header_text
-from ...graph.annotations import Annotations, Resident
+from ...graph.annotations import Annotations, Resident, bytes_held
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ...problem.schedule import Schedule
@@ -75,9 +74,7 @@ def graph_of(program: TfliteProgram, costs: Costs = NO_COSTS, roofline: Roofline
         builder.add_op(INPUTS, outputs=sizes, final=[tensor in main.outputs for tensor in given], once=True)
     producers = {tensor: (0, port) for port, tensor in enumerate(given)}
     residents = _variables(main, int(first))
-    persistent = Counter[int]()
-    for resident in residents:
-        persistent[resident.op] += resident.size
+    persistent = bytes_held(residents)
     touched_last = dict[str, int]()
     for at, (operator, name) in enumerate(zip(main.operators, program.names, strict=True)):
         arguments = list(dict.fromkeys(tensor for tensor in operator.reads if tensor in producers))

@@ -320,7 +320,12 @@ class Experiment:
         self.reference = named[0]
         problems = [settings.problem(graph) for graph in graphs]
         for spec in specs:
-            self._check(spec, problems[0])
+            if settings.evaluations is not None and not spec.method.counts_evaluations:
+                raise UsageError(
+                    f"method '{spec.name}' does not count evaluations; leave {spelled('evaluations')} out and limit "
+                    f"the others each, as in {BUDGET_EXAMPLE}, or all by {spelled('time_limit')}"
+                )
+            check_supported(spec, problems[0], spec.evaluations)
         specs = [
             replace(
                 spec,
@@ -332,14 +337,6 @@ class Experiment:
         self.runs = {run.name: run for problem in problems for run in self._runs(problem, specs)}
         self.cells: dict[RunName, Cell] = {}
         self.resume: ResumeFile | None = None
-
-    def _check(self, spec: MethodSpec, problem: Problem) -> None:
-        if self.settings.evaluations is not None and not spec.method.counts_evaluations:
-            raise UsageError(
-                f"method '{spec.name}' does not count evaluations; leave {spelled('evaluations')} out and limit the "
-                f"others each, as in {BUDGET_EXAMPLE}, or all by {spelled('time_limit')}"
-            )
-        check_supported(spec, problem, spec.evaluations)
 
     def _runs(self, problem: Problem, specs: Sequence[MethodSpec]) -> Iterator[Run]:
         digest, settings = graph_hash(problem.graph), self.settings

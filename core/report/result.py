@@ -28,25 +28,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def reference_value(problem: Problem) -> float:
-    """Return the value of the input order on one device: the first, or on a machine the best."""
-    return min(_value(problem, costs) for costs in _costs(problem))
-
-
-def feasible_reference_value(problem: Problem) -> float:
-    """Return the value of the input order on one device whose memory limit it keeps; infinite where there is none."""
-    kept = (costs for costs in _costs(problem) if problem.is_feasible(costs.peak_per_device.tolist(), costs.runtime))
-    return min((_value(problem, costs) for costs in kept), default=math.inf)
-
-
-def _costs(problem: Problem) -> list[Simulation]:
+def reference_value(problem: Problem, *, keeps_limits: bool = False) -> float:
+    """Return the least value of the input order on one device, the first one if they are equal; infinite without."""
     order = problem.graph.input_order
     schedules = [Schedule.single_device(order)] if problem.machine.is_equal else Plans(problem).schedules_along(order)
-    return [simulate(problem, schedule) for schedule in schedules]
-
-
-def _value(problem: Problem, costs: Simulation) -> float:
-    return problem.value(costs.peak, problem.time_of(problem.graph.num_ops, costs.runtime))
+    costs = [simulate(problem, schedule) for schedule in schedules]
+    if keeps_limits:
+        costs = [one for one in costs if problem.is_feasible(one.peak_per_device.tolist(), one.runtime)]
+    values = (problem.value(one.peak, problem.time_of(problem.graph.num_ops, one.runtime)) for one in costs)
+    return min(values, default=math.inf)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

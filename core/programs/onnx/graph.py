@@ -9,17 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    TypeProto,
-    ValueInfoProto,
-    defs,
-)
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 from onnx.reference import ReferenceEvaluator
 
 from ...base.errors import FormatError, ProgramError, UsageError
@@ -80,9 +70,9 @@ def is_view(node: NodeProto) -> bool:
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     """Yield the graphs that are attributes of a node: the branches of an If, the body of a Loop or Scan."""
     for entry in node.attribute:
-        if entry.type == AttributeProto.GRAPH:
+        if entry.type == onnx.AttributeProto.GRAPH:
             yield entry.g
-        elif entry.type == AttributeProto.GRAPHS:
+        elif entry.type == onnx.AttributeProto.GRAPHS:
             yield from entry.graphs
 
 
@@ -124,10 +114,10 @@ def is_known(node: NodeProto, versions: Mapping[str, int]) -> bool:
     """Whether ONNX has an op of this name and domain, at the version that a model imports."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     version = versions.get(domain, versions.get(node.domain, 1))
-    return bool(defs.has(node.op_type, max_inclusive_version=max(1, min(version, _LATEST)), domain=domain))
+    return bool(onnx.defs.has(node.op_type, max_inclusive_version=max(1, min(version, _LATEST)), domain=domain))
 
 
-def functions_of(model: ModelProto) -> dict[tuple[str, str], FunctionProto]:
+def functions_of(model: ModelProto) -> dict[tuple[str, str], onnx.FunctionProto]:
     """Return a model's own functions, by domain and name."""
     return {(function.domain, function.name): function for function in model.functions}
 

@@ -10,16 +10,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.export import ExportedProgram
+from torch.export import ExportedProgram, graph_signature
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
-from torch.export.graph_signature import (
-    ExportGraphSignature,
-    InputKind,
-    InputSpec,
-    OutputKind,
-    OutputSpec,
-    TensorArgument,
-)
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 
 from ...base.errors import UsageError
 from ...files.atomic import write_atomically
@@ -148,7 +141,7 @@ def _exported_step(program: TorchProgram, module: fx.GraphModule) -> ExportedPro
     return ExportedProgram(
         root=module,
         graph=graph,
-        graph_signature=ExportGraphSignature(
+        graph_signature=graph_signature.ExportGraphSignature(
             [InputSpec(InputKind.USER_INPUT, argument, None) for argument in placeholders],
             [OutputSpec(OutputKind.USER_OUTPUT, result, None) for result in results],
         ),

@@ -310,9 +310,10 @@ def run_call(model: str, sizes: dict[str, int], device: str, threads: int) -> in
     """Call a model or a step as its user does, twice, and return the most bytes held in the second call."""
     torch.set_num_threads(threads)
     called, inputs = call_function(model, sizes)
-    args, kwargs = as_call(inputs)
+    call = as_call(inputs)
     if isinstance(called, torch.nn.Module):
-        called, args, kwargs = placed((called, args, kwargs), device, model, print)
+        called, call = placed(called, call, device, model, print)
+    args, kwargs = call
     with torch.set_grad_enabled(not isinstance(called, torch.nn.Module)):
         called(*args, **kwargs)  # makes the optimizer's state, and what else is made once
         gc.collect()

@@ -28,6 +28,7 @@ import torch
 from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
+from torch.utils.hooks import RemovableHandle
 
 from ...base.errors import ProgramError, SchedoptError, UsageError
 from ...base.units import format_bytes
@@ -226,14 +227,9 @@ def silent() -> Iterator[None]:
 _PLAIN = (torch.Tensor, bool, int, float, complex, str, torch.dtype, torch.device, type(None))
 
 
-@contextmanager
-def known_outputs(model: nn.Module, where: str, *, every: bool) -> Iterator[None]:
-    """Have what a model returns known as soon as it returns it; see `know_outputs`."""
-    handle = model.register_forward_hook(lambda _model, _args, outputs: know_outputs(outputs, where, every=every))
-    try:
-        yield
-    finally:
-        handle.remove()
+def known_outputs(model: nn.Module, where: str, *, every: bool) -> RemovableHandle:
+    """Have what a model returns within `with` known as soon as it returns it; see `know_outputs`."""
+    return model.register_forward_hook(lambda _model, _args, outputs: know_outputs(outputs, where, every=every))
 
 
 def know_outputs(outputs: Any, where: str, *, every: bool) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import networkx as nx
 import numpy as np
 import onnx
 from numpy.typing import NDArray
@@ -43,16 +44,10 @@ def default_order(graph: GraphProto, functions: Collection[tuple[str, str]]) -> 
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     place = [((node.domain, node.op_type) in functions, index) for index, node in enumerate(graph.node)]
     read = [{makers[name] for name in reads(node) if name in makers} for node in graph.node]
-    stack = sorted(set(range(len(read))).difference(*read), key=place.__getitem__)
-    order, seen = list[int](), set[int]()
-    while stack:
-        index = stack.pop()
-        if index < 0:  # all that it reads has run
-            order.append(~index)
-        elif index not in seen:
-            seen.add(index)
-            stack += [~index, *sorted(read[index], key=place.__getitem__)]
-    return [*order, *(index for index in range(len(read)) if index not in seen)]
+    ends = set(range(len(read))).difference(*read)
+    latest_first = (sorted(found, key=place.__getitem__, reverse=True) for found in (*read, ends))
+    *order, _ = nx.dfs_postorder_nodes(nx.DiGraph(dict(enumerate(latest_first))), len(read))
+    return [*order, *sorted({*range(len(read))}.difference(order))]
 
 
 def reads(node: NodeProto) -> Iterator[str]:

@@ -113,6 +113,7 @@ def log_histogram(values: list[int]) -> list[tuple[int, int, int]]:
 
 
 DEFAULT_TOP = 20
+_TOTALS = {"tensor_bytes": "bytes in tensors", "persistent_bytes": "persistent bytes"}
 _NUMBER = re.compile(r"_\d+$")
 _BytesRow: TypeAlias = "tuple[str, int | None, int | None]"
 """A name, and bytes before and after."""
@@ -242,7 +243,8 @@ class GraphDifference(PrintedTable):
         a, b = self.totals
         for key in ("ops", "tensors"):
             table.add_row(key, f"{a[key]:,}", f"{b[key]:,}", f"{b[key] - a[key]:+,}" if b[key] != a[key] else "")
-        sizes, shares, changes = self._totals(), self._shares(), self._changes(top)
+        sizes = [(what, int(a[key]), int(b[key])) for key, what in _TOTALS.items()]
+        shares, changes = self._shares(), self._changes(top)
         pairs = [(before or 0, after or 0) for _, before, after in (*sizes, *shares, *changes)]
         memory = bytes_alike(*(pair for pair in pairs if pair[0] != pair[1]), also=chain(*pairs))
         for what, *both in sizes:
@@ -254,11 +256,6 @@ class GraphDifference(PrintedTable):
             for what, *both in rows:
                 table.add_row(what if rows is shares else escape(what), *_bytes_row(memory, *both))
         return table
-
-    def _totals(self) -> list[_BytesRow]:
-        sizes = {"tensor_bytes": "bytes in tensors", "persistent_bytes": "persistent bytes"}
-        a, b = self.totals
-        return [(what, int(a[key]), int(b[key])) for key, what in sizes.items()]
 
     def _shares(self) -> list[_BytesRow]:
         a, b = self.totals

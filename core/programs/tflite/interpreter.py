@@ -40,6 +40,7 @@ class MicroInterpreter:
         except (RuntimeError, ValueError, TypeError) as error:
             reason = next((line for line in said if line.strip()), str(error))
             raise ProgramError(f"tflite-micro refuses it: {reason.strip()}") from None
+        self.invoke_quietly = self._interpreter.invoke  # without looking at what the runtime says: to be timed
 
     @classmethod
     def roomy(cls, data: bytes, tensors: int) -> MicroInterpreter:
@@ -62,10 +63,6 @@ class MicroInterpreter:
                 self._interpreter.invoke()
         except RuntimeError as error:
             raise ProgramError(f"tflite-micro fails: {next(iter(said), str(error))}") from None
-
-    def invoke_quietly(self) -> None:
-        """Run the model once, without looking at what the runtime says: to be timed."""
-        self._interpreter.invoke()
 
     def set_inputs(self, given: Sequence[bool], rng: np.random.Generator) -> None:
         """Give those inputs random values that are said to be given; the others are constants."""
@@ -165,9 +162,6 @@ class Costs:
     unknown: Sequence[str] = ()  # operators that do not run alone
     # by operator of the model, if times were asked for
     microseconds: Mapping[int, float] = field(default_factory=dict)
-
-
-NO_COSTS = Costs()
 
 
 def measured_costs(program: TfliteProgram, times: bool) -> Costs:

@@ -24,7 +24,7 @@ from ...problem.schedule import Schedule
 from ..fresh_process import ask
 from ..options import Roofline
 from ..runtime import Note, Runtime, check_order, problem_of
-from .interpreter import NO_COSTS, Costs, measured_costs
+from .interpreter import Costs, measured_costs
 from .planner import ALIGNMENT, Scratch, aligned, called_head, head_of, tensor_places
 from .program import ONLINE, Operator, Subgraph, TfliteProgram, load_program, parse_program
 from .writing import Edit, Run, edited
@@ -60,7 +60,7 @@ def note_unknown(program: TfliteProgram, costs: Costs, note: Callable[[str], Non
         )
 
 
-def graph_of(program: TfliteProgram, costs: Costs = NO_COSTS, roofline: Roofline = Roofline()) -> CostGraph:
+def graph_of(program: TfliteProgram, costs: Costs = Costs(), roofline: Roofline = Roofline()) -> CostGraph:
     """Return a program as a computation graph, whose memory is that of TFLM's arena.
 
     An op that runs subgraphs has what these hold as its workspace, beside its scratch buffers. Ops that touch the same

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import fx, nn
@@ -80,7 +80,7 @@ def program_of(
     if isinstance(model, nn.Module):
         tracing.refuse_foreign(model, where)
         model, call = placed(model, call, device, where, note)
-    update = None if training == "none" else update_of(training)
+    optimizer, numbers = ("none", {}) if training == "none" else update_of(training)
     if isinstance(model, ExportedProgram):
         tracing.check_flat(model.graph, where)
         call = specialised(model, call, shapes or {}, where)
@@ -92,15 +92,15 @@ def program_of(
         note(f"{where}: the model is in training mode (dropout, batch statistics); call its eval() for inference")
     elif training != "none" and not model.training:
         note(f"{where}: the model is in evaluation mode; call its train() to train as usual")
-    if update is None:
+    if optimizer == "none":
         return _forward(model, call, name, where, note)
     network = model.module() if isinstance(model, ExportedProgram) else model
     with untouched(network) as state:
-        module, given, loss = training_step(network, call, update, where)
+        module, given, loss = training_step(network, call, optimizer, numbers, where)
         _say_if_drawn(state, where, note)
     note(f"{where}: the loss is {loss}")
     return TorchProgram(
-        name=f"{name}-{update.optimizer}",
+        name=f"{name}-{optimizer}",
         module=module,
         arguments=tuple(held.tensor.detach() for held in given),
         roles=tuple(held.role for held in given),
@@ -355,15 +355,8 @@ DEFAULTS = {
 """The parameters of each optimizer, as `torch.optim` has them but for sgd's learning rate."""
 
 
-class Update(NamedTuple):
-    """How parameters are updated: the optimizer's name and its parameters."""
-
-    optimizer: str
-    parameters: Mapping[str, float]
-
-
-def update_of(training: str) -> Update:
-    """Return what a text says, such as `sgd` or `adam:learning_rate=0.01,weight_decay=0.1`."""
+def update_of(training: str) -> tuple[str, dict[str, float]]:
+    """Return optimizer and parameters of a text, such as `sgd` or `adam:learning_rate=0.01,weight_decay=0.1`."""
     if not isinstance(training, str):
         raise UsageError(
             f"training= is one of none, {', '.join(DEFAULTS)}, not a {type(training).__name__}; with an optimizer of "
@@ -383,10 +376,12 @@ def update_of(training: str) -> Update:
             raise UsageError(f"training '{training}': {name} is a number, not '{text}'") from None
         if not 0 <= parameters[name] < float("inf"):
             raise UsageError(f"training '{training}': {name} is from 0, not {text}")
-    return Update(optimizer, parameters)
+    return optimizer, parameters
 
 
-def training_step(model: nn.Module, inputs: Call, update: Update, where: str) -> tuple[fx.GraphModule, list[Held], str]:
+def training_step(
+    model: nn.Module, inputs: Call, optimizer: str, numbers: Mapping[str, float], where: str
+) -> tuple[fx.GraphModule, list[Held], str]:
     """Trace a step of `sgd` or `adam`; return the module, a tensor per placeholder, and the loss in words."""
     parameters = dict(model.named_parameters())
     buffers = dict(model.named_buffers())
@@ -399,7 +394,7 @@ def training_step(model: nn.Module, inputs: Call, update: Update, where: str) ->
     held += [Held(f"b_{key}", "buffer", buffer, key) for key, buffer in buffers.items()]
     labels = argument_names(model.forward, *inputs)
     held += [Held(f"input_{number}", "input", leaves[at].detach(), labels[at]) for number, at in enumerate(places)]
-    if update.optimizer != "sgd":  # the state of a fresh Adam: two averages per parameter, then the number of steps
+    if optimizer != "sgd":  # the state of a fresh Adam: two averages per parameter, then the number of steps
         held += [
             Held(f"{kind}_{key}", "state", torch.zeros_like(parameters[key].detach()), f"{key}.{kind}")
             for key in trained
@@ -419,7 +414,7 @@ def training_step(model: nn.Module, inputs: Call, update: Update, where: str) ->
         about_loss.append(about)
         gradients = torch.autograd.grad(loss, [values[key] for key in trained], allow_unused=True)
         with torch.no_grad():
-            _update(update, [values[key] for key in trained], gradients, list(remaining))
+            _update(numbers, [values[key] for key in trained], gradients, list(remaining))
         return loss.detach()
 
     with foreign_code(where, "the training step cannot be traced"), silent(), known_outputs(model, where, every=False):
@@ -451,20 +446,19 @@ def _loss(outputs: Any, where: str) -> tuple[torch.Tensor, str]:
 
 
 def _update(
-    update: Update,
+    numbers: Mapping[str, float],
     parameters: Sequence[torch.Tensor],
     gradients: Sequence[torch.Tensor | None],
     state: Sequence[torch.Tensor],
 ) -> None:
     """Update the parameters that have a gradient, in place, as `torch.optim` does (Adam: all share one step count)."""
-    numbers = update.parameters
     rate, decay = numbers["learning_rate"], numbers["weight_decay"]
     if decay:
         gradients = [
             None if gradient is None else gradient.add(parameter, alpha=decay)
             for parameter, gradient in zip(parameters, gradients, strict=True)
         ]
-    if update.optimizer == "sgd":
+    if not state:  # sgd has none
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if gradient is not None:
                 parameter.add_(gradient, alpha=-rate)

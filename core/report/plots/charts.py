@@ -18,19 +18,8 @@ from ...base.arrays import FloatArray, IntArray
 from ...base.errors import UsageError
 from ...base.units import format_bytes
 from ...model.timeline import Holding, Timeline
-from .figures import (
-    GREY,
-    PEAK,
-    byte_unit,
-    color_of,
-    highest_of_bins,
-    line_of,
-    new_figure,
-    number_ticks,
-    plain,
-    time_unit,
-    title_of,
-)
+from . import figures
+from .figures import PEAK, byte_unit, color_of, highest_of_bins, line_of, number_ticks, plain, title_of
 
 NAMED_TENSORS = 8
 STACK_TITLE = "held at the peak"
@@ -59,7 +48,7 @@ def draw_memory(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2
 def memory_figure(timelines: Sequence[Timeline]) -> Figure:
     """Return the picture of `draw_memory`, its legend beside or under it."""
     stacked = is_stacked(timelines)
-    figure = new_figure(11, 5 if stacked else 4.6 + 0.2 * len(_lines(timelines)))
+    figure = figures.new_figure(11, 5 if stacked else 4.6 + 0.2 * len(_lines(timelines)))
     entries = draw_memory(figure.subplots(), timelines)
     if stacked:
         figure.legend(handles=entries, loc="outside right upper", fontsize="small", title=STACK_TITLE)
@@ -117,7 +106,7 @@ def _bands(
         source = graph.annotations.source_of(int(graph.tensor_producer[holding.tensor]))
         name = graph.tensor_name(holding.tensor)
         rows.append((band, color_of(number), plain(f"{name} ({source})" if source else name, 56)))
-    rows += [(others, GREY, "other tensors"), (workspace, _WORKSPACE, "workspace of the op that runs")]
+    rows += [(others, figures.GREY, "other tensors"), (workspace, _WORKSPACE, "workspace of the op that runs")]
     rows = [row for row in rows if row[0].any()]
     entries: list[Patch | Line2D] = [
         Patch(facecolor=color, label=f"{format_bytes(int(band[at])):>8}  {name}") for band, color, name in rows[::-1]
@@ -177,8 +166,8 @@ def _draw_lines(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2
         entries.append(line)
     weights = int(timelines[0].persistent.sum())
     if weights and all(timeline.problem.devices == 1 for timeline in timelines):  # where all hold the same
-        axes.axhspan(0, weights / unit, color=GREY, zorder=0)
-        entries.append(Patch(facecolor=GREY, label=f"weights (persistent): {format_bytes(weights)}"))
+        axes.axhspan(0, weights / unit, color=figures.GREY, zorder=0)
+        entries.append(Patch(facecolor=figures.GREY, label=f"weights (persistent): {format_bytes(weights)}"))
     entries += limit_lines(axes, timelines, unit)
     finish(axes, max(timeline.steps for timeline in timelines), _HEADROOM * highest / unit, f"memory, {unit_name}")
     axes.grid(alpha=0.3)
@@ -223,7 +212,7 @@ def arena_figure(timelines: Sequence[Timeline]) -> Figure:
     ]
     if not shown:
         raise UsageError("the arena of a schedule without addresses is not known; solve --addresses gives them")
-    figure = new_figure(11, 4.2 * len(shown) + 0.4)
+    figure = figures.new_figure(11, 4.2 * len(shown) + 0.4)
     columns = figure.subplots(len(shown), 1, squeeze=False)
     for axes, (timeline, device) in zip(columns[:, 0], shown, strict=True):
         entries = draw_arena(axes, timeline, device)
@@ -290,7 +279,7 @@ def clock_of(timeline: Timeline, longest: float) -> Clock:
     starts, ends = timeline.times
     if timeline.simulation.runtime == 0:
         return Clock(starts, ends, 1.0, "step (no op takes any time)")
-    unit, name = time_unit(longest)
+    unit, name = figures.time_unit(longest)
     return Clock(starts / unit, ends / unit, unit, f"time, {name}")
 
 
@@ -307,7 +296,7 @@ def gantt_figure(timelines: Sequence[Timeline]) -> Figure:
     """Draw schedules below each other: devices and transfers over time, and under them the memory of each device."""
     rows = [0.36 * timeline.problem.devices + 0.5 for timeline in timelines]
     heights = [height for row in rows for height in (row, 1.9)]
-    figure = new_figure(_WIDTH, sum(heights) + 0.4 * len(timelines))
+    figure = figures.new_figure(_WIDTH, sum(heights) + 0.4 * len(timelines))
     axes = figure.subplots(2 * len(timelines), 1, gridspec_kw={"height_ratios": heights}, squeeze=False)[:, 0]
     took = [float(timeline.times[1].max()) for timeline in timelines]
     ends, highest = _shared(took), _shared([timeline.simulation.peak for timeline in timelines])

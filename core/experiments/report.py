@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..base.tables import FirstThatFits, compact_table
 from ..base.units import Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed, times_alike
 from ..bounds.bounds import is_met
-from ..report.summaries import (
-    Cell,
-    Estimate,
-    GraphResults,
-    MethodSummary,
-    by_graph,
-    improvement_percent,
-    interval_factor,
-    summarise,
-)
+from ..report.summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor, summarise
 from ..search.options import CompareOptions
 
 if TYPE_CHECKING:
@@ -314,10 +305,8 @@ def _improvements(
 ) -> tuple[list[str], list[list[Shown]]]:
     rows = []
     for graph in graphs:
-        base = graph.value(reference)
-        values = [graph.value(method) for method in methods]
-        found = [None if value is None or base is None else improvement_percent(value, base) for value in values]
-        rows.append([Shown(graph.graph), _count(graph.ops), *(_number(percent, True) for percent in found)])
+        found = (_number(graph.improvement(method, reference), True) for method in methods)
+        rows.append([Shown(graph.graph), _count(graph.ops), *found])
     return ["graph", "ops", *methods], rows
 
 

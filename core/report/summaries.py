@@ -125,6 +125,11 @@ class GraphResults:
         cells = self.cells.get(method, [])
         return mean_of([cell.value for cell in cells if cell.is_feasible and cell.value is not None])
 
+    def improvement(self, method: str, reference: str) -> float | None:
+        """By how much a method's value is below a reference's, percent of that; None where one is missing."""
+        value, base = self.value(method), self.value(reference)
+        return None if value is None or base is None else improvement_percent(value, base)
+
     def rank(self, method: str) -> tuple[float, float] | None:
         """Mean excess and mean value over all seeds, the smaller the better, excess first; None if one failed."""
         cells = self.cells.get(method, [])

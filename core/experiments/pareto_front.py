@@ -272,13 +272,9 @@ def _draw(axes: Axes, front: ParetoFront) -> None:
     axes.set(xlim=((front.least_peak - span) / bytes_, (right + span) / bytes_))
     axes.set(ylim=((low - room) / size, (high + room) / size))
     _draw_bound(axes, front, bytes_, size)
-    axes.step(
-        [*(peak / bytes_ for peak in reversed(peaks)), (right + span) / bytes_],
-        [*(time / size for time in reversed(times)), times[0] / size],
-        where="post",
-        color="C0",
-        linewidth=1,
-    )
+    limits = [*(peak / bytes_ for peak in reversed(peaks)), (right + span) / bytes_]
+    taken = [*(time / size for time in reversed(times)), times[0] / size]
+    axes.step(limits, taken, where="post", color="C0", linewidth=1)
     axes.plot([peak / bytes_ for peak in peaks], [time / size for time in times], "o", color="C0", label="schedules")
     if program is not None:
         axes.plot([program / bytes_], [front.least_time / size], "D", color="0.4", label="program order")

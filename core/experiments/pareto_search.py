@@ -162,9 +162,7 @@ class Sweep:
             pass
         found = [(result, max(least_peak, bound)) for result, bound in self.found]
         points = front_points(self.problem, found, bounds)
-        return ParetoFront(
-            self.problem, points, tuple(bounds), least_peak, self.settings, len(self.found), self.planned
-        )
+        return ParetoFront(self.problem, points, tuple(bounds), least_peak, self.settings, len(found), self.planned)
 
     def _least_time(self) -> Problem:
         """Return the problem of the end that adds no time."""

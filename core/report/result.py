@@ -282,12 +282,8 @@ def _recompute_table(result: Result) -> Table:
     for name in ("", "peak memory", "time", "added time"):
         table.add_column(name, justify="right" if name else "left")
     table.add_row("input order", memory(before), times(once), "")
-    table.add_row(
-        _name(result),
-        f"[bold]{memory(result.peak_memory)}[/]",
-        f"[bold]{times(taken)}[/]",
-        f"[bold]{_added(result, taken - once)}[/]",
-    )
+    found = (memory(result.peak_memory), times(taken), _added(result, taken - once))
+    table.add_row(_name(result), *(f"[bold]{text}[/]" for text in found))
     if result.is_proven_infeasible:
         table.add_row("lower bound", memory(memory_bound(problem)), "", "")
     else:

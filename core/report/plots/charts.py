@@ -50,10 +50,8 @@ def memory_figure(timelines: Sequence[Timeline]) -> Figure:
     stacked = is_stacked(timelines)
     figure = figures.new_figure(11, 5 if stacked else 4.6 + 0.2 * len(_lines(timelines)))
     entries = draw_memory(figure.subplots(), timelines)
-    if stacked:
-        figure.legend(handles=entries, loc="outside right upper", fontsize="small", title=STACK_TITLE)
-    else:
-        figure.legend(handles=entries, loc="outside lower left", fontsize="small")
+    place, title = ("outside right upper", STACK_TITLE) if stacked else ("outside lower left", None)
+    figure.legend(handles=entries, loc=place, fontsize="small", title=title)
     return figure
 
 
@@ -152,14 +150,9 @@ def _draw_lines(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2
         over = sum(np.array_equal(memory, later) for later in memories[number + 1 :])
         shown = highest_of_bins(memory)
         step = int(np.argmax(np.where(timeline.schedule.targets == device, memory, -1)))
-        (line,) = axes.step(
-            np.append(shown + 0.5, timeline.steps + 0.5),
-            np.append(memory[shown], memory[shown[-1]]) / unit,
-            where="post",
-            color=color_of(number),
-            linestyle=line_of(number),
-            linewidth=1.2 + 2 * over,  # wider than those that are drawn over it
-        )
+        ends, held = np.append(shown, timeline.steps) + 0.5, np.append(memory[shown], memory[shown[-1]]) / unit
+        style = {"color": color_of(number), "linestyle": line_of(number)}
+        (line,) = axes.step(ends, held, where="post", linewidth=1.2 + 2 * over, **style)  # wider than those over it
         axes.plot([step + 1], [memory[step] / unit], marker="v", color=color_of(number), markeredgecolor="black")
         peak = f"peak {format_bytes(int(memory[step]))} at step {step + 1:,}, {plain(timeline.step_label(step), 56)}"
         line.set_label(f"{plain(name, 32)}: {peak}")
@@ -244,9 +237,8 @@ def draw_arena(axes: Axes, timeline: Timeline, device: int = 0) -> list[Patch | 
     for box in boxes:
         live[box.first] += box.size
         live[box.end] -= box.size
-    (line,) = axes.step(
-        np.arange(steps) + 0.5, np.cumsum(live)[:-1] / unit, where="post", color="black", lw=0.9, zorder=4
-    )
+    alive = np.cumsum(live)[:-1] / unit
+    (line,) = axes.step(np.arange(steps) + 0.5, alive, where="post", color="black", lw=0.9, zorder=4)
     line.set_label("bytes alive")
     bound = axes.axhline(arena.bound / unit, color=PEAK, linestyle=":", zorder=3, label="bound of this order")
     finish(axes, steps, 1.02 * arena.size / unit, f"address, {unit_name}")
@@ -382,15 +374,11 @@ def _draw_transfers(axes: Axes, timeline: Timeline, clock: Clock) -> None:
     starts = np.column_stack((clock.start[sent], sources + _HALF * down))
     ends = np.column_stack((clock.end[sent], targets - _HALF * down))
     strength = float(np.clip(150 / len(sent), 0.15, 0.9))
-    lines = LineCollection(
-        list(np.stack((starts, ends), axis=1)), colors=_TRANSFER, linewidths=0.7, alpha=strength, zorder=0.5
-    )
-    axes.add_collection(lines)
+    sent_from_to = list(np.stack((starts, ends), axis=1))
+    axes.add_collection(LineCollection(sent_from_to, colors=_TRANSFER, linewidths=0.7, alpha=strength, zorder=0.5))
     for direction, marker in ((1, "v"), (-1, "^")):
         tips = ends[down == direction]
-        axes.scatter(
-            tips[:, 0], tips[:, 1], marker=marker, s=9, color=_TRANSFER, alpha=strength, linewidth=0, zorder=0.6
-        )
+        axes.scatter(*tips.T, marker=marker, s=9, color=_TRANSFER, alpha=strength, linewidth=0, zorder=0.6)
 
 
 def _draw_device_memory(axes: Axes, timeline: Timeline, clock: Clock, highest: int) -> None:
@@ -399,14 +387,8 @@ def _draw_device_memory(axes: Axes, timeline: Timeline, clock: Clock, highest: i
         times, memory = timeline.memory_over_time(device)
         shown = highest_of_bins(memory)
         ending = np.append(times[shown] / clock.unit, clock.length)
-        axes.step(
-            ending,
-            np.append(memory[shown], memory[-1]) / unit,
-            where="post",
-            color=color_of(device),
-            ls=line_of(device),
-            lw=1.0,
-        )
+        held = np.append(memory[shown], memory[-1]) / unit
+        axes.step(ending, held, where="post", color=color_of(device), ls=line_of(device), lw=1.0)
     step = timeline.peak_step
     axes.plot([clock.start[step]], [timeline.simulation.peak / unit], marker="v", color=PEAK, markersize=6, zorder=5)
     limits = limit_lines(axes, [timeline], unit)

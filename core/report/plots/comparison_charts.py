@@ -91,9 +91,8 @@ def _draw_improvements(figure: Any, graphs: Sequence[GraphResults], methods: Seq
     widest = max((abs(percent) for percents in found.values() for percent in percents), default=1.0)
     for axes, (method, percents) in zip(rows, found.items(), strict=False):
         better, same, worse = improvement_histogram(axes, percents, widest=widest)
-        axes.set_title(
-            f"{plain(method, 40)}: {better} better, {same} same, {worse} worse", loc="left", fontsize="small"
-        )
+        title = f"{plain(method, 40)}: {better} better, {same} same, {worse} worse"
+        axes.set_title(title, loc="left", fontsize="small")
         axes.set_ylabel("graphs")
     rows[-1].set_xlabel(f"improvement over {plain(reference, 40)}, %")
     figure.suptitle("improvements", fontsize="large")

@@ -37,6 +37,8 @@ Attributes = Mapping[str, Any]
 _REMARKS = {"module": "modules", "line": "lines", "phase": "phases"}
 """The field of `Annotations` for each attribute that is a remark."""
 NODE_ATTRIBUTES = ("size", "output_size", "runtime", "workspace", "persistent", "final", "once", *_REMARKS)
+_COSTS = {"runtime": 0.0, "workspace": 0, "persistent": 0, "once": False}
+"""What a node costs where it does not say so."""
 EDGE_ATTRIBUTES = ("size", "port", "alias", "control")
 _DRAWING_ATTRIBUTES = re.compile(
     r"arrow\w+|\w*color\w*|font\w+|head\w+|label\w*|same(head|tail)|tail\w+|[hl]?(href|url|URL|head|tail|p)|[xyz]|xlabel|xlp"
@@ -102,10 +104,7 @@ def cost_graph(written: AttributedGraph, path: str, options: ImportOptions, note
             outputs=outputs,
             aliases=[views[place].get(port, -1) for port in range(len(outputs))],
             final=_final(attributes, ports.declared[name], len(outputs), where),
-            runtime=_value(attributes, "runtime", 0.0, where),
-            workspace=_value(attributes, "workspace", 0, where),
-            persistent=_value(attributes, "persistent", 0, where),
-            once=_value(attributes, "once", False, where),
+            **{cost: _value(attributes, cost, missing, where) for cost, missing in _COSTS.items()},
         )
     texts = ([_remark_of(node, name) or "" for node in written.nodes.values()] for name in _REMARKS)
     modules, lines, phases = (tuple(each) if any(each) else () for each in texts)
@@ -126,8 +125,7 @@ def written_graph(graph: CostGraph) -> AttributedGraph:
     for place, op in enumerate(graph.ops):
         made = [tensor for tensor in map(tensors.__getitem__, op.outputs) if not tensor.control]
         node: dict[str, Any] = {"size": [tensor.size for tensor in made]}
-        costs = ((name, getattr(op, name)) for name in ("runtime", "workspace", "persistent", "once"))
-        node.update((name, cost) for name, cost in costs if cost)
+        node.update((name, cost) for name in _COSTS if (cost := getattr(op, name)))
         if any(tensor.final for tensor in made):
             node["final"] = [tensor.final for tensor in made]
         node.update((attribute, texts[place]) for attribute, texts in remarks if texts[place])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import networkx as nx
@@ -36,11 +36,12 @@ def node_names(graph: GraphProto) -> list[str]:
     return names
 
 
-def default_order(graph: GraphProto, functions: Collection[tuple[str, str]]) -> list[int]:
-    """Return the nodes of a graph in the order in which ONNX Runtime runs them by default: depth first from the ends.
+def default_order(model: ModelProto) -> list[int]:
+    """Return the nodes of a model in the order in which ONNX Runtime runs them by default: depth first from the ends.
 
     Of several the last comes first. Calls of the model's functions count as last: loading puts their nodes there.
     """
+    graph, functions = model.graph, functions_of(model)
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     place = [((node.domain, node.op_type) in functions, index) for index, node in enumerate(graph.node)]
     read = [{makers[name] for name in reads(node) if name in makers} for node in graph.node]

@@ -47,9 +47,7 @@ def skeleton_of(path: str, model: ModelProto) -> ModelProto:
     skeleton.functions.extend(model.functions)
     graph = skeleton.graph
     graph.name = model.graph.name or "graph"
-    graph.node.extend(
-        model.graph.node[index] for index in graphs.default_order(model.graph, graphs.functions_of(model))
-    )
+    graph.node.extend(model.graph.node[index] for index in graphs.default_order(model))
     _set_unknown_apart(skeleton)
     given = onnx.helper.make_tensor_type_proto(TensorProto.FLOAT, [])
     graph.output.extend(ValueInfoProto(name=value.name, type=given) for value in model.graph.output)
@@ -232,7 +230,7 @@ def read_program(path: str, shapes: Mapping[str, Size], observed: Mapping[str, A
     initializers = {tensor.name: graphs.ValueType(tensor.data_type, tuple(tensor.dims)) for tensor in graph.initializer}
     labels, constants = graphs.node_names(graph), set(initializers)
     folded, running = list[int](), list[int]()
-    for index in graphs.default_order(graph, graphs.functions_of(model)):
+    for index in graphs.default_order(model):
         node = graph.node[index]
         is_folded = node.op_type != DEQUANTIZE and constants.issuperset(graphs.reads(node)) and not is_random(node)
         (folded if is_folded else running).append(index)

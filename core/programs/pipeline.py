@@ -373,15 +373,8 @@ def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
     sizes = sorted({*sizes, *search.bounds})
     order, rows = search.best(sizes)
     worst_between = sorted(rows[1:-1], key=lambda row: row.gap, reverse=True)[:1]
-    return RangePlan(
-        order,
-        (rows[0], *worst_between, rows[-1]),
-        len(sizes),
-        graph.is_linear,
-        len(sizes) == len(graph.sizes),
-        search.is_interrupted,
-        search.method,
-    )
+    told, is_whole = (rows[0], *worst_between, rows[-1]), len(sizes) == len(graph.sizes)
+    return RangePlan(order, told, len(sizes), graph.is_linear, is_whole, search.is_interrupted, search.method)
 
 
 def _covers(graph: CostGraph, other: CostGraph, numerator: int, denominator: int) -> bool:

@@ -125,9 +125,8 @@ class Import:
         self.values[node] = argument
         if isinstance(argument, torch.Tensor):
             self.values[node] = fake = fake_of(self.mode, argument)
-            self.residents.setdefault(
-                self._storage(fake, node), CallersStorage(name, role, fake.untyped_storage().nbytes())
-            )
+            size = fake.untyped_storage().nbytes()
+            self.residents.setdefault(self._storage(fake, node), CallersStorage(name, role, size))
 
     def _add(self, node: fx.Node) -> None:
         """Take a node that is neither an argument nor the result."""

@@ -53,14 +53,9 @@ class Deferred(torch.Tensor):
     @staticmethod
     def __new__(cls, like: Layout, number: int) -> Deferred:
         """Return a tensor without memory."""
+        kind = {"dtype": like.dtype, "layout": torch.strided, "device": like.device}
         made: Deferred = internals.make_wrapper_subclass(
-            cls,
-            like.shape,
-            strides=like.stride,
-            storage_offset=like.offset,
-            dtype=like.dtype,
-            layout=torch.strided,
-            device=like.device,
+            cls, like.shape, strides=like.stride, storage_offset=like.offset, **kind
         )
         internals.set_conj(made, like.conjugate)
         internals.set_neg(made, like.negative)
@@ -344,10 +339,9 @@ def _after_draws(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if RECORDING.recorder is not None and RECORDING.recorder.segment.draws:
-            RECORDING.recorder.flush(
-                "it reads or sets the state of the random generator, whose numbers ops have to draw"
-            )
+        recorder = RECORDING.recorder
+        if recorder is not None and recorder.segment.draws:
+            recorder.flush("it reads or sets the state of the random generator, whose numbers ops have to draw")
         return function(*args, **kwargs)
 
     return call

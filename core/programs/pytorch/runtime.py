@@ -100,11 +100,9 @@ class TorchRuntime(Runtime[bytes]):
         options = self.options
         if self.model.endswith(".pt2") or options.training != "none":
             return None
-        question = {"model": self.model, "sizes": options.plain_shapes, "device": options.device}
-        answer = ask(
-            "pytorch.run:run_call", {**question, "threads": torch.get_num_threads()}, f"{self.model}, as it is"
-        )
-        return int(answer)
+        question: dict[str, Any] = {"model": self.model, "sizes": options.plain_shapes, "device": options.device}
+        question["threads"] = torch.get_num_threads()
+        return int(ask("pytorch.run:run_call", question, f"{self.model}, as it is"))
 
     def held(self, graph: CostGraph) -> int:
         """Return the bytes of all arguments, also of those that no op reads."""

@@ -289,10 +289,8 @@ class PythonState:
 
     def paths(self) -> dict[str, nn.Module]:
         """Return all modules by their paths; see `parameters`."""
-        outermost = self._outermost()
-        return {
-            (prefix + path).rstrip("."): part for prefix, outer in outermost for path, part in outer.named_modules()
-        }
+        named = ((prefix + path, part) for prefix, outer in self._outermost() for path, part in outer.named_modules())
+        return {path.rstrip("."): part for path, part in named}
 
     def _outermost(self) -> list[tuple[str, nn.Module]]:
         """Return the modules that are in no other, each with what the names in it begin with."""

@@ -23,6 +23,7 @@ from operator import getitem
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch import fx, nn
@@ -344,11 +345,8 @@ def with_sources(function: Callable[..., Any], modules: Mapping[str, nn.Module])
                 recorder.note(node.meta, sys._getframe(1))
             return node
 
-        tracer.create_node = create_recorded
-        try:
+        with patch.object(tracer, "create_node", create_recorded):
             return function(*args)
-        finally:
-            del tracer.create_node
 
     return recorded
 

@@ -233,14 +233,12 @@ def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference
         for column, what in _PERCENTAGES.items():
             if left_out := getattr(summary, column).left_out:
                 yield f"{summary.method}: {left_out} graphs left out of the {what}, whose base is 0 there"
-        failures: dict[str, list[Cell]] = {}
-        for cell in cells:
-            if cell.method == summary.method and cell.status == "failed":
-                failures.setdefault(cell.error, []).append(cell)
-        for error, cells in failures.items():
-            first = f"first {cells[0].graph}, seed {cells[0].seed}"
-            yield f"{summary.method}: {len(cells)} of {summary.runs} runs failed ({first}): {error}"
-        notes = dict.fromkeys(cell.note for cell in cells if cell.method == summary.method and cell.note)
+        own = [cell for cell in cells if cell.method == summary.method]
+        for error in dict.fromkeys(cell.error for cell in own if cell.status == "failed"):
+            failed = [cell for cell in own if cell.status == "failed" and cell.error == error]
+            first = f"first {failed[0].graph}, seed {failed[0].seed}"
+            yield f"{summary.method}: {len(failed)} of {summary.runs} runs failed ({first}): {error}"
+        notes = dict.fromkeys(cell.note for cell in own if cell.note)
         yield from (f"{summary.method}: {note}" for note in notes)
 
 

@@ -222,14 +222,9 @@ class _Alone:
         sizes: list[int] = []
         while sum(sizes) < total:
             known = sum(sizes)
-            low, high = 0, (total - known) // ALIGNMENT  # the smallest of the others is more than low, at most high
-            while high - low > 1:
-                middle = (low + high) // 2
-                if self._fit([*sizes, middle * ALIGNMENT], total) > known:
-                    high = middle
-                else:
-                    low = middle
-            size = high * ALIGNMENT
+            gaps = range(ALIGNMENT, (total - known) // ALIGNMENT * ALIGNMENT, ALIGNMENT)  # or the smallest fills all
+            first = bisect_left(gaps, True, key=lambda gap: self._fit([*sizes, gap], total) > known)
+            size = (first + 1) * ALIGNMENT
             count = (self._fit([*sizes, *[size] * (_MOST_BUFFERS - len(sizes))], total) - known) // size
             sizes += [size] * max(1, count)
         return sizes[::-1]

@@ -22,6 +22,7 @@ from ..base.errors import ClusterError, FormatError, SchedoptError, UsageError
 from ..base.options import spelled
 from ..base.parallel import is_here, map_as_ended
 from ..base.tables import Printed, csv_of, text_of
+from ..files.atomic import write_as
 from ..files.costgraph import graph_hash
 from ..files.json_lines import JsonLines
 from ..graph.graph import CostGraph
@@ -137,8 +138,6 @@ class Comparison(Printed):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a row per run (`.csv`), settings, summary and runs (`.json`), or a page (`.html`)."""
-        from ..files.atomic import write_as
-
         texts = {".html": self.page, ".csv": self.csv, ".json": self.json}
         write_as(path, SUFFIXES, lambda suffix: texts[suffix]())
 

@@ -10,11 +10,15 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rich import box
+from rich.table import Table
+
 from ...version import VERSION
 from ..base.errors import UsageError
 from ..base.tables import FirstThatFits, Printed, csv_of, titled
 from ..base.units import bytes_alike, format_bytes, times_alike
 from ..bounds.bounds import is_met
+from ..files.atomic import make_folder, write_as
 from ..files.costgraph import structure_hash
 from ..model.simulator import input_peak
 from ..problem.problem import RUNTIME_TOLERANCE, Problem
@@ -25,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.console import RenderableType
-    from rich.table import Table
 
     from ..search.options import ParetoOptions
 
@@ -117,9 +120,6 @@ class ParetoFront(Printed):
 
     def table(self, narrow: bool = False) -> Table:
         """Return the table of `schedopt pareto`, or a narrow one without lines between columns, for Rich to print."""
-        from rich import box
-        from rich.table import Table
-
         problem, points = self.problem, self.points
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False) if narrow else Table()
         time = "time" if problem.devices == 1 else "makespan"
@@ -204,14 +204,10 @@ class ParetoFront(Printed):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a row per point (`.csv`), or settings, points and bounds (`.json`)."""
-        from ..files.atomic import write_as
-
         write_as(path, SUFFIXES, lambda suffix: self.csv() if suffix == ".csv" else self.json())
 
     def save_schedules(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write the schedule file of each point, as `1.json` and so on, numbered as in the table."""
-        from ..files.atomic import make_folder
-
         place = make_folder(folder)
         files = [place / f"{number}.json" for number in range(1, len(self.points) + 1)]
         for file, point in zip(files, self.points, strict=True):

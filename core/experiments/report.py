@@ -8,18 +8,16 @@ from functools import partial
 from html import escape
 from math import floor, log10
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from rich.table import Table
+from rich.text import Text
 
 from ..base.tables import FirstThatFits, compact_table
 from ..base.units import Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed, times_alike
 from ..bounds.bounds import is_met
 from ..report.summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor, summarise
 from ..search.options import CompareOptions
-
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
 
 _PERCENTAGES = {
     "improvement": "improvement",
@@ -47,8 +45,6 @@ def summary_table(summaries: Sequence[MethodSummary], reference: str) -> FirstTh
 def _summary_table(
     summaries: Sequence[MethodSummary], reference: str, between: str, named: Callable[[str], str]
 ) -> Table:
-    from rich.text import Text
-
     table = compact_table()
     table.add_column("method", overflow="fold", min_width=_NAME_WIDTH)
     headers = ("improve-\nment", "gap from\nbest\nknown", "gap from\nlower\nbound", "wins/\nties/\nlosses")
@@ -137,8 +133,6 @@ def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: s
 
 
 def _method_value(result: GraphResults, method: str, written: Written) -> Text:
-    from rich.text import Text
-
     mean = result.value(method)
     if mean is None or result.best is None:
         statuses = {cell.status for cell in result.cells.get(method, [])}
@@ -150,8 +144,6 @@ def _method_value(result: GraphResults, method: str, written: Written) -> Text:
 def _graph_table(
     rows: Sequence[tuple[GraphResults, Written]], methods: Sequence[str], named: Callable[[str], str]
 ) -> Table:
-    from rich.text import Text
-
     table = compact_table()
     table.add_column("graph", overflow="fold")
     for column in ("ops", "lower\nbound", *map(named, methods)):
@@ -165,8 +157,6 @@ def _graph_table(
 
 def _graph_and_method_table(rows: Sequence[tuple[GraphResults, Written]], methods: Sequence[str], task: str) -> Table:
     """Build a row per graph and method, for terminals in which the methods have no room beside each other."""
-    from rich.text import Text
-
     table = compact_table()
     table.add_column("graph", overflow="fold")
     table.add_column("ops", justify="right", no_wrap=True)

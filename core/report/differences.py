@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from rich.markup import escape
+from rich.table import Table
 
 from ..base.tables import PrintedTable, number_table
 from ..base.units import Written, bytes_alike, times_alike
@@ -19,9 +21,6 @@ from ..model.simulator import input_peak
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from .memory_by_role import UNNAMED, Holder, Peak, memory_shares
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 @dataclass(frozen=True)
@@ -105,11 +104,7 @@ def width(graph: CostGraph) -> int:
 def log_histogram(values: list[int]) -> list[tuple[int, int, int]]:
     """Count whole numbers in bins that double: `(first, last, count)` per bin, empty ones at the ends left out."""
     bins = [max(0, value).bit_length() for value in values]
-    rows = []
-    for bits in range(min(bins), max(bins) + 1):
-        low = 0 if bits == 0 else 2 ** (bits - 1)
-        rows.append((low, 2**bits - 1, bins.count(bits)))
-    return rows
+    return [(2**bits // 2, 2**bits - 1, bins.count(bits)) for bits in range(min(bins), max(bins) + 1)]
 
 
 DEFAULT_TOP = 20
@@ -161,8 +156,6 @@ class ScheduleDifference(PrintedTable):
 
     def table(self, top: int = DEFAULT_TOP) -> Table:
         """Return the table of `schedopt diff`, for Rich to print, with the `top` largest tensors of each."""
-        from rich.markup import escape
-
         a, b = self.peaks
         memory = self._memory(top)
         has_sources = any(holder.source for side in self.held_by_one for holder in side)
@@ -237,8 +230,6 @@ class GraphDifference(PrintedTable):
 
     def table(self, top: int = DEFAULT_TOP) -> Table:
         """Return the table of `schedopt diff`, for Rich to print, with the `top` largest changes of tensors."""
-        from rich.markup import escape
-
         table = number_table("", *map(escape, self.names), "change")
         a, b = self.totals
         for key in ("ops", "tensors"):

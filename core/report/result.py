@@ -14,6 +14,7 @@ from ...version import VERSION
 from ..base.tables import PrintedTable
 from ..base.units import Written, bytes_alike, format_bytes, format_change, times_alike
 from ..bounds.bounds import memory_bound
+from ..files.atomic import write_atomically
 from ..files.costgraph import structure_hash
 from ..files.schedule_json import FORMAT, add_offsets, address_fields, format_document, steps_document
 from ..model.simulator import Simulation, input_peak, simulate
@@ -22,6 +23,7 @@ from ..problem.residents import first_home, model_of
 from ..problem.schedule import Addresses, Schedule
 from ..search.plans import Plans
 from ..search.registry import method_of
+from .explanation import explain, explain_makespan, layers_again, runs_again
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -165,8 +167,6 @@ class Result(PrintedTable):
 
         Where ops may run again: which of them do, and what each adds. Empty for the peak on several devices.
         """
-        from .explanation import explain, explain_makespan, layers_again, runs_again
-
         if self.problem.recompute:
             said = (runs_again(self.problem, self.schedule), layers_again(self.problem, self.schedule))
             return "\n".join(filter(None, said))
@@ -221,8 +221,6 @@ class Result(PrintedTable):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the schedule file, as `schedopt solve --output` does; FormatError if it cannot be written."""
-        from ..files.atomic import write_atomically
-
         write_atomically(path, self.json())
 
     def plot(self, ax: Axes | None = None) -> Axes:

@@ -15,6 +15,7 @@ from ...version import VERSION
 from ..base.tables import PrintedTable
 from ..base.units import Written, bytes_alike, format_bytes, format_change, times_alike
 from ..bounds.bounds import memory_bound
+from ..files.atomic import write_atomically
 from ..files.costgraph import structure_hash
 from ..files.schedule_json import FORMAT, add_offsets, address_fields, format_document, reserved_fields, steps_document
 from ..model.simulator import Simulation, input_peak, simulate
@@ -23,31 +24,22 @@ from ..problem.residents import first_home, model_of
 from ..problem.schedule import Addresses, Reserved, Schedule
 from ..search.plans import Plans
 from ..search.registry import method_of
+from .explanation import explain, explain_makespan, layers_again, runs_again
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.table import Table
 
 
-def reference_value(problem: Problem) -> float:
-    """Return the value of the input order on one device: the first, or on a machine the best."""
-    return min(_value(problem, costs) for costs in _costs(problem))
-
-
-def feasible_reference_value(problem: Problem) -> float:
-    """Return the value of the input order on one device whose memory limit it keeps; infinite where there is none."""
-    kept = (costs for costs in _costs(problem) if problem.is_feasible(costs.peak_per_device.tolist(), costs.runtime))
-    return min((_value(problem, costs) for costs in kept), default=math.inf)
-
-
-def _costs(problem: Problem) -> list[Simulation]:
+def reference_value(problem: Problem, *, keeps_limits: bool = False) -> float:
+    """Return the least value of the input order on one device, the first one if they are equal; infinite without."""
     order = problem.graph.input_order
     schedules = [Schedule.single_device(order)] if problem.machine.is_equal else Plans(problem).schedules_along(order)
-    return [simulate(problem, schedule) for schedule in schedules]
-
-
-def _value(problem: Problem, costs: Simulation) -> float:
-    return problem.value(costs.peak, problem.time_of(problem.graph.num_ops, costs.runtime))
+    costs = [simulate(problem, schedule) for schedule in schedules]
+    if keeps_limits:
+        costs = [one for one in costs if problem.is_feasible(one.peak_per_device.tolist(), one.runtime)]
+    values = (problem.value(one.peak, problem.time_of(problem.graph.num_ops, one.runtime)) for one in costs)
+    return min(values, default=math.inf)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -141,6 +133,11 @@ class Result(PrintedTable):
         return not is_above and self.problem.is_feasible(peaks, self._time)
 
     @property
+    def excess(self) -> int:
+        """Bytes above the limit of the worst device, or microseconds above that of the time, if that is more."""
+        return self.problem.fitness(self.simulation.peak_per_device.tolist(), self._time)[0]
+
+    @property
     def added_share(self) -> float:
         """What runs again, as a share of the time of all ops once; of their number where no op has a runtime."""
         total = float(self.problem.op_times.sum())
@@ -177,8 +174,6 @@ class Result(PrintedTable):
 
         Where ops may run again: which of them do, and what each adds. Empty for the peak on several devices.
         """
-        from .explanation import explain, explain_makespan, layers_again, runs_again
-
         if self.problem.recompute:
             said = (runs_again(self.problem, self.schedule), layers_again(self.problem, self.schedule))
             return "\n".join(filter(None, said))
@@ -234,8 +229,6 @@ class Result(PrintedTable):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the schedule file, as `schedopt solve --output` does; FormatError if it cannot be written."""
-        from ..files.atomic import write_atomically
-
         write_atomically(path, self.json())
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -267,12 +260,10 @@ def _table(result: Result) -> Table:
         table.add_row("makespan", time(result.runtime), "")
     else:
         table.add_row("peak memory", memory(result.peak_memory), "")
+    kept = f"exceeded by {memory(result.excess)}" if result.excess else "kept"
     if not problem.machine.is_anonymous and problem.is_limited:
-        excess = problem.fitness(result.simulation.peak_per_device.tolist(), 0.0)[0]
-        table.add_row("memory of the devices", "", "kept" if not excess else f"exceeded by {memory(excess)}")
+        table.add_row("memory of the devices", "", kept)
     elif problem.memory_limit is not None:
-        excess = result.peak_memory - problem.memory_limit
-        kept = "kept" if excess <= 0 else f"exceeded by {memory(excess)}"
         table.add_row("memory limit per device", _limit(problem.memory_limit, memory), kept)
     if problem.devices > 1:
         _add_devices(table, result, memory, time)
@@ -298,12 +289,8 @@ def _recompute_table(result: Result) -> Table:
     for name in ("", "peak memory", "time", "added time"):
         table.add_column(name, justify="right" if name else "left")
     table.add_row("input order", memory(before), times(once), "")
-    table.add_row(
-        _name(result),
-        f"[bold]{memory(result.peak_memory)}[/]",
-        f"[bold]{times(taken)}[/]",
-        f"[bold]{_added(result, taken - once)}[/]",
-    )
+    found = (memory(result.peak_memory), times(taken), _added(result, taken - once))
+    table.add_row(_name(result), *(f"[bold]{text}[/]" for text in found))
     if result.is_proven_infeasible:
         table.add_row("lower bound", memory(memory_bound(problem)), "", "")
     else:

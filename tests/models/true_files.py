@@ -91,7 +91,7 @@ def _jsonl(kind):
                 comparison.summary(True), comparison.csv(), comparison.json()
         else:
             sweep = Sweep(diamond(), ParetoOptions(points=2, evaluations=20))
-            sweep.resume_from(SweepFile(path))
+            sweep.file = SweepFile(path)
 
     return read
 

@@ -170,11 +170,12 @@ def test_graphs_without_runtimes_are_pointed_out(run, folder):
 
 
 def test_a_failing_method_is_shown_with_its_reason(run, diamond_file, fails):
-    result = run("compare", diamond_file, "--methods", "input,fails", "--seeds", 2, "--per-graph")
+    result = run("compare", diamond_file, "--methods", "input,fails,fails:time_limit=1s", "--seeds", 2, "--per-graph")
     assert result.exit_code == 0
     assert row(result.stdout, "fails")[1:6] == ["–", "–", "–", "0/0/0", "0"]
     reason = "fails: 2 of 2 runs failed (first diamond, seed 0): ZeroDivisionError: nothing [bold] left"
     assert reason in result.stdout
+    assert reason.replace("fails:", "fails:time_limit=1s:") in result.stdout
     assert row(result.stdout, "diamond")[-1] == "failed"
     assert run("compare", diamond_file, "--methods", "fails").exit_code == 1
 

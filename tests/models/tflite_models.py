@@ -278,25 +278,3 @@ def with_plan():
     model.buffers.append(struct.pack(f"<{3 + len(plan)}i", 1, 0, len(plan), *plan))
     model.metadata.append(("OfflineMemoryAllocation", len(model.buffers) - 1))
     return model
-
-
-def mutated(data, random):
-    """Return a file with one to four changes, whose first eight bytes mostly stay."""
-    changed = bytearray(data)
-    for _ in range(int(random.integers(1, 5))):
-        at = int(random.integers(8 if random.random() < 0.95 else 0, len(changed) - 4))
-        kind = random.integers(5)
-        if kind == 0:
-            changed[at] = int(random.integers(256))
-        elif kind == 1:
-            value = int(random.choice([0, 1, 4, 0x7FFFFFFF, 0xFFFFFFFF, len(data), len(data) - at, 1 << 20]))
-            struct.pack_into("<I", changed, at, value % (1 << 32))
-        elif kind == 2:
-            changed[at] ^= 1 << int(random.integers(8))
-        elif kind == 3:
-            del changed[at : at + int(random.integers(1, 64))]
-        else:
-            changed[at:at] = changed[at : at + int(random.integers(1, 64))]
-        if len(changed) < 16:
-            break
-    return bytes(changed)

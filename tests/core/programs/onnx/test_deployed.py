@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +29,6 @@ from schedopt.core.programs.onnx.session import random_inputs  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
 from schedopt.core.programs.pipeline import Observer, apply, measure  # noqa: E402
 
-BENCH = Path(__file__).parents[3] / "bench"
 FLOAT = 4
 
 
@@ -221,20 +218,6 @@ def test_damaged_files_are_one_sentence(tmp_path):
     (tmp_path / "m.onnx").write_bytes(model)
     with pytest.raises(FormatError, match="no UTF-8 text"):
         read_model(str(tmp_path / "m.onnx"), ImportOptions(), print)
-
-
-def mutated(count, *options):
-    command = [sys.executable, str(BENCH / "mutations.py"), "onnx", "--count", str(count), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
-def test_damaged_at_random_without_a_run(count):
-    """Where the run of what only ONNX Runtime can tell is left out."""
-    done = mutated(count, "--no-runs")
-    assert done.returncode == 0, done.stdout
-    assert " read" in done.stdout
-    assert " refused" in done.stdout
 
 
 @pytest.mark.parametrize(

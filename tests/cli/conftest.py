@@ -16,7 +16,7 @@ def run() -> Callable[..., Result]:
     return lambda *arguments, **options: CliRunner().invoke(app, [str(a) for a in arguments], **options)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def diamond() -> CostGraph:
     """Two branches of one input: program order peaks at 10 + 8 + 8 bytes, branch by branch at 10 + 8 + 1."""
     builder = GraphBuilder("diamond")
@@ -34,3 +34,16 @@ def diamond_file(diamond: CostGraph, tmp_path: Path) -> Path:
     path = tmp_path / "diamond.pbtxt"
     write_graph(diamond, path)
     return path
+
+
+@pytest.fixture(scope="session")
+def training_step() -> CostGraph:
+    """A training step whose every order takes 610 bytes: six layers, a loss, and the way back."""
+    builder = GraphBuilder("step")
+    made = [builder.add_op("layer0", outputs=[100], runtime=2000.0, persistent=7)]
+    for k in range(1, 6):
+        made.append(builder.add_op(f"layer{k}", inputs=[(made[-1], 0)], outputs=[100], runtime=2000.0))
+    back = builder.add_op("loss", inputs=[(made[-1], 0)], outputs=[10], runtime=2000.0)
+    for k in reversed(range(6)):
+        back = builder.add_op(f"back{k}", inputs=[(back, 0), (made[k], 0)], outputs=[10], runtime=2000.0)
+    return builder.build()

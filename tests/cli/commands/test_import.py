@@ -134,42 +134,6 @@ def test_other_files_are_refused(run, tmp_path, name, content, message):
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("model", ["nothing.onnx", "no/folder", "C:\\x:y z", "module:"])
-def test_a_missing_file_is_said(run, here, model):
-    result = run("import", model)
-    assert result.exit_code == 2
-    assert result.stderr == (f"error: {model}: no such file or folder; a Python function is written module:function\n")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--training", "sgd"), "is a DOT graph, which has no use for --training; it is for a PyTorch model"),
-        (("--shape", "n=2"), "no use for --shape; it is for a PyTorch model or an ONNX model"),
-        (("--costs", "measured"), "no use for --costs"),
-        (("--flops", "1G"), "no use for --flops"),
-        (("--memory-bandwidth", "1GB/s"), "no use for --memory-bandwidth"),
-        (("--device", "cuda"), "no use for --device"),
-        (("--graph", "x"), "no use for --graph; it is for a buffer graph of Inductor"),
-        (("--flops", "0"), "which has no use for --flops"),
-        (("--flops", "1GB"), "unknown unit; use one of k, M, G"),
-        (("--memory-bandwidth", "1GB"), "has no time unit; write it like 10GB/s"),
-        (("--default-size", "big"), "--default-size 'big' is not understood"),
-        (("--shape", "n"), "--shape 'n' is not understood"),
-        (("--output", "x.onnx"), "x.onnx: the name must end in .pbtxt, .pb, .pbtxt.gz, .pb.gz, .dot, .gv, .json"),
-        (("--output", "no/x.pb"), "no/x.pb: the folder does not exist"),
-        (("--json",), "name an output file"),
-    ],
-)
-def test_options_that_cannot_be_used_are_refused_before_the_model_is_read(run, tmp_path, options, message):
-    path = tmp_path / "never.dot"
-    path.write_text("not DOT at all")
-    result = run("import", path, *options)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert "is not DOT" not in result.stderr
-
-
 def test_a_default_size_and_a_graphs_name_reach_their_importers(run, tmp_path):
     path = tmp_path / "sizes.dot"
     path.write_text("digraph { a -> b }")

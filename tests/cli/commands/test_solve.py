@@ -122,49 +122,6 @@ def test_a_note_of_the_method_is_printed_beside_the_result(run, diamond_file, ti
     assert run("solve", diamond_file, "--method", "topoformer", "--quiet").stderr == ""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--decoder", "lazy"], ["--decoder is not for method 'auto'", "brkga"]),
-        (["--method", "brkga:decoder=lazy", "--decoder", "queue"], ["decoder", "twice"]),
-        (["--method", "brkga", "--decoder", "eager"], ["decoder must be one of queue, lazy, not 'eager'"]),
-        (["--decode", "beam"], ["--decode is not for method 'auto'", "topoformer"]),
-        (["--method", "brkga", "--width", "3"], ["--width is not for method 'brkga'", "topoformer"]),
-        (["--method", "topoformer", "--weights", "no.safetensors"], ["no.safetensors: cannot be read", "o such file"]),
-        (["--method", "topoformer", "--weights", "."], [".: is a folder", "name the weights in it"]),
-        (["--method", "topoformer", "--width", "0"], ["width must be from 1 to 4096"]),
-        (["--method", "nonsense"], ["unknown method 'nonsense'", "auto"]),
-        (["--task", "peak"], ["unknown task 'peak'; did you mean memory?"]),
-        (["--devices", "65"], ["1 to 64"]),
-        (["--memory-limit", "16 bananas"], ["--memory-limit '16 bananas'", "unknown unit"]),
-        (["--memory-limit", "0%"], ["--memory-limit '0%'", "60%"]),
-        (["--bandwidth", "10GB"], ["bandwidth '10GB'", "10GB/s"]),
-        (["--time-limit", "soon"], ["--time-limit 'soon'"]),
-        (["--time-limit", "0s"], ["--time-limit", "more than 0"]),
-        (["--method", "approximate-dp", "--evaluations", "5"], ["does not count evaluations", "--time-limit"]),
-        (["--method", "approximate-dp", "--devices", "2"], ["one device"]),
-        (["--method", "brkga:elites=200"], ["elites"]),
-        (["--method", "brkga:wings=2"], ["no parameter 'wings'", "elites"]),
-        (["--output", "no/such/folder/x.json"], ["no/such/folder/x.json", "folder"]),
-        (["--initial", "missing.json"], ["missing.json"]),
-    ],
-)
-def test_bad_usage_is_one_sentence_and_exit_2(run, diamond_file, arguments, words):
-    result = run("solve", diamond_file, *arguments)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
-    for word in words:
-        assert word in result.stderr
-
-
-def test_a_missing_file_is_named(run):
-    result = run("solve", "nowhere.pb")
-    assert result.exit_code == 2
-    assert result.stderr.startswith("error: nowhere.pb: cannot be read")
-
-
 def test_quiet_silences_notes(run, diamond_file, tmp_path):
     assert run("solve", diamond_file, "--quiet", "--output", tmp_path / "s.json").stderr == ""
     assert "wrote" in run("solve", diamond_file, "--output", tmp_path / "s.json").stderr

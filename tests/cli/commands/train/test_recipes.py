@@ -57,13 +57,8 @@ def write(folder, recipe):
 FIRST = "topoformer-layered"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(file.stem, marks=[] if file.stem == FIRST else pytest.mark.slow)
-        for file in sorted(RECIPES.glob("*.yaml"))
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [file.stem for file in sorted(RECIPES.glob("*.yaml"))])
 def test_a_recipe_makes_weights_from_nothing(name, run, tmp_path):
     recipe = toy(name)
     method, runs = recipe["method"], recipe["runs"]

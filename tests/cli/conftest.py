@@ -2,6 +2,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from models.small_graphs import sketch
 from schedopt.core.files.costgraph import write_graph
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.graph.graph import CostGraph
@@ -19,14 +20,11 @@ def run() -> Callable[..., Result]:
 @pytest.fixture(scope="session")
 def diamond() -> CostGraph:
     """Two branches of one input: program order peaks at 10 + 8 + 8 bytes, branch by branch at 10 + 8 + 1."""
-    builder = GraphBuilder("diamond")
-    builder.add_op("start", outputs=[10], runtime=1)
-    builder.add_op("wide1", inputs=[(0, 0)], outputs=[8], runtime=2)
-    builder.add_op("wide2", inputs=[(0, 0)], outputs=[8], runtime=2)
-    builder.add_op("narrow1", inputs=[(1, 0)], outputs=[1], runtime=1)
-    builder.add_op("narrow2", inputs=[(2, 0)], outputs=[1], runtime=1)
-    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[1], final=True, runtime=1)
-    return builder.build()
+    return sketch(
+        "start -> 10 us=1; wide1: start -> 8 us=2; wide2: start -> 8 us=2; narrow1: wide1 -> 1 us=1; "
+        "narrow2: wide2 -> 1 us=1; join: narrow1 narrow2 -> 1f us=1",
+        "diamond",
+    )
 
 
 @pytest.fixture

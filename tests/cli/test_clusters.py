@@ -13,9 +13,9 @@ from contextlib import closing, contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
-import schedopt
 import yaml
 from models.clusters import ENGINES, cluster, environment_of
+from models.small_graphs import sketch
 from schedopt.core.base.errors import WorkerRefusedError
 from schedopt.core.base.parallel import Workers, map_as_ended, map_in_order, using
 from schedopt.core.experiments.clusters import Cluster, _Ray, _run
@@ -31,10 +31,7 @@ EVOLUTION = {"epochs": 1, "steps": 1, "graphs": 2, "estimator": "evolution", "po
 
 @pytest.fixture
 def graph():
-    builder = schedopt.GraphBuilder("chain")
-    source = builder.add_op("source", outputs=[1024], runtime=1.0)
-    builder.add_op("sink", inputs=[(source, 0)], outputs=[2048], runtime=2.0)
-    return builder.build()
+    return sketch("source -> 1024 us=1; sink: source -> 2048 us=2", "chain")
 
 
 @pytest.mark.parametrize(("failing", "is_connected"), [(0, True), (2, True), (3, False)])

@@ -4,8 +4,8 @@ import json
 import textwrap
 
 import pytest
+from models.small_graphs import sketch
 from schedopt.core.files.costgraph import SUFFIXES, read_graph
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.programs.graphs.attributed_graph import format_node_link
 from schedopt.core.programs.importers import IMPORTERS, kind_of
 
@@ -45,12 +45,9 @@ def test_the_graph_goes_to_standard_output_and_remarks_to_the_other(run, dot_fil
 
 def test_every_command_counts_the_models_own_ops_and_its_data_tensors(run, tmp_path):
     """A result that is one of two of its op, and an op that only waits for another, add nothing to the counts."""
-    builder = GraphBuilder("model")
-    builder.add_op("max", outputs=[4, 8], final=[True, False])
-    builder.add_op("add", inputs=[(0, 1)], outputs=[2], final=True)
-    builder.add_op("log", control=[0], outputs=[1])
+    graph = sketch("max -> 4f 8; add: max.1 -> 2f; log: !max -> 1", "model")
     model, target, plan = tmp_path / "model.json", tmp_path / "g.pb", tmp_path / "s.json"
-    model.write_text(format_node_link(builder.build()))
+    model.write_text(format_node_link(graph))
     texts = [
         run("import", model, "-o", target, "--json").stdout,
         run("show", target, "--json").stdout,
@@ -59,7 +56,7 @@ def test_every_command_counts_the_models_own_ops_and_its_data_tensors(run, tmp_p
     assert [(row["ops"], row["tensors"]) for row in map(json.loads, texts)] == [(3, 4)] * 3
     assert "g: 3 ops, 4 tensors\n" in run("solve", target, "-m", "input", "-o", plan).stdout
     assert [step["op"] for step in json.loads(plan.read_text())["steps"]] == ["max", "add", "log"]
-    assert read_graph(target) == builder.build()
+    assert read_graph(target) == graph
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -201,9 +198,7 @@ def test_a_recurrent_model_is_scheduled_by_its_real_times(run, tmp_path):
     graph = read_graph(path)
     assert 0 < graph.runtime.max() < 0.5
     assert graph.runtime.sum() == shown["runtime_us"]
-    solved = json.loads(
-        run("solve", path, "--task", "runtime", "--devices", "2", "--evaluations", 500, "--json").stdout
-    )
+    solved = json.loads(run("solve", path, "--task", "runtime", "-d", 2, "--evaluations", 500, "--json").stdout)
     assert graph.runtime.max() <= solved["runtime_us"] < shown["runtime_us"]
 
 

@@ -234,7 +234,7 @@ class GraphDifference(PrintedTable):
         a, b = self.totals
         for key in ("ops", "tensors"):
             table.add_row(key, f"{a[key]:,}", f"{b[key]:,}", f"{b[key] - a[key]:+,}" if b[key] != a[key] else "")
-        sizes = [(what, int(a[key]), int(b[key])) for key, what in _TOTALS.items()]
+        sizes: list[_BytesRow] = [(what, int(a[key]), int(b[key])) for key, what in _TOTALS.items()]
         shares, changes = self._shares(), self._changes(top)
         pairs = [(before or 0, after or 0) for _, before, after in (*sizes, *shares, *changes)]
         memory = bytes_alike(*(pair for pair in pairs if pair[0] != pair[1]), also=chain(*pairs))

@@ -55,7 +55,9 @@ def solve(
         check_target(plot)
     problem = options.problem(graph_of(graph, out.note))
     start = _read_initial(initial, problem, force)
-    result = run_with_progress(out, problem, spec, options.alignment, **options.budget, initial=start)
+    result = run_with_progress(
+        out, problem, spec, options.alignment, options.allocator, **options.budget, initial=start
+    )
     document = result.json()
     if json or format == "json":
         write(document)

@@ -13,8 +13,9 @@ from contextlib import closing, contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
-import schedopt
+import yaml
 from models.clusters import ENGINES, cluster, environment_of
+from models.small_graphs import sketch
 from schedopt.core.base.errors import WorkerRefusedError
 from schedopt.core.base.parallel import Workers, map_as_ended, map_in_order, using
 from schedopt.core.experiments.clusters import Cluster, _Ray, _run
@@ -25,15 +26,12 @@ from schedopt.core.search.method_spec import parse_method
 from schedopt.version import VERSION
 
 TIMES = {"seconds", "cpu_seconds"}
-EVOLUTION = "- {epochs: 1, steps: 1, graphs: 2, estimator: evolution, population: 2, samples: 2, evaluations: 120}\n"
+EVOLUTION = {"epochs": 1, "steps": 1, "graphs": 2, "estimator": "evolution", "population": 2, "evaluations": 120}
 
 
 @pytest.fixture
 def graph():
-    builder = schedopt.GraphBuilder("chain")
-    source = builder.add_op("source", outputs=[1024], runtime=1.0)
-    builder.add_op("sink", inputs=[(source, 0)], outputs=[2048], runtime=2.0)
-    return builder.build()
+    return sketch("source -> 1024 us=1; sink: source -> 2048 us=2", "chain")
 
 
 @pytest.mark.parametrize(("failing", "is_connected"), [(0, True), (2, True), (3, False)])
@@ -173,9 +171,10 @@ def _trainings_are_the_same(run, folder, there):
     """Train networks on graphs that are drawn, `regal` by evolution in a phase of its own, too, and search a grid."""
     from models.train_commands import COMMANDS, assert_same_weights
 
-    for method, more in (("topoformer", ""), ("regal", EVOLUTION), ("direct", "")):
+    for method, more in (("topoformer", []), ("regal", [EVOLUTION]), ("direct", [])):
         config = folder / f"{method}.yaml"
-        config.write_text(COMMANDS[method].config.replace("synthetic:", f"{more}synthetic:"))
+        settings = COMMANDS[method].config
+        config.write_text(yaml.safe_dump(settings | {"phases": [*settings["phases"], *more]}))
         for name, options in (("here", ()), ("there", there)):
             output = folder / f"{method}-{name}"
             done = run("train", method, "--config", config, "--output", output, "--quiet", *options)

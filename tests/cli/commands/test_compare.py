@@ -201,27 +201,6 @@ def test_files_are_taken_once_and_named_apart(run, diamond, tmp_path):
     assert "named twice and taken once" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--methods", ","], ["no method to compare"]),
-        (["--methods", "dfs,dfs"], ["'dfs' is given twice"]),
-        (["--methods", "input", "--reference", "dfs"], ["'dfs' must be one of the methods: input"]),
-        (["--methods", "input,approximate-dp", "--evaluations", "5"], ["leave --evaluations out"]),
-        (["--methods", "input", "--output", "x.md"], ["x.md", ".csv", ".json", ".html"]),
-        (["--methods", "input", "--output", "no/such/x.csv"], ["no/such/x.csv", "folder"]),
-        (["--methods", "input", "--resume", "no/such/x.jsonl"], ["no/such/x.jsonl", "cannot be used to resume"]),
-    ],
-)
-def test_bad_usage_is_one_sentence_and_exit_2(run, diamond_file, arguments, words):
-    result = run("compare", diamond_file, *arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "Traceback" not in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
-    for word in words:
-        assert word in result.stderr
-
-
 @pytest.mark.parametrize("name", ["[red]x", "model:two:x"])
 def test_a_name_like_markup_is_printed_as_it_is(run, diamond, tmp_path, name):
     write_graph(diamond, tmp_path / f"{name}.pbtxt")

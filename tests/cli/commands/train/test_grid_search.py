@@ -98,25 +98,6 @@ def test_neither_jobs_nor_a_stop_change_the_result(run, folders, small_grid, tmp
         assert part.read_bytes().count(b"\n") == len(lines)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--task", "speed"], ["unknown task 'speed'"]),
-        (["--output", "x.json"], ["x.json", ".yaml"]),
-        (["--output", "no/such/x.yaml"], ["no/such/x.yaml", "folder does not exist"]),
-        (["--resume", "no/such/x.jsonl"], ["no/such/x.jsonl", "cannot be used to resume"]),
-        (["--devices", "0"], ["devices must be from 1"]),
-        (["--held-out", "no-such-folder"], ["no-such-folder", "no such file"]),
-    ],
-)
-def test_bad_usage_is_one_sentence_and_exit_2(run, folders, small_grid, options, words):
-    result = run(*search(folders, *options))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert len(result.stderr.strip().splitlines()) == 1
-    for word in words:
-        assert word in result.stderr
-
-
 @pytest.mark.slow
 def test_another_methods_file_is_not_overwritten(run, folders, small_grid, tmp_path):
     output = tmp_path / "tuned.yaml"

@@ -88,9 +88,8 @@ def test_several_orders_are_lines_with_their_peaks():
         line, marker = figure.axes[0].lines[2 * number : 2 * number + 2]
         assert max(line.get_ydata()) * unit == pytest.approx(timeline.simulation.peak)
         assert marker.get_xdata()[0] == timeline.peak_step + 1
-        assert (
-            f"peak {format_bytes(timeline.simulation.peak)} at step {timeline.peak_step + 1}" in labels(figure)[number]
-        )
+        said = f"peak {format_bytes(timeline.simulation.peak)} at step {timeline.peak_step + 1}"
+        assert said in labels(figure)[number]
 
 
 def test_the_memory_limit_is_drawn():

@@ -117,6 +117,14 @@ def test_uniform_genes_are_drawn_as_if_all_were():
     alpha = np.array([1.0, 2.0, 1.0, 1.0, 3.0])
     mixed = GeneDistribution(alpha, ones).sample(np.random.default_rng(1), 7, 5)
     assert ((mixed == plain) == (alpha == 1)).all()
+    first = GeneDistribution(2.0, 1.0, first=3).sample(np.random.default_rng(1), 7, 5)
+    assert ((first == plain) == [False, False, False, True, True]).all()
+
+
+def test_scalars_are_for_the_genes_of_ops_alone():
+    """Of all genes they would only be a monotone map of uniform keys (A.6): queued transfers are not outranked."""
+    plain, favoured = (solve(brkga_problem("runtime"), f"brkga:alpha={a}", evaluations=100) for a in (1, 3))
+    assert not same(plain.schedule, favoured.schedule)
 
 
 def test_chromosomes_of_very_many_genes_are_fewer(monkeypatch):

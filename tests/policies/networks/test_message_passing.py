@@ -96,12 +96,6 @@ def test_graph_attention_by_hand(way, seed):
     assert not torch.isclose(heard[:6], convolution.layer.bias).all()
 
 
-def test_graph_attention_without_edges(way):
-    convolution = GatConvolution(5, 4, 3)
-    heard = convolution(torch.ones(1, 5), graph_of(torch.zeros(2, 0, dtype=torch.int64), 1))
-    torch.testing.assert_close(heard[0], convolution.layer.bias)
-
-
 @needs_dgl
 def test_dgl_and_torch_agree(monkeypatch):
     """Embeddings and gradients of every network that sends messages, over a batch of three graphs."""

@@ -104,7 +104,6 @@ def test_dgl_and_torch_agree(monkeypatch):
     searched = [searched_graph(Search(problem, max_evaluations=30)) for problem in problems]
     encoded = [encode(plain, 3) for plain in plains]
     cases = [
-        (GnnEncoder(RegalNetworkParameters(aggregation="mean", width=8)), multigraph_batch, searched),
         (GnnEncoder(RegalNetworkParameters(aggregation="sum", width=8)), multigraph_batch, searched),
         (TopoformerEncoder(11, 2, 8, (1,) * RELATIONS, 4), batch_of, encoded),
         (GatEncoder(11, 2, 8, 2, 4), batch_of, encoded),
@@ -130,15 +129,12 @@ def test_autocast_does_not_lower_the_precision(way):
 
 @needs_dgl
 def test_dgl_has_as_many_threads_as_torch_within_and_afterwards():
-    from dgl.utils import get_num_threads, set_num_threads
+    from dgl.utils import get_num_threads
 
     def threads():
         return torch.get_num_threads(), get_num_threads()
 
-    before = threads()
-    try:
-        torch.set_num_threads(2)
-        set_num_threads(2)
+    with using_threads(2):
         with using_threads(3):
             assert threads() == (3, 3)
             with pytest.raises(ValueError, match="within"), using_threads(1):
@@ -146,9 +142,6 @@ def test_dgl_has_as_many_threads_as_torch_within_and_afterwards():
                 raise ValueError("within")
             assert threads() == (3, 3)
         assert threads() == (2, 2)
-    finally:
-        torch.set_num_threads(before[0])
-        set_num_threads(before[1])
 
 
 @pytest.mark.slow
@@ -158,8 +151,7 @@ def test_dgl_is_loaded_in_silence(tmp_path):
     code += "assert uses_dgl() == ('dgl' in sys.modules)"
     environment = {**os.environ, "HOME": str(tmp_path), "DGLBACKEND": "tensorflow"}
     environment.pop("DGLDEFAULTDIR", None)
-    done = subprocess.run(
-        [sys.executable, "-W", "default", "-c", code], capture_output=True, text=True, check=False, env=environment
-    )
+    command = [sys.executable, "-W", "default", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not [path for path in tmp_path.rglob("*") if "dgl" in path.name]

@@ -119,10 +119,7 @@ def test_uniform_genes_are_drawn_as_if_all_were():
     assert ((mixed == plain) == (alpha == 1)).all()
     first = GeneDistribution(2.0, 1.0, first=3).sample(np.random.default_rng(1), 7, 5)
     assert ((first == plain) == [False, False, False, True, True]).all()
-
-
-def test_scalars_are_for_the_genes_of_ops_alone():
-    """Of all genes they would only be a monotone map of uniform keys (A.6): queued transfers are not outranked."""
+    # The method's scalars are for the genes of ops (A.6): for all, they would keep the order of the keys.
     plain, favoured = (solve(brkga_problem("runtime"), f"brkga:alpha={a}", evaluations=100) for a in (1, 3))
     assert not same(plain.schedule, favoured.schedule)
 

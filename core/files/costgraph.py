@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from ..base.speed import without_gc
 from ..graph.annotations import NO_ANNOTATIONS
 from ..graph.builder import GraphBuilder
 from ..graph.graph import CostGraph
-from .atomic import write_atomically
+from .atomic import write_out
 from .costgraph_remarks import REMARKS, remarks_of, rounded_runtimes, with_devices, with_remarks
 from .reading import read_raw, unzipped
 
@@ -497,12 +496,7 @@ def write_graph(graph: CostGraph, path: str | Path, encoding: Encoding | None = 
     if not isinstance(graph, CostGraph):
         raise UsageError(f"a CostGraph is written, not {type(graph).__name__}")
     chosen, compress = encoding_of(path) if encoding is None else (encoding, False)
-    data = format_graph(graph, chosen, compress)
-    if str(path) == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    else:
-        write_atomically(path, data)
+    write_out(path, format_graph(graph, chosen, compress))
 
 
 def find_graphs(paths: Iterable[str | Path]) -> list[Path]:

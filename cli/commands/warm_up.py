@@ -11,7 +11,7 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     from ...core.kernels.compiling import compiling_tells
     from ...core.search.warm_up import all_runs
     from ...core.search.warm_up import warm_up as warm_up_method
-    from ...core.solve.solve import warm_up_addresses
+    from ...core.solve.placed import warm_up_addresses
     from ..progress import progress_bar
 
     kernels: list[str] = []

@@ -13,27 +13,25 @@ from contextlib import closing, contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
-import schedopt
+import yaml
 from models.clusters import ENGINES, cluster, environment_of
+from models.small_graphs import sketch
 from schedopt.core.base.errors import WorkerRefusedError
 from schedopt.core.base.parallel import Workers, map_as_ended, map_in_order, using
 from schedopt.core.experiments.clusters import Cluster, _Ray, _run
-from schedopt.core.experiments.comparison import Run, in_parallel
+from schedopt.core.experiments.comparison import Run, cells_of
 from schedopt.core.files.costgraph import read_graph, write_graph
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.version import VERSION
 
 TIMES = {"seconds", "cpu_seconds"}
-EVOLUTION = "- {epochs: 1, steps: 1, graphs: 2, estimator: evolution, population: 2, samples: 2, evaluations: 120}\n"
+EVOLUTION = {"epochs": 1, "steps": 1, "graphs": 2, "estimator": "evolution", "population": 2, "evaluations": 120}
 
 
 @pytest.fixture
 def graph():
-    builder = schedopt.GraphBuilder("chain")
-    source = builder.add_op("source", outputs=[1024], runtime=1.0)
-    builder.add_op("sink", inputs=[(source, 0)], outputs=[2048], runtime=2.0)
-    return builder.build()
+    return sketch("source -> 1024 us=1; sink: source -> 2048 us=2", "chain")
 
 
 @pytest.mark.parametrize(("failing", "is_connected"), [(0, True), (2, True), (3, False)])
@@ -163,7 +161,7 @@ def _is_resumed(run, folder, compared, there):
 def _what_raises_costs_its_own_cell(graph):
     """Do three runs, of which the second has a method that cannot solve its problem."""
     runs = [Run(Problem(graph), parse_method(name), 0, "", "") for name in ("input", "regal", "dfs")]
-    cells = {cell.method: cell for cell in in_parallel(runs, 1)}
+    cells = {cell.method: cell for cell in cells_of(runs, 1)}
     assert {name for name, cell in cells.items() if cell.status == "failed"} == {"regal"}
     assert len(cells) == 3
     assert cells["regal"].error.startswith("UsageError: ")
@@ -173,9 +171,10 @@ def _trainings_are_the_same(run, folder, there):
     """Train networks on graphs that are drawn, `regal` by evolution in a phase of its own, too, and search a grid."""
     from models.train_commands import COMMANDS, assert_same_weights
 
-    for method, more in (("topoformer", ""), ("regal", EVOLUTION), ("direct", "")):
+    for method, more in (("topoformer", []), ("regal", [EVOLUTION]), ("direct", [])):
         config = folder / f"{method}.yaml"
-        config.write_text(COMMANDS[method].config.replace("synthetic:", f"{more}synthetic:"))
+        settings = COMMANDS[method].config
+        config.write_text(yaml.safe_dump(settings | {"phases": [*settings["phases"], *more]}))
         for name, options in (("here", ()), ("there", there)):
             output = folder / f"{method}-{name}"
             done = run("train", method, "--config", config, "--output", output, "--quiet", *options)

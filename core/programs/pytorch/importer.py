@@ -13,7 +13,7 @@ from torch.utils.flop_counter import flop_registry
 
 from ...base.errors import ProgramError
 from ...base.units import format_bytes
-from ...graph.annotations import Annotations, Resident
+from ...graph.annotations import Annotations, Resident, bytes_held
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..options import Roofline
@@ -39,13 +39,9 @@ def graph_of(
     ops, residents = imported.run()
     if unused := sum(resident.size for resident in residents if resident.op < 0):
         note(f"{program.name}: {format_bytes(unused)} of parameters, buffers and inputs are never read and not counted")
-    persistent = [0] * len(ops)
-    for resident in residents:
-        if resident.op >= 0:
-            persistent[resident.op] += resident.size
-    builder = GraphBuilder(program.name)
-    for op, held in zip(ops, persistent, strict=True):
-        builder.add_op(**{**vars(op), "control": sorted(op.control)}, persistent=held)
+    builder, persistent = GraphBuilder(program.name), bytes_held(residents)
+    for number, op in enumerate(ops):
+        builder.add_op(**{**vars(op), "control": sorted(op.control)}, persistent=persistent[number])
     sources = sources_of(program.module.graph, program.names, program.roles)
     found = [sources.get(op.name, ("", "", "")) for op in ops]  # that for what is given away is no node
     modules, lines, phases = map(tuple, zip(*found, strict=True)) if found else ((), (), ())
@@ -129,9 +125,8 @@ class Import:
         self.values[node] = argument
         if isinstance(argument, torch.Tensor):
             self.values[node] = fake = fake_of(self.mode, argument)
-            self.residents.setdefault(
-                self._storage(fake, node), CallersStorage(name, role, fake.untyped_storage().nbytes())
-            )
+            size = fake.untyped_storage().nbytes()
+            self.residents.setdefault(self._storage(fake, node), CallersStorage(name, role, size))
 
     def _add(self, node: fx.Node) -> None:
         """Take a node that is neither an argument nor the result."""

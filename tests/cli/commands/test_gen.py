@@ -226,44 +226,6 @@ def test_architectures(gen, described, tmp_path):
     assert not read_graph(file).persistent.any()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("layered -n 2", "2 graphs do not fit in standard output; name a folder as the output"),
-        ("layered -n 2 x.pb", "2 graphs do not fit in the one file x.pb; name a folder as the output"),
-        ("layered a -o b", "the output is named twice; give it as an argument or with --output"),
-        ("layered --json", "--json prints to standard output, where the graph goes; name another output"),
-        ("layered --split 3-1-1", "--split and --overwrite are for data sets; name a folder as the output"),
-        ("layered x --split 3-1", "the split '3-1' is not understood; write train-valid-test like 3-1-1"),
-        ("layered --format onnx", "unknown format 'onnx'; choose from pbtxt, pb, pbtxt.gz, pb.gz"),
-        ("layered x.pb --format pb.gz", "x.pb: the name asks for another format than pb.gz; leave --format out"),
-        ("layered missing/x.pb", "missing/x.pb: the folder does not exist"),
-        ("layered --devices 2", "--devices says where --improvable looks for room; give both, or neither"),
-        ("layered --improvable speed", "unknown task 'speed'; choose memory or runtime"),
-        ("layered --dedup names", "unknown way to find duplicates 'names'; choose topology or in-degrees"),
-        ("layered --width wide", "the width 'wide' is not understood; write a range like 50-200, or one number"),
-        ("layered --cost-means 1;2", "--cost-means '1;2' is not understood; write numbers like 0.5,1,3"),
-        ("layered --edge-density 2", "edge_density must be from 0 to 1, not 2.0"),
-        ("synthetic --model ring", "unknown model 'ring'; choose from erdos-renyi, barabasi-albert, "),
-        ("synthetic --costs all", "unknown costs 'all'; choose inputs-outputs or outputs"),
-        ("augment nowhere -o x", "nowhere: no such file or folder"),
-        ("augment EXAMPLE", "99 graphs do not fit in standard output; name a folder as the output"),
-        ("augment EXAMPLE --copies 0", "originals without copies are a data set; name a folder, or give --copies 1"),
-        ("architecture vgg", "unknown network 'vgg'; choose from nasnet-a-mobile, "),
-        ("architecture unet --json", "--json prints to standard output, where the graph goes; name another output"),
-        ("architecture unet folder", "folder: the name must end in .pbtxt, .pb, .pbtxt.gz, .pb.gz"),
-    ],
-)
-def test_errors_are_one_sentence_with_the_remedy(run, tmp_path, monkeypatch, words, message):
-    monkeypatch.chdir(tmp_path)
-    example = str(EXAMPLES / "graphs" / "layered-50.pbtxt")
-    result = run("gen", *(example if word == "EXAMPLE" else word for word in words.split()))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"error: {message}")
-    assert result.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_existing_data_set_is_replaced_only_when_asked(gen, run, tmp_path):
     gen("layered", "--nodes", 10, tmp_path / "set", "-n", 4)
     before = contents(tmp_path / "set")

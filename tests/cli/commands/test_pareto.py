@@ -66,28 +66,6 @@ def test_two_devices(run, diamond_file):
     assert rows(done.stdout)[0][3:5] == ["5 us", "none"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--bandwidth", "1GB/s"], "--bandwidth and --latency are of several devices"),
-        (["-o", "front.txt"], "front.txt: the name must end in one of .csv"),
-        (["--plot", "front.json"], "front.json: the name must end in one of .png"),
-        (["-o", "none/front.csv"], "the folder does not exist"),
-        (["--resume", "trade.pbtxt"], "line 1 is not of a front"),
-        (["-t", "0s"], "--time-limit must be more than 0"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_nothing_is_written(run, trade, tmp_path, monkeypatch, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    before = sorted(tmp_path.iterdir())
-    done = run("pareto", trade, *arguments)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: ")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert sorted(tmp_path.iterdir()) == before
-
-
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_is_finished(run, tmp_path):
     graph, file, output = tmp_path / "graph.pb", tmp_path / "front.jsonl", tmp_path / "front.csv"

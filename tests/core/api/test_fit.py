@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import schedopt
 from models.seeds import seeds
+from models.small_graphs import sketch
 from naive.graphs import random_graph
 from schedopt.core.api.fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, FitOption, LargestBatch
 from schedopt.core.graph.builder import GraphBuilder
@@ -14,14 +15,11 @@ from schedopt.core.model.simulator import input_peak
 
 def branches():
     """Program order peaks at 26 bytes, the best at 19, no op needs more than 18, and two devices take 18."""
-    builder = GraphBuilder("branches")
-    builder.add_op("start", outputs=[10])
-    builder.add_op("wide1", inputs=[(0, 0)], outputs=[8])
-    builder.add_op("wide2", inputs=[(0, 0)], outputs=[8])
-    builder.add_op("narrow1", inputs=[(1, 0)], outputs=[1])
-    builder.add_op("narrow2", inputs=[(2, 0)], outputs=[1])
-    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[1], final=True)
-    return builder.build()
+    return sketch(
+        "start -> 10; wide1: start -> 8; wide2: start -> 8; narrow1: wide1 -> 1; narrow2: wide2 -> 1; "
+        "join: narrow1 narrow2 -> 1f",
+        "branches",
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,10 +63,7 @@ def test_it_fits_with_recomputation(runtime, words):
 
 
 def test_devices_are_tried_until_it_fits():
-    builder = GraphBuilder("pairs")
-    for pair in range(3):
-        builder.add_op(f"make{pair}", outputs=[100], final=True)
-    graph = builder.build()
+    graph = sketch("make0 -> 100f; make1 -> 100f; make2 -> 100f", "pairs")
     fit = schedopt.fit(graph, 100, devices=8, time_limit=2)
     assert [(way.name, way.verdict) for way in fit.ways[3:]] == [("on 2 devices", "no"), ("on 3 devices", "yes")]
     assert fit.ways[3].peak is None, "the bound says that no schedule fits, so none was looked for"

@@ -4,8 +4,8 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from models.small_graphs import sketch
 from schedopt.core.base.errors import ScheduleError
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import StepClaim, verify
 from schedopt.core.problem.problem import Problem
@@ -18,12 +18,8 @@ VALID = [(A, 0, 0), (A0, 0, 1), (A1, 0, 1), (B, 0, 0), (B_CONTROL, 0, 1), (C, 1,
 
 
 def small_problem(**values):
-    builder = GraphBuilder("net")
-    builder.add_op("a", outputs=[4, 6], runtime=1.0)
-    builder.add_op("b", inputs=[(0, 0)], outputs=[2], runtime=2.0)
-    builder.add_op("c", inputs=[(0, 0), (0, 1)], control=[1], outputs=[3], runtime=4.0)
-    builder.add_op("d", inputs=[(2, 0)], runtime=8.0)
-    return Problem(builder.build(), devices=2, **values)
+    graph = sketch("a -> 4 6 us=1; b: a -> 2 us=2; c: a a.1 !b -> 3 us=4; d: c -> us=8", "net")
+    return Problem(graph, devices=2, **values)
 
 
 def schedule_with(change=None):

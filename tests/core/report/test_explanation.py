@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import schedopt
 from models.seeds import seeds
-from models.small_graphs import chain_of
+from models.small_graphs import chain_of, sketch
 from naive import machines
 from naive.graphs import random_graph
 from schedopt.core.bounds.bounds import memory_bound, path_and_work, recomputation_bound
@@ -76,11 +76,8 @@ def test_the_bound_of_a_search_under_a_limit_is_not_that_of_all_orders():
 
 
 def test_a_recomputation_that_could_save_little_is_said_to():
-    builder = schedopt.GraphBuilder("held")
-    builder.add_op("small", outputs=[10])
-    builder.add_op("large", outputs=[1000])
-    builder.add_op("join", inputs=[(0, 0), (1, 0)], outputs=[1])
-    least = explain(Problem(builder.build()), Schedule.single_device(np.arange(3)), 1011, 1000)
+    graph = sketch("small -> 10; large -> 1000; join: small large -> 1", "held")
+    least = explain(Problem(graph), Schedule.single_device(np.arange(3)), 1011, 1000)
     assert least[2] == "Recomputation cannot help: join alone needs as much."
     assert _recomputation(1011, 1000, "join") == "Recomputation could save at most 11 B."
 
@@ -108,10 +105,7 @@ def test_tensors_are_named_in_the_users_words_and_resident_bytes_by_role():
 
 
 def test_what_stays_to_the_end_may_be_what_no_schedule_is_below():
-    builder = schedopt.GraphBuilder("results")
-    for op in range(4):
-        builder.add_op(f"op{op}", outputs=[1024], final=True)
-    result = schedopt.solve(builder.build())
+    result = schedopt.solve(sketch("a -> 1024f; b -> 1024f; c -> 1024f; d -> 1024f", "results"))
     assert result.explain().splitlines()[2] == "Recomputation cannot help: what stays to the end is as much."
 
 

@@ -7,6 +7,7 @@ import naive
 import numpy as np
 import pytest
 import torch
+from models.small_graphs import sketch
 from models.trainers import REGAL
 from naive.machines import random_graph
 from schedopt.core.bounds.bounds import lower_bound
@@ -128,11 +129,8 @@ def chain(runtimes, sizes, unit=1.0):
 
 def test_makespan_by_hand():
     """A byte takes 1 us to send, and a transfer 2 us more; a and b side by side, c reads both."""
-    builder = GraphBuilder("three")
-    builder.add_op("a", outputs=[4], runtime=6.0)
-    builder.add_op("b", outputs=[1], runtime=2.0)
-    builder.add_op("c", inputs=[(0, 0), (1, 0)], outputs=[3], runtime=4.0)
-    found = ratios(Problem(builder.build(), "runtime", 2, bandwidth=1e6, latency=2.0), 15.0)
+    graph = sketch("a -> 4 us=6; b -> 1 us=2; c: a b -> 3 us=4", "three")
+    found = ratios(Problem(graph, "runtime", 2, bandwidth=1e6, latency=2.0), 15.0)
     sent, got, runtime = np.array([6.0, 3, 5]), np.array([0.0, 0, 9]), np.array([6.0, 2, 4])
     slack, beside = np.array([0.0, 4, 0]), np.array([1, 2, 1])  # b ends at 2 or, at the latest, at 6; a runs beside it
     expected = [

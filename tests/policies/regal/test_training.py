@@ -277,25 +277,6 @@ def test_weights_for_something_else_are_not_started_from(name, value, tmp_path):
         Trainer(tmp_path / "other", dataclasses.replace(REGAL, start=str(tmp_path / WEIGHTS), network=network))
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"reward": 0.0}, "reward and imitation must not both be 0"),
-        ({"imitation": 1.0}, "imitation needs a teacher"),
-        ({"teacher": "nobody"}, "teacher must be one of uniform"),
-        ({"evaluations": 1}, "evaluations must be at least 2"),
-    ],
-)
-def test_a_phase_that_makes_no_sense_is_refused(settings, words):
-    with pytest.raises(UsageError, match=words):
-        dataclasses.replace(REGAL_REINFORCE, **settings)
-
-
-def test_settings_that_make_no_sense_are_refused():
-    with pytest.raises(UsageError, match="validation_evaluations must be at least twice the 200"):
-        dataclasses.replace(REGAL, features=200)
-
-
 def test_the_recipe_is_the_papers_until_weights_are_shipped(tmp_path, monkeypatch):
     monkeypatch.setattr(settings, "WEIGHTS", tmp_path)
     runtime, memory = (recipe("regal", task, 2).network for task in ("runtime", "memory"))

@@ -74,7 +74,7 @@ def test_the_folder_holds_the_settings_that_make_the_same_run(name, command, run
     folder, _ = runs.whole(name)
     written = yaml.safe_load((folder / CONFIG).read_text())
     assert written == plain(settings_of(command, folder))
-    tiny = yaml.safe_load(command.config)
+    tiny = command.config
     assert written["network"]["width"] == tiny["network"]["width"]
     for phase, wanted in zip(written["phases"], tiny["phases"], strict=True):
         assert phase["learning_rate"] == float(wanted.get("learning_rate", phase["learning_rate"]))
@@ -83,6 +83,7 @@ def test_the_folder_holds_the_settings_that_make_the_same_run(name, command, run
     assert_same_weights(tmp_path / "run", folder)
 
 
+@pytest.mark.parametrize("name", QUICK, indirect=True)
 def test_json_is_one_document(name, command, runs, run):
     folder, _ = runs.whole(name)
     result = run("train", name, "--output", folder, "--resume", "--json")
@@ -94,6 +95,7 @@ def test_json_is_one_document(name, command, runs, run):
     assert "TensorBoard" not in result.stderr
 
 
+@pytest.mark.parametrize("name", QUICK, indirect=True)
 def test_without_tensorboard_a_note_says_how_to_get_it(name, runs, run, monkeypatch):
     monkeypatch.setattr(run_folder, "has_tensorboard", lambda: False)
     folder, _ = runs.whole(name)
@@ -178,6 +180,7 @@ def test_a_wrong_file_is_named(name, run, tmp_path):
     refused(result, "wrong.yaml: phases.0: epochs must be at least 1")
 
 
+@pytest.mark.parametrize("name", QUICK, indirect=True)
 def test_a_folder_that_holds_a_run_is_not_written_over(name, runs, train):
     folder, _ = runs.whole(name)
     before = (folder / CHECKPOINT).read_bytes()

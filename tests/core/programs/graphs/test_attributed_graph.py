@@ -168,9 +168,8 @@ def test_every_attribute_of_nodes_and_edges(read):
     assert (graph.runtime[0], graph.workspace[0], graph.persistent[0]) == (2000, 1024, 12)
     named = {graph.tensor_name(t): t for t in range(graph.num_tensors)}
     assert [graph.tensor_name(t) for t in np.flatnonzero(graph.is_final)] == ["a:1", "b:0", "b:1"]
-    assert {name: int(graph.alias_of[t]) for name, t in named.items() if graph.alias_of[t] >= 0} == {
-        "b:0": named["a:0"]
-    }
+    views = {name: int(graph.alias_of[t]) for name, t in named.items() if graph.alias_of[t] >= 0}
+    assert views == {"b:0": named["a:0"]}
     assert arcs(graph)["c"] == ["a:control"]
     assert notes == []
 
@@ -253,10 +252,7 @@ def test_byte_order_marks_and_line_continuations(read):
         ('digraph { a [size="1,2,3" final="true,false"] }', "node 'a' has 3 sizes but 2 values of final"),
         ("digraph { a -> b [size=1 port=x]; a -> c [size=2 port=x] }", "'a' -> 'c' has the size 2, but port x has 1"),
         ("digraph { node [size=1] a -> b [port=x] }", "edge 'a' -> 'b' has the port 'x', .* write a whole number"),
-        (
-            "digraph { node [size=1] a -> b [alias=1] }",
-            "node 'b' has 1 outputs, so that an edge cannot alias its port 1",
-        ),
+        ("digraph { node [size=1] a -> b [alias=1] }", "node 'b' has 1 outputs, so that an edge cannot alias"),
         ("digraph { node [size=1] a -> c [alias=0] b -> c [alias=0] }", "'b' -> 'c' aliases port 0 of its target, and"),
         ("graph { a -- b }", "the graph is undirected; write digraph"),
         ("digraph { node [size=1] a -- b }", "line 1: '--' is not DOT here: an edge of a digraph is ->"),
@@ -270,10 +266,7 @@ def test_byte_order_marks_and_line_continuations(read):
         ("digraph { a = }", "line 1: '}' is not DOT here: a name is missing"),
         ("digraph { a [size=1] } b", "'b' is not DOT here: a file holds one graph"),
         ("digraph { a [size=1] ? }", "line 1: '\\? }' is not DOT here: it is no token"),
-        (
-            "digraph { a [size=4KiB] }",
-            "line 1: '4KiB\\] }' is not DOT here: a value that begins like a number .* needs quotes",
-        ),
+        ("digraph { a [size=4KiB] }", "line 1: '4KiB\\] }' is not DOT here: a value that .* a number .* needs quotes"),
         ("nodes: a, b", "line 1: 'nodes' is not DOT here: a DOT file begins with digraph"),
         ("digraph " + "{" * 2000, "truncated|nested too deeply"),
         ("  \n", "the file is empty"),

@@ -8,6 +8,7 @@ import pytest
 import schedopt
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
+from models.small_graphs import sketch
 from schedopt.core.base.units import format_bytes
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.timeline import input_timeline, timeline_of
@@ -170,10 +171,7 @@ def test_a_graph_is_drawn_by_layers_in_the_colors_of_a_schedule(devices):
 
 
 def wide_graph(ops=8):
-    builder = schedopt.GraphBuilder("wide")
-    for number in range(ops):
-        builder.add_op(f"op{number}", outputs=[100], runtime=1000)
-    return builder.build()
+    return sketch("; ".join(f"op{number} -> 100 us=1000" for number in range(ops)), "wide")
 
 
 def test_a_schedule_much_shorter_than_another_has_an_axis_of_its_own():

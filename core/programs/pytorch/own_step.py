@@ -27,6 +27,11 @@ from .torch_internals import current_modes, disable_torch_function, entered, pyt
 _MOST_KINDS = 1000
 
 
+def _is_new(entries: dict[str, Any]) -> bool:
+    """Whether an optimizer's state of a parameter was made in this call."""
+    return any(isinstance(value, Deferred) for value in entries.values())
+
+
 class _Plan(NamedTuple):
     """How to run what was recorded, and the numbers of the tensors that it returns."""
 
@@ -88,18 +93,23 @@ class PlannedStep(nn.Module):
             recorder = self._recorder(args, kwargs) if self._is_planned.get(kind, True) else None
         if recorder is None:
             return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, self._function(*args, **kwargs))
+        versions = [(parameter, parameter._version) for _, parameter in self._trained]
         try:
             with recorder.recording():
                 returned = self._function(*args, **kwargs)
             recorder.flush()
+            with disable_torch_function():
+                returned = recorder.settle(returned)
         except BaseException:
+            states = [optimizer.state for _, optimizer in PythonState(self._function).optimizers]
+            begun = [(state, parameter) for state in states for parameter, entries in state.items() if _is_new(entries)]
             try:
                 recorder.recover()  # an op that fails would have ended it earlier: its error goes out
             finally:
-                for _, optimizer in PythonState(self._function).optimizers:
-                    for parameter, entries in list(optimizer.state.items()):  # the next step makes what has no value
-                        if any(isinstance(value, Deferred) and value.value is None for value in entries.values()):
-                            del optimizer.state[parameter]
+                unchanged = {id(parameter) for parameter, version in versions if parameter._version == version}
+                for state, parameter in begun:  # the next step makes what had no use, or has no value
+                    if id(parameter) in unchanged or _is_new(state[parameter]):
+                        del state[parameter]
             raise
         self._most_parts = max(self._most_parts, self._parts)
         if self._peaks and self._peak is None:
@@ -109,8 +119,7 @@ class PlannedStep(nn.Module):
                 self._is_planned.clear()
             self._is_planned[kind] = self._is_planned.get(kind, False) or self._planned_parts > 0
         self._say_notes()
-        with disable_torch_function():
-            return recorder.settle(returned)
+        return returned
 
     def _recorder(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recorder:
         """Return a recorder of one call, which runs each part by its plan."""

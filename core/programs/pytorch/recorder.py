@@ -374,6 +374,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.segment = Segment(tree.root)
         self.leaves: dict[int, torch.Tensor] = {}
         self.made: list[TensorWeakRef] = []
+        self.settled: list[torch.Tensor] = []  # to be made plain
         self.fresh: dict[int, torch.Tensor] = {}  # made of Python's values meanwhile
         self.failed = False
         self.recovers = False  # from an error: what still waits is to run as it was recorded
@@ -472,13 +473,14 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(leaf.grad, Deferred):
                 value, leaf.grad = leaf.grad.value, None
                 leaf.grad = None if value is None else value.data
-        made = [tensor for reference in self.made if (tensor := reference()) is not None]
+        self.settled += [tensor for reference in self.made if (tensor := reference()) is not None]
         self.made.clear()
-        while made:
-            tensor = made.pop()
+        while self.settled:  # an interrupt leaves the rest to the next call
+            tensor = self.settled[-1]
             is_lazy = isinstance(tensor, Deferred) and tensor.value is not None
             if is_lazy and is_held_by_python_alone(tensor) and not weakref.getweakrefcount(tensor):
                 swap_tensors(tensor, tensor.value.data)  # type: ignore[no-untyped-call]
+            del self.settled[-1], tensor
         return pytree.tree_map_only(Deferred, lambda made: None if made.value is None else made.value.data, returned)
 
     def recover(self) -> None:

@@ -84,6 +84,7 @@ def test_several_graphs_have_an_interval_and_a_row_each(run, folder):
         "graphs no worse than the reference, least and largest improvement: "
         f"approximate-dp {share:.1f}%, {improvements[0]:+.2f}% to {improvements[1]:+.2f}%\n"
     ) in result.stdout
+    assert "gap from the best known as a geometric mean: input " in result.stdout
 
 
 @pytest.mark.parametrize("width", [80, 120])

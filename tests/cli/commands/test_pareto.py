@@ -72,9 +72,8 @@ def test_ctrl_c_keeps_what_is_finished(run, tmp_path):
     assert run("gen", "layered", "--nodes", 60, graph, "--quiet").exit_code == 0
     arguments = ["pareto", graph, "--points", 4, "-t", "3s", "--resume", file, "-o", output]
     command = [sys.executable, "-m", "schedopt", *map(str, arguments)]
-    with subprocess.Popen(
-        command, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=os.environ, **pipes) as process:
         deadline = time.monotonic() + 200
         while (not file.exists() or file.read_text().count("\n") < 2) and time.monotonic() < deadline:
             time.sleep(0.05)

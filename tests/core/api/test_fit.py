@@ -122,9 +122,8 @@ def test_what_is_not_proven_is_not_claimed():
     fit = Fit("net", 100, (FitOption(AS_IT_IS, 100, 150, 150), way, again))
     assert fit.sentence() == "No way was found in which it fits; that none exists is not proven."
     proven = replace(fit, ways=(fit.ways[0], replace(way, lower_bound=101), again))
-    assert proven.sentence() == (
-        "No order is below 101 B (proven), and no recomputation was found that fits; one may exist."
-    )
+    said = "No order is below 101 B (proven), and no recomputation was found that fits; one may exist."
+    assert proven.sentence() == said
     assert FitOption(AS_IT_IS, 100, 90, 90, measured=101).verdict == "no", "what was measured counts"
 
 
@@ -141,9 +140,8 @@ def test_the_batch_is_named_with_what_limits_it():
     fit = Fit("net", 100, (), "batch", rows)
     assert fit.sentence() == "It fits with batch 12 in another order; as it is with 8."
     assert "102 B (found)" in repr(fit)
-    assert "at least 101 B" in repr(
-        Fit("net", 100, (), "batch", (replace(rows[1], next_peak=101, next_is_proven=True),))
-    )
+    proven = replace(rows[1], next_peak=101, next_is_proven=True)
+    assert "at least 101 B" in repr(Fit("net", 100, (), "batch", (proven,)))
     ended = Fit("net", 100, (), "n", (LargestBatch(AS_IT_IS, 64, 90, None, True, "size n=65 is not from 2 to 64"),))
     assert ended.sentence() == "It fits with n 64 as it is. No larger one is possible: size n=65 is not from 2 to 64"
     none = Fit("net", 100, (), "n", (LargestBatch(AS_IT_IS, 0, None, 200, True),))

@@ -56,17 +56,15 @@ def test_the_winner_is_written_with_how_it_was_found(run, folders, small_grid, t
     assert result.exit_code == 0, result.stderr
     assert result.stderr == ""
     found = entry(output)["found"]
-    assert found["command"] == (
-        "schedopt train brkga GRAPHS --task runtime --evaluations 40 --seed 0 --first 2 --keep 0.5"
-    )
+    words = "--task runtime --evaluations 40 --seed 0 --first 2 --keep 0.5"
+    assert found["command"] == f"schedopt train brkga GRAPHS {words}"
     assert found["rounds"] == ["6 settings on 2 graphs", "3 settings on 4 graphs"]
     assert found["training"]["made_by"] == ["schedopt gen synthetic --nodes 10-15 --count 4 --seed 7"]
     assert (found["training"]["graphs"], found["held_out"]["graphs"]) == (4, 2)
     assert found["training"]["improvement_percent"] >= 0  # the defaults are in it
     assert entry(output)["settings"] in TINY
-    assert read_tuned(output, "brkga", brkga.Parameters).parameters("runtime") == brkga.Parameters(
-        **entry(output)["settings"]
-    )
+    tuned = read_tuned(output, "brkga", brkga.Parameters).parameters("runtime")
+    assert tuned == brkga.Parameters(**entry(output)["settings"])
     assert "brkga: improvement over its defaults, 4 graphs" in result.stdout
     assert "the first on 2 held-out graphs: " in result.stdout
     graph = next(folders[0].glob("*.pb.gz"))

@@ -44,9 +44,8 @@ def test_bytes_are_where_they_belong(tmp_path):
         helper.make_node("Add", ["c", "e"], ["f"], "sum"),
         helper.make_node("Identity", ["f"], ["y"], "copy"),
     ]
-    model = model_of(
-        nodes, [value("x", [8, 8])], [value("y", [8, 8]), value("z", [8, 8])], {"w": np.ones((8, 8), np.float32)}
-    )
+    outputs = [value("y", [8, 8]), value("z", [8, 8])]
+    model = model_of(nodes, [value("x", [8, 8])], outputs, {"w": np.ones((8, 8), np.float32)})
     graph = graph_of_model(tmp_path, model)
     size = FLOAT * 64
     by_default = "first view shared second in_place sum copy view_of_input negate"

@@ -213,9 +213,8 @@ def test_an_interrupted_method_returns_a_valid_schedule(method):
 
 
 def test_segments_follow_the_phases_or_say_what_they_take_for_them():
-    said = solve(
-        Problem(training_step(9, phases=True), "runtime", memory_limit=700, recompute=True), "checkpoint-segments"
-    )
+    problem = Problem(training_step(9, phases=True), "runtime", memory_limit=700, recompute=True)
+    said = solve(problem, "checkpoint-segments")
     found = solve(Problem(training_step(9), "runtime", memory_limit=700, recompute=True), "checkpoint-segments")
     assert said.is_feasible
     assert not said.notes

@@ -19,7 +19,7 @@ from models.small_graphs import sketch
 from schedopt.core.base.errors import WorkerRefusedError
 from schedopt.core.base.parallel import Workers, map_as_ended, map_in_order, using
 from schedopt.core.experiments.clusters import Cluster, _Ray, _run
-from schedopt.core.experiments.comparison import Run, in_parallel
+from schedopt.core.experiments.comparison import Run, cells_of
 from schedopt.core.files.costgraph import read_graph, write_graph
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
@@ -160,7 +160,7 @@ def _is_resumed(run, folder, compared, there):
 def _what_raises_costs_its_own_cell(graph):
     """Do three runs, of which the second has a method that cannot solve its problem."""
     runs = [Run(Problem(graph), parse_method(name), 0, "", "") for name in ("input", "regal", "dfs")]
-    cells = {cell.method: cell for cell in in_parallel(runs, 1)}
+    cells = {cell.method: cell for cell in cells_of(runs, 1)}
     assert {name for name, cell in cells.items() if cell.status == "failed"} == {"regal"}
     assert len(cells) == 3
     assert cells["regal"].error.startswith("UsageError: ")

@@ -79,6 +79,7 @@ def test_several_graphs_have_an_interval_and_a_row_each(run, folder):
         "graphs no worse than the reference, least and largest improvement: "
         f"approximate-dp {share:.1f}%, {improvements[0]:+.2f}% to {improvements[1]:+.2f}%\n"
     ) in result.stdout
+    assert "gap from the best known as a geometric mean: input " in result.stdout
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -146,11 +147,12 @@ def test_graphs_without_runtimes_are_pointed_out(run, folder):
 
 
 def test_a_failing_method_is_shown_with_its_reason(run, diamond_file, fails):
-    result = run("compare", diamond_file, "--methods", "input,fails", "--seeds", 2, "--per-graph")
+    result = run("compare", diamond_file, "--methods", "input,fails,fails:time_limit=1s", "--seeds", 2, "--per-graph")
     assert result.exit_code == 0
     assert row(result.stdout, "fails")[1:6] == ["–", "–", "–", "0/0/0", "0"]
     reason = "fails: 2 of 2 runs failed (first diamond, seed 0): ZeroDivisionError: nothing [bold] left"
     assert reason in result.stdout
+    assert reason.replace("fails:", "fails:time_limit=1s:") in result.stdout
     assert row(result.stdout, "diamond")[-1] == "failed"
     assert run("compare", diamond_file, "--methods", "fails").exit_code == 1
 

@@ -297,7 +297,7 @@ def test_what_solve_writes_is_what_the_schema_says(tmp_path, method, task, devic
     document = written(result, tmp_path / "s.json")
     found = schema()
     Draft202012Validator(found).validate(document)
-    asked_for = {"recompute", "runtime_limit_us", "machine", "replicate", "alignment", "arenas"}
+    asked_for = {"recompute", "runtime_limit_us", "machine", "replicate", "alignment", "arenas", "reserved"}
     assert set(document) == set(found["properties"]) - asked_for  # which are there with options alone
     for step in document["steps"]:
         assert set(step) <= set(found["$defs"]["op" if "op" in step else "transfer"]["properties"])

@@ -111,7 +111,7 @@ def test_graphs_without_costs_or_edges():
         graph = searched(Problem(sketch("a", "bare"), task, 2))
         assert np.isfinite(graph.nodes).all()
         assert graph.edges.shape == (0, 3)
-        assert multigraph_batch([graph, graph]).producers.shape == (0,)
+        assert multigraph_batch([graph, graph]).graph.sources.shape == (0,)
 
 
 MACHINES = Path(__file__).parents[3] / "examples" / "machines"

@@ -19,7 +19,7 @@ TINY = tuple(
 
 @pytest.fixture
 def small_grid(monkeypatch):
-    monkeypatch.setitem(grid_search.GRIDS, "brkga", lambda: Grid("brkga", TINY))
+    monkeypatch.setitem(grid_search.GRIDS, "brkga", Grid("brkga", TINY))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
-from schedopt.core.graph.builder import GraphBuilder
+from models.small_graphs import sketch
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.registry import METHODS
 from schedopt.core.search.search import Search
@@ -231,9 +231,7 @@ def test_broad_excepts_are_around_the_code_of_others():
 
 def test_a_search_changes_its_own_fields_alone():
     """Methods spend, note, offer and take parts; the fields of a `Search` are written in its own file."""
-    builder = GraphBuilder("one")
-    builder.add_op("op", outputs=[1])
-    fields = set(vars(Search(Problem(builder.build()))))
+    fields = set(vars(Search(Problem(sketch("op -> 1")))))
     for path in FILES:
         if path == ROOT / "core" / "search" / "search.py":
             continue

@@ -132,6 +132,38 @@ def with_function(size=16):
     return model_of(calls, [value("x", [size])], [value("y", [size])], functions=[function])
 
 
+def random_calls(seed, ops=16, shape=(2, 4)):
+    """Calls of functions that call functions, ops without a kernel and branches, in a random order of the file."""
+    random, opsets = np.random.default_rng(seed), [helper.make_opsetid("", OPSET), helper.make_opsetid("own", 1)]
+    bodies = {
+        "Late": [helper.make_node("Relu", ["b"], ["t"]), helper.make_node("Add", ["a", "t"], ["c"])],
+        "Deep": [
+            helper.make_node("HardSwish", ["b"], ["t"]),
+            helper.make_node("Late", ["t", "a"], ["c"], domain="own"),
+        ],
+    }
+    functions = [helper.make_function("own", name, "ab", "c", nodes, opsets) for name, nodes in bodies.items()]
+    names, nodes = ["x"], []
+    for op in range(ops):
+        kind, name = random.choice(["Add", "Sub", "Relu", "HardSwish", "Late", "Deep", "If"]), f"n{op}"
+        read = [str(random.choice(names[-6:])) for _ in range(1 if kind in ("Relu", "HardSwish") else 2)]
+        branches = [
+            helper.make_graph(
+                [helper.make_node("Neg", [read[at]], [name + at * "'"])], "g", [], [value(name + at * "'", shape)]
+            )
+            for at in range(2 * (kind == "If"))
+        ]
+        if branches:
+            nodes.append(helper.make_node("If", ["c"], [name], name, then_branch=branches[0], else_branch=branches[1]))
+        else:
+            nodes.append(helper.make_node(kind, read, [name], name, domain="own" * (kind in bodies)))
+        names.append(name)
+    read = {name for node in nodes for name in node.input}
+    ends = [value(name, shape) for name in names[1:] if name not in read]
+    random.shuffle(nodes)
+    return model_of(nodes, [value("x", shape)], ends, {"c": np.array(True)}, functions=functions)
+
+
 def quantized(channels=16, width=16):
     """A convolution with weights of a byte each, between Quantize and Dequantize nodes, as quantisers write it."""
     random = np.random.default_rng(0)

@@ -291,14 +291,14 @@ def _say_casts(program: OnnxProgram, note: Note) -> None:
     from .session import casts_in
 
     try:
-        casts = casts_in(program)
+        casts, widened = casts_in(program)
     except ProgramError as error:
         note(f"{program.path}: planned, but not to be run on this machine: {error}")
         return
-    if casts:
+    if casts or widened:
         note(
-            f"{program.path}: ONNX Runtime adds {casts} casts to float32 and back, for want of kernels on a CPU, which "
-            "are not counted: import what it optimised and saved"
+            f"{program.path}: ONNX Runtime adds {casts} casts to float32 and back and holds what {widened} nodes give "
+            "in float32, for want of kernels on a CPU, which is not counted: import what it optimised and saved"
         )
 
 

@@ -70,8 +70,8 @@ def session_of(
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def casts_in(program: OnnxProgram) -> int:
-    """Load a program, its large constants left out; return the casts that this adds where the CPU has no kernel."""
+def casts_in(program: OnnxProgram) -> tuple[int, int]:
+    """Load a program, its large constants left out; count the casts that this adds, and the nodes that give float32."""
     read = {name for node in program.nodes for name in reads(node)} & program.constants
     tensors = {tensor.name: tensor for tensor in program.model.graph.initializer if tensor.name in read}
     small = {name: tensor for name, tensor in tensors.items() if math.prod(tensor.dims) <= LARGEST_EVALUATED}
@@ -80,8 +80,10 @@ def casts_in(program: OnnxProgram) -> int:
     with tempfile.TemporaryDirectory() as folder:
         options.optimized_model_filepath = f"{folder}/loaded.onnx"
         session_of(runnable(bare, range(len(program.nodes)), small), Path(program.path).parent, options)
-        loaded = {node.name for node in onnx.load(f"{folder}/loaded.onnx").graph.node}
-    return sum(name.startswith(_CAST) for name in loaded.difference(program.names))
+        loaded = onnx.load(f"{folder}/loaded.onnx").graph.node
+    names = set(program.names)
+    casts = sum(node.name.startswith(_CAST) for node in loaded if node.name not in names)
+    return casts, sum(any(name.startswith(_CAST) for name in node.output) for node in loaded if node.name in names)
 
 
 def run_model(model: ModelProto, folder: Path, inputs: Values) -> list[NDArray[Any]]:

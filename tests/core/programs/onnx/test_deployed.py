@@ -240,7 +240,7 @@ def test_damaged_at_random_without_a_run(count):
 @pytest.mark.parametrize(
     ("element", "note"),
     [
-        (TensorProto.FLOAT16, "ONNX Runtime adds 5 casts to float32 and back"),
+        (TensorProto.FLOAT16, "ONNX Runtime adds 5 casts to float32 and back and holds what 3 nodes give"),
         (TensorProto.BFLOAT16, "not to be run on this machine: ONNX Runtime cannot load .*bfloat16"),
     ],
 )
@@ -254,6 +254,19 @@ def test_what_the_session_casts_or_cannot_load_is_said(tmp_path, element, note):
     graph = read_model(save(tmp_path / "m.onnx", model), ImportOptions(), notes.append)
     assert graph.tensor_size.tolist() == [2 * 8 * 16 * 16] * 3
     assert [bool(re.search(note, found)) for found in notes] == [True]
+
+
+def test_casts_that_the_session_leaves_out_are_said(tmp_path):
+    """A file's own casts to float16 and back go: what is between them is held in float32."""
+    casts = [("Cast", "x", "h", TensorProto.FLOAT16), ("Relu", "h", "a", None), ("Cast", "a", "y", TensorProto.FLOAT)]
+    nodes = [
+        helper.make_node(kind, [read], [made], made, **({"to": to} if to else {})) for kind, read, made, to in casts
+    ]
+    notes = []
+    read_model(
+        save(tmp_path / "m.onnx", model_of(nodes, [value("x", [4])], [value("y", [4])])), ImportOptions(), notes.append
+    )
+    assert "0 casts to float32 and back and holds what 1 nodes give in float32" in notes[0]
 
 
 @pytest.mark.parametrize("data", [b"x" * 5000, [0.5] * 1250, ["text"] * 1250])

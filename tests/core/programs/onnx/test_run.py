@@ -11,7 +11,7 @@ import pytest
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from models.onnx_models import branches, model_of, random_model, save, value  # noqa: E402
+from models.onnx_models import branches, model_of, random_calls, random_model, save, value  # noqa: E402
 from models.orders import random_order, write_schedule  # noqa: E402
 from onnx import helper  # noqa: E402
 from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError  # noqa: E402
@@ -19,6 +19,7 @@ from schedopt.core.model.simulator import simulate  # noqa: E402
 from schedopt.core.problem.schedule import Schedule  # noqa: E402
 from schedopt.core.programs.importers import read_model  # noqa: E402
 from schedopt.core.programs.onnx.graph import VIEWS  # noqa: E402
+from schedopt.core.programs.onnx.program import read_program  # noqa: E402
 from schedopt.core.programs.onnx.runtime import IN_PLACE, graph_of, load_program, reorder  # noqa: E402
 from schedopt.core.programs.onnx.session import kernel_times, random_inputs, session_of, session_options  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
@@ -158,6 +159,18 @@ def test_onnx_runtime_follows_the_file(tmp_path):
             followed.append((execution_order, ran == asked))
     assert all(is_kept for execution_order, is_kept in followed if execution_order == "PRIORITY_BASED")
     assert not all(is_kept for execution_order, is_kept in followed if execution_order == "DEFAULT")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_program_order_is_onnx_runtimes_own(seed, tmp_path):
+    """Whatever functions call, ops without a kernel are defined by and branches take, ops run where a profile says."""
+    program = read_program(save(tmp_path / "model.onnx", random_calls(seed)), {})
+    options = session_options(str(tmp_path), keeps_order=False)
+    session = session_of(program.model, tmp_path, options)
+    session.run(None, random_inputs(program))
+    ran = [name for name, _ in kernel_times(session) if name in program.names]
+    assert ran == [name for name in program.names if name in ran]
+    assert len(ran) > 4
 
 
 def depth_first(graph):

@@ -55,7 +55,7 @@ class _Part(NamedTuple):
     """A node of a graph, or of a function that a node of the graph calls, directly or not."""
 
     node: NodeProto
-    index: int  # of the graph's node
+    origin: int  # the place of the node of the graph
     call: int  # 0 in the graph
     names: Mapping[str, tuple[int, str]] = {}  # of the values that a function gets and gives
     is_definition: bool = False  # stands for the nodes of the definition of an op without a kernel
@@ -76,9 +76,9 @@ def default_order(graph: GraphProto, functions: Mapping[tuple[str, str], Functio
     """
     parts = _without_calls(graph, functions)
     last = dict.fromkeys(range(len(graph.node)), -1)
-    last.update((parts[at].index, step) for step, at in enumerate(_depth_first(parts)))
+    last.update((parts[at].origin, step) for step, at in enumerate(_depth_first(parts)))
     whole = [_Part(graph.node[index], index, 0) for index in sorted(last, key=last.__getitem__)]
-    return [whole[at].index for at in _depth_first(whole, is_in_turn=True)]
+    return [whole[at].origin for at in _depth_first(whole, is_in_turn=True)]
 
 
 def _without_calls(graph: GraphProto, functions: Mapping[tuple[str, str], FunctionProto]) -> list[_Part]:
@@ -96,7 +96,7 @@ def _without_calls(graph: GraphProto, functions: Mapping[tuple[str, str], Functi
                     *zip(function.output, node.output, strict=False),
                 )
                 names = {name: part.value(value) for name, value in values if value}
-                inner += [_Part(other, part.index, count, names) for other in function.node]
+                inner += [_Part(other, part.origin, count, names) for other in function.node]
             elif node.op_type in WITHOUT_KERNEL and node.domain in OFFICIAL_DOMAINS and not part.is_definition:
                 inner.append(part._replace(is_definition=True))
             else:

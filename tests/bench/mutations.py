@@ -189,7 +189,7 @@ def _work(kind, numbers, folder, pipe, has_runs):
         from schedopt.core.programs.onnx import session
         from schedopt.core.programs.tflite import interpreter, runtime
 
-        session.observe = _refuse
+        session.observe = session.as_loaded = _refuse
         runtime.measured_costs = lambda program, times: interpreter.Costs(reason="is not run")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     for number in numbers:

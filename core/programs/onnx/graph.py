@@ -51,74 +51,25 @@ def node_names(graph: GraphProto) -> list[str]:
     return names
 
 
-class _Part(NamedTuple):
-    """A node of a graph, or of a function that a node of the graph calls, directly or not."""
+def default_order(nodes: Sequence[NodeProto], places: Sequence[int] | None = None) -> list[int]:
+    """Return nodes in the order in which ONNX Runtime runs them by default: depth first from the ends, the last first.
 
-    node: NodeProto
-    origin: int  # the place of the node of the graph
-    call: int  # 0 in the graph
-    names: Mapping[str, tuple[int, str]] = {}  # of the values that a function gets and gives
-    is_definition: bool = False  # stands for the nodes of the definition of an op without a kernel
-
-    def value(self, name: str) -> tuple[int, str]:
-        """Return a value that the node calls by a name: the call in which it is made, and its name there."""
-        return self.names.get(name, (self.call, name))
-
-
-_MOST_PARTS = 1_000_000
-
-
-def default_order(graph: GraphProto, functions: Mapping[tuple[str, str], FunctionProto]) -> list[int]:
-    """Return the nodes of a graph in the order in which ONNX Runtime runs them by default: depth first from the ends.
-
-    Of several the last comes first. Loading puts the nodes of functions, and of definitions of ops without a kernel,
-    in the place of their calls, as the last nodes. A call is where its last node is.
+    With `places` they are in the order of these, each after what it reads.
     """
-    parts = _without_calls(graph, functions)
-    last = dict.fromkeys(range(len(graph.node)), -1)
-    last.update((parts[at].origin, step) for step, at in enumerate(_depth_first(parts)))
-    whole = [_Part(graph.node[index], index, 0) for index in sorted(last, key=last.__getitem__)]
-    return [whole[at].origin for at in _depth_first(whole, is_in_turn=True)]
-
-
-def _without_calls(graph: GraphProto, functions: Mapping[tuple[str, str], FunctionProto]) -> list[_Part]:
-    """Return the nodes of a graph without its calls; what these call stands at the end, what that calls after it."""
-    waiting, count = [_Part(node, index, 0) for index, node in enumerate(graph.node)], 0
-    parts = list[_Part]()
-    for _ in range(len(functions) + 2):  # none calls itself, so that in each round one at least is called no more
-        inner = list[_Part]()
-        for part in waiting:
-            node, function = part.node, functions.get((part.node.domain, part.node.op_type))
-            if function is not None and len(parts) + len(waiting) + len(inner) < _MOST_PARTS:
-                count += 1
-                values = (
-                    *zip(function.input, node.input, strict=False),
-                    *zip(function.output, node.output, strict=False),
-                )
-                names = {name: part.value(value) for name, value in values if value}
-                inner += [_Part(other, part.origin, count, names) for other in function.node]
-            elif node.op_type in WITHOUT_KERNEL and node.domain in OFFICIAL_DOMAINS and not part.is_definition:
-                inner.append(part._replace(is_definition=True))
-            else:
-                parts.append(part)
-        waiting = inner
-    return parts
-
-
-def _depth_first(parts: Sequence[_Part], *, is_in_turn: bool = False) -> list[int]:
-    """Return the places of parts, depth first from those that no other reads, the last first, or from each in turn."""
-    makers = {part.value(name): at for at, part in enumerate(parts) for name in part.node.output if name}
-    read = [{makers[value] for value in map(part.value, reads(part.node)) if value in makers} for part in parts]
-    stack = [*reversed(range(len(parts)))] if is_in_turn else sorted(set(range(len(parts))).difference(*read))
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    read = [{makers[name] for name in reads(node) if name in makers} for node in nodes]
+    stack = sorted(set(range(len(nodes))).difference(*read))
+    if places is not None:
+        stack = sorted(range(len(nodes)), key=places.__getitem__, reverse=True)
     order, seen = list[int](), set[int]()
     while stack:
-        at = stack.pop()
-        if at < 0:  # all that it reads has run
-            order.append(~at)
-        elif at not in seen:
-            seen.add(at)
-            stack += [~at, *sorted(read[at])]
-    return order
+        index = stack.pop()
+        if index < 0:  # all that it reads has run
+            order.append(~index)
+        elif index not in seen:
+            seen.add(index)
+            stack += [~index, *sorted(read[index])]
+    return [*order, *(index for index in range(len(read)) if index not in seen)]
 
 
 def reads(node: NodeProto) -> Iterator[str]:

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from models.orders import random_order, write_schedule  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 from schedopt.core.base.errors import FormatError, ProgramError, UsageError  # noqa: E402
 from schedopt.core.programs.importers import options_for, read_model  # noqa: E402
+from schedopt.core.programs.onnx import session  # noqa: E402
 from schedopt.core.programs.onnx.program import read_program  # noqa: E402
 from schedopt.core.programs.onnx.runtime import graph_of, load_program  # noqa: E402
 from schedopt.core.programs.onnx.session import random_inputs  # noqa: E402
@@ -244,8 +246,9 @@ def test_damaged_at_random_without_a_run(count):
         (TensorProto.BFLOAT16, "not to be run on this machine: ONNX Runtime cannot load .*bfloat16"),
     ],
 )
-def test_what_the_session_casts_or_cannot_load_is_said(tmp_path, element, note):
+def test_what_the_session_casts_or_cannot_load_is_said(tmp_path, element, note, monkeypatch):
     """Of a chain of convolutions: the weights, the input and the output are cast."""
+    monkeypatch.setattr(session, "as_loaded", lambda program: session.load_file(**program.question))
     weights = [helper.make_tensor(f"w{step}", element, [8, 8, 3, 3], [1.0] * 576) for step in range(3)]
     nodes = [helper.make_node("Conv", [f"v{step}", f"w{step}"], [f"v{step + 1}"], pads=[1] * 4) for step in range(3)]
     shape, notes = [1, 8, 16, 16], []
@@ -256,16 +259,13 @@ def test_what_the_session_casts_or_cannot_load_is_said(tmp_path, element, note):
     assert [bool(re.search(note, found)) for found in notes] == [True]
 
 
-def test_casts_that_the_session_leaves_out_are_said(tmp_path):
+def test_casts_that_the_session_leaves_out_are_said(tmp_path, monkeypatch):
     """A file's own casts to float16 and back go: what is between them is held in float32."""
-    casts = [("Cast", "x", "h", TensorProto.FLOAT16), ("Relu", "h", "a", None), ("Cast", "a", "y", TensorProto.FLOAT)]
-    nodes = [
-        helper.make_node(kind, [read], [made], made, **({"to": to} if to else {})) for kind, read, made, to in casts
-    ]
-    notes = []
-    read_model(
-        save(tmp_path / "m.onnx", model_of(nodes, [value("x", [4])], [value("y", [4])])), ImportOptions(), notes.append
-    )
+    cast = partial(helper.make_node, "Cast")
+    nodes = [cast("x", "h", to=TensorProto.FLOAT16), helper.make_node("Relu", "h", "a"), cast("a", "y", to=1)]
+    path, notes = save(tmp_path / "m.onnx", model_of(nodes, [value("x", [4])], [value("y", [4])])), []
+    monkeypatch.setattr(session, "as_loaded", lambda program: session.load_file(**program.question))
+    load_program(path, {}, notes.append)
     assert "0 casts to float32 and back and holds what 1 nodes give in float32" in notes[0]
 
 
@@ -304,12 +304,15 @@ def test_more_elements_than_a_tensor_can_have_are_one_sentence(tmp_path):
 
 
 def test_what_onnx_runtime_runs_is_imported(tmp_path):
-    """Outputs without a shape, and nodes in any order; ONNX's checker takes neither."""
+    """Outputs without a shape, nodes in any order, and domains without a version; ONNX's checker takes none of them."""
     nodes = [helper.make_node("Relu", ["b"], ["y"], "second"), helper.make_node("Sigmoid", ["x"], ["b"], "first")]
-    path = save(tmp_path / "m.onnx", model_of(nodes, [value("x", [1, 8, 16, 16])], [value("y", None)]))
+    nodes += [helper.make_node("Gelu", ["x"], ["g"], "third", domain="com.microsoft")]
+    model = model_of(nodes, [value("x", [1, 8, 16, 16])], [value("y", None), value("g", None)])
+    del model.opset_import[1:]
+    path = save(tmp_path / "m.onnx", model)
     graph = graph_of(load_program(path, {}))
-    assert graph.op_names == ("first", "second")
-    assert graph.tensor_size.tolist() == [FLOAT * 8 * 16 * 16] * 2
+    assert graph.op_names == ("third", "first", "second")
+    assert graph.tensor_size.tolist() == [FLOAT * 8 * 16 * 16] * 3
     onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 

@@ -13,13 +13,13 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 from models.onnx_models import branches, model_of, random_calls, random_model, save, value  # noqa: E402
 from models.orders import random_order, write_schedule  # noqa: E402
-from onnx import helper  # noqa: E402
+from onnx import TensorProto, helper  # noqa: E402
 from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError  # noqa: E402
 from schedopt.core.model.simulator import simulate  # noqa: E402
 from schedopt.core.problem.schedule import Schedule  # noqa: E402
 from schedopt.core.programs.importers import read_model  # noqa: E402
-from schedopt.core.programs.onnx.graph import VIEWS  # noqa: E402
-from schedopt.core.programs.onnx.program import read_program  # noqa: E402
+from schedopt.core.programs.onnx import session  # noqa: E402
+from schedopt.core.programs.onnx.graph import VIEWS, WITHOUT_KERNEL  # noqa: E402
 from schedopt.core.programs.onnx.runtime import IN_PLACE, graph_of, load_program, reorder  # noqa: E402
 from schedopt.core.programs.onnx.session import kernel_times, random_inputs, session_of, session_options  # noqa: E402
 from schedopt.core.programs.options import ImportOptions  # noqa: E402
@@ -161,16 +161,26 @@ def test_onnx_runtime_follows_the_file(tmp_path):
     assert not all(is_kept for execution_order, is_kept in followed if execution_order == "DEFAULT")
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_program_order_is_onnx_runtimes_own(seed, tmp_path):
-    """Whatever functions call, ops without a kernel are defined by and branches take, ops run where a profile says."""
-    program = read_program(save(tmp_path / "model.onnx", random_calls(seed)), {})
-    options = session_options(str(tmp_path), keeps_order=False)
-    session = session_of(program.model, tmp_path, options)
-    session.run(None, random_inputs(program))
-    ran = [name for name, _ in kernel_times(session) if name in program.names]
+@pytest.mark.parametrize("element", [TensorProto.FLOAT, TensorProto.FLOAT16])
+@pytest.mark.parametrize("seed", range(6))
+def test_program_order_is_onnx_runtimes_own(seed, element, tmp_path, monkeypatch):
+    """Whatever functions call, ops without a kernel are defined by, branches take and loading casts."""
+    monkeypatch.setattr(session, "as_loaded", lambda program: session.load_file(**program.question))
+    monkeypatch.setattr(session, "observe", lambda program: {"types": {}, "workspaces": {}})
+    program = load_program(save(tmp_path / "model.onnx", random_calls(seed, element)), {})
+    loaded = session_of(program.model, tmp_path, session_options(str(tmp_path), keeps_order=False))
+    loaded.run(None, random_inputs(program))
+    ran = [name for name, _ in kernel_times(loaded) if name in program.names]
     assert ran == [name for name in program.names if name in ran]
     assert len(ran) > 4
+
+
+def test_ops_without_a_kernel_are_those_that_onnx_runtime_defines():
+    kernels = onnxruntime.capi.onnxruntime_pybind11_state.get_all_opkernel_def()
+    known = {kernel.op_name for kernel in kernels if (kernel.domain, kernel.provider) == ("", "CPUExecutionProvider")}
+    schemas = [schema for schema in onnx.defs.get_all_schemas() if not schema.domain]
+    defined = {s.name for s in schemas if s.has_function or s.has_context_dependent_function}
+    assert defined - known == WITHOUT_KERNEL
 
 
 def depth_first(graph):

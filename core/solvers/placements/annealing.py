@@ -5,12 +5,15 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
+from ...bounds.bounds import min_cut_bound
 from ...problem.problem import Problem
+from ...problem.residents import model_of
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.plans import objective_of
 from ...search.search import Search
 from ..orders import order_search
+from ..orders.baselines import greedy_order
 from . import peak_annealing
 from .chromosomes import start_keys
 from .list_schedulers import list_schedule
@@ -20,9 +23,9 @@ from .plan_annealing import PlanAnnealing
 
 LARGEST_IMPATIENT = 10_000
 """Ops up to which keys may have little patience: one device then takes all, and ready ops pile up on it."""
-SHARE_OF_STARTS, SHARE_IN_STEPS, SHARE_WITHOUT_LIMIT = 0.1, 0.75, 0.2
-"""Of the budget: for the starts of different devices, before what anneals plans on them, and, where transfers
-take time, for a schedule that may exceed the memory limit."""
+SHARE_OF_CUTS, SHARE_OF_STARTS, SHARE_IN_STEPS, SHARE_WITHOUT_LIMIT = 0.1, 0.1, 0.75, 0.2
+"""Of the budget: for the bound on the peak of different devices, their starts, what goes before the annealing of plans
+on them, and, where transfers take time, for a schedule that may exceed the memory limit."""
 HOTTER_WITHIN = 4.0
 """How much hotter the annealing of a schedule that keeps a limit begins: what once exceeded it is far from the best."""
 LARGEST_IN_CYCLES = 64
@@ -64,6 +67,8 @@ def solve(search: Search, parameters: Parameters) -> None:
         return
     plans = PlanAnnealing(search, parameters.hot if problem.task == "runtime" else parameters.memory_hot)
     is_small, machine = problem.graph.num_ops <= LARGEST_IN_CYCLES, problem.machine
+    if problem.task == "memory" and not machine.is_equal:
+        _bound_peak(search)
     if is_small or not machine.has_link.all() or (machine.is_beside and problem.task == "runtime"):
         plans.offer_starts()
     else:
@@ -74,6 +79,7 @@ def solve(search: Search, parameters: Parameters) -> None:
         if machine.is_beside:
             with _other(search, _blocking(problem), SHARE_IN_STEPS) as inner:
                 _in_steps(inner, parameters)
+            search.raise_lower_bound(inner.lower_bound)  # of bytes, whatever transfers do
             if inner.best is not None:
                 search.offer(inner.best)
         else:
@@ -81,6 +87,16 @@ def solve(search: Search, parameters: Parameters) -> None:
                 _in_steps(search, parameters)
         plans.take_best()
     plans.go_on()
+
+
+def _bound_peak(search: Search) -> None:
+    """Raise the bound by minimum cuts, most of which an order of low peak on one device spares."""
+    with search.part(SHARE_OF_CUTS):
+        order = greedy_order(model_of(search.problem.graph).buffers, search.exhausted)
+        if order is not None:
+            known, stop = int(search.lower_bound), search.exhausted
+            bound = min_cut_bound(search.problem, order, known, stop=stop, has_time_for=search.has_time_for)
+            search.raise_lower_bound(bound)
 
 
 def _other(search: Search, problem: Problem, share: float) -> AbstractContextManager[Search]:
@@ -114,6 +130,7 @@ def _in_steps(search: Search, p: Parameters) -> None:
 def warm_up(tiny: Problem) -> Problem:
     """Compile what the search on one device needs, too; more is done under a limit that cannot be kept."""
     machine = tiny.machine
+    greedy_order(tiny.graph.buffers)
     if (machine.is_beside and tiny.task == "runtime") or not machine.has_link.all():
         return tiny
     order_search.warm_up(tiny)

@@ -132,14 +132,14 @@ class PlanAnnealing:
 
     def _offer_filled(self) -> None:
         """Offer placements that fill devices only so far, until one keeps the limits, then an even division."""
-        if not self.search.problem.is_limited:
+        if not self.search.best_fitness[0] or self.search.exhausted():
             return
         for placement in filled_placements(self.search.problem):
-            if self.search.best_fitness[0] == 0 or self.search.exhausted():
-                return
             for lead in range(LATE + 1):
                 plan = self.plans.plan(self.search.problem.graph.input_order, np.full(self.ops, lead))
                 self._offer(plan, placement)
+            if self.search.best_fitness[0] == 0 or self.search.exhausted():
+                return
         if self.search.best_fitness[0] and not self.search.exhausted():
             gp_dfs.solve(self.search, Parameters())
 

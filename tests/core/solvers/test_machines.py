@@ -377,3 +377,36 @@ def test_a_plan_is_priced_as_its_schedule_is():
             assert (cost.peak, cost.excess) == (max(peaks), problem.fitness(peaks, 0.0)[0])
             priced += 1
     assert priced > 50
+
+
+def test_what_is_proven_as_if_transfers_blocked_stays(monkeypatch):
+    monkeypatch.setattr(annealing, "_in_steps", lambda search, parameters: search.raise_lower_bound(10**9))
+    machine = Machine((Device("gpu0"), Device("gpu1")), bandwidth=1e6, transfers="beside")
+    graph = random_graph(np.random.default_rng(4), annealing.LARGEST_IN_CYCLES + 1)
+    search = Search(Problem(graph, "memory", machine=machine), max_evaluations=40)
+    annealing.solve(search, annealing.Parameters())
+    assert search.lower_bound == 10**9
+
+
+def test_no_device_is_filled_while_a_plan_keeps_the_limits(monkeypatch):
+    monkeypatch.setattr("schedopt.core.solvers.placements.plan_annealing.filled_placements", None)
+    graph = random_graph(np.random.default_rng(4), 5)
+    machine = Machine((Device("gpu0", memory=2**40), Device("gpu1", memory=2**40)), transfers="beside")
+    annealed(Problem(graph, "runtime", machine=machine), 50)
+
+
+@pytest.mark.parametrize("transfers", ["blocking", "beside"])
+def test_the_peak_of_a_machine_is_bounded_by_cuts_before_it_is_searched(monkeypatch, transfers):
+    """Eight ops forward keep 10 bytes each for eight back, so that no order has less than 80, and two devices 40."""
+    builder = GraphBuilder("back-and-forth")
+    for op in range(8):
+        builder.add_op(f"forward{op}", inputs=[(op - 1, 0)] if op else [], outputs=[10])
+    for op in range(8):
+        builder.add_op(f"back{op}", inputs=[(7 + op, 0), (7 - op, 0)][op == 0 :], outputs=[1])
+    machine = Machine((Device("gpu0"), Device("gpu1", speed=0.5)), bandwidth=1e6, transfers=transfers)
+    problem = Problem(builder.build(), "memory", machine=machine)
+    search = Search(problem, max_evaluations=1000, lower_bound=lower_bound(problem))
+    for part in ("offer_starts", "go_on"):
+        monkeypatch.setattr(annealing.PlanAnnealing, part, lambda plans: None)
+    annealing.solve(search, annealing.Parameters())
+    assert lower_bound(problem) < 40 <= search.lower_bound <= 45

@@ -31,7 +31,7 @@ ROOMS = [
 MOST_LINES = {
     **{"base": 980, "graph": 870, "problem": 1150, "kernels": 6990, "model": 1370, "bounds": 1120, "addresses": 430},
     **{"files": 2070, "search": 1880, "solvers": 5180, "report": 2490, "solve": 360, "experiments": 1760},
-    **{"programs": 11030, "api": 1910, "__init__.py": 1, "cli": 3760, "datasets": 1380, "policies": 5470},
+    **{"programs": 11020, "api": 1910, "__init__.py": 1, "cli": 3760, "datasets": 1380, "policies": 5470},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

@@ -12,7 +12,7 @@ onnx = pytest.importorskip("onnx")
 
 from models.onnx_models import branches, model_of, save, value  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
-from schedopt.core.base.errors import FormatError, ProgramError, UsageError  # noqa: E402
+from schedopt.core.base.errors import FormatError, ProgramError  # noqa: E402
 from schedopt.core.files.costgraph import read_graph, write_graph  # noqa: E402
 from schedopt.core.programs.importers import read_model  # noqa: E402
 from schedopt.core.programs.onnx.graph import ValueType  # noqa: E402
@@ -104,19 +104,6 @@ def test_constants_are_folded(tmp_path):
     assert "3 of 5 nodes are constant" in notes[0]
 
 
-def test_symbolic_dimensions_take_sizes(tmp_path):
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "product")]
-    constants = {"w": np.ones((4, 6), np.float32)}
-    model = model_of(nodes, [value("x", ["batch", None, 4])], [value("y", ["batch", None, 6])], constants)
-    graph = graph_of_model(tmp_path, model, shapes={"batch": 2, "x.1": 5})
-    assert graph.tensor_size.tolist() == [FLOAT * 2 * 5 * 6]
-    missing = r"of x: \[batch, \?, 4\] have no size; give --shape batch=VALUE --shape x\.1=VALUE, or all .* x=1x1x4$"
-    with pytest.raises(UsageError, match=missing):
-        graph_of_model(tmp_path, model)
-    with pytest.raises(UsageError, match=r"no symbolic dimension 'time'; it has batch, x.1"):
-        graph_of_model(tmp_path, model, shapes={"batch": 2, "time": 5})
-
-
 def test_shapes_come_through_the_shape_of_an_input(tmp_path):
     """With all sizes given, what is computed of a tensor's shape is known; the nodes that compute it still run."""
     nodes = [
@@ -141,12 +128,6 @@ def test_names_are_unique_and_stable(tmp_path):
     graph = graph_of_model(tmp_path, model)
     assert len(set(graph.op_names)) == len(model.graph.node)
     assert {"Conv_0#0", "Conv_0", model.graph.node[3].name, f"{model.graph.node[3].name}#3"} <= set(graph.op_names)
-
-
-def test_random_ops_keep_their_order(tmp_path):
-    nodes = [helper.make_node("RandomNormalLike", ["x"], [name], name) for name in ("a", "b", "c")]
-    graph = graph_of_model(tmp_path, model_of(nodes, [value("x", [4])], [value(name, [4]) for name in "abc"]))
-    assert list(zip(*graph.edges, strict=True)) == [(0, 1), (1, 2)]
 
 
 @pytest.mark.parametrize(

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import networkx as nx
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    TypeProto,
-    ValueInfoProto,
-    defs,
-)
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 from onnx.reference import ReferenceEvaluator
 
 from ...base.errors import FormatError, ProgramError, UsageError
@@ -58,18 +49,12 @@ def default_order(nodes: Sequence[NodeProto], places: Sequence[int] | None = Non
     """
     makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     read = [{makers[name] for name in reads(node) if name in makers} for node in nodes]
-    stack = sorted(set(range(len(nodes))).difference(*read))
+    ends = set(range(len(read))).difference(*read)
+    latest_first = [sorted(found, reverse=True) for found in (*read, ends)]
     if places is not None:
-        stack = sorted(range(len(nodes)), key=places.__getitem__, reverse=True)
-    order, seen = list[int](), set[int]()
-    while stack:
-        index = stack.pop()
-        if index < 0:  # all that it reads has run
-            order.append(~index)
-        elif index not in seen:
-            seen.add(index)
-            stack += [~index, *sorted(read[index])]
-    return [*order, *(index for index in range(len(read)) if index not in seen)]
+        latest_first[-1] = sorted(range(len(read)), key=places.__getitem__)
+    *order, _ = nx.dfs_postorder_nodes(nx.DiGraph(dict(enumerate(latest_first))), len(read))
+    return [*order, *sorted({*range(len(read))}.difference(order))]
 
 
 def reads(node: NodeProto) -> Iterator[str]:
@@ -87,9 +72,9 @@ def is_view(node: NodeProto) -> bool:
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     """Yield the graphs that are attributes of a node: the branches of an If, the body of a Loop or Scan."""
     for entry in node.attribute:
-        if entry.type == AttributeProto.GRAPH:
+        if entry.type == onnx.AttributeProto.GRAPH:
             yield entry.g
-        elif entry.type == AttributeProto.GRAPHS:
+        elif entry.type == onnx.AttributeProto.GRAPHS:
             yield from entry.graphs
 
 
@@ -98,12 +83,12 @@ def has_subgraphs(node: NodeProto) -> bool:
     return next(subgraphs(node), None) is not None
 
 
-def node_tensors(node: NodeProto) -> Iterator[TensorProto]:
-    """Yield the tensors that a node holds, inner graphs included."""
-    yield from own_tensors(node)
-    for graph in subgraphs(node):
-        for inner in graph.node:
-            yield from node_tensors(inner)
+def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Yield nodes, and those of the graphs inside of them."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from all_nodes(graph.node)
 
 
 def own_tensors(node: NodeProto) -> Iterator[TensorProto]:
@@ -131,10 +116,10 @@ def is_known(node: NodeProto, versions: Mapping[str, int]) -> bool:
     """Whether ONNX has an op of this name and domain, at the version that a model imports."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     version = versions.get(domain, versions.get(node.domain, 1))
-    return bool(defs.has(node.op_type, max_inclusive_version=max(1, min(version, _LATEST)), domain=domain))
+    return bool(onnx.defs.has(node.op_type, max_inclusive_version=max(1, min(version, _LATEST)), domain=domain))
 
 
-def functions_of(model: ModelProto) -> dict[tuple[str, str], FunctionProto]:
+def functions_of(model: ModelProto) -> dict[tuple[str, str], onnx.FunctionProto]:
     """Return a model's own functions, by domain and name."""
     return {(function.domain, function.name): function for function in model.functions}
 

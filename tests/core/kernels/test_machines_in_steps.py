@@ -18,7 +18,7 @@ from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.machine import Machine
 from schedopt.core.problem.problem import Problem
-from schedopt.core.search.plans import Plans, as_schedule, objective_of
+from schedopt.core.search.plans import Plans, as_schedule, objective_of, topological
 
 SEEDS = seeds(40, quick=6)
 
@@ -50,7 +50,7 @@ class Case:
         self.lazy = new_lazy(self.arrays, self.machine, self.places(NO_GROUPS))
         draws = np.where(self.rules.allowed, rng.random(self.rules.allowed.shape), -1.0)
         self.placement = draws.argmax(axis=1)[self.rules.group].astype(np.int32)
-        self.order = self.plans.homes_first(self.plans.topological(rng.permutation(self.ops)))
+        self.order = self.plans.homes_first(topological(self.plans.graph, rng.permutation(self.ops)))
 
     def places(self, groups):
         return places_of(self.rules.group, self.rules.allowed, groups, 0.5)
@@ -87,9 +87,8 @@ def test_sequences_are_priced_as_verified_after_each_annealing(seed, together):
         walk = Walk(0.2, case.rng.random((60, 6)), best, found, case.places(case.groups))
         present = Sequence(case.order, position, case.state.placement, np.empty(0, bool))
         energy = anneal_sequence(case.arrays, case.state, course, present, heeded, case.machine, 1e9, walk)
-        cost = run_sequence(
-            case.arrays, case.state, case.lazy.due, case.order, heeded, case.machine, np.inf, no_steps()
-        )
+        given = case.arrays, case.state, case.lazy.due, case.order, heeded, case.machine
+        cost = run_sequence(*given, np.inf, no_steps())
         assert energy == pytest.approx(cost[1], rel=1e-9)
         case.sequence(aim, case.order)
         assert position[case.order].tolist() == list(range(case.ops))

@@ -65,7 +65,7 @@ def rows(path, folder):
         return
     other = next((w for w in schedopt.fit(path, way.peak - 1, time_limit="1s").ways if w.verdict == "yes"), None)
     if other is not None:
-        written = folder / f"{path.stem}.tflite"
+        written = folder / f"{path.stem}-ordered.tflite"
         schedule = folder / f"{path.stem}.json"
         schedule.write_text(other.result.json())
         command = [sys.executable, "-m", "schedopt", "apply", str(path), str(schedule), "--output", str(written)]

@@ -31,7 +31,7 @@ ROOMS = [
 MOST_LINES = {
     **{"base": 975, "graph": 870, "problem": 1160, "kernels": 7115, "model": 1530, "bounds": 1110, "addresses": 425},
     **{"files": 2100, "search": 1900, "solvers": 5170, "report": 2525, "solve": 605, "experiments": 1660},
-    **{"programs": 10730, "api": 1925, "__init__.py": 1, "cli": 3760, "datasets": 1370, "policies": 5470},
+    **{"programs": 10750, "api": 1925, "__init__.py": 1, "cli": 3760, "datasets": 1370, "policies": 5470},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

@@ -44,7 +44,7 @@ _DRAWING_ATTRIBUTES = re.compile(
     r"arrow\w+|\w*color\w*|font\w+|head\w+|label\w*|same(head|tail)|tail\w+|[hl]?(href|url|URL|head|tail|p)|[xyz]|xlabel|xlp"
     r"|align|bb|class|comment|constraint|decorate|dir|distortion|fixedsize|gradientangle|group|height|id|image|key|layer"
     r"|margin|minlen|name|nojustify|ordering|orientation|penwidth|peripheries|pos|rank|rects|regular|shape|sides|skew"
-    r"|style|target|title|tooltip|weight|width"
+    r"|style|target|title|tooltip|width"
 )
 _GIVEN = re.compile(r"(?<![a-z])(input|param|weight|bias|placeholder|const|arg\d)", re.IGNORECASE)
 """What a model's inputs and weights are often called."""

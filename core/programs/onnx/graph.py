@@ -20,6 +20,12 @@ RANDOM_OPS = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "R
 _LATEST = 10_000
 OFFICIAL_DOMAINS = {"", "ai.onnx", "ai.onnx.ml"}
 VIEWS = {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}
+WITHOUT_KERNEL = {
+    *("Bernoulli", "CastLike", "CausalConvWithState", "CenterCropPad", "GroupNormalization", "HardSwish"),
+    *("LinearAttention", "Mish", "NegativeLogLikelihoodLoss", "SequenceMap", "SoftmaxCrossEntropyLoss"),
+    *("SwiGLU", "Swish"),
+}
+"""Ops for which ONNX Runtime has no kernel on a CPU: it runs the nodes of their definitions instead."""
 
 
 def node_names(graph: GraphProto) -> list[str]:
@@ -36,17 +42,17 @@ def node_names(graph: GraphProto) -> list[str]:
     return names
 
 
-def default_order(model: ModelProto) -> list[int]:
-    """Return the nodes of a model in the order in which ONNX Runtime runs them by default: depth first from the ends.
+def default_order(nodes: Sequence[NodeProto], places: Sequence[int] | None = None) -> list[int]:
+    """Return nodes in the order in which ONNX Runtime runs them by default: depth first from the ends, the last first.
 
-    Of several the last comes first. Calls of the model's functions count as last: loading puts their nodes there.
+    With `places` they are in the order of these, each after what it reads.
     """
-    graph, functions = model.graph, functions_of(model)
-    makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    place = [((node.domain, node.op_type) in functions, index) for index, node in enumerate(graph.node)]
-    read = [{makers[name] for name in reads(node) if name in makers} for node in graph.node]
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    read = [{makers[name] for name in reads(node) if name in makers} for node in nodes]
     ends = set(range(len(read))).difference(*read)
-    latest_first = (sorted(found, key=place.__getitem__, reverse=True) for found in (*read, ends))
+    latest_first = [sorted(found, reverse=True) for found in (*read, ends)]
+    if places is not None:
+        latest_first[-1] = sorted(range(len(read)), key=places.__getitem__)
     *order, _ = nx.dfs_postorder_nodes(nx.DiGraph(dict(enumerate(latest_first))), len(read))
     return [*order, *sorted({*range(len(read))}.difference(order))]
 

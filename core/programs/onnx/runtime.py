@@ -24,7 +24,17 @@ from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..options import Roofline, Size
 from ..runtime import PROGRAM_ORDER, Note, Runtime
-from .graph import OFFICIAL_DOMAINS, ValueType, bytes_of, functions_of, is_view, own_tensors, reads, subgraphs
+from .graph import (
+    OFFICIAL_DOMAINS,
+    WITHOUT_KERNEL,
+    ValueType,
+    bytes_of,
+    functions_of,
+    is_view,
+    own_tensors,
+    reads,
+    subgraphs,
+)
 from .program import DEQUANTIZE, OnnxProgram, external_files, read_program, runs_of
 
 IN_PLACE = {
@@ -232,9 +242,9 @@ def load_program(path: str, shapes: Mapping[str, Size], note: Note = lambda text
     program = _with_observation(read_program(path, shapes), note)
     _say(program, note)
     seen = {program.types[name].element for node in program.nodes for name in (*reads(node), *node.output) if name}
-    if not seen <= COMMON:
-        _say_casts(program, note)
-    return program
+    kinds = {node.op_type for node in program.nodes}
+    is_rewritten = not seen <= COMMON or bool(program.model.functions) or not kinds.isdisjoint(WITHOUT_KERNEL)
+    return _as_loaded(program, note) if is_rewritten else program
 
 
 def _with_observation(program: OnnxProgram, note: Note) -> OnnxProgram:
@@ -284,20 +294,23 @@ def _say(program: OnnxProgram, note: Note) -> None:
         )
 
 
-def _say_casts(program: OnnxProgram, note: Note) -> None:
-    """Tell what ONNX Runtime casts, as it has no kernels for it on a CPU, or does not load."""
-    from .session import casts_in
+def _as_loaded(program: OnnxProgram, note: Note) -> OnnxProgram:
+    """Return a program in the order that ONNX Runtime gives it; tell what it casts for want of kernels on a CPU."""
+    from .session import as_loaded
 
     try:
-        casts = casts_in(program)
+        loaded = as_loaded(program)
     except ProgramError as error:
-        note(f"{program.path}: planned, but not to be run on this machine: {error}")
-        return
-    if casts:
+        reason = str(error).removeprefix(f"{program.path}: the run failed: ")
+        note(f"{program.path}: planned, but not to be run on this machine: {reason}")
+        return program
+    if loaded["casts"] or loaded["widened"]:
         note(
-            f"{program.path}: ONNX Runtime adds {casts} casts to float32 and back, for want of kernels on a CPU, which "
-            "are not counted: import what it optimised and saved"
+            f"{program.path}: ONNX Runtime adds {loaded['casts']} casts to float32 and back and holds what "
+            f"{loaded['widened']} nodes give in float32, for want of kernels on a CPU, which is not counted: import "
+            "what it optimised and saved"
         )
+    return read_program(program.path, program.sizes, {**(program.observed or {}), "order": loaded["order"]})
 
 
 def reorder(program: OnnxProgram, order: Sequence[int]) -> ModelProto:

@@ -6,20 +6,11 @@ from dataclasses import replace
 import pytest
 import schedopt
 from models.seeds import seeds
-from models.small_graphs import sketch
+from models.small_graphs import branches, sketch
 from naive.graphs import random_graph
 from schedopt.core.api.fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, FitOption, LargestBatch
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import input_peak
-
-
-def branches():
-    """Program order peaks at 26 bytes, the best at 19, no op needs more than 18, and two devices take 18."""
-    return sketch(
-        "start -> 10; wide1: start -> 8; wide2: start -> 8; narrow1: wide1 -> 1; narrow2: wide2 -> 1; "
-        "join: narrow1 narrow2 -> 1f",
-        "branches",
-    )
 
 
 @pytest.mark.parametrize(

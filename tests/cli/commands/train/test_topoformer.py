@@ -21,7 +21,6 @@ def test_sizes_out_of_range_are_one_sentence_and_exit_2(config, run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_ctrl_c_during_the_search_for_orders_keeps_them(runs, config, run, tmp_path, monkeypatch):
     search = training_graphs._search
     searched = []

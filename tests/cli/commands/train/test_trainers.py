@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import shlex
 
 import pytest
@@ -187,7 +186,6 @@ def test_a_folder_that_holds_a_run_is_not_written_over(name, runs, train):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_stops_lose_nothing(name, command, runs, run, tmp_path):
     options = ["--config", runs.config(name), *command.stop]
     check_that_stops_lose_nothing(name, options, command.stop_lines, run, tmp_path, **command.stop_with)

@@ -51,7 +51,7 @@ class FlowingGroup(TyperGroup):
 
 
 def _say_what_it_takes(param: Any, ctx: Any) -> None:
-    """Write what an option takes as the pages do, so that its help has room; limits go into the help."""
+    """Write the values of an option as the pages do, so that its help has room; limits go into the help."""
     if isinstance(param, TyperArgument):
         param.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
     if isinstance(param, TyperOption):

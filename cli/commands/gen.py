@@ -149,7 +149,7 @@ def room_asked(ctx: typer.Context) -> tuple[Task, int] | None:
 def finish_folder(
     ctx: typer.Context, out: Output, folder: Any, parameters: dict[str, Any], counts: dict[str, Any]
 ) -> None:
-    """Write dataset.json and say what was written."""
+    """Write dataset.json and name the written files."""
     description = {
         "schedopt": VERSION,
         "generator": ctx.info_name,
@@ -172,14 +172,14 @@ def finish_folder(
 
 
 def incomplete(path: str) -> str:
-    """Say what becomes of a data set whose workers are lost."""
+    """Name the state of a data set whose workers are lost."""
     return (
         f"the graphs in {path} are not all; the same command with --overwrite makes them anew, without --backend here"
     )
 
 
 def say_written(ctx: typer.Context, out: Output, path: str, graph: dict[str, Any]) -> None:
-    """Say what was written to one file, as JSON or as a note."""
+    """Name one written file, as JSON or as a note."""
     if ctx.params["json"]:
         write_json({**graph, "output": path})
     elif path != "-":

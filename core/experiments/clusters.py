@@ -29,7 +29,7 @@ _AHEAD = 4  # tasks on their way per worker, which so has the next one when it e
 _WORDS = {"dask": "Dask scheduler", "ray": "Ray cluster"}
 _STARTS = {"dask": "dask scheduler", "ray": "ray start --head"}
 _FINDS_VERSION = "__import__('schedopt.version', fromlist=['VERSION']).VERSION"
-"""What a worker evaluates to say its version: a text, since one without schedopt could not import a function of it."""
+"""The expression by which a worker tells its version: a text, since one without schedopt has no function of it."""
 _BEGINS_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
 _CONNECT_SECONDS, _SILENT_SECONDS, _VERSION_SECONDS, _LOOK_SECONDS, _CLOSE_SECONDS = 3.0, 10.0, 60.0, 0.5, 2.0
 
@@ -121,7 +121,7 @@ class Cluster:
                 raise
 
     def _listen(self) -> None:
-        """Take what has ended, and look whether the cluster is there, until it is left or gone."""
+        """Take finished tasks, and look whether the cluster is there, until it is left or gone."""
         looked = time.monotonic()
         while not self._is_closed and self._failure is None:
             with suppress(queue.Empty):
@@ -270,7 +270,7 @@ def _refuse_other(who: str, found: str, wanted: str) -> None:
 
 
 def _own(error: BaseException) -> BaseException:
-    """Return the task's own error, or what it means that the engine has ended it."""
+    """Return the task's own error, or the reason why the engine has ended it."""
     error = getattr(error, "cause", None) or error  # Ray's
     if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == __name__.partition(".")[0]:
         return WorkerRefusedError(f"a worker that came later has no schedopt, and this is {VERSION}: stop it")

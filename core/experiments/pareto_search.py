@@ -1,7 +1,7 @@
 """The searches of a front: both ends, then a memory limit after the other between them; finished ones on disk.
 
 The ends are the least peak that adds no time, on several devices the least makespan, and the least peak at any time.
-Each search starts from what was found for the limit above.
+Each search starts from the schedule found for the limit above.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .pareto_front import LimitBound, ParetoFront, front_points
 
 SPEC = parse_method(DEFAULT_METHOD)
 BOUND_SHARE = 0.1
-"""Of the time limit of a search, for the bound on the peak of what it found."""
+"""Of the time limit of a search, for the bound on the peak of its schedule."""
 
 
 _WRITTEN = (
@@ -90,7 +90,7 @@ class SweepFile(JsonLines):
 def search(
     whole: Problem, problem: Problem, settings: ParetoOptions, initial: Schedule | None, interrupt: threading.Event
 ) -> SearchResult | None:
-    """Do a search, and bound what it found under the problem of the front; None if it was interrupted."""
+    """Do a search, and bound its schedule under the problem of the front; None if it was interrupted."""
     result = solve(problem, SPEC, **settings.budget, initial=initial, watcher=Watcher(interrupt))
     if result.status == "interrupted":
         return None

@@ -288,7 +288,7 @@ def parse_graph(
 
 
 def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]) -> CostGraph:
-    """Return the graph of the nodes, by the format's convention of what is an alias (docs/concepts/formats.md)."""
+    """Return the graph of the nodes, by the format's convention of an alias (docs/concepts/formats.md)."""
     nodes, final_ports = _without_marks(nodes)
     uses_aliases = any(alias for node in nodes for _, alias in node.outputs)
     if not uses_aliases and any(node.outputs and node.inputs for node in nodes):
@@ -572,7 +572,7 @@ def find_graphs(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def graph_hash(graph: CostGraph) -> str:
-    """Return the SHA-256 of what a graph holds, but for its name."""
+    """Return the SHA-256 of a graph's content, without its name."""
     rounded = np.round(graph.runtime)
     digest = hashlib.sha256(format_graph(replace(graph, runtime=rounded, annotations=NO_ANNOTATIONS), "binary"))
     if np.any(graph.runtime != rounded):

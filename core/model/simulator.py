@@ -31,7 +31,7 @@ from .unrolled import of_runs
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """What a schedule costs: bytes and microseconds."""
+    """The cost of a schedule: bytes and microseconds."""
 
     peak_per_device: IntArray  # shape `(devices,)`
     clock_per_device: FloatArray

@@ -107,7 +107,7 @@ class GatConvolution(nn.Module):
             nn.init.xavier_normal_(parameter, gain=nn.init.calculate_gain("relu"))
 
     def forward(self, features: Tensor, edges: Tensor) -> Tensor:
-        """Return what each node hears."""
+        """Return the messages to each node."""
         layer, (sources, targets), nodes = self.layer, edges, len(features)
         with torch.autocast(features.device.type, enabled=False):
             values: Tensor = layer.fc(features.to(layer.fc.weight.dtype)).unflatten(1, layer.attn_l.shape[1:])

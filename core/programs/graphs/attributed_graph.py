@@ -5,7 +5,7 @@ microseconds; `workspace` and `persistent`, bytes; `final`, whether its outputs 
 port; `once`, whether it may not be computed again; `module`, `line` and `phase`, texts that say where it comes from.
 An edge is a tensor that its target reads: port `port` (0) of its source. An edge with a `size` is a tensor of its own,
 which edges of the same source and `port` share. An edge with `alias`, a port of its target or a list of them, makes
-these views of its tensor. An edge with `control` true is an order without a tensor. What is not given is 0 or false.
+these views of its tensor. An edge with `control` true is an order without a tensor. Missing attributes are 0 or false.
 
 Of DOT the whole grammar is read (https://graphviz.org/doc/info/lang.html). Record ports (`a:out -> b:in:n`) place a
 line in a drawing and are dropped. In a quoted name `\\` is one backslash, which Graphviz keeps as two.
@@ -45,7 +45,7 @@ _DRAWING_ATTRIBUTES = re.compile(
     r"|style|target|title|tooltip|weight|width"
 )
 _GIVEN = re.compile(r"(?<![a-z])(input|param|weight|bias|placeholder|const|arg\d)", re.IGNORECASE)
-"""What a model's inputs and weights are often called."""
+"""Usual names of a model's inputs and weights."""
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
 
 
@@ -57,7 +57,7 @@ class Edge(NamedTuple):
     attributes: Attributes
 
     def called(self, path: str) -> str:
-        """Return what errors call it."""
+        """Return its name in errors."""
         return f"{path}: edge '{self.source}' -> '{self.target}'"
 
 
@@ -71,7 +71,7 @@ class AttributedGraph(NamedTuple):
 def cost_graph(
     written: AttributedGraph, path: str, default_size: int | None, note: Callable[[str], None], *, reverse: bool = False
 ) -> CostGraph:
-    """Return the graph that nodes and edges stand for; `reverse` is for edges from a user to what it depends on."""
+    """Return the graph of nodes and edges; `reverse` is for edges from a user to its dependency."""
     if reverse:
         written = AttributedGraph(written.nodes, [Edge(edge.target, edge.source, edge[2]) for edge in written.edges])
     places = {name: place for place, name in enumerate(written.nodes)}
@@ -408,7 +408,7 @@ def write_graph_file(graph: CostGraph, path: str) -> None:
 
 
 def _parse_node_link(document: Any, where: str) -> AttributedGraph:
-    """Return the nodes and edges of a node-link document; `where` is what errors call it."""
+    """Return the nodes and edges of a node-link document; `where` is its name in errors."""
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
         raise FormatError(f"{where}: not node-link JSON: it has no list of nodes")
     key = "edges" if "edges" in document else "links"

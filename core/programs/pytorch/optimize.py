@@ -129,7 +129,7 @@ class PlannedModel(nn.Module):
             self._facts = facts
 
     def _graph(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], None]:
-        """Have TorchDynamo trace a call, and return what makes the plan for it."""
+        """Have TorchDynamo trace a call, and return the maker of the plan for it."""
         self._plans.now.stage = "look"
         try:
             with torch.no_grad(), dynamo_config.patch(_CONFIG), silent():
@@ -158,7 +158,7 @@ class PlannedModel(nn.Module):
         return input_facts(inspect.signature(self._model.forward), args, kwargs) + settings_facts()
 
     def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what the model itself does, and compare it with what its plan does to copies."""
+        """Return the model's own results, and compare them with those of its plan on copies."""
         now, model, name = self._plans.now, self._model, self._plans.name
         planned: list[Any] | str
         try:
@@ -247,7 +247,7 @@ class _Stopped(BaseException):
 
 
 class _Now(threading.local):
-    """What a thread calls the model for."""
+    """The purpose of a thread's call of the model."""
 
     stage = "run"  # or `look` whether there is a plan, `check on copies`, or `check`, without a comparison
     grad = False  # whether the caller has autograd on
@@ -256,7 +256,7 @@ class _Now(threading.local):
 
 
 class _Plans:
-    """The plans of a model, and what a call is for; they refer to nothing of the model."""
+    """The plans of a model, and the purpose of a call; they refer to nothing of the model."""
 
     def __init__(self, name: str, settings: PlanSettings) -> None:
         self.name = name

@@ -133,7 +133,7 @@ Facts = tuple[tuple[str, Any], ...]
 
 
 class TensorFact(NamedTuple):
-    """What a plan depends on of a tensor."""
+    """The properties of a tensor that a plan depends on."""
 
     dtype: torch.dtype
     shape: torch.Size

@@ -66,7 +66,7 @@ def load_program(
     note: Note = lambda text: None,
     device: str | None = None,
 ) -> TorchProgram:
-    """Load a `.pt2` file, or what `module:function` returns for `shapes`: a model or a step, and example inputs."""
+    """Load a `.pt2` file, or the result of `module:function` for `shapes`: a model or a step, and example inputs."""
     if model.endswith(".pt2"):
         exported = read_exported(model, device)
         name = Path(model).name.removesuffix(".pt2")
@@ -88,7 +88,7 @@ def program_of(
     """Trace a model, exported forward or as one training step (see `update_of`), or record a step of the user's own.
 
     The loss is the first output if that is a single float, else the sum of the means of all float outputs. Numbers that
-    enter a step of the user's own (learning rates, what follows from the number of steps) are `constant` arguments.
+    enter a step of the user's own (learning rates, values from the number of steps) are `constant` arguments.
     """
     name = name or str(getattr(model, "__name__", type(model).__name__))
     where = where or name
@@ -391,7 +391,7 @@ class Update(NamedTuple):
 
 
 def update_of(training: str) -> Update:
-    """Return what a text says, such as `sgd` or `adam:learning_rate=0.01,weight_decay=0.1`."""
+    """Return the update that a text names, such as `sgd` or `adam:learning_rate=0.01,weight_decay=0.1`."""
     if not isinstance(training, str):
         raise UsageError(
             f"training= is one of none, {', '.join(DEFAULTS)}, not a {type(training).__name__}; with an optimizer of "
@@ -468,7 +468,7 @@ def training_step(
 
 
 def _loss(outputs: Any, where: str) -> tuple[torch.Tensor, str]:
-    """Return the loss of a model's outputs and what it is, in words."""
+    """Return the loss of a model's outputs and its definition, in words."""
     leaves = pytree.tree_leaves(outputs)
     floats = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
     if not any(leaf.requires_grad for leaf in floats):

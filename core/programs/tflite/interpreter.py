@@ -64,7 +64,7 @@ class MicroInterpreter:
             raise ProgramError(f"tflite-micro fails: {next(iter(said), str(error))}") from None
 
     def invoke_quietly(self) -> None:
-        """Run the model once, without looking at what the runtime says: to be timed."""
+        """Run the model once, without looking at the runtime's output: to be timed."""
         self._interpreter.invoke()
 
     def set_inputs(self, given: Sequence[bool], rng: np.random.Generator) -> None:
@@ -91,7 +91,7 @@ def _random(shape: Any, kind: np.dtype[Any], rng: np.random.Generator) -> NDArra
 
 SEED = 0
 INVOCATIONS = 3
-"""Runs whose outputs are compared, each with other inputs: what a model keeps from run to run shows in the later."""
+"""Runs whose outputs are compared, each with other inputs: state kept from run to run shows in the later."""
 
 
 def run_file(path: str, times: bool) -> dict[str, Any]:
@@ -154,7 +154,7 @@ _MOST_BUFFERS = 12  # scratch buffers that an operator may ask for
 
 @dataclass(frozen=True)
 class Costs:
-    """What was found by running a model."""
+    """The costs found by running a model."""
 
     # bytes of the arena in program order; None where the model does not run here
     head: int | None = None

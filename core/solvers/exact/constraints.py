@@ -1,4 +1,4 @@
-"""Constraints and objectives of the CP-SAT model, a function each; objectives say what the solver's numbers mean."""
+"""Constraints and objectives of the CP-SAT model, a function each; objectives define the solver's numbers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def equal_devices_are_numbered_as_they_are_used(v: Variables) -> None:
 
 
 def steps_last_what_they_take(v: Variables) -> None:
-    """Let a step whose duration depends on where it runs last what it takes there."""
+    """Let a step whose duration depends on its device last as long as on that device."""
     for op, takes in enumerate(v.takes):
         if len({*takes.values()}) > 1:
             lasts = sum(duration * v.on[op][device] for device, duration in takes.items())
@@ -79,7 +79,7 @@ def needed_tensors_are_sent(v: Variables) -> None:
 
 
 def inputs_are_there(v: Variables) -> None:
-    """Run an op after what it reads is produced and sent, and a transfer after its tensor is produced."""
+    """Run an op after its inputs are produced and sent, and a transfer after its tensor is produced."""
     for tensor, readers in enumerate(v.readers):
         v.check_time()
         if v.producer[tensor] < v.own:
@@ -129,7 +129,7 @@ def bytes_throughout(v: Variables, device: int) -> Any:
 
 
 def most_bytes(v: Variables) -> list[Any]:
-    """Add the memory of devices with blocking transfers; return what each holds at the most, in units of bytes."""
+    """Add the memory of devices with blocking transfers; return the peak of each, in units of bytes."""
     v.add_buffers()
     buffers_live_to_their_last_use(v)
     return [bytes_throughout(v, device) + bytes_at_once(v, device) for device in v.devices]
@@ -195,7 +195,7 @@ def knows_memory(problem: Problem) -> bool:
 
 
 def minimised_peak(search: Search) -> Minimised:
-    """Minimise the peak of the fullest device, down to what is known to be the least, within limits that differ."""
+    """Minimise the peak of the fullest device, down to the known least, within limits that differ."""
     assert search.best_simulation is not None
     v = Variables(search, counts_time=False)
     add_time_constraints(v)
@@ -221,7 +221,7 @@ def minimised_excess(search: Search) -> Minimised:
 
 
 def minimised_makespan(search: Search) -> Minimised:
-    """Minimise the end of the last op, no later than in the hint if that is feasible; what is sent is read later."""
+    """Minimise the end of the last op, no later than in the hint if that is feasible; sent tensors are read later."""
     v = Variables(search, counts_time=True)
     steps_of_device = add_time_constraints(v)
     if knows_memory(search.problem) and may_exceed(search.problem):
@@ -240,7 +240,7 @@ def minimised_makespan(search: Search) -> Minimised:
 
 
 def _keep_limits(v: Variables, held: list[Any], excess: Any = 0) -> None:
-    """Keep what each device holds within its limit, or exceed it by no more."""
+    """Keep the bytes of each device within its limit, or exceed it by no more."""
     for most, limit in zip(held, v.problem.memory_limits, strict=True):
         if limit is not None:
             v.model.add(most <= min(limit // v.units.bytes, v.most) + excess)

@@ -276,7 +276,7 @@ class _Proofs:
         self._tightened: tuple[int, Buffers] | None = None
 
     def prove(self) -> None:
-        """Bisect between the bound and what could not be proven impossible, within the allowance of work."""
+        """Bisect between the bound and the least target not proven impossible, within the allowance of work."""
         stretch, stop = self.stretch, self._stop()
         while not stop():
             self.unproven = min(self.unproven, stretch.peak)
@@ -291,7 +291,7 @@ class _Proofs:
                 self.unproven = target
 
     def tightened(self) -> Buffers:
-        """Return the buffers with what any order better than the best obeys."""
+        """Return the buffers with the precedences of any order better than the best."""
         stretch = self.stretch
         if self._tightened is None or self._tightened[0] != stretch.peak:
             if self.precedences.tighten(stretch.peak - 1 - stretch.present, self._stop()) == "impossible":

@@ -34,7 +34,7 @@ CLEARLY_BETTER = 0.95
 HOT, COLD = 1.0, 0.02
 """First and last temperature of cuts, against the mean runtime."""
 SHARE_OF_LIMIT, LIGHTLY = 0.5, 0.3
-"""The share of the budget left in which a schedule returns within the memory limit, and what its excess weighs at
+"""The share of the budget left in which a schedule returns within the memory limit, and the weight of its excess at
 first, against its makespan."""
 KEYS_PER_OP = 40
 GROUPED, GROUPED_WITH_HOMES = 0.1, 0.3
@@ -252,7 +252,7 @@ class MakespanAnnealing:
         return aim._replace(weight=weight), penalty + aim.scale * runtime, is_within
 
     def _sequence_aim(self, weight: float) -> tuple[Objective, float]:
-        """Return what to minimise and what the sequence costs; a limit may be kept better just in time."""
+        """Return the objective and the cost of the sequence; a limit may be kept better just in time."""
         aim = objective_of(self.problem, bound=self.search.lower_bound)._replace(weight=weight)
         both: list[tuple[Objective, float]] = []
         for tried in (aim, aim._replace(together=False)):

@@ -15,6 +15,7 @@ from .signals import check_received
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from ..core.model.allocators import Allocator
     from ..core.problem.problem import Problem
     from ..core.programs.pipeline import Observer
     from ..core.report.result import Result
@@ -27,26 +28,31 @@ _SPINNER_WIDTH, _BAR_WIDTH = 3, 20
 
 
 def run_with_progress(
-    out: Output, problem: Problem, spec: MethodSpec, alignment: int | None = None, **budget: Any
+    out: Output,
+    problem: Problem,
+    spec: MethodSpec,
+    alignment: int | None = None,
+    allocator: Allocator | None = None,
+    **budget: Any,
 ) -> Result:
-    """Compile the kernels, saying so if that takes long, then solve; with an alignment, find addresses, too."""
+    """Compile the kernels, saying so if that takes long, then solve; see `solve_and_place`."""
     # The first Ctrl-C stops the search with its best schedule, another, or one while kernels are compiled, the program.
     from ..core.search.method_spec import check_supported
     from ..core.search.search import Watcher
     from ..core.search.warm_up import warm_up
-    from ..core.solve.solve import solve_with_addresses as solve
-    from ..core.solve.solve import warm_up_addresses
+    from ..core.solve.placed import solve_and_place, warm_up_places
 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
     with compiling(out):
         warm_up(problem, spec, budget.get("evaluations"), budget.get("jobs", 1))
-        if alignment is not None:
-            warm_up_addresses()
+        warm_up_places(addresses=alignment is not None, allocator=allocator is not None)
     with interruptible(out, "the best so far") as interrupt:
         if not out.shows_progress:
-            return solve(problem, spec, alignment, watcher=Watcher(interrupt), **budget)
+            return solve_and_place(problem, spec, alignment, allocator, watcher=Watcher(interrupt), **budget)
         with LiveLine(out, f"{spec.name}: starting") as line:
-            return solve(problem, spec, alignment, watcher=Watcher(interrupt, _Searching(line)), **budget)
+            return solve_and_place(
+                problem, spec, alignment, allocator, watcher=Watcher(interrupt, _Searching(line)), **budget
+            )
 
 
 class Bar(Protocol):

@@ -24,7 +24,7 @@ from ..core.search.registry import INPUT_METHOD
 from .console import show, tell
 
 if TYPE_CHECKING:
-    from ..core.programs.pipeline import Job, Optimized, OptimizedRange
+    from ..core.programs.pipeline import Job, Optimized, RangePlan
     from ..core.programs.runtime import Measurement
 
 
@@ -159,14 +159,13 @@ def _optimize_table(optimized: Optimized) -> Table:
     return table
 
 
-def range_document(job: Job, optimized: OptimizedRange) -> dict[str, Any]:
-    """Return the result as plain values."""
-    plan = optimized.plan
+def range_document(job: Job, dimension: str, plan: RangePlan) -> dict[str, Any]:
+    """Return what was found as plain values."""
     return {
         "model": job.model,
         "output": job.output,
         "schedule": job.schedule,
-        "dimension": optimized.dimension,
+        "dimension": dimension,
         "sizes": [
             {
                 "size": row.size,
@@ -181,24 +180,22 @@ def range_document(job: Job, optimized: OptimizedRange) -> dict[str, Any]:
         "is_linear": plan.is_linear,
         "worst_gap": plan.worst_gap,
         "is_close": plan.is_close,
-        "method": optimized.plan.method,
+        "method": plan.method,
         "equal": True,
-        "measured": {size: orders_document(rows) for size, rows in optimized.measured.items()},
+        "measured": {size: orders_document(rows) for size, rows in plan.measured.items()},
     }
 
 
-def print_range(job: Job, optimized: OptimizedRange) -> None:
+def print_range(job: Job, dimension: str, plan: RangePlan) -> None:
     """Print the peaks at both ends and at the worst size between, and whether the order is good for all."""
     from ..core.programs.pipeline import CLOSE
 
-    plan = optimized.plan
-    measures = ["measured"] if optimized.measured else []
-    columns = ("program order", optimized.plan.method, "change", "bound", "gap", *measures)
-    table = number_table(optimized.dimension, *columns)
+    measures = ["measured"] if plan.measured else []
+    table = number_table(dimension, "program order", plan.method, "change", "bound", "gap", *measures)
     memory = bytes_alike(*((row.program_order, row.peak, row.bound) for row in plan.rows))
     for row in plan.rows:
         peaks = (memory(row.program_order), memory(row.peak), change(row.peak, row.program_order))
-        measured = optimized.measured.get(row.size)
+        measured = plan.measured.get(row.size)
         runs = " to ".join(memory(one.measured_peak) for one in measured) if measured else ""
         cells = (*peaks, memory(row.bound), f"{100 * row.gap:.2f}%", *([runs] if measures else []))
         table.add_row(str(row.size), *cells)

@@ -108,9 +108,8 @@ def anchors(text):
 
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "\n<!-- generated:" in text])
 def test_tables_are_what_the_code_says(page, generate):
-    assert len(generate.MARKED.findall(PAGES[page])) == len(
-        re.findall("^<!-- generated:", PAGES[page], flags=re.MULTILINE)
-    ), "no end"
+    marks = re.findall("^<!-- generated:", PAGES[page], flags=re.MULTILINE)
+    assert len(generate.MARKED.findall(PAGES[page])) == len(marks), "no end"
     assert generate.generated(PAGES[page]) == PAGES[page], "run python docs/generate.py"
 
 

@@ -29,9 +29,9 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 980, "graph": 870, "problem": 1150, "kernels": 6990, "model": 1370, "bounds": 1120, "addresses": 430},
-    **{"files": 2070, "search": 1880, "solvers": 5180, "report": 2490, "solve": 360, "experiments": 1760},
-    **{"programs": 10970, "api": 1910, "__init__.py": 1, "cli": 3760, "datasets": 1380, "policies": 5470},
+    **{"base": 975, "graph": 870, "problem": 1160, "kernels": 7115, "model": 1530, "bounds": 1110, "addresses": 425},
+    **{"files": 2100, "search": 1900, "solvers": 5170, "report": 2525, "solve": 605, "experiments": 1660},
+    **{"programs": 10730, "api": 1925, "__init__.py": 1, "cli": 3760, "datasets": 1370, "policies": 5470},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

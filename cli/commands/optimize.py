@@ -26,10 +26,8 @@ from ..options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ...core.problem.problem import Problem
-    from ...core.programs.pipeline import Job
+    from ...core.programs.pipeline import Job, Solve
     from ...core.report.result import Result
 
 
@@ -84,10 +82,10 @@ def optimize(
     def solve(problem: Problem) -> Result:
         return run_with_progress(out, problem, spec, **asked.budget, initial=None)
 
-    if range_in(job):
+    if found := range_in(job):
         if plot is not None:
             raise UsageError(f"{plot}: a plot is of one size; leave out --plot, or the range")
-        _optimize_range(out, job, solve, json)
+        _optimize_range(out, job, *found, solve, json)
         return
     with stages(out, model, pipeline.SEARCHING) as observer:
         optimized = pipeline.optimize(job, solve, observer)
@@ -109,20 +107,20 @@ def optimize(
 with_options(optimize, {"training": options_of(OptimizeOptions)})
 
 
-def _optimize_range(out: Output, job: Job, solve: Callable[[Problem], Result], json: bool) -> None:
+def _optimize_range(out: Output, job: Job, name: str, sizes: range, solve: Solve, json: bool) -> None:
     """Write a model in one order for a range of sizes, and say how good it is at each."""
     from ...core.programs.pipeline import SEARCHING, optimize_range
     from ..progress import stages
     from ..reports import print_range, range_document
 
     with stages(out, job.model, SEARCHING) as observer:
-        optimized = optimize_range(job, solve, observer)
+        plan = optimize_range(job, name, sizes, solve, observer)
     if json:
-        write_json(range_document(job, optimized))
+        write_json(range_document(job, name, plan))
     else:
-        print_range(job, optimized)
-    out.note(f"wrote {job.output}: its results are bitwise those of {optimized.source} at both ends of the range")
+        print_range(job, name, plan)
+    out.note(f"wrote {job.output}: its results are bitwise those of {plan.source} at both ends of the range")
     if job.schedule is not None:
         out.note(f"wrote {job.schedule}: the names of the ops in order")
-    if optimized.plan.is_interrupted:
+    if plan.is_interrupted:
         raise typer.Exit(130)

@@ -61,7 +61,7 @@ def pareto(
     if sweep.problem.counts_runs:
         out.note(f"{sweep.graph.name}: no op has a runtime, so that every run counts alike")
     with opened(SweepFile, resume) as file:
-        sweep.resume_from(file)
+        sweep.file = file
         kept = f"finished searches are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; see --resume"
         with workers_of(backend, address, options.jobs, lambda: kept):
             with compiling(out):

@@ -55,7 +55,9 @@ def solve(
         check_target(plot)
     problem = options.problem(graph_of(graph, out.note))
     start = _read_initial(initial, problem, force)
-    result = run_with_progress(out, problem, spec, options.alignment, **options.budget, initial=start)
+    result = run_with_progress(
+        out, problem, spec, options.alignment, options.allocator, **options.budget, initial=start
+    )
     document = result.json()
     if json or format == "json":
         write(document)
@@ -107,8 +109,8 @@ def _read_initial(path: str | None, problem: Problem, force: bool) -> Schedule |
 
 
 def _remark(out: Output, result: Result) -> None:
-    """Add remarks to the table on standard error."""
-    from ...core.report.result import feasible_reference_value
+    """Say on standard error what the table cannot."""
+    from ...core.report.result import reference_value
 
     problem = result.problem
     for note in result.notes:
@@ -135,7 +137,7 @@ def _remark(out: Output, result: Result) -> None:
             out.note("this order alone keeps the limit: nothing runs again")
     elif problem.task == "runtime" and not problem.graph.runtime.any():
         out.note(f"{problem.graph.name}: every op has runtime 0, so every schedule takes 0 us")
-    elif result.value > result.input_value and result.value > feasible_reference_value(problem):
+    elif result.value > result.input_value and result.value > reference_value(problem, keeps_limits=True):
         better = "the input order" if problem.is_symmetric else "the input order on one device"
         out.note(f"{better} is better than what this method found; --method auto never returns worse")
     if not result.is_repeatable:

@@ -84,7 +84,7 @@ def grid_search(
     from ..progress import compiling, interruptible, progress_bar
 
     out = Output(quiet)
-    grid = GRIDS[str(ctx.info_name)]()
+    grid = GRIDS[str(ctx.info_name)]
     document = _read_output(output, grid.method)
     settings = GridOptions(**given)
     task = settings.task

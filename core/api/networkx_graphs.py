@@ -10,6 +10,7 @@ from ..base.errors import UsageError
 from ..base.units import parse_bytes
 from ..graph.graph import CostGraph
 from ..programs.graphs.attributed_graph import AttributedGraph, Attributes, Edge, cost_graph, written_graph
+from ..programs.options import ImportOptions
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -84,8 +85,8 @@ def from_networkx(
         raise UsageError(f"{name}: the networkx graph has no nodes")
     if len(nodes) < graph.number_of_nodes():
         raise UsageError(f"{name}: two nodes of the networkx graph have the same text; rename one")
-    size = None if default_size is None else parse_bytes(default_size, "default size")
-    return replace(cost_graph(AttributedGraph(nodes, _edges(graph)), name, size, note), name=name)
+    options = ImportOptions(default_size=None if default_size is None else parse_bytes(default_size, "default size"))
+    return replace(cost_graph(AttributedGraph(nodes, _edges(graph)), name, options, note), name=name)
 
 
 def _edges(graph: nx.DiGraph) -> list[Edge]:

@@ -66,5 +66,5 @@ def pareto(
     given = locals()
     sweep = Sweep(graph_of(graph), ParetoOptions.picked(given))
     with opened(SweepFile, resume) as file:
-        sweep.resume_from(file)
+        sweep.file = file
         return sweep.execute()

@@ -14,7 +14,7 @@ from ..report.result import Result
 from ..search.method_spec import MethodSpec, parse_method
 from ..search.options import ProblemOptions, SolveOptions
 from ..search.registry import DEFAULT_METHOD
-from ..solve.solve import solve_with_addresses
+from ..solve.placed import solve_and_place
 from .graphs import GraphLike, ScheduleLike, graph_of, loaded_schedule
 
 
@@ -36,6 +36,7 @@ def solve(
     max_overhead: float | str | None = None,
     addresses: bool = False,
     align: int | str | None = None,
+    allocator: str | None = None,
     machine: Machine | str | os.PathLike[str] | None = None,
     op_times: str | os.PathLike[str] | None = None,
     pins: Literal["from-graph"] | None = None,
@@ -71,7 +72,10 @@ def solve(
         for the least peak with at most a share of the time of all ops added, as `"10%"` or 0.1.
     addresses, align
         Whether to give all that the schedule makes an offset in its device's arena, and to choose an order whose arena
-        is small (False); the unit of offsets, as 16 or `"64B"` (64). The time limit is for both.
+        is small (False); what offsets are multiples of, as 16 or `"64B"` (64). The time limit is for both.
+    allocator
+        `"cuda"`, or with options as `"cuda:expandable_segments:True"`: on one device, choose the order and an opening
+        block for which PyTorch's caching allocator reserves least; a memory limit then is one of what it reserves.
     machine, op_times, pins
         A `Machine` or the path of its file, in place of `devices`, `bandwidth` and `latency`; a CSV file of times by
         kind of device, else an op takes runtime / speed; `"from-graph"` for ops on the devices that the graph names.
@@ -119,5 +123,5 @@ def solve(
         options = SolveOptions.picked(given).for_methods([spec.name])
         problem = options.problem(graph_of(graph, notes.append))
     start = None if initial is None else loaded_schedule(initial, problem.graph).schedule
-    result = solve_with_addresses(problem, spec, options.alignment, **options.budget, initial=start)
+    result = solve_and_place(problem, spec, options.alignment, options.allocator, **options.budget, initial=start)
     return replace(result, notes=(*notes, *result.notes))

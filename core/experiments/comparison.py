@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -22,8 +21,9 @@ from ..base.errors import ClusterError, FormatError, SchedoptError, UsageError
 from ..base.options import spelled
 from ..base.parallel import is_here, map_as_ended
 from ..base.tables import Printed, csv_of, text_of
+from ..files.atomic import write_as
 from ..files.costgraph import graph_hash
-from ..files.json_lines import JsonLines
+from ..files.json_lines import JsonLines, key_of
 from ..graph.graph import CostGraph
 from ..problem.problem import Problem
 from ..problem.residents import model_of
@@ -137,8 +137,6 @@ class Comparison(Printed):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a row per run (`.csv`), settings, summary and runs (`.json`), or a page (`.html`)."""
-        from ..files.atomic import write_as
-
         texts = {".html": self.page, ".csv": self.csv, ".json": self.json}
         write_as(path, SUFFIXES, lambda suffix: texts[suffix]())
 
@@ -193,22 +191,20 @@ def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
     """Do a run in this process; an error makes a failed cell that says its type and message."""
     done = attempt(lambda: _solve_timed(run, interrupt))
     if isinstance(done, Exception):
-        return _failed(run, done)
+        return _cell(run, status="failed", error=_reason(done))
     result, cpu_seconds = done
-    problem, peak, evaluations = result.problem, result.simulation.peak, round(result.evaluations, 3)
+    evaluations = round(result.evaluations, 3)
     status: Status = "infeasible" if result.is_proven_infeasible else "limit-not-met"
     if result.is_feasible:
         status = "optimal" if result.status == "optimal" else "feasible"
-    return Cell(
-        **_identity(run),
+    return _cell(
+        run,
         status=status,
         value=result.value,
-        peak_memory=peak,
-        runtime_us=result.simulation.runtime,
-        excess=problem.fitness(
-            result.simulation.peak_per_device.tolist(), problem.time_of(len(result.schedule), result.simulation.runtime)
-        )[0],
-        lower_bound=int(result.lower_bound) if problem.task == "memory" else result.lower_bound,
+        peak_memory=result.peak_memory,
+        runtime_us=result.runtime,
+        excess=result.excess,
+        lower_bound=int(result.lower_bound) if result.problem.task == "memory" else result.lower_bound,
         evaluations=int(evaluations) if evaluations.is_integer() else evaluations,
         seconds=round(result.seconds, 6),
         cpu_seconds=round(cpu_seconds, 6),
@@ -218,19 +214,10 @@ def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
     )
 
 
-def _identity(run: Run) -> dict[str, Any]:
+def _cell(run: Run, **found: Any) -> Cell:
+    """Return the cell of a run with what was found."""
     graph = run.problem.graph
-    return {
-        "graph": graph.name,
-        "sha256": run.sha256,
-        "ops": model_of(graph).num_ops,
-        "method": run.spec.text,
-        "seed": run.seed,
-    }
-
-
-def _failed(run: Run, error: BaseException) -> Cell:
-    return Cell(**_identity(run), status="failed", error=_reason(error))
+    return Cell(graph.name, run.sha256, model_of(graph).num_ops, run.spec.text, run.seed, **found)
 
 
 def _solve_timed(run: Run, interrupt: threading.Event | None) -> tuple[Result, float]:
@@ -240,19 +227,14 @@ def _solve_timed(run: Run, interrupt: threading.Event | None) -> tuple[Result, f
     return result, time.process_time() - start
 
 
-def one_by_one(runs: list[Run], interrupt: threading.Event) -> Generator[Cell, None, None]:
-    """Yield each run's cell, done in this process, until it is interrupted."""
-    for run in runs:
-        cell = run_cell(run, interrupt)
-        if interrupt.is_set():
-            return
-        yield cell
-
-
-def in_parallel(runs: list[Run], jobs: int) -> Generator[Cell, None, None]:
-    """Yield cells as they finish, done by workers; a break of these is a usage error, or that of the cluster."""
-    if is_here(jobs):
-        yield from map(run_cell, runs)
+def cells_of(runs: list[Run], jobs: int, interrupt: threading.Event | None = None) -> Generator[Cell, None, None]:
+    """Yield cells as they finish: in this process until it is interrupted, or by workers, whose end is an error."""
+    if interrupt is not None or is_here(jobs):
+        for run in runs:
+            cell = run_cell(run, interrupt)
+            if interrupt is not None and interrupt.is_set():
+                return
+            yield cell
         return
     with closing(map_as_ended(run_cell, runs, jobs)) as ended:
         for run, future in ended:
@@ -264,7 +246,7 @@ def in_parallel(runs: list[Run], jobs: int) -> Generator[Cell, None, None]:
                 ) from error
             if isinstance(error, ClusterError):
                 raise error
-            yield future.result() if error is None else _failed(run, error)
+            yield future.result() if error is None else _cell(run, status="failed", error=_reason(error))
 
 
 class ResumeFile(JsonLines):
@@ -290,10 +272,6 @@ class ResumeFile(JsonLines):
             raise FormatError(
                 f"{self.path}: a line lacks fields of a comparison, or has others ({error}); name a new file"
             ) from error
-
-    def append(self, key: str, cell: Cell) -> None:
-        """Write a finished cell through to the disk."""
-        self.write(key, asdict(cell))
 
 
 def opened(kind: Callable[[str], File], path: str | os.PathLike[str] | None) -> AbstractContextManager[File | None]:
@@ -333,15 +311,19 @@ class Experiment:
             name, count = Counter(names).most_common(1)[0]
             if count > 1:
                 raise UsageError(f"the {what} '{name}' is given twice")
-        named = [spec.text for spec in specs if spec.name == reference]
-        self.reference = self.methods[0] if reference is None else reference
-        if self.reference not in self.methods:
-            if len(named) != 1:
-                raise UsageError(f"the reference '{reference}' must be one of the methods: {', '.join(self.methods)}")
-            self.reference = named[0]
+        named = [self.methods[0]] if reference is None else [text for text in self.methods if text == reference]
+        named = named or [spec.text for spec in specs if spec.name == reference]
+        if len(named) != 1:
+            raise UsageError(f"the reference '{reference}' must be one of the methods: {', '.join(self.methods)}")
+        self.reference = named[0]
         problems = [settings.problem(graph) for graph in graphs]
         for spec in specs:
-            self._check(spec, problems[0])
+            if settings.evaluations is not None and not spec.method.counts_evaluations:
+                raise UsageError(
+                    f"method '{spec.name}' does not count evaluations; leave {spelled('evaluations')} out and limit "
+                    f"the others each, as in {BUDGET_EXAMPLE}, or all by {spelled('time_limit')}"
+                )
+            check_supported(spec, problems[0], spec.evaluations)
         specs = [
             replace(
                 spec,
@@ -354,19 +336,10 @@ class Experiment:
         self.cells: dict[RunName, Cell] = {}
         self.resume: ResumeFile | None = None
 
-    def _check(self, spec: MethodSpec, problem: Problem) -> None:
-        if self.settings.evaluations is not None and not spec.method.counts_evaluations:
-            raise UsageError(
-                f"method '{spec.name}' does not count evaluations; leave {spelled('evaluations')} out and limit the "
-                f"others each, as in {BUDGET_EXAMPLE}, or all by {spelled('time_limit')}"
-            )
-        check_supported(spec, problem, spec.evaluations)
-
     def _runs(self, problem: Problem, specs: Sequence[MethodSpec]) -> Iterator[Run]:
         digest, settings = graph_hash(problem.graph), self.settings
         for spec in specs:
             facts: dict[str, Any] = {
-                "schedopt": VERSION,
                 "graph": digest,
                 "method": spec.name,
                 "parameters": spec.parameters.identity(),
@@ -374,8 +347,7 @@ class Experiment:
                 "budget": [spec.evaluations, spec.time_limit],
             }
             for seed in range(settings.seed, settings.seed + settings.seeds):
-                text = json.dumps({**facts, "seed": seed}, sort_keys=True, default=str)
-                yield Run(problem, spec, seed, digest, hashlib.sha256(text.encode()).hexdigest())
+                yield Run(problem, spec, seed, digest, key_of({**facts, "seed": seed}))
 
     @property
     def unfinished(self) -> list[Run]:
@@ -403,12 +375,11 @@ class Experiment:
     ) -> Comparison:
         """Do the runs still to do; Ctrl-C ends it with those finished so far."""
         try:
-            todo = self.unfinished
-            with closing(in_parallel(todo, jobs) if interrupt is None else one_by_one(todo, interrupt)) as finished:
+            with closing(cells_of(self.unfinished, jobs, interrupt)) as finished:
                 for cell in finished:
                     name = (cell.graph, cell.method, cell.seed)
                     if self.resume is not None:
-                        self.resume.append(self.runs[name].key, cell)
+                        self.resume.write(self.runs[name].key, asdict(cell))
                     self.cells[name] = cell
                     on_cell(cell)
         except KeyboardInterrupt:

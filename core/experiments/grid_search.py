@@ -43,31 +43,27 @@ class Round(NamedTuple):
     graphs: int
 
 
-def brkga_grid() -> Grid:
-    """Return 648 settings of the six parameters of A.10, the default first; elites and mutants are shares."""
-
-    def settings() -> Iterator[dict[str, Any]]:
-        betas, shares = ((1.0, 0.5, 3.0), (1.0, 0.5, 3.0)), ((0.2, 0.1, 0.3), (0.1, 0.0, 0.05, 0.2))
-        for alpha, beta, chromosomes, elites, mutants, populations in product(*betas, (100, 50, 200), *shares, (1, 2)):
-            yield {
-                "alpha": alpha,
-                "beta": beta,
-                "chromosomes": chromosomes,
-                "elites": round(elites * chromosomes),
-                "mutants": round(mutants * chromosomes),
-                "populations": populations,
-            }
-
-    return Grid("brkga", tuple(settings()))
+def _brkga_settings() -> Iterator[dict[str, Any]]:
+    """Yield 648 settings of the six parameters of A.10, the default first; elites and mutants are shares."""
+    betas, shares = ((1.0, 0.5, 3.0), (1.0, 0.5, 3.0)), ((0.2, 0.1, 0.3), (0.1, 0.0, 0.05, 0.2))
+    for alpha, beta, chromosomes, elites, mutants, populations in product(*betas, (100, 50, 200), *shares, (1, 2)):
+        yield {
+            "alpha": alpha,
+            "beta": beta,
+            "chromosomes": chromosomes,
+            "elites": round(elites * chromosomes),
+            "mutants": round(mutants * chromosomes),
+            "populations": populations,
+        }
 
 
-def local_search_grid() -> Grid:
-    """Return values of local search's patience, up to the usual budget, which is never to restart."""
-    values = (1000, 20, 50, 100, 200, 300, 500, 700, 1500, 2000, 3000, 5000)
-    return Grid("local-search", tuple({"patience": patience} for patience in values))
+_PATIENCE = (1000, 20, 50, 100, 200, 300, 500, 700, 1500, 2000, 3000, 5000)
+"""Up to the usual budget, which is never to restart."""
 
-
-GRIDS = {"brkga": brkga_grid, "local-search": local_search_grid}
+GRIDS = {
+    "brkga": Grid("brkga", tuple(_brkga_settings())),
+    "local-search": Grid("local-search", tuple({"patience": patience} for patience in _PATIENCE)),
+}
 
 
 def plan(settings: int, graphs: int, first: int, keep: float) -> list[Round]:

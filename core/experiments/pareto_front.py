@@ -10,11 +10,15 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rich import box
+from rich.table import Table
+
 from ...version import VERSION
 from ..base.errors import UsageError
 from ..base.tables import FirstThatFits, Printed, csv_of, titled
 from ..base.units import bytes_alike, format_bytes, times_alike
 from ..bounds.bounds import is_met
+from ..files.atomic import make_folder, write_as
 from ..files.costgraph import structure_hash
 from ..model.simulator import input_peak
 from ..problem.problem import RUNTIME_TOLERANCE, Problem
@@ -25,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.console import RenderableType
-    from rich.table import Table
 
     from ..search.options import ParetoOptions
 
@@ -115,9 +118,31 @@ class ParetoFront(Printed):
         least = self.least_time if self.problem.recompute else self.points[0].time
         return 0.0 if not least or is_met(point.time, least) else point.time / least - 1
 
-    def table(self) -> Table:
-        """Return the table of `schedopt pareto`, for Rich to print."""
-        return _table(self)
+    def table(self, narrow: bool = False) -> Table:
+        """Return the table of `schedopt pareto`, or a narrow one without lines between columns, for Rich to print."""
+        problem, points = self.problem, self.points
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False) if narrow else Table()
+        time = "time" if problem.devices == 1 else "makespan"
+        again = ("runs again",) if problem.recompute else ()
+        for name in ("", "peak memory", "at least", time, "added", "at least", "gap", *again):
+            table.add_column(name.replace(" ", "\n") if narrow else name, justify="right", no_wrap=True)
+        memory = bytes_alike((p.peak_memory for p in points), *((p.peak_memory, p.peak_bound) for p in points))
+        times = times_alike((p.time for p in points), *((p.time, p.time_bound) for p in points))
+        write_time = problem.format_time if problem.counts_runs else times
+        for number, point in enumerate(points, start=1):
+            added = self.added_share(point)
+            gap = "none" if point.is_optimal else f"{100 * (point.time / point.time_bound - 1):.2f}%"
+            table.add_row(
+                str(number),
+                f"[bold]{memory(point.peak_memory)}[/]",
+                memory(point.peak_bound),
+                f"[bold]{write_time(point.time)}[/]",
+                f"+{100 * added:.2f}%" if added else "none",
+                write_time(point.time_bound),
+                gap if point.time_bound else "",
+                *((f"{point.added_runs:,}",) if problem.recompute else ()),
+            )
+        return table
 
     def remarks(self) -> list[str]:
         """Return the remarks below the table, a sentence each."""
@@ -128,8 +153,8 @@ class ParetoFront(Printed):
         return lines
 
     def report(self) -> Iterator[RenderableType]:
-        """Return the output of `schedopt pareto`: title, table and remarks, for Rich to print."""
-        tables = [self.table(), _table(self, narrow=True)]
+        """Return what `schedopt pareto` prints: title, table and remarks, for Rich to print."""
+        tables = [self.table(), self.table(narrow=True)]
         parts: list[RenderableType] = [FirstThatFits(tables), *self.remarks()] if self.points else []
         return titled(self.title(), *parts)
 
@@ -179,14 +204,10 @@ class ParetoFront(Printed):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a row per point (`.csv`), or settings, points and bounds (`.json`)."""
-        from ..files.atomic import write_as
-
         write_as(path, SUFFIXES, lambda suffix: self.csv() if suffix == ".csv" else self.json())
 
     def save_schedules(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write the schedule file of each point, as `1.json` and so on, numbered as in the table."""
-        from ..files.atomic import make_folder
-
         place = make_folder(folder)
         files = [place / f"{number}.json" for number in range(1, len(self.points) + 1)]
         for file, point in zip(files, self.points, strict=True):
@@ -223,38 +244,6 @@ class ParetoFront(Printed):
         )
 
 
-def _table(front: ParetoFront, narrow: bool = False) -> Table:
-    """Build one row per point; where it shall be narrow, without lines between columns and with words below others."""
-    from rich import box
-    from rich.table import Table
-
-    problem = front.problem
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False) if narrow else Table()
-    time = "time" if problem.devices == 1 else "makespan"
-    again = ("runs again",) if problem.recompute else ()
-    for name in ("", "peak memory", "at least", time, "added", "at least", "gap", *again):
-        table.add_column(name.replace(" ", "\n") if narrow else name, justify="right", no_wrap=True)
-    peaks = [(point.peak_memory, point.peak_bound) for point in front.points]
-    memory = bytes_alike((peak for peak, _ in peaks), *peaks)
-    taken = [(point.time, point.time_bound) for point in front.points]
-    times = times_alike((time for time, _ in taken), *taken)
-    write_time = problem.format_time if problem.counts_runs else times
-    for number, point in enumerate(front.points, start=1):
-        added = front.added_share(point)
-        gap = "none" if point.is_optimal else f"{100 * (point.time / point.time_bound - 1):.2f}%"
-        table.add_row(
-            str(number),
-            f"[bold]{memory(point.peak_memory)}[/]",
-            memory(point.peak_bound),
-            f"[bold]{write_time(point.time)}[/]",
-            f"+{100 * added:.2f}%" if added else "none",
-            write_time(point.time_bound),
-            gap if point.time_bound else "",
-            *((f"{point.added_runs:,}",) if problem.recompute else ()),
-        )
-    return table
-
-
 def _figure(front: ParetoFront) -> Figure:
     """Return the chart as a figure of its own."""
     from ..report.plots.figures import new_figure
@@ -279,13 +268,9 @@ def _draw(axes: Axes, front: ParetoFront) -> None:
     axes.set(xlim=((front.least_peak - span) / bytes_, (right + span) / bytes_))
     axes.set(ylim=((low - room) / size, (high + room) / size))
     _draw_bound(axes, front, bytes_, size)
-    axes.step(
-        [*(peak / bytes_ for peak in reversed(peaks)), (right + span) / bytes_],
-        [*(time / size for time in reversed(times)), times[0] / size],
-        where="post",
-        color="C0",
-        linewidth=1,
-    )
+    limits = [*(peak / bytes_ for peak in reversed(peaks)), (right + span) / bytes_]
+    taken = [*(time / size for time in reversed(times)), times[0] / size]
+    axes.step(limits, taken, where="post", color="C0", linewidth=1)
     axes.plot([peak / bytes_ for peak in peaks], [time / size for time in times], "o", color="C0", label="schedules")
     if program is not None:
         axes.plot([program / bytes_], [front.least_time / size], "D", color="0.4", label="program order")

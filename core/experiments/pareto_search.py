@@ -6,24 +6,21 @@ Each search starts from the schedule found for the limit above.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...version import VERSION
 from ..base.errors import FormatError, ScheduleError, UsageError
 from ..base.parallel import call_there, is_here
 from ..base.units import format_bytes
 from ..bounds.bounds import memory_bound
 from ..bounds.recompute_bounds import recompute_bound
 from ..files.costgraph import graph_hash
-from ..files.json_lines import JsonLines
+from ..files.json_lines import JsonLines, key_of
 from ..graph.graph import CostGraph
 from ..model.simulator import simulate
 from ..model.verifier import verify
@@ -49,12 +46,8 @@ _WRITTEN = (
 )
 
 
-@dataclass(frozen=True)
-class SearchResult:
-    """A finished search: its result, and the bytes that no schedule which takes no more time is below."""
-
-    result: Result
-    peak_bound: int
+Found = tuple[Result, int]
+"""A finished search: its result, and the bytes that no schedule which takes no more time is below."""
 
 
 class SweepFile(JsonLines):
@@ -63,7 +56,7 @@ class SweepFile(JsonLines):
     def __init__(self, path: str | Path) -> None:
         super().__init__(path, "a front", "name a new file to resume from")
 
-    def find(self, key: str, problem: Problem) -> SearchResult | None:
+    def find(self, key: str, problem: Problem) -> Found | None:
         """Return a finished search of a problem, its schedule verified."""
         record = self.records.get(key)
         if record is None:
@@ -74,32 +67,29 @@ class SweepFile(JsonLines):
             written: dict[str, Any] = {name: record[name] for name in _WRITTEN}
             written["notes"] = tuple(written["notes"])
             found = Result(problem, schedule, simulate(problem, schedule), **written)
-            return SearchResult(found, int(record["peak_bound"]))
+            return found, int(record["peak_bound"])
         except (KeyError, TypeError, ValueError, IndexError, OverflowError, UsageError, ScheduleError) as error:
             raise FormatError(f"{self.path}: a line is not of a front ({error}); name a new file") from error
 
-    def append(self, key: str, found: SearchResult) -> None:
+    def append(self, key: str, found: Found) -> None:
         """Write a finished search through to the disk."""
-        result, schedule = found.result, found.result.schedule
+        result, bound = found
         assert math.isfinite(result.lower_bound)
-        steps = {name: getattr(schedule, name).tolist() for name in ("items", "sources", "targets")}
-        written = {name: getattr(result, name) for name in _WRITTEN}
-        self.write(key, {**written, "peak_bound": found.peak_bound, **steps})
+        steps = {name: getattr(result.schedule, name).tolist() for name in ("items", "sources", "targets")}
+        self.write(key, {**{name: getattr(result, name) for name in _WRITTEN}, "peak_bound": bound, **steps})
 
 
 def search(
     whole: Problem, problem: Problem, settings: ParetoOptions, initial: Schedule | None, interrupt: threading.Event
-) -> SearchResult | None:
-    """Do a search, and bound its schedule under the problem of the front; None if it was interrupted."""
+) -> Found | None:
+    """Do a search, and bound what it found under the problem of the front; None if it was interrupted."""
     result = solve(problem, SPEC, **settings.budget, initial=initial, watcher=Watcher(interrupt))
     if result.status == "interrupted":
         return None
-    return SearchResult(result, _peak_bound(whole, settings, result, interrupt))
+    return result, _peak_bound(whole, settings, result, interrupt)
 
 
-def search_there(
-    whole: Problem, problem: Problem, settings: ParetoOptions, initial: Schedule | None
-) -> SearchResult | None:
+def search_there(whole: Problem, problem: Problem, settings: ParetoOptions, initial: Schedule | None) -> Found | None:
     """Do a search in a worker of a cluster, one thread of it, whose kernels may not be compiled yet."""
     warm_up(problem, SPEC)
     return search(whole, problem, replace(settings, jobs=1), initial, Watcher().interrupt)
@@ -133,17 +123,13 @@ class Sweep:
     def __init__(self, graph: CostGraph, settings: ParetoOptions = ParetoOptions()) -> None:
         self.graph, self.settings = graph, settings
         self.problem = settings.problem(graph)
-        self.file: SweepFile | None = None
+        self.file: SweepFile | None = None  # of finished searches, which those that `execute` does are written to
         self.interrupt = threading.Event()
         self.progress: Progress = lambda done, what: None
-        self.found: list[SearchResult] = []
+        self.found: list[Found] = []
         self.resumed = 0
         self.planned = settings.points + 1
         self._digest = graph_hash(graph)
-
-    def resume_from(self, file: SweepFile | None) -> None:
-        """Take over the finished searches of a file, if there is one, and write those that `execute` does to it."""
-        self.file = file
 
     def compile(self) -> None:
         """Compile the kernels of all searches."""
@@ -171,11 +157,9 @@ class Sweep:
                 bounds.append(LimitBound(limit, max(start.lower_bound, bounds[-1].time)))
         except KeyboardInterrupt:
             pass
-        found = [(one.result, max(least_peak, one.peak_bound)) for one in self.found]
+        found = [(result, max(least_peak, bound)) for result, bound in self.found]
         points = front_points(self.problem, found, bounds)
-        return ParetoFront(
-            self.problem, points, tuple(bounds), least_peak, self.settings, len(self.found), self.planned
-        )
+        return ParetoFront(self.problem, points, tuple(bounds), least_peak, self.settings, len(found), self.planned)
 
     def _least_time(self) -> Problem:
         """Return the problem of the end that adds no time."""
@@ -202,15 +186,9 @@ class Sweep:
             if self.file is not None:
                 self.file.append(key, found)
         self.found.append(found)
-        return found.result
+        return found[0]
 
     def _key(self, problem: Problem) -> str:
         """Return a hash of all that decides a search, but for where it starts."""
-        settings = self.settings
-        facts: dict[str, Any] = {
-            "schedopt": VERSION,
-            "graph": self._digest,
-            "problem": problem.document(),
-            "budget": [settings.evaluations, settings.time_limit, settings.seed],
-        }
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        budget = [self.settings.evaluations, self.settings.time_limit, self.settings.seed]
+        return key_of({"graph": self._digest, "problem": problem.document(), "budget": budget})

@@ -8,27 +8,16 @@ from functools import partial
 from html import escape
 from math import floor, log10
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from rich.table import Table
+from rich.text import Text
 
 from ..base.tables import FirstThatFits, compact_table
 from ..base.units import Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed, times_alike
 from ..bounds.bounds import is_met
-from ..report.summaries import (
-    Cell,
-    Estimate,
-    GraphResults,
-    MethodSummary,
-    by_graph,
-    improvement_percent,
-    interval_factor,
-    summarise,
-)
+from ..report.summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor, summarise
 from ..search.options import CompareOptions
-
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
 
 _PERCENTAGES = {
     "improvement": "improvement",
@@ -56,8 +45,6 @@ def summary_table(summaries: Sequence[MethodSummary], reference: str) -> FirstTh
 def _summary_table(
     summaries: Sequence[MethodSummary], reference: str, between: str, named: Callable[[str], str]
 ) -> Table:
-    from rich.text import Text
-
     table = compact_table()
     table.add_column("method", overflow="fold", min_width=_NAME_WIDTH)
     headers = ("improve-\nment", "gap from\nbest\nknown", "gap from\nlower\nbound", "wins/\nties/\nlosses")
@@ -146,8 +133,6 @@ def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: s
 
 
 def _method_value(result: GraphResults, method: str, written: Written) -> Text:
-    from rich.text import Text
-
     mean = result.value(method)
     if mean is None or result.best is None:
         statuses = {cell.status for cell in result.cells.get(method, [])}
@@ -159,8 +144,6 @@ def _method_value(result: GraphResults, method: str, written: Written) -> Text:
 def _graph_table(
     rows: Sequence[tuple[GraphResults, Written]], methods: Sequence[str], named: Callable[[str], str]
 ) -> Table:
-    from rich.text import Text
-
     table = compact_table()
     table.add_column("graph", overflow="fold")
     for column in ("ops", "lower\nbound", *map(named, methods)):
@@ -174,8 +157,6 @@ def _graph_table(
 
 def _graph_and_method_table(rows: Sequence[tuple[GraphResults, Written]], methods: Sequence[str], task: str) -> Table:
     """Build a row per graph and method, for terminals in which the methods have no room beside each other."""
-    from rich.text import Text
-
     table = compact_table()
     table.add_column("graph", overflow="fold")
     table.add_column("ops", justify="right", no_wrap=True)
@@ -223,6 +204,9 @@ def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference
     ranges = [_range(s) for s in summaries if s.method != reference and s.improvement.graphs]
     if graphs > 1 and ranges:
         yield f"graphs no worse than the reference, least and largest improvement: {'; '.join(ranges)}"
+    geometric = [f"{s.method} {s.geometric_gap:.2f}%" for s in summaries if s.geometric_gap is not None]
+    if graphs > 1 and geometric:
+        yield f"gap from the best known as a geometric mean: {', '.join(geometric)}"
     if any(0 < getattr(s, column).graphs < s.graphs for s in summaries for column in _PERCENTAGES):
         yield "n= is the number of graphs of a mean that is not over all of them"
     if task == "runtime" and not any(cell.value != 0 for cell in cells):
@@ -242,14 +226,12 @@ def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference
         for column, what in _PERCENTAGES.items():
             if left_out := getattr(summary, column).left_out:
                 yield f"{summary.method}: {left_out} graphs left out of the {what}, whose base is 0 there"
-        failures: dict[str, list[Cell]] = {}
-        for cell in cells:
-            if cell.method == summary.method and cell.status == "failed":
-                failures.setdefault(cell.error, []).append(cell)
-        for error, cells in failures.items():
-            first = f"first {cells[0].graph}, seed {cells[0].seed}"
-            yield f"{summary.method}: {len(cells)} of {summary.runs} runs failed ({first}): {error}"
-        notes = dict.fromkeys(cell.note for cell in cells if cell.method == summary.method and cell.note)
+        own = [cell for cell in cells if cell.method == summary.method]
+        for error in dict.fromkeys(cell.error for cell in own if cell.status == "failed"):
+            failed = [cell for cell in own if cell.status == "failed" and cell.error == error]
+            first = f"first {failed[0].graph}, seed {failed[0].seed}"
+            yield f"{summary.method}: {len(failed)} of {summary.runs} runs failed ({first}): {error}"
+        notes = dict.fromkeys(cell.note for cell in own if cell.note)
         yield from (f"{summary.method}: {note}" for note in notes)
 
 
@@ -314,10 +296,8 @@ def _improvements(
 ) -> tuple[list[str], list[list[Shown]]]:
     rows = []
     for graph in graphs:
-        base = graph.value(reference)
-        values = [graph.value(method) for method in methods]
-        found = [None if value is None or base is None else improvement_percent(value, base) for value in values]
-        rows.append([Shown(graph.graph), _count(graph.ops), *(_number(percent, True) for percent in found)])
+        found = (_number(graph.improvement(method, reference), True) for method in methods)
+        rows.append([Shown(graph.graph), _count(graph.ops), *found])
     return ["graph", "ops", *methods], rows
 
 

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, compress, count, filterfalse
+from itertools import compress, count, filterfalse
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 
@@ -61,7 +61,6 @@ _BLOCKS = {
     "output_info {": ("outputs", "size", "alias_input_port", INT64_MAX),
 }
 """The field of `Node` that holds the blocks of a name, their two members, and the largest value."""
-_TO_ESCAPE = re.compile(r"[\"\\']")
 _PLAIN_TEXT = re.compile(r'"([ !#-\[\]-~]*(?:\\["\\\'][ !#-\[\]-~]*)*)"')
 
 
@@ -161,45 +160,6 @@ def _parse_block(lines: Iterator[str], first: str, second: str, largest: int) ->
         elif key:
             raise ValueError(key)
     raise ValueError("the block does not end")
-
-
-def cost_lines(dimension: str) -> Iterable[str]:
-    """Yield the lines of an aggregated cost of 0 in a dimension of printable ASCII; none if it is empty."""
-    if dimension:
-        escaped = _TO_ESCAPE.sub(r"\\\g<0>", dimension)
-        yield f'cost {{\n  dimension: "{escaped}"\n}}\n'
-
-
-def text_lines(node: Node) -> Iterable[str]:
-    """Yield a node's lines."""
-    from google.protobuf.text_encoding import CEscape
-
-    yield "node {\n"
-    if node.name:
-        yield f'  name: "{CEscape(node.name, True)}"\n'
-    if node.is_mark or node.device:
-        yield f'  device: "{FINAL_MARK if node.is_mark else CEscape(node.device, True)}"\n'
-    if node.id:
-        yield f"  id: {node.id}\n"
-    for block, (attribute, first, second, _) in _BLOCKS.items():
-        for one, two in getattr(node, attribute):
-            yield f"  {block}\n"
-            if one:
-                yield f"    {first}: {one}\n"
-            if two:
-                yield f"    {second}: {two}\n"
-            yield "  }\n"
-    if node.workspace:
-        yield f"  temporary_memory_size: {node.workspace}\n"
-    if node.is_final:
-        yield "  is_final: true\n"
-    for waited in node.control:
-        yield f"  control_input: {waited}\n"
-    if node.runtime:
-        yield f"  compute_cost: {node.runtime}\n"
-    if node.persistent:
-        yield f"  persistent_memory_size: {node.persistent}\n"
-    yield "}\n"
 
 
 Encoding = Literal["text", "binary"]
@@ -325,16 +285,13 @@ def _without_marks(nodes: list[Node]) -> tuple[list[Node], dict[int, set[int]]]:
     for node in nodes:
         if node.is_mark and node.id not in read and len(node.inputs) == 1:
             ((producer, port),) = node.inputs
-            if node == _mark(node.name, node.id, producer, port) and 0 <= port < ports.get(producer, 0):
+            # a final op that makes a view of the tensor without bytes
+            mark = Node(node.name, node.id, [(producer, port)], [(0, 0)], is_final=True, is_mark=True)
+            if node == mark and 0 <= port < ports.get(producer, 0):
                 final_ports.setdefault(producer, set()).add(port)
                 continue
         kept.append(node)
     return kept, final_ports
-
-
-def _mark(name: str, id_: int, producer: int, port: int) -> Node:
-    """Return the node that marks a tensor as final: a final op that makes a view of it without bytes."""
-    return Node(name, id_, [(producer, port)], [(0, 0)], is_final=True, is_mark=True)
 
 
 def _looks_like_text(data: bytes) -> bool:
@@ -435,8 +392,10 @@ def _read_message(message: Any, dropped: set[str]) -> tuple[list[Node], list[str
     return nodes, remarks
 
 
-def _written_nodes(graph: CostGraph) -> Iterator[Node]:
-    """Yield the nodes of the CostGraphDef that stands for `graph`."""
+def _message(graph: CostGraph) -> Any:
+    """Return the CostGraphDef that stands for `graph`."""
+    from .cost_graph_pb2 import CostGraphDef
+
     ids = graph.op_ids.tolist()
     producer = graph.tensor_producer.tolist()
     output_ptr = graph.output_ptr.tolist()
@@ -449,6 +408,12 @@ def _written_nodes(graph: CostGraph) -> Iterator[Node]:
     runtime = rounded_runtimes(graph)
     devices = graph.annotations.devices or ("",) * graph.num_ops
     pinned: list[int] = []
+    message = CostGraphDef()
+
+    def read(node: Any, tensor: int) -> None:
+        op = producer[tensor]
+        node.input_info.add(preceding_node=ids[op], preceding_port=tensor - output_ptr[op])
+
     for op, name in enumerate(graph.op_names):
         arguments = [t for t in reads[read_ptr[op] : read_ptr[op + 1]] if not control[t]]
         waits = [t for t in reads[read_ptr[op] : read_ptr[op + 1]] if control[t]]
@@ -456,56 +421,41 @@ def _written_nodes(graph: CostGraph) -> Iterator[Node]:
         all_final = bool(ports) and all(final[t] for t in ports)
         if not all_final:
             pinned.extend(t for t in ports if final[t])
-        yield Node(
+        node = message.node.add(
             name=name,
-            id=ids[op],
-            inputs=[(ids[producer[t]], t - output_ptr[producer[t]]) for t in arguments],
-            outputs=[(sizes[t], arguments.index(aliases[t]) if aliases[t] >= 0 else -1) for t in ports],
-            control=[ids[producer[t]] for t in waits],
-            workspace=int(graph.workspace[op]),
-            persistent=int(graph.persistent[op]),
-            runtime=runtime[op],
-            is_final=all_final,
             device=devices[op],
+            id=ids[op],
+            temporary_memory_size=int(graph.workspace[op]),
+            persistent_memory_size=int(graph.persistent[op]),
+            compute_cost=runtime[op],
+            is_final=all_final,
+            control_input=[ids[producer[t]] for t in waits],
         )
+        for tensor in arguments:
+            read(node, tensor)
+        for tensor in ports:
+            alias = arguments.index(aliases[tensor]) if aliases[tensor] >= 0 else -1
+            node.output_info.add(size=sizes[tensor], alias_input_port=alias)
     free_ids = filterfalse(set(ids).__contains__, count())
     for free_id, tensor in zip(free_ids, pinned, strict=False):
-        op = producer[tensor]
-        port = tensor - output_ptr[op]
-        yield _mark(f"{graph.op_names[op]}:{port}/final", free_id, ids[op], port)
-
-
-def _binary(graph: CostGraph) -> bytes:
-    from .cost_graph_pb2 import CostGraphDef
-
-    message = CostGraphDef()
-    for written in _written_nodes(graph):
-        node = message.node.add(
-            name=written.name,
-            device=FINAL_MARK if written.is_mark else written.device or None,
-            id=written.id,
-            temporary_memory_size=written.workspace,
-            persistent_memory_size=written.persistent,
-            compute_cost=written.runtime,
-            is_final=written.is_final,
-            control_input=written.control,
-        )
-        for producer, port in written.inputs:
-            node.input_info.add(preceding_node=producer, preceding_port=port)
-        for size, alias in written.outputs:
-            node.output_info.add(size=size, alias_input_port=alias)
+        name = f"{graph.op_names[producer[tensor]]}:{tensor - output_ptr[producer[tensor]]}/final"
+        mark = message.node.add(name=name, device=FINAL_MARK, id=free_id, is_final=True)
+        read(mark, tensor)
+        mark.output_info.add()
     if remarks := remarks_of(graph):
         message.cost.add(dimension=remarks)
-    return cast(bytes, message.SerializeToString(deterministic=True))
+    return message
 
 
 def format_graph(graph: CostGraph, encoding: Encoding = "text", compress: bool = False) -> bytes:
     """Return the graph with all that it holds as CostGraphDef bytes, the same for the same graph."""
+    from google.protobuf.text_format import MessageToString
+
+    message = _message(graph)
     if encoding == "text":
-        lines = chain.from_iterable(map(text_lines, _written_nodes(graph)))
-        data = "".join(chain(lines, cost_lines(remarks_of(graph)))).encode()
+        data = MessageToString(message, as_utf8=True).encode()
     else:
-        data = _binary(graph)
+        data = message.SerializeToString(deterministic=True)
     return gzip.compress(data, mtime=0) if compress else data
 
 

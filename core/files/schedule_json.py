@@ -14,13 +14,15 @@ from ..base.errors import FormatError, OtherGraphError, ScheduleError, UnknownNa
 from ..base.options import json_name
 from ..base.units import LARGEST_ALIGNMENT
 from ..graph.graph import CostGraph
+from ..model.allocators import Allocator
+from ..model.reserved import verify_reserved
 from ..model.simulator import Simulation
 from ..model.timeline import freed_after
 from ..model.verifier import StepClaim, Totals, verify, verify_addresses
 from ..problem.machine import Machine
 from ..problem.problem import Problem, parameter_types
 from ..problem.residents import first_home, model_of
-from ..problem.schedule import Addresses, Arena, Schedule
+from ..problem.schedule import Addresses, Arena, Reserved, Schedule
 from .costgraph import structure_hash
 from .machine_yaml import machine_of
 from .reading import parse_json, read_raw, shown
@@ -138,6 +140,7 @@ class LoadedSchedule:
     steps: tuple[StepClaim, ...] = ()
     lower_bound: float | None = None  # bytes or microseconds, by the task
     addresses: Addresses | None = None
+    reserved: Reserved | None = None
 
     def verify(self, *, enforce_limit: bool | None = None) -> Totals:
         """Replay the schedule and check all that the file claims."""
@@ -151,17 +154,29 @@ class LoadedSchedule:
             steps=self.steps,
             enforce_limit=limited,
         )
-        self._check_status(totals)
         if self.addresses is not None:
             verify_addresses(self.problem, self.schedule, self.addresses)
+        if self.reserved is not None:
+            verify_reserved(self.problem, self.schedule, self.reserved)
+        self._check_status(totals)
         return totals
 
     def _check_status(self, totals: Totals) -> None:
         """Compare the status and the lower bound with what the schedule takes."""
         name, problem, bound = self.problem.graph.name, self.problem, self.lower_bound
+        peaks, time = totals.peak_per_device, problem.time_of(len(self.schedule), totals.runtime)
+        limit, reserved = problem.memory_limit, self.reserved
+        is_kept = problem.is_feasible(peaks, time) and (reserved is None or limit is None or reserved.peak <= limit)
         if self.status in _EXCEEDED:  # a bound on those that keep the limit says nothing of this one
-            if problem.is_feasible(totals.peak_per_device, problem.time_of(len(self.schedule), totals.runtime)):
+            if is_kept:
                 raise ScheduleError(f"{name}: the schedule claims to be {self.status}, but no limit is exceeded")
+            return
+        if reserved is not None and not is_kept and self.status != "interrupted":
+            raise ScheduleError(f"{name}: the schedule claims to be {self.status}, but reserves {reserved.peak} bytes")
+        if reserved is not None and not problem.recompute:
+            if self.status == "optimal" and not reserved.is_optimal:
+                above = f"reserves {reserved.peak} bytes, above its bound {reserved.bound}"
+                raise ScheduleError(f"{name}: the schedule claims to be optimal, but {above}")
             return
         if bound is None:
             return
@@ -308,6 +323,7 @@ def _read_document(
         _read_claims(steps, tensors, graph, path),
         field_of(document, "lower_bound", (int, float), path, None),
         read_addresses(document, graph, schedule, path),
+        read_reserved(document, path),
     )
 
 
@@ -374,6 +390,30 @@ def address_fields(addresses: Addresses | None) -> dict[str, Any]:
         for arena in addresses.arenas
     ]
     return {"alignment": addresses.alignment, "arenas": arenas}
+
+
+def reserved_fields(reserved: Reserved | None) -> dict[str, Any]:
+    """Return what a file says of an allocator; nothing without one."""
+    if reserved is None:
+        return {}
+    names = {"peak": "bytes", "is_before_weights": "opening_block_before_weights"}
+    return {"reserved": {names.get(name, name): value for name, value in vars(reserved).items()}}
+
+
+def read_reserved(document: dict[str, Any], path: str | Path) -> Reserved | None:
+    """Return what a file says of an allocator; None if it says nothing."""
+    if (found := field_of(document, "reserved", dict, path, None)) is None:
+        return None
+    where = f"{path}: the field 'reserved'"
+    names = ("bytes", "bound", "opening_block", "least_capacity", "retries")
+    peak, bound, block, capacity, retries = (_whole(found.get(name), f"{where}: its '{name}'") for name in names)
+    is_before = field_of(found, "opening_block_before_weights", bool, where)
+    allocator = field_of(found, "allocator", str, where)
+    try:
+        allocator = str(Allocator.parse(allocator))
+    except UsageError as error:
+        raise FormatError(f"{where}: {error}") from error
+    return Reserved(allocator, peak, bound, block, is_before, capacity, retries)
 
 
 def add_offsets(steps: list[dict[str, Any]], graph: CostGraph, schedule: Schedule, addresses: Addresses) -> None:

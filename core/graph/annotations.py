@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -24,6 +24,14 @@ class Resident:
     # readers, writers: the ops that read it, and those that write it in place, ascending; views of it count as it
     readers: tuple[int, ...] = ()
     writers: tuple[int, ...] = ()
+
+
+def bytes_held(residents: Iterable[Resident]) -> Counter[int]:
+    """Return the bytes of residents by the op that holds them."""
+    held = Counter[int]()
+    for resident in residents:
+        held[resident.op] += resident.size
+    return held
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ class Annotations:
 
     def check(self, persistent: Sequence[int], where: str) -> None:
         """Check the remarks against the persistent bytes of the ops."""
-        ops, held = len(persistent), Counter[int]()
+        ops = len(persistent)
         for what in ("modules", "lines", "phases", "devices"):
             values = getattr(self, what)
             if values and len(values) != ops:
@@ -74,8 +82,7 @@ class Annotations:
                 raise GraphError(
                     f"{where}: resident '{resident.name}' has a negative size, or names an op that is not there"
                 )
-            held[resident.op] += resident.size
-        for op, size in held.items():
+        for op, size in bytes_held(self.residents).items():
             if op >= 0 and size > persistent[op]:
                 raise GraphError(f"{where}: op {op} has {persistent[op]} persistent bytes, but residents of {size}")
 

@@ -11,12 +11,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..base.arrays import IntArray
+from ..base.arrays import FloatArray, IndexArray, IntArray
+from ..graph.graph import Buffers
 from .jit import kernel
+from .metropolis import tolerated
+from .orders.order_memory import shift, target_of
 
 MIB = 1 << 20
 LEAST, SMALL, SMALL_SEGMENT, LARGE_FROM, STEP = 512, MIB, 2 * MIB, 10 * MIB, 2 * MIB
 REGION = 1 << 42  # bytes of addresses that an expandable segment can grow to
+
+# Of moves of a walk: steps from a request that reserved more, what each byte counts that a free block lacked, and the
+# share of moves that change the opening block.
+NEAR, LACK, SHARE_OF_BLOCKS = 20, 0.05, 0.1
 
 # Columns of `blocks`; links are rows, -1 for none. PLACE is where the list of free blocks has it.
 ADDRESS, SIZE, BEFORE, AFTER, STATE, POOL, EXPANDABLE, AGE, PLACE = range(9)
@@ -400,6 +407,18 @@ def _allocate(size: int, pool: int, m: Memory) -> int:
 
 
 @kernel
+def _apply(event: int, size: int, stream: int, held: IntArray, m: Memory) -> bool:
+    """Run an allocation or a free; whether it did not end with OutOfMemoryError."""
+    if event < 0:
+        _join(held[~event], m)
+        return True
+    block = _allocate(size, 2 * stream + (size > SMALL), m)
+    if block >= 0:
+        held[event] = block
+    return block >= 0
+
+
+@kernel
 def replay(
     events: IntArray,
     sizes: IntArray,
@@ -415,18 +434,147 @@ def replay(
     freed, and `len(sizes)` where all that is free is given back to the device. `held` has the block of each allocation,
     `places` gets its address and bytes, `reserved` the bytes after each event.
     """
-    for event in range(len(events)):
-        allocation = events[event]
-        if allocation == len(sizes):
+    for number in range(len(events)):
+        event = events[number]
+        if event == len(sizes):
             _release_all(m)
-        elif allocation >= 0:
-            pool = 2 * streams[allocation] + (sizes[allocation] > SMALL)
-            block = _allocate(sizes[allocation], pool, m)
-            if block < 0:
-                return event
-            held[allocation] = block
-            places[allocation, 0], places[allocation, 1] = m.blocks[block, ADDRESS], m.blocks[block, SIZE]
         else:
-            _join(held[~allocation], m)
-        reserved[event] = m.totals[RESERVED]
+            allocation = max(event, ~event)
+            if not _apply(event, sizes[allocation], streams[allocation], held, m):
+                return number
+            if event >= 0:
+                block = held[event]
+                places[event, 0], places[event, 1] = m.blocks[block, ADDRESS], m.blocks[block, SIZE]
+        reserved[number] = m.totals[RESERVED]
     return len(events)
+
+
+@kernel
+def order_events(b: Buffers, order: IndexArray, uses: IndexArray, events: IntArray) -> int:
+    """Write the events of a run of an order, and return how many there are.
+
+    Allocation `i` is buffer `i`, allocation `len(b.size) + op` the workspace of an op. An op asks for what it makes and
+    then for its workspace, which is freed first after it; what is kept is freed after the last op.
+    """
+    buffers, count = b.size.size, 0
+    for buffer in range(buffers):
+        uses[buffer] = b.user_ptr[buffer + 1] - b.user_ptr[buffer] + b.is_final[buffer]
+    for op in order:
+        for buffer in range(b.made_ptr[op], b.made_ptr[op + 1]):
+            if b.size[buffer]:
+                events[count] = buffer
+                count += 1
+        if b.workspace[op]:
+            events[count], events[count + 1] = buffers + op, ~(buffers + op)
+            count += 2
+        for at in range(b.used_ptr[op], b.used_ptr[op + 1]):
+            buffer = b.used[at]
+            uses[buffer] -= 1
+            if uses[buffer] == 0 and b.size[buffer]:
+                events[count] = ~np.int64(buffer)
+                count += 1
+        for buffer in range(b.made_ptr[op], b.made_ptr[op + 1]):
+            if uses[buffer] == 0 and b.user_ptr[buffer] == b.user_ptr[buffer + 1] and b.size[buffer]:
+                events[count] = ~np.int64(buffer)
+                count += 1
+    for buffer in range(buffers):
+        if b.is_final[buffer] and b.size[buffer]:
+            events[count] = ~np.int64(buffer)
+            count += 1
+    return count
+
+
+@kernel
+def reserved_by(
+    before: IntArray,
+    run: IntArray,
+    sizes: IntArray,
+    held: IntArray,
+    grown: IntArray,
+    lack: float,
+    most: float,
+    m: Memory,
+) -> float:
+    """Return the bytes reserved by some events and then two runs of others, or a number from `most` on.
+
+    All is on one stream, and memory is made empty first. `lack` times what the largest free block lacks of each request
+    that reserves more is added, and `grown` gets how many of these there are in runs, then the first of them.
+    """
+    m.totals[:] = 0
+    m.totals[FRONTIER] = 1 << 46
+    m.pools[:] = 0
+    m.pools[:, HEAD] = -1
+    grown[0], lacked = 0, 0.0
+    for event in before:
+        _apply(event, sizes[max(event, ~event)], 0, held, m)
+    for _ in range(2):
+        for event in run:
+            size, reserved = sizes[max(event, ~event)], m.totals[RESERVED]
+            _apply(event, size, 0, held, m)
+            if m.totals[RESERVED] == reserved:
+                continue
+            if lack:
+                largest, pool = 0, int(size > SMALL)
+                for place in range(m.pools[pool, COUNT]):
+                    largest = max(largest, m.blocks[m.free[pool, place], SIZE])
+                lacked += lack * max(0, size - largest)
+                grown[0] += 1
+                if grown[0] < grown.size:
+                    grown[grown[0]] = event
+            if m.totals[RESERVED] + lacked >= most:
+                return float(m.totals[RESERVED] + lacked)
+    return float(m.totals[RESERVED] + lacked)
+
+
+class ReservedWalk(NamedTuple):
+    """Where a walk over orders is, the best that it met, and scratch space."""
+
+    before: IntArray  # events before the runs
+    sizes: IntArray
+    order: IndexArray
+    place: IndexArray  # of each op in the order
+    grown: IntArray  # of the order, as `reserved_by` gives it
+    best: IndexArray
+    price: FloatArray  # of the order, of the best, and the opening block of the best
+    next_grown: IntArray
+    held: IntArray
+    uses: IndexArray
+    events: IntArray
+
+
+@kernel
+def walk_reserved(b: Buffers, walk: ReservedWalk, temperature: float, draws: FloatArray, m: Memory) -> None:
+    """Move single ops, many near a request that reserved more, or change the opening block, the last of `sizes`.
+
+    Metropolis says what is kept; `draws` are uniform, of shape `(moves, 4)`.
+    """
+    sizes = walk.sizes
+    order, place, ops, opening = walk.order, walk.place, walk.order.size, sizes.size - 1
+    for move in range(len(draws)):
+        bar = walk.price[0] + tolerated(temperature, draws[move, 0])
+        step = target = int(draws[move, 1] * ops)
+        near, block = min(walk.grown[0], walk.grown.size - 1), sizes[opening]
+        if draws[move, 2] < SHARE_OF_BLOCKS:
+            sizes[opening] = STEP * (1 + int(draws[move, 3] * walk.price[1] / STEP))
+        else:
+            if draws[move, 2] < 0.5 and near:
+                event = walk.grown[1 + int(draws[move, 1] * near)]
+                op = b.producer[event] if event < b.size.size else event - b.size.size
+                step = min(max(place[op] + int((4 * draws[move, 2] - 1) * NEAR), 0), ops - 1)
+            target = target_of(b, order, place, step, draws[move, 3])
+            if target == step:
+                continue
+            shift(order, place, step, target)
+        count = order_events(b, order, walk.uses, walk.events)
+        price = reserved_by(walk.before, walk.events[:count], sizes, walk.held, walk.next_grown, LACK, bar, m)
+        if price >= bar and price > walk.price[0]:
+            shift(order, place, target, step)
+            sizes[opening] = block
+            continue
+        walk.price[0] = price
+        for at in range(walk.grown.size):
+            walk.grown[at] = walk.next_grown[at]
+        if price < walk.price[1]:
+            walk.price[1], walk.price[2] = price, sizes[opening]
+            for at in range(ops):
+                walk.best[at] = order[at]

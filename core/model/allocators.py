@@ -115,6 +115,24 @@ class Allocator:
         divided = (parts > 1) & (sizes > kernel.LEAST * parts)
         return np.where(divided, np.where(is_whole, sizes, up), plain)
 
+    def memory(
+        self,
+        count: int,
+        placed: int = 0,
+        streams: int = 1,
+        *,
+        capacity: int | None = None,
+        given: Sequence[int] = (),
+        is_downwards: bool = False,
+    ) -> kernel.Memory:
+        """Return empty memory with room for so many allocations and blocks placed before, as `replay` says of it."""
+        limit = -1 if capacity is None else capacity
+        threshold = self.garbage_collection_threshold
+        above = int(threshold * limit) if threshold and capacity is not None else -1
+        most, rounding = self.max_split_size, self.max_non_split_rounding
+        options = (most, rounding, self.large_segment, self.expandable_segments, limit, above, is_downwards)
+        return kernel.Memory.blank(count, placed, streams, np.array(options, np.int64), np.array(given, np.int64))
+
     def replay(
         self,
         events: IntArray,
@@ -131,7 +149,7 @@ class Allocator:
         Parameters
         ----------
         events
-            `a` where allocation `a` is asked for, `~a` where it is freed, each at most once, in this order; the number
+            `a` where allocation `a` is asked for, `~a` where it is freed, and may be asked for again; the number
             of allocations where the cache is emptied (`torch.cuda.empty_cache`).
         sizes
             Bytes asked for by each allocation, as the program does.
@@ -151,16 +169,9 @@ class Allocator:
         rounded = self.rounded(sizes)
         if count and (rounded.max() > _LARGEST or rounded.sum(dtype=float) > 2**60):
             raise UsageError(f"an allocator is not asked for more than {_LARGEST:,} bytes at once, and 2^60 in all")
-        limit = -1 if capacity is None else capacity
-        threshold = self.garbage_collection_threshold
-        above = int(threshold * limit) if threshold and capacity is not None else -1
-        most, rounding = self.max_split_size, self.max_non_split_rounding
-        options = (most, rounding, self.large_segment, self.expandable_segments, limit, above, is_downwards)
         most_streams = 1 + int(max(streams.max(initial=0), *(segment.pool // 2 for segment in start), 0))
         placed = sum(len(segment.blocks) for segment in start)
-        memory = kernel.Memory.blank(
-            count, placed, most_streams, np.array(options, np.int64), np.array(given, np.int64)
-        )
+        memory = self.memory(count, placed, most_streams, capacity=capacity, given=given, is_downwards=is_downwards)
         held, places = np.full(count, -1, np.int64), np.full((count, 2), -1, np.int64)
         for segment in start:
             _lay_out(segment, memory, held, places)

@@ -119,3 +119,27 @@ class Addresses:
     def is_optimal(self) -> bool:
         """Whether every arena equals its bound."""
         return all(arena.is_optimal for arena in self.arenas)
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """What a caching allocator reserves when a schedule runs again and again, weights resident, in bytes.
+
+    New segments lie above or below those before; the worse is said.
+    """
+
+    allocator: str  # with its options, as `cuda:expandable_segments:True`
+    peak: int
+    bound: int  # no order and no opening block reserves less
+    # one allocation that is freed at once, from which later ones are cut, before the weights or after them; 0: none
+    opening_block: int = 0
+    is_before_weights: bool = True
+    # of a device on which it runs, with the opening block or without: free segments are given back before an
+    # allocation fails, so often in each run
+    least_capacity: int = 0
+    retries: int = 0
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether no order reserves less."""
+        return self.peak == self.bound

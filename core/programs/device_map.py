@@ -78,10 +78,8 @@ class _Modules:
         phases = notes.phases or ("forward",) * self.graph.num_ops
         self.forward = [op for op in self.graph.input_order.tolist() if phases[op] in ("", "forward")]
         self.weights = self.graph.runtime if self.graph.runtime.any() else np.ones(self.graph.num_ops)
-        self.homes = {}
-        if isinstance(graph, GraphWithHomes):
-            homes = zip(notes.residents, holders(graph), strict=True)
-            self.homes = {r.name: self.placement[op] for r, op in homes if r.name in self.held and op >= 0}
+        homes = zip(notes.residents, holders(graph), strict=True) if isinstance(graph, GraphWithHomes) else ()
+        self.homes = {r.name: self.placement[op] for r, op in homes if r.name in self.held and op >= 0}
         owners = {name.rpartition(".")[0] or name for name in self.held}
         self.units = {owner for owner in owners if owners.isdisjoint(_above(owner))}  # outermost ones
         forward = set(self.forward)

@@ -25,6 +25,7 @@ from .options import ImportOptions, OptimizeOptions, size_text
 from .runtime import Measurement, Note, OnRun, Runtime, check_order, check_output, cost_of, load_runtime, read_order
 
 SEARCHING = "searching for an order"
+Solve = Callable[[Problem], Result]
 
 
 def _nothing(*_: object) -> None:
@@ -72,7 +73,7 @@ class Optimized:
     is_interrupted: bool  # Ctrl-C ended the search or the runs; what was written is right all the same
 
 
-def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -> Optimized:
+def optimize(job: Job, solve: Solve, observer: Observer) -> Optimized:
     """Import a program, find an order of less peak memory, run both orders, and write the program in the new one.
 
     The program is loaded and its ops are measured once. Nothing is written before every stage has succeeded.
@@ -100,7 +101,7 @@ def optimize(job: Job, solve: Callable[[Problem], Result], observer: Observer) -
         stage("running both orders")
         limits = {result.method: result.problem.memory_limit}
         rows = runtime.measure(graph, {result.method: order}, job.repeats, observer.note, observer.on_run, limits)
-        is_interrupted = not is_complete(rows, 2, job.repeats)
+        is_interrupted = len(rows) < 2 or any(len(row.microseconds) < job.repeats for row in rows)
         check_runs(job.model, rows)
     stage("comparing results, writing the program")
     source = runtime.write(graph, order, job.output, observer.note)
@@ -149,11 +150,6 @@ def measure(
     observer.on_stage(3, 3, f"running {len(orders) + 1} order{'s' * bool(orders)}")
     limits = {path: limit for path, (_, limit) in read.items()}
     return runtime.measure(measured, orders, repeats, observer.note, observer.on_run, limits)
-
-
-def is_complete(rows: Sequence[Measurement], orders: int, repeats: int) -> bool:
-    """Whether every order ran as often as it should, so that nothing was interrupted."""
-    return len(rows) == orders and all(len(row.microseconds) == repeats for row in rows)
 
 
 def check_runs(model: str, rows: Sequence[Measurement]) -> None:
@@ -205,8 +201,6 @@ MOST_SIZES = 128
 _SAMPLES = 6
 _SCALE = 1 << 40
 
-Solve = Callable[[Problem], Result]
-
 
 class SizedGraph:
     """The graph of a program as a function of one size, imported at each only where bytes are no linear form of it."""
@@ -240,13 +234,11 @@ class SizedGraph:
     def agrees(self, size: int) -> bool:
         """Whether an import equals the values of the linear forms."""
         true, guess = self.at(size), self._between(size)
-        pairs = ((true.tensor_size, guess.tensor_size), (true.persistent, guess.persistent))
-        return self.is_same_kind(true) and all(np.array_equal(one, other) for one, other in pairs)
+        return self.is_same_kind(true) and _are_alike(true, guess, "tensor_size", "persistent")
 
     def is_same_kind(self, graph: CostGraph) -> bool:
         """Whether tensors are views of the same ones, and kept, as at the largest size."""
-        same = ("alias_of", "is_final", "output_ptr", "read_ptr", "read_tensor")
-        return all(np.array_equal(getattr(graph, name), getattr(self.high, name)) for name in same)
+        return _are_alike(graph, self.high, "alias_of", "is_final", "output_ptr", "read_ptr", "read_tensor")
 
     def _between_ends(self, size: int) -> CostGraph:
         first, last = self.sizes[0], self.sizes[-1]
@@ -256,6 +248,11 @@ class SizedGraph:
 
 
 _SIZES = ("tensor_size", "persistent", "workspace")
+
+
+def _are_alike(one: CostGraph, other: CostGraph, *names: str) -> bool:
+    """Whether two graphs have equal arrays of these names."""
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
 @dataclass(frozen=True)
@@ -285,6 +282,9 @@ class RangePlan:
     is_whole: bool
     is_interrupted: bool
     method: str  # that solved single sizes
+    source: str = ""  # as of `Optimized`
+    # at both ends, by size: program order, then the order found
+    measured: Mapping[int, tuple[Measurement, ...]] = field(default_factory=dict)
 
     @property
     def worst_gap(self) -> float:
@@ -336,12 +336,13 @@ class _Search:
     def best(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], list[AtSize]]:
         """Return the order whose worst gap is the least, and its need at each size."""
         bounds = {size: self._bound(size) for size in sizes}
-        found = []
-        for order in dict.fromkeys(self.orders):
-            rows = [AtSize(n, self._peak(n, self._first), self._peak(n, order), bounds[n]) for n in sizes]
-            found.append((max(row.gap for row in rows), sum(row.gap for row in rows), order, rows))
-        _, _, order, rows = min(found, key=lambda entry: entry[:2])
-        return order, rows
+        plans = {
+            order: [AtSize(n, self._peak(n, self._first), self._peak(n, order), bounds[n]) for n in sizes]
+            for order in self.orders
+        }
+        gaps = {order: [row.gap for row in rows] for order, rows in plans.items()}
+        order = min(plans, key=lambda order: (max(gaps[order]), sum(gaps[order])))
+        return order, plans[order]
 
     def _add(self, graph: CostGraph) -> Result:
         result = self._solve(Problem(graph))
@@ -361,7 +362,7 @@ def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
     for size in (sizes[0], sizes[-1]):
         search.run(size)
     while len(search.bounds) < _SAMPLES and not search.is_interrupted:
-        order, rows = search.best(sizes)
+        _, rows = search.best(sizes)
         worst = max(rows, key=lambda row: row.gap)
         if worst.size in search.bounds or worst.gap <= 0:
             break
@@ -372,34 +373,16 @@ def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
     sizes = sorted({*sizes, *search.bounds})
     order, rows = search.best(sizes)
     worst_between = sorted(rows[1:-1], key=lambda row: row.gap, reverse=True)[:1]
-    return RangePlan(
-        order,
-        (rows[0], *worst_between, rows[-1]),
-        len(sizes),
-        graph.is_linear,
-        len(sizes) == len(graph.sizes),
-        search.is_interrupted,
-        search.method,
-    )
+    told, is_whole = (rows[0], *worst_between, rows[-1]), len(sizes) == len(graph.sizes)
+    return RangePlan(order, told, len(sizes), graph.is_linear, is_whole, search.is_interrupted, search.method)
 
 
 def _covers(graph: CostGraph, other: CostGraph, numerator: int, denominator: int) -> bool:
     """Whether no size of a graph is below a fraction of that of another one of the same kind."""
-    same = all(np.array_equal(getattr(graph, name), getattr(other, name)) for name in ("alias_of", "is_final"))
+    same = _are_alike(graph, other, "alias_of", "is_final")
     pairs = [(getattr(graph, name), getattr(other, name)) for name in _SIZES]
     is_small = all(max(mine.max(), its.max()) < INT64_MAX // max(numerator, denominator) for mine, its in pairs)
     return same and is_small and all((mine * denominator >= its * numerator).all() for mine, its in pairs)
-
-
-@dataclass(frozen=True)
-class OptimizedRange:
-    """Its outcome."""
-
-    dimension: str
-    plan: RangePlan
-    source: str  # as of `Optimized`
-    # at both ends, by size: program order, then the order found
-    measured: Mapping[int, tuple[Measurement, ...]]
 
 
 def range_in(job: Job) -> tuple[str, range] | None:
@@ -415,17 +398,14 @@ def range_in(job: Job) -> tuple[str, range] | None:
     return name, sizes
 
 
-def optimize_range(job: Job, solve: Callable[[Problem], Result], observer: Observer) -> OptimizedRange:
-    """Import a program at several sizes, find one order for all of a range, run it at both ends, and write it."""
-    found = range_in(job)
-    assert found is not None
-    name, sizes = found
+def optimize_range(job: Job, name: str, sizes: range, solve: Solve, observer: Observer) -> RangePlan:
+    """Import a program at sizes of a dimension, find one order for a range of them, run it at both ends, write it."""
     runtimes: dict[int, Runtime[Any]] = {}
 
     def read(size: int) -> CostGraph:
         options = replace(job.options, shapes={**job.options.shapes, name: size})
-        runtimes[size] = load_runtime(job.model, options, observer.note if not runtimes else lambda text: None)
-        return with_imported(runtimes[size].graph(options.costs, lambda text: None), job.model, options)
+        runtimes[size] = load_runtime(job.model, options, _nothing if runtimes else observer.note)
+        return with_imported(runtimes[size].graph(options.costs, _nothing), job.model, options)
 
     total = 3 + (job.repeats > 0)
     observer.on_stage(1, total, f"importing the program at {name} {sizes[0]} and {sizes[-1]}")
@@ -446,4 +426,4 @@ def optimize_range(job: Job, solve: Callable[[Problem], Result], observer: Obser
         source = runtimes[size].write(graph.at(size), list(plan.order), job.output, observer.note)
     if job.schedule is not None:
         write_atomically(job.schedule, "".join(f"{graph.high.op_names[op]}\n" for op in plan.order))
-    return OptimizedRange(name, plan, source, measured)
+    return replace(plan, source=source, measured=measured)

@@ -23,11 +23,10 @@ from ..model.simulator import Simulation, simulate
 from ..model.verifier import verify
 from ..problem.problem import RUNTIME_TOLERANCE, Problem
 from ..problem.schedule import Schedule
+from ..report.summaries import interval_factor
 from .fresh_process import ask
 from .importers import IMPORTERS, Importer, check_options, kind_by_name, load
 from .options import ImportOptions, Roofline
-
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -59,10 +58,7 @@ def time_difference(before: Sequence[float], after: Sequence[float]) -> TimeDiff
     mean = statistics.fmean(ratios)
     if len(ratios) < 2:
         return TimeDifference(math.expm1(mean))
-    from scipy.special import stdtrit
-
-    quantile = float(stdtrit(len(ratios) - 1, (1 + CONFIDENCE) / 2))
-    half = quantile * statistics.stdev(ratios) / math.sqrt(len(ratios))
+    half = interval_factor(len(ratios)) * statistics.stdev(ratios) / math.sqrt(len(ratios))
     return TimeDifference(math.expm1(mean), math.expm1(mean - half), math.expm1(mean + half))
 
 

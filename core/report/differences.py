@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from rich.markup import escape
+from rich.table import Table
 
 from ..base.tables import PrintedTable, number_table
 from ..base.units import Written, bytes_alike, times_alike
@@ -19,31 +21,6 @@ from ..model.simulator import input_peak
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from .memory_by_role import UNNAMED, Holder, Peak, memory_shares
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-
-@dataclass(frozen=True)
-class GraphSummary:
-    """A graph in numbers."""
-
-    # its name; counts of ops, of data tensors, and of distinct op pairs with an edge
-    name: str
-    ops: int
-    tensors: int
-    edges: int
-    # sums: bytes, bytes, microseconds
-    tensor_bytes: int
-    persistent_bytes: int
-    total_runtime: float
-    # ops on the longest path; the most ops of which none depends on another (largest antichain)
-    depth: int
-    width: int
-    # peak bytes of the input order on one device, and what no order can beat there
-    input_peak: int
-    memory_bound: int
-    critical_path: float  # microseconds that no schedule can beat
 
 
 def totals_of(graph: CostGraph) -> dict[str, Any]:
@@ -58,20 +35,23 @@ def totals_of(graph: CostGraph) -> dict[str, Any]:
     }
 
 
-def summarise(graph: CostGraph) -> GraphSummary:
-    """Return the graph in numbers."""
+def summarise(graph: CostGraph) -> dict[str, Any]:
+    """Return the graph in numbers, bytes and microseconds."""
     problem, totals = Problem(graph), totals_of(graph)
-    bound = min_cut_bound(problem, graph.input_order, memory_bound(problem))
-    return GraphSummary(
-        name=graph.name,
-        edges=len(graph.edges[0]),
-        depth=max(levels(graph)),
-        width=width(graph),
-        memory_bound=bound,
-        critical_path=critical_path(graph),
-        total_runtime=totals.pop("runtime_us"),
-        **totals,
-    )
+    return {
+        "name": graph.name,
+        "ops": totals["ops"],
+        "tensors": totals["tensors"],
+        "edges": len(graph.edges[0]),  # distinct op pairs
+        "tensor_bytes": totals["tensor_bytes"],
+        "persistent_bytes": totals["persistent_bytes"],
+        "total_runtime": totals["runtime_us"],
+        "depth": max(levels(graph)),  # ops on the longest path
+        "width": width(graph),
+        "input_peak": totals["input_peak"],
+        "memory_bound": min_cut_bound(problem, graph.input_order, memory_bound(problem)),
+        "critical_path": critical_path(graph),  # which no schedule can beat
+    }
 
 
 def levels(graph: CostGraph) -> list[int]:
@@ -105,14 +85,11 @@ def width(graph: CostGraph) -> int:
 def log_histogram(values: list[int]) -> list[tuple[int, int, int]]:
     """Count whole numbers in bins that double: `(first, last, count)` per bin, empty ones at the ends left out."""
     bins = [max(0, value).bit_length() for value in values]
-    rows = []
-    for bits in range(min(bins), max(bins) + 1):
-        low = 0 if bits == 0 else 2 ** (bits - 1)
-        rows.append((low, 2**bits - 1, bins.count(bits)))
-    return rows
+    return [(2**bits // 2, 2**bits - 1, bins.count(bits)) for bits in range(min(bins), max(bins) + 1)]
 
 
 DEFAULT_TOP = 20
+_TOTALS = {"tensor_bytes": "bytes in tensors", "persistent_bytes": "persistent bytes"}
 _NUMBER = re.compile(r"_\d+$")
 _BytesRow: TypeAlias = "tuple[str, int | None, int | None]"
 """A name, and bytes before and after."""
@@ -160,8 +137,6 @@ class ScheduleDifference(PrintedTable):
 
     def table(self, top: int = DEFAULT_TOP) -> Table:
         """Return the table of `schedopt diff`, for Rich to print, with the `top` largest tensors of each."""
-        from rich.markup import escape
-
         a, b = self.peaks
         memory = self._memory(top)
         has_sources = any(holder.source for side in self.held_by_one for holder in side)
@@ -236,13 +211,12 @@ class GraphDifference(PrintedTable):
 
     def table(self, top: int = DEFAULT_TOP) -> Table:
         """Return the table of `schedopt diff`, for Rich to print, with the `top` largest changes of tensors."""
-        from rich.markup import escape
-
         table = number_table("", *map(escape, self.names), "change")
         a, b = self.totals
         for key in ("ops", "tensors"):
             table.add_row(key, f"{a[key]:,}", f"{b[key]:,}", f"{b[key] - a[key]:+,}" if b[key] != a[key] else "")
-        sizes, shares, changes = self._totals(), self._shares(), self._changes(top)
+        sizes: list[_BytesRow] = [(what, int(a[key]), int(b[key])) for key, what in _TOTALS.items()]
+        shares, changes = self._shares(), self._changes(top)
         pairs = [(before or 0, after or 0) for _, before, after in (*sizes, *shares, *changes)]
         memory = bytes_alike(*(pair for pair in pairs if pair[0] != pair[1]), also=chain(*pairs))
         for what, *both in sizes:
@@ -254,11 +228,6 @@ class GraphDifference(PrintedTable):
             for what, *both in rows:
                 table.add_row(what if rows is shares else escape(what), *_bytes_row(memory, *both))
         return table
-
-    def _totals(self) -> list[_BytesRow]:
-        sizes = {"tensor_bytes": "bytes in tensors", "persistent_bytes": "persistent bytes"}
-        a, b = self.totals
-        return [(what, int(a[key]), int(b[key])) for key, what in sizes.items()]
 
     def _shares(self) -> list[_BytesRow]:
         a, b = self.totals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -213,12 +213,6 @@ def _shares(text: str, parts: Iterable[tuple[str, float]], whole: float, written
     return _listed(text, [f"{words} {written(size)} ({100 * size / whole:.0f}%)" for words, size in largest])
 
 
-def short_name(tensor: str, names: Collection[str]) -> str:
-    """Return the name of a tensor among all names, or that of its op where this has no other output."""
-    op, _, port = tensor.rpartition(":")
-    return op if port == "0" and f"{op}:1" not in names else tensor
-
-
 def held_at(graph: CostGraph, peak: Peak) -> list[tuple[str, int]]:
     """Return everything alive at a peak: resident bytes by role, tensors with where they are made, the workspace."""
     resident = resident_roles(graph)
@@ -228,7 +222,8 @@ def held_at(graph: CostGraph, peak: Peak) -> list[tuple[str, int]]:
     names = set(graph.tensor_names)
     for holder in peak.holders:
         if holder.size:
-            name = short_name(holder.name, names)
+            op, _, port = holder.name.rpartition(":")
+            name = op if port == "0" and f"{op}:1" not in names else holder.name  # of its op, where that has no other
             held.append((f"{name} [{holder.source}]" if holder.source else name, holder.size))
     if peak.workspace:
         held.append((f"workspace of {peak.runs}", peak.workspace))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,39 +15,31 @@ from ...version import VERSION
 from ..base.tables import PrintedTable
 from ..base.units import Written, bytes_alike, format_bytes, format_change, times_alike
 from ..bounds.bounds import memory_bound
+from ..files.atomic import write_atomically
 from ..files.costgraph import structure_hash
-from ..files.schedule_json import FORMAT, add_offsets, address_fields, format_document, steps_document
+from ..files.schedule_json import FORMAT, add_offsets, address_fields, format_document, reserved_fields, steps_document
 from ..model.simulator import Simulation, input_peak, simulate
 from ..problem.problem import Problem
 from ..problem.residents import first_home, model_of
-from ..problem.schedule import Addresses, Schedule
+from ..problem.schedule import Addresses, Reserved, Schedule
 from ..search.plans import Plans
 from ..search.registry import method_of
+from .explanation import explain, explain_makespan, layers_again, runs_again
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.table import Table
 
 
-def reference_value(problem: Problem) -> float:
-    """Return the value of the input order on one device: the first, or on a machine the best."""
-    return min(_value(problem, costs) for costs in _costs(problem))
-
-
-def feasible_reference_value(problem: Problem) -> float:
-    """Return the value of the input order on one device whose memory limit it keeps; infinite where there is none."""
-    kept = (costs for costs in _costs(problem) if problem.is_feasible(costs.peak_per_device.tolist(), costs.runtime))
-    return min((_value(problem, costs) for costs in kept), default=math.inf)
-
-
-def _costs(problem: Problem) -> list[Simulation]:
+def reference_value(problem: Problem, *, keeps_limits: bool = False) -> float:
+    """Return the least value of the input order on one device, the first one if they are equal; infinite without."""
     order = problem.graph.input_order
     schedules = [Schedule.single_device(order)] if problem.machine.is_equal else Plans(problem).schedules_along(order)
-    return [simulate(problem, schedule) for schedule in schedules]
-
-
-def _value(problem: Problem, costs: Simulation) -> float:
-    return problem.value(costs.peak, problem.time_of(problem.graph.num_ops, costs.runtime))
+    costs = [simulate(problem, schedule) for schedule in schedules]
+    if keeps_limits:
+        costs = [one for one in costs if problem.is_feasible(one.peak_per_device.tolist(), one.runtime)]
+    values = (problem.value(one.peak, problem.time_of(problem.graph.num_ops, one.runtime)) for one in costs)
+    return min(values, default=math.inf)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,7 +68,9 @@ class Result(PrintedTable):
         Whether it is proven that no schedule keeps the memory limit, with recomputation however much runs again; the
         last note says why.
     addresses
-        The offsets of each step's outputs, and the arenas that this takes; None if that was not asked for.
+        Where each step puts what it makes, and the arenas that this takes; None if that was not asked for.
+    reserved, reserved_otherwise
+        What an allocator reserves, None if that was not asked for; and in which other ways how many bytes.
 
     Examples
     --------
@@ -103,6 +98,8 @@ class Result(PrintedTable):
     notes: tuple[str, ...] = ()
     is_proven_infeasible: bool = False
     addresses: Addresses | None = None
+    reserved: Reserved | None = None
+    reserved_otherwise: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def value(self) -> float:
@@ -131,7 +128,14 @@ class Result(PrintedTable):
     @property
     def is_feasible(self) -> bool:
         """Whether the schedule keeps the memory limit, and that of the time."""
-        return self.problem.is_feasible(self.simulation.peak_per_device.tolist(), self._time)
+        peaks, limit = self.simulation.peak_per_device.tolist(), self.problem.memory_limit
+        is_above = self.reserved is not None and limit is not None and self.reserved.peak > limit
+        return not is_above and self.problem.is_feasible(peaks, self._time)
+
+    @property
+    def excess(self) -> int:
+        """Bytes above the limit of the worst device, or microseconds above that of the time, if that is more."""
+        return self.problem.fitness(self.simulation.peak_per_device.tolist(), self._time)[0]
 
     @property
     def added_share(self) -> float:
@@ -170,8 +174,6 @@ class Result(PrintedTable):
 
         Where ops may run again: which of them do, and how much each adds. Empty for the peak on several devices.
         """
-        from .explanation import explain, explain_makespan, layers_again, runs_again
-
         if self.problem.recompute:
             said = (runs_again(self.problem, self.schedule), layers_again(self.problem, self.schedule))
             return "\n".join(filter(None, said))
@@ -214,6 +216,7 @@ class Result(PrintedTable):
             "runtime_us": self.simulation.runtime,
             "lower_bound": bound,
             **address_fields(self.addresses),
+            **reserved_fields(self.reserved),
             "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,
             "seconds": round(self.seconds, 3),
             "found_by": self.found_by,
@@ -226,8 +229,6 @@ class Result(PrintedTable):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the schedule file, as `schedopt solve --output` does; FormatError if it cannot be written."""
-        from ..files.atomic import write_atomically
-
         write_atomically(path, self.json())
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -259,16 +260,15 @@ def _table(result: Result) -> Table:
         table.add_row("makespan", time(result.runtime), "")
     else:
         table.add_row("peak memory", memory(result.peak_memory), "")
+    kept = f"exceeded by {memory(result.excess)}" if result.excess else "kept"
     if not problem.machine.is_anonymous and problem.is_limited:
-        excess = problem.fitness(result.simulation.peak_per_device.tolist(), 0.0)[0]
-        table.add_row("memory of the devices", "", "kept" if not excess else f"exceeded by {memory(excess)}")
+        table.add_row("memory of the devices", "", kept)
     elif problem.memory_limit is not None:
-        excess = result.peak_memory - problem.memory_limit
-        kept = "kept" if excess <= 0 else f"exceeded by {memory(excess)}"
         table.add_row("memory limit per device", _limit(problem.memory_limit, memory), kept)
     if problem.devices > 1:
         _add_devices(table, result, memory, time)
     _add_arenas(table, result, memory)
+    _add_reserved(table, result, memory)
     if method_of(result.method).counts_evaluations:
         table.add_row("evaluations", f"{result.evaluations:,.0f}", "")
     table.add_row("time", f"{result.seconds:.2f} s", "")
@@ -289,12 +289,8 @@ def _recompute_table(result: Result) -> Table:
     for name in ("", "peak memory", "time", "added time"):
         table.add_column(name, justify="right" if name else "left")
     table.add_row("input order", memory(before), times(once), "")
-    table.add_row(
-        _name(result),
-        f"[bold]{memory(result.peak_memory)}[/]",
-        f"[bold]{times(taken)}[/]",
-        f"[bold]{_added(result, taken - once)}[/]",
-    )
+    found = (memory(result.peak_memory), times(taken), _added(result, taken - once))
+    table.add_row(_name(result), *(f"[bold]{text}[/]" for text in found))
     if result.is_proven_infeasible:
         table.add_row("lower bound", memory(memory_bound(problem)), "", "")
     else:
@@ -315,6 +311,7 @@ def _recompute_table(result: Result) -> Table:
     more = runs - graph.num_ops
     table.add_row("ops that run again", f"{again:,} of {graph.num_ops:,}", f"{more:,} run{'s' * (more != 1)}", "")
     _add_arenas(table, result, memory)
+    _add_reserved(table, result, memory)
     if method_of(result.method).counts_evaluations:
         table.add_row("evaluations", f"{result.evaluations:,.0f}", "", "")
     table.add_row("search", f"{result.seconds:.2f} s", "", "")
@@ -337,6 +334,9 @@ def _writers(result: Result) -> tuple[Written, Written]:
     problem, limit = result.problem, result.problem.memory_limit
     arenas = result.addresses.arenas if result.addresses else ()
     sizes = [float(result.peak_memory), *(size for arena in arenas for size in (arena.size, arena.bound))]
+    if result.reserved:
+        sizes += result.reserved_otherwise.values()
+        sizes += (result.reserved.peak, result.reserved.bound)
     times = [result.runtime]
     if problem.recompute:
         sizes += (input_peak(problem.graph), memory_bound(problem))
@@ -371,6 +371,25 @@ def _add_arenas(table: Table, result: Result, memory: Written) -> None:
         above = "optimal for this order" if arena.is_optimal else f"{100 * (arena.size / arena.bound - 1):.2f}% above"
         table.add_row(name, memory(arena.size), above)
         table.add_row("  alive at once, the bound", memory(arena.bound), "")
+
+
+def _add_reserved(table: Table, result: Result, memory: Written) -> None:
+    """Add what the allocator reserves, and what it would otherwise."""
+    if (reserved := result.reserved) is None:
+        return
+    before, *others = result.reserved_otherwise.items()
+    table.add_section()
+    table.add_row(before[0], memory(before[1]), "")
+    table.add_row(f"reserved by {reserved.allocator}", memory(reserved.peak), format_change(reserved.peak, before[1]))
+    if reserved.opening_block:
+        place = "before the weights" if reserved.is_before_weights else "after the weights"
+        table.add_row("  opening block", memory(reserved.opening_block), place)
+    for what, size in others:
+        table.add_row(f"  {what}", memory(size), format_change(size, before[1]))
+    table.add_row("  lower bound", memory(reserved.bound), format_change(reserved.bound, before[1]))
+    retries = f"{reserved.retries} retr{'y' if reserved.retries == 1 else 'ies'} a run"
+    table.add_row("  least capacity", memory(reserved.least_capacity), retries)
+    table.add_section()
 
 
 def _added(result: Result, time: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal
 
 from ..bounds.bounds import is_met
@@ -70,23 +71,23 @@ def estimate(values: Iterable[float | None]) -> Estimate:
     count, left_out = len(known), len(given) - len(known)
     if not known:
         return Estimate(None, None, None, 0, left_out)
-    mean = math.fsum(known) / count
+    mean = fmean(known)
     if count == 1:
         return Estimate(mean, None, None, 1, left_out)
     error = standard_deviation(known) / math.sqrt(count)
     return Estimate(mean, error, interval_factor(count) * error, count, left_out)
 
 
-def interval_factor(graphs: int) -> float:
-    """Return half the width of a 95% confidence interval in standard errors (Student t)."""
+def interval_factor(values: int) -> float:
+    """Return half the width of the 95% confidence interval of a mean in standard errors (Student t)."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(graphs - 1, (1 + CONFIDENCE) / 2))
+    return float(stdtrit(values - 1, (1 + CONFIDENCE) / 2))
 
 
 def standard_deviation(values: Sequence[float]) -> float:
     """Return the sample standard deviation of two or more values."""
-    mean = math.fsum(values) / len(values)
+    mean = fmean(values)
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
@@ -105,7 +106,13 @@ def improvement_percent(value: float, reference: float) -> float | None:
 
 def mean_of(values: Sequence[float]) -> float | None:
     """Return the mean; None of nothing."""
-    return math.fsum(values) / len(values) if values else None
+    return fmean(values) if values else None
+
+
+def geometric_mean(gaps: Iterable[float | None]) -> float | None:
+    """Return the gap of the geometric mean of ratios, percent (REGAL's workshop paper); None of none, or one of 0."""
+    ratios = [1 + gap / 100 for gap in gaps if gap is not None]
+    return 100 * (math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) - 1) if min(ratios, default=0) > 0 else None
 
 
 @dataclass(frozen=True)
@@ -124,13 +131,18 @@ class GraphResults:
         cells = self.cells.get(method, [])
         return mean_of([cell.value for cell in cells if cell.is_feasible and cell.value is not None])
 
+    def improvement(self, method: str, reference: str) -> float | None:
+        """By how much a method's value is below a reference's, percent of that; None where one is missing."""
+        value, base = self.value(method), self.value(reference)
+        return None if value is None or base is None else improvement_percent(value, base)
+
     def rank(self, method: str) -> tuple[float, float] | None:
         """Mean excess and mean value over all seeds, the smaller the better, excess first; None if one failed."""
         cells = self.cells.get(method, [])
         priced = [(cell.excess, cell.value) for cell in cells if cell.excess is not None and cell.value is not None]
         if not priced or len(priced) < len(cells):
             return None
-        excess, value = (math.fsum(column) / len(cells) for column in zip(*priced, strict=True))
+        excess, value = map(fmean, zip(*priced, strict=True))
         return excess, value
 
     @property
@@ -196,6 +208,7 @@ class MethodSummary:
     # above the best known value, and above the largest lower bound, percent
     gap_from_best: Estimate
     gap_from_bound: Estimate
+    geometric_gap: float | None  # above the best known value as a geometric mean over graphs, percent
     # graphs on which it is better than the reference method, as good, or worse; a run that does not keep the limit is
     # worse than one that does, and of two the one of smaller excess is better. Graphs with a failed run are in none.
     wins: int
@@ -232,6 +245,7 @@ def _summarise_method(all_graphs: list[GraphResults], method: str, reference: st
     ranks = [(graph.rank(method), graph.rank(reference)) for graph in graphs]
     outcomes = [compare_ranks(mine, its) for mine, its in ranks if mine is not None and its is not None]
     statuses = [cell.status for cell in cells]
+    gaps = percents(gap_percent, lambda graph: graph.best)
     improvements = percents(improvement_percent, lambda graph: graph.value(reference))
     known = [improvement for improvement in improvements if improvement is not None]
     return MethodSummary(
@@ -248,8 +262,9 @@ def _summarise_method(all_graphs: list[GraphResults], method: str, reference: st
         improvement=estimate(improvements),
         least_improvement=min(known, default=None),
         most_improvement=max(known, default=None),
-        gap_from_best=estimate(percents(gap_percent, lambda graph: graph.best)),
+        gap_from_best=estimate(gaps),
         gap_from_bound=estimate(percents(gap_percent, lambda graph: graph.bound)),
+        geometric_gap=geometric_mean(gaps),
         wins=outcomes.count(-1),
         ties=outcomes.count(0),
         losses=outcomes.count(1),

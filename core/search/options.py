@@ -29,6 +29,7 @@ from .registry import DEFAULT_METHOD, METHODS, default_devices, listed, methods_
 
 if TYPE_CHECKING:
     from ..graph.graph import CostGraph
+    from ..model.allocators import Allocator
     from ..problem.machine import Machine
     from ..problem.problem import Problem
 
@@ -66,6 +67,15 @@ def _share(given: Any, called: str) -> float:
     if isinstance(given, bool) or not isinstance(given, (int, float)) or not math.isfinite(given):
         raise UsageError(f"{called} is a share as '10%' or 0.1, not {given!r}")
     return float(given)
+
+
+def _allocator(given: Any, called: str) -> Allocator:
+    """Return an allocator, read from its name and options."""
+    from ..model.allocators import Allocator
+
+    if not isinstance(given, (str, Allocator)):
+        raise UsageError(f"{called} is written as 'cuda' or 'cuda:OPTION:VALUE,...', not {given!r}")
+    return given if isinstance(given, Allocator) else Allocator.parse(given)
 
 
 def read_evaluations(given: Any, called: str) -> Any:
@@ -275,7 +285,7 @@ SEARCH_TIME: Any = changed(
 
 @dataclass(frozen=True)
 class SolveOptions(Budget, ProblemOptions):
-    """The problem that a graph poses, the budget of its search, and whether tensors get addresses."""
+    """The problem that a graph poses, the budget of its search, and whether tensors get addresses or an allocator."""
 
     addresses: bool = option(
         False,
@@ -291,11 +301,22 @@ class SolveOptions(Budget, ProblemOptions):
         panel="Addresses",
         shown=str(DEFAULT_ALIGNMENT),
     )
+    allocator: Any = option(
+        None,
+        "Find the order and the opening block for which PyTorch's caching allocator reserves least on one device: "
+        "cuda, or cuda:OPTION:VALUE,... as in PYTORCH_CUDA_ALLOC_CONF",
+        read=_allocator,
+        panel="Addresses",
+        metavar="NAME",
+        shown="none",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.align is not None and not self.addresses:
             raise UsageError(f"{spelled('align')} is for {spelled('addresses', True)}; give that, too")
+        if self.allocator is not None and self.addresses:
+            raise UsageError(f"an allocator gives the addresses; leave {spelled('addresses', True)} out")
 
     @property
     def alignment(self) -> int | None:
@@ -315,10 +336,18 @@ class FitOptions(Budget):
         None, "Find the largest that fits: a symbolic dimension, or a keyword argument of the function", metavar="NAME"
     )
     confirm: bool = option(False, "Run what fits on one device in a new process, and measure its peak")
+    allocator: Any = changed(
+        SolveOptions, "allocator", help="Ask by what PyTorch's caching allocator reserves: cuda", panel=""
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "machine", machine_of(self.machine))
+        for name in ("batch", "confirm", "machine") if self.allocator is not None else ():
+            if getattr(self, name) not in (None, False):
+                raise UsageError(f"{spelled('allocator')} is for one device and size; leave {spelled(name)} out")
+        if self.allocator is not None and self.devices != 1:
+            raise UsageError(f"an allocator is one device's; leave {spelled('devices', self.devices)} out")
         if self.machine is None:
             return
         if self.devices != 1:

@@ -1,34 +1,23 @@
-"""The one verb: problem and method in, verified result out, with addresses for its schedule if they are asked for."""
+"""The one verb: problem and method in, verified result out."""
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
-from typing import Any
 
-import numpy as np
-
-from ..addresses.packing import DEFAULT_SECONDS, IMPROVED_SHARE, Stop, never, rounded_up
-from ..addresses.packing import warm_up as warm_up_packing
-from ..addresses.placing import Placer
 from ..base.arrays import IndexArray
 from ..base.errors import UsageError
-from ..base.units import format_bytes
 from ..bounds.bounds import is_met, lower_bound, min_cut_bound
 from ..bounds.recompute_bounds import recompute_bound, why_infeasible
-from ..graph.builder import GraphBuilder
-from ..graph.graph import CostGraph
-from ..kernels.orders.order_memory import smooth
 from ..model.simulator import simulate
 from ..model.unrolled import repeated_ops
-from ..model.verifier import verify, verify_addresses
+from ..model.verifier import verify
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from ..report.explanation import why_none_fits
 from ..report.result import Result
 from ..search.method_spec import MethodSpec, check_supported, parse_method
-from ..search.registry import DEFAULT_METHOD, INPUT_METHOD, method_of
+from ..search.registry import DEFAULT_METHOD, INPUT_METHOD
 from ..search.search import Search, Watcher
 from ..search.warm_up import warm_up
 from ..solvers.placements.list_schedulers import list_schedule, seconds_to_list
@@ -214,129 +203,4 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
         is_repeatable=not (search.timed_out or search.depends_on_time or search.interrupt.is_set()),
         notes=tuple(notes),
         is_proven_infeasible=bool(why),
-    )
-
-
-SEARCH_SHARE = 0.7
-"""Of the time, for the search; what it leaves is there for the addresses, too."""
-ROUNDS = 4
-SMOOTHING_SHARE = 0.4
-"""Of a round's time."""
-MOVES_PER_OP = 60
-MOVES_AT_ONCE = 200
-POWERS = (2.0, 1.0, 4.0)
-
-
-def solve_with_addresses(problem: Problem, spec: MethodSpec, alignment: int | None = None, **budget: Any) -> Result:
-    """Solve a problem; with an alignment, find the order and the addresses of the least arena that the time allows."""
-    if alignment is None:
-        return solve(problem, spec, **budget)
-    if not problem.is_symmetric:
-        what = "weights that several devices read" if problem.machine.is_equal else "a machine"
-        raise UsageError(f"{problem.graph.name}: addresses are found for equal devices, not for {what}")
-    warm_up_addresses()
-    seconds = spec.time_limit or budget.pop("time_limit", None)
-    evaluations = spec.evaluations or budget.get("evaluations")
-    if seconds is None and evaluations is None:
-        seconds = spec.method.default_seconds
-    start = time.monotonic()
-    searched = None if seconds is None else SEARCH_SHARE * seconds
-    watcher = budget.pop("watcher", None) or Watcher()
-    result = solve(problem, replace(spec, time_limit=None), time_limit=searched, watcher=watcher, **budget)
-    left, stop = DEFAULT_SECONDS if seconds is None else max(0.0, seconds - result.seconds), watcher.interrupt.is_set
-    chosen = choose(result, alignment, left, budget.get("seed", 0), stop)
-    assert chosen.addresses is not None
-    verify_addresses(problem, chosen.schedule, chosen.addresses)
-    if stop():
-        chosen = replace(chosen, status="interrupted", is_repeatable=False)
-    return replace(chosen, seconds=time.monotonic() - start)
-
-
-def choose(result: Result, alignment: int, time_limit: float, seed: int = 0, stop: Stop = never) -> Result:
-    """Return a result with addresses for its schedule, or for one whose arena is smaller."""
-    placer = Placer(result.problem, result.schedule, alignment, stop)
-    rng = np.random.default_rng(seed)
-    deadline = time.monotonic() + time_limit
-    if result.problem.devices > 1 or result.problem.recompute or not method_of(result.method).searches:
-        placer.improve(IMPROVED_SHARE * time_limit, rng)
-    else:
-        placer = _improved_with_order(result, placer, IMPROVED_SHARE * time_limit, rng)
-    placer.search_targets(deadline - time.monotonic())
-    return _with_addresses(result, placer)
-
-
-def warm_up_addresses() -> None:
-    """Compile the kernels."""
-    warm_up_packing()
-    builder = GraphBuilder("tiny")
-    op = builder.add_op("first", outputs=[1])
-    builder.add_op("second", inputs=[(op, 0)], outputs=[1])
-    graph = builder.build()
-    _Smoother(graph, graph.input_order, 1, np.random.default_rng(0)).order(2, 1.0, 0.0)
-
-
-def _improved_with_order(result: Result, best: Placer, time_limit: float, rng: np.random.Generator) -> Placer:
-    """Return the placer of the order with the least arena that was found in so many seconds."""
-    deadline = time.monotonic() + time_limit
-    problem, alignment = result.problem, best.alignment
-    best.improve(time_limit / ROUNDS, rng)
-    least, smoother = best.bound, _Smoother(problem.graph, result.schedule.op_order(), alignment, rng)
-    for number in range(ROUNDS - 1):
-        start = time.monotonic()
-        seconds = (deadline - start) / (ROUNDS - 1 - number)
-        if best.arena <= least or seconds <= 0 or best.stop():
-            break
-        limit = least if number % 2 == 0 else (least + best.arena) // 2
-        schedule = smoother.order(limit, POWERS[number % len(POWERS)], start + SMOOTHING_SHARE * seconds)
-        other = Placer(problem, schedule, alignment, best.stop)
-        if other.bound < best.arena and problem.is_feasible([simulate(problem, schedule).peak]) >= result.is_feasible:
-            other.improve(start + seconds - time.monotonic(), rng)
-            best = min(best, other, key=lambda placer: placer.arena)
-    return best
-
-
-class _Smoother:
-    """Orders with less memory away from their peak, each from the one that was found."""
-
-    def __init__(self, graph: CostGraph, order: IndexArray, alignment: int, rng: np.random.Generator) -> None:
-        self.order_found, self.rng, b = order, rng, graph.buffers
-        size = rounded_up(b.size, alignment)
-        own = np.zeros(len(b.own), np.int64)
-        np.add.at(own, b.producer, size)
-        self.buffers = b._replace(size=size, own=own, workspace=rounded_up(b.workspace, alignment))
-
-    def order(self, limit: int, power: float, until: float) -> Schedule:
-        """Return an order of which no step takes more than the limit."""
-        b, order = self.buffers, self.order_found.copy()
-        place = np.argsort(order).astype(np.int32)
-        uses, memory = np.empty(len(b.size), np.int32), np.empty(len(order), np.int64)
-        for _ in range(0, MOVES_PER_OP * len(order), MOVES_AT_ONCE):
-            smooth(b, order, place, limit, power, self.rng.random((MOVES_AT_ONCE, 2)), uses, memory)
-            if time.monotonic() >= until:
-                break
-        return Schedule.single_device(order)
-
-
-def _with_addresses(result: Result, placer: Placer) -> Result:
-    """Return the result with addresses, and with the schedule that they are for."""
-    addresses, schedule, notes = placer.addresses(), placer.schedule, list(result.notes)
-    is_repeatable = result.is_repeatable and addresses.is_repeatable
-    if schedule is result.schedule:
-        return replace(result, addresses=addresses, is_repeatable=is_repeatable)
-    simulation = simulate(result.problem, schedule)
-    more, status = simulation.peak - result.simulation.peak, result.status
-    notes.append(
-        "the order was changed for a smaller arena"
-        + (f"; its peak is {format_bytes(more)} above that of the order which was found" if more > 0 else "")
-    )
-    if more > 0 and status == "optimal" and result.problem.task == "memory":
-        status = "feasible"
-    return replace(
-        result,
-        schedule=schedule,
-        simulation=simulation,
-        status=status,
-        addresses=addresses,
-        is_repeatable=is_repeatable,
-        notes=tuple(notes),
     )

@@ -4,9 +4,10 @@
     python tests/bench/campaign.py files --formats dot,onnx --each 1000 --out campaign.jsonl
     python tests/bench/campaign.py instances --each 100000 --out campaign.jsonl
 
-`files` damages small true files (bits, bytes, pieces, numbers, values of JSON) and reads them in this process, on all
-cores, under 2 GiB beyond what the reader itself takes and 10 s. A file is either read or refused by a `SchedoptError`;
-anything else is a finding: a line with format, seed and error, from which `--show FORMAT SEED` writes the file again.
+`files` damages small true files (bits, bytes, pieces, numbers, values of JSON, fields of ONNX, offsets of TFLite) and
+reads them in this process, on all cores, under 2 GiB beyond what the reader itself takes and 10 s; models are read as
+if none of them could be run. A file is either read or refused by a `SchedoptError`; anything else is a finding: a line
+with format, seed and error, from which `--show FORMAT SEED` writes the file again.
 `instances` draws tiny graphs and schedules: the simulator and the verifier agree on each schedule, and every method on
 the least peak or makespan that exhaustive search finds. Work is cut into chunks of seeds; a chunk that is in the file
 of `--out` is not done again.
@@ -15,6 +16,7 @@ of `--out` is not done again.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import json
 import os
@@ -44,10 +46,10 @@ _PIECES = (b"\x00", b"\xff", b"\xef\xbb\xbf", b"\r\n", b"{", b"}", b"[", b"]", b
            b"*a", b"&a ", b"{" * 3000, b"[" * 100_000, b"\x1b[31m", b"\xff" * 9 + b"\x01", b"\x80" * 12)  # fmt: skip
 
 
-def damaged(data: bytes, rng: random.Random) -> bytes:
-    """Return a file with one to four kinds of damage."""
+def damaged(data: bytes, rng: random.Random, more=()) -> bytes:
+    """Return a file with one to four kinds of damage, some of its format."""
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        data = rng.choice(_DAMAGES)(data, rng)
+        data = rng.choice((*_DAMAGES, *more))(data, rng)
     return data
 
 
@@ -108,7 +110,67 @@ def _value(data: bytes, rng: random.Random) -> bytes:
     return b"\n".join(lines)
 
 
+def _word(data: bytes, rng: random.Random) -> bytes:
+    """Set an offset or a count behind the first eight bytes, which tell what the file is, to a small or large one."""
+    if len(data) < 16:
+        return data
+    at = rng.randrange(8, len(data) - 4)
+    value = rng.choice((0, 1, 4, 0x7FFFFFFF, 0xFFFFFFFF, len(data), len(data) - at, 1 << 20))
+    return data[:at] + value.to_bytes(4, "little") + data[at + 4 :]
+
+
+def _field(data: bytes, rng: random.Random) -> bytes:
+    """Change a field of an ONNX model: numbers, names, what a field holds, what is listed and in which order."""
+    from google.protobuf.message import DecodeError
+    from onnx import ModelProto
+
+    try:
+        model = ModelProto.FromString(data)
+    except DecodeError:
+        return _flip(data, rng)
+    _change(model, rng)
+    return model.SerializeToString()
+
+
+def _change(message, rng: random.Random) -> None:
+    """Change one field, deeper with each message that is in the way."""
+    fields = message.ListFields()
+    if not fields:
+        return
+    field, value = rng.choice(fields)
+    is_list = not isinstance(value, (str, bytes, int, float)) and not hasattr(value, "ListFields")
+    if rng.random() < 0.08:
+        message.ClearField(field.name)
+    elif is_list and len(value):
+        at = rng.randrange(len(value))
+        if field.message_type is not None and rng.random() < 0.9:
+            _change(value[at], rng)
+        elif field.message_type is not None:
+            value.add().CopyFrom(rng.choice(value))
+        elif rng.random() < 0.3:
+            del value[at]
+        else:
+            value[at] = _other(value[at], rng)
+    elif hasattr(value, "ListFields"):
+        _change(value, rng)
+    else:
+        with contextlib.suppress(ValueError, TypeError):  # an enumeration takes its own numbers alone
+            setattr(message, field.name, _other(value, rng))
+
+
+def _other(value, rng: random.Random):
+    """Return another value of the same type."""
+    if isinstance(value, str):
+        return rng.choice(("", "x", "y", "If", "Loop", "Expand", "Tile", "../x", "a\nb", "Ü" * 300))
+    if isinstance(value, bytes):
+        return value[: rng.randrange(len(value) + 1)]
+    if isinstance(value, float):
+        return rng.choice((0.0, -1.0, float("inf"), float("nan"), 1e30))
+    return rng.choice((0, 1, -1, 2, 16, 255, 2**31 - 1, value + 1, -value, 2**40, 2**62, -(2**62)))
+
+
 _DAMAGES = (_flip, _cut, _drop, _insert, _repeat, _number, _value, _value)
+_MORE = {"onnx": (_field,) * 8, "tflite": (_word,) * 8}
 
 
 class TooSlowError(BaseException):
@@ -132,7 +194,7 @@ def file_of(name: str, seed: int) -> bytes:
     data = rng.choice(files)
     if data.startswith(b"\x1f\x8b") and rng.random() < 0.7:
         return gzip.compress(damaged(gzip.decompress(data), rng), 1, mtime=0)
-    return damaged(data, rng)
+    return damaged(data, rng, _MORE.get(name, ()))
 
 
 def finding(name: str, seed: int, folder: str) -> str:

@@ -2,8 +2,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from models import small_graphs
+from models.small_graphs import branches
 from schedopt.core.files.costgraph import write_graph
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.graph.graph import CostGraph
 from typer.testing import CliRunner, Result
 
@@ -16,17 +17,10 @@ def run() -> Callable[..., Result]:
     return lambda *arguments, **options: CliRunner().invoke(app, [str(a) for a in arguments], **options)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def diamond() -> CostGraph:
     """Two branches of one input: program order peaks at 10 + 8 + 8 bytes, branch by branch at 10 + 8 + 1."""
-    builder = GraphBuilder("diamond")
-    builder.add_op("start", outputs=[10], runtime=1)
-    builder.add_op("wide1", inputs=[(0, 0)], outputs=[8], runtime=2)
-    builder.add_op("wide2", inputs=[(0, 0)], outputs=[8], runtime=2)
-    builder.add_op("narrow1", inputs=[(1, 0)], outputs=[1], runtime=1)
-    builder.add_op("narrow2", inputs=[(2, 0)], outputs=[1], runtime=1)
-    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[1], final=True, runtime=1)
-    return builder.build()
+    return branches("diamond")
 
 
 @pytest.fixture
@@ -34,3 +28,9 @@ def diamond_file(diamond: CostGraph, tmp_path: Path) -> Path:
     path = tmp_path / "diamond.pbtxt"
     write_graph(diamond, path)
     return path
+
+
+@pytest.fixture(scope="session")
+def training_step() -> CostGraph:
+    """A training step whose every order takes 617 bytes: six layers, a loss, and the way back."""
+    return small_graphs.training_step(6, runtime=2000.0, keep=7)

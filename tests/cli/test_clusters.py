@@ -13,27 +13,25 @@ from contextlib import closing, contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
-import schedopt
+import yaml
 from models.clusters import ENGINES, cluster, environment_of
+from models.small_graphs import sketch
 from schedopt.core.base.errors import WorkerRefusedError
 from schedopt.core.base.parallel import Workers, map_as_ended, map_in_order, using
 from schedopt.core.experiments.clusters import Cluster, _Ray, _run
-from schedopt.core.experiments.comparison import Run, in_parallel
+from schedopt.core.experiments.comparison import Run, cells_of
 from schedopt.core.files.costgraph import read_graph, write_graph
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.version import VERSION
 
 TIMES = {"seconds", "cpu_seconds"}
-EVOLUTION = "- {epochs: 1, steps: 1, graphs: 2, estimator: evolution, population: 2, samples: 2, evaluations: 120}\n"
+EVOLUTION = {"epochs": 1, "steps": 1, "graphs": 2, "estimator": "evolution", "population": 2, "evaluations": 120}
 
 
 @pytest.fixture
 def graph():
-    builder = schedopt.GraphBuilder("chain")
-    source = builder.add_op("source", outputs=[1024], runtime=1.0)
-    builder.add_op("sink", inputs=[(source, 0)], outputs=[2048], runtime=2.0)
-    return builder.build()
+    return sketch("source -> 1024 us=1; sink: source -> 2048 us=2", "chain")
 
 
 @pytest.mark.parametrize(("failing", "is_connected"), [(0, True), (2, True), (3, False)])
@@ -125,9 +123,8 @@ def test_everything_gives_the_same_on_a_cluster_as_here(run, tmp_path, kind):
         there = running.options(kind)
         done = run("gen", "layered", tmp_path / "there", "--nodes", 30, "--count", 6, "--quiet", *there)
         assert done.exit_code == 0, done.stderr
-        assert {p.name: p.read_bytes() for p in graphs} == {
-            p.name: p.read_bytes() for p in (tmp_path / "there").glob("*.pb.gz")
-        }
+        here, away = ({p.name: p.read_bytes() for p in some} for some in (graphs, (tmp_path / "there").glob("*.pb.gz")))
+        assert here == away
         compared = ["compare", tmp_path / "here", "--methods", "input,dfs,order-search", "--evaluations", 50, "--quiet"]
         fronts = ["pareto", graphs[0], "--points", 3, "--evaluations", 50, "--quiet"]
         for name, options in (("here", ()), ("there", there)):
@@ -163,7 +160,7 @@ def _is_resumed(run, folder, compared, there):
 def _what_raises_costs_its_own_cell(graph):
     """Do three runs, of which the second has a method that cannot solve its problem."""
     runs = [Run(Problem(graph), parse_method(name), 0, "", "") for name in ("input", "regal", "dfs")]
-    cells = {cell.method: cell for cell in in_parallel(runs, 1)}
+    cells = {cell.method: cell for cell in cells_of(runs, 1)}
     assert {name for name, cell in cells.items() if cell.status == "failed"} == {"regal"}
     assert len(cells) == 3
     assert cells["regal"].error.startswith("UsageError: ")
@@ -173,9 +170,10 @@ def _trainings_are_the_same(run, folder, there):
     """Train networks on graphs that are drawn, `regal` by evolution in a phase of its own, too, and search a grid."""
     from models.train_commands import COMMANDS, assert_same_weights
 
-    for method, more in (("topoformer", ""), ("regal", EVOLUTION), ("direct", "")):
+    for method, more in (("topoformer", []), ("regal", [EVOLUTION]), ("direct", [])):
         config = folder / f"{method}.yaml"
-        config.write_text(COMMANDS[method].config.replace("synthetic:", f"{more}synthetic:"))
+        settings = COMMANDS[method].config
+        config.write_text(yaml.safe_dump(settings | {"phases": [*settings["phases"], *more]}))
         for name, options in (("here", ()), ("there", there)):
             output = folder / f"{method}-{name}"
             done = run("train", method, "--config", config, "--output", output, "--quiet", *options)
@@ -231,9 +229,8 @@ def test_a_worker_killed_loses_nothing_and_a_head_killed_ends_in_a_sentence(run,
     assert (process.returncode, stdout) == (1, ""), stderr
     said = [line for line in stderr.splitlines() if not line.startswith("note: ")]
     assert len(said) == 1, stderr
-    assert re.match(
-        rf"error: the {kind.capitalize()} \w+ at .* is gone; finished runs are kept in .*; the same command", said[0]
-    )
+    gone = rf"error: the {kind.capitalize()} \w+ at .* is gone; finished runs are kept in .*; the same command"
+    assert re.match(gone, said[0])
     done = [json.loads(line)["graph"] for line in file.read_text().splitlines()]
     assert len(done) == len(set(done))
     assert run(*words, "--resume", file, "--output", tmp_path / "again.json").exit_code == 0

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import networkx
 import numpy as np
 import pytest
+from models.small_graphs import sketch
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.datasets.filters import (
     KeepImproving,
@@ -65,10 +66,7 @@ def test_an_order_that_meets_the_bound_has_no_room():
 
 
 def test_a_chain_with_final_outputs_has_a_single_order():
-    builder = GraphBuilder("chain")
-    builder.add_op("a", outputs=[5], final=True)
-    builder.add_op("b", control=[0], outputs=[5])
-    graph = builder.build()
+    graph = sketch("a -> 5f; b: !a -> 5", "chain")
     assert has_single_order(graph) and not has_room("memory", 1, graph)
     assert not has_single_order(PAIRS)
 

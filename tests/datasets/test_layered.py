@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from schedopt.core.base.errors import UsageError
 from schedopt.datasets.layered import (
     LayeredParameters,
     assign_edges,
@@ -121,25 +120,3 @@ def test_every_op_but_those_at_the_ends_has_producers_and_consumers():
         sizes = np.bincount(layer).tolist()
         assert adjacent == sum(edge_budget(a, b, 0.2) for a, b in itertools.pairwise(sizes))
         assert 0.7 * adjacent * 0.14 / 0.86 <= (skipped > 1).sum() <= adjacent * 0.14 / 0.86 + 1
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"nodes": 0}, "nodes must be at least 1, not 0"),
-        ({"width_low": 0}, "width_low must be from 0.001 to 1, not 0"),
-        ({"width_low": 0.6}, "the range of the width begins above its end: 0.6 to 0.5"),
-        ({"node_variability": 1}, "node_variability must be from 0 to 0.999, not 1"),
-        ({"edge_density": 1.5}, "edge_density must be from 0 to 1, not 1.5"),
-        ({"edge_density": math.nan}, "edge_density must be from 0 to 1, not nan"),
-        ({"skip_density": 1}, "skip_density must be from 0 to 0.999, not 1"),
-        ({"cost_means": (1.0,)}, "equally many numbers"),
-        ({"cost_stds": (1.0, 1.0, 1.0, -1.0)}, "cost_stds must be from 0 to 10000"),
-        ({"cost_weights": (0.0, 0.0, 0.0, 0.0)}, "cost_weights must be at least 0 and not all 0"),
-        ({"cost_means": (-9.0, -9.0, -9.0, -9.0)}, "hardly ever positive"),
-        ({"unit": 0}, "unit must be from 1"),
-    ],
-)
-def test_each_parameter_out_of_range_is_named(wrong, message):
-    with pytest.raises(UsageError, match=message):
-        LayeredParameters(**wrong)

@@ -107,24 +107,6 @@ def test_ops_without_outputs_have_control_dependents_only(weights):
     assert graph.is_control[read].all() == (weights[0] == 1)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"nodes_low": 0}, "nodes_low must be at least 1, not 0"),
-        ({"nodes_low": 300}, "the range of the nodes begins above its end: 300 to 200"),
-        ({"nodes_low": 3}, "watts-strogatz needs at least 4 nodes, not 3"),
-        ({"erdos_renyi_p": 2}, "erdos_renyi_p must be from 0 to 1, not 2"),
-        ({"models": ()}, "models must name at least one"),
-        ({"output_weights": (1.0, 1.0)}, "output_weights must be three numbers"),
-        ({"output_weights": (1.0, 1.0, -1.0)}, "output_weights must be at least 0"),
-        ({"size_mean": 0}, "size_mean must be from 1"),
-    ],
-)
-def test_each_parameter_out_of_range_is_named(wrong, message):
-    with pytest.raises(UsageError, match=message):
-        SyntheticParameters(**wrong)
-
-
 def test_names_are_parsed():
     assert parse_models("watts-strogatz, erdos-renyi") == ("watts-strogatz", "erdos-renyi")
     assert parse_costs("outputs") == "outputs"

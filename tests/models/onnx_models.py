@@ -150,15 +150,17 @@ def quantized(channels=16, width=16):
     return model_of(nodes, [value("x", shape)], [value("y", shape)], constants)
 
 
-def with_shape_arithmetic():
+def with_shape_arithmetic(batch=4):
     """A reshape to sizes that nodes compute of the input's, and a constant that they fill."""
     nodes = [
         helper.make_node("Shape", ["x"], ["dims"], "dims"),
         helper.make_node("Gather", ["dims", "first"], ["batch"], "batch"),
         helper.make_node("Concat", ["batch", "rest"], ["shape"], "shape", axis=0),
-        helper.make_node("Reshape", ["x", "shape"], ["r"], "reshape"),
+        helper.make_node("Where", ["flag", "shape", "shape"], ["chosen"], "choose"),
+        helper.make_node("Reshape", ["x", "chosen"], ["r"], "reshape"),
         helper.make_node("ConstantOfShape", ["shape2"], ["ones"], "fill", value=helper.make_tensor("v", 1, [1], [1.0])),
         helper.make_node("MatMul", ["r", "ones"], ["y"], "product"),
     ]
-    constants = {"first": np.array([0], np.int64), "rest": np.array([2, -1], np.int64), "shape2": np.array([3, 5])}
-    return model_of(nodes, [value("x", [4, 6])], [value("y", [4, 2, 5])], constants)
+    constants = {"first": [0], "rest": [2, -1], "shape2": [3, 5], "flag": True}
+    constants = {name: np.array(values) for name, values in constants.items()}
+    return model_of(nodes, [value("x", [batch, 6])], [value("y", [batch, 2, 5])], constants)

@@ -7,8 +7,10 @@ import tempfile
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import patch
 
 from models.allocator_traces import small_snapshot
+from schedopt.core.base.errors import ProgramError, ScheduleError
 from schedopt.core.files.costgraph import format_graph, read_graph
 from schedopt.core.files.schedule_json import read_imported, read_schedule
 from schedopt.core.graph.builder import GraphBuilder
@@ -16,6 +18,7 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.programs.graphs.attributed_graph import format_dot, format_node_link
 from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.options import ImportOptions
+from schedopt.core.programs.tflite.interpreter import Costs
 from schedopt.core.solve.solve import solve
 
 INDUCTOR = {
@@ -63,8 +66,6 @@ def _graph(path):
 
 
 def _schedule(path):
-    from schedopt.core.base.errors import ScheduleError
-
     read_imported(path)
     loaded = read_schedule(path, diamond(), force=True)
     try:
@@ -91,7 +92,7 @@ def _jsonl(kind):
                 comparison.summary(True), comparison.csv(), comparison.json()
         else:
             sweep = Sweep(diamond(), ParetoOptions(points=2, evaluations=20))
-            sweep.resume_from(SweepFile(path))
+            sweep.file = SweepFile(path)
 
     return read
 
@@ -145,18 +146,6 @@ def _trace():
         return Path(path).read_bytes()
 
 
-def _onnx():
-    import numpy as np
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    weight = numpy_helper.from_array(np.ones((4, 4), np.float32), "w")
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], "mm"), helper.make_node("Relu", ["h"], ["y"], "relu")]
-    value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 4])  # noqa: E731
-    graph = helper.make_graph(nodes, "g", [value("x")], [value("y")], [weight])
-    return onnx.helper.make_model(graph).SerializeToString()
-
-
 def formats():
     """Return the formats: name -> (suffix, true files, how one is read)."""
     graph = diamond()
@@ -188,8 +177,34 @@ def formats():
         "weights": (".safetensors", [weights.read_bytes()[:4096], weights.read_bytes()], _weights),
     }
     if find_spec("onnx"):
-        found["onnx"] = (".onnx", [_onnx()], _import)
+        found["onnx"] = (".onnx", _onnx_files(), _without_a_run)
+    if find_spec("tflite"):
+        found["tflite"] = (".tflite", _tflite_files(), _without_a_run)
     return found
+
+
+def _onnx_files():
+    from models import onnx_models as of
+
+    made = [of.branches(2, 16), of.random_model(1), of.with_control_flow(), of.with_function(), of.quantized()]
+    return [model.SerializeToString() for model in (*made, of.with_shape_arithmetic())]
+
+
+def _tflite_files():
+    from models import tflite_models as of
+
+    made = [of.branches(), of.random_model(1, ops=30), of.control_flow(), of.stateful(), of.with_variables()]
+    return [model.build() for model in (*made, of.with_plan())]
+
+
+def _without_a_run(path):
+    """Import a model, and leave out what only a run of it tells."""
+    refused = ProgramError(f"{path}: is not run")
+    with (
+        patch("schedopt.core.programs.onnx.session.observe", side_effect=refused),
+        patch("schedopt.core.programs.tflite.runtime.measured_costs", return_value=Costs()),
+    ):
+        _import(path)
 
 
 def _log(inductor):

@@ -275,3 +275,39 @@ class CachingAllocator:
             if not old:
                 return
             wanted -= sum(map(self.release, old))
+
+
+def reserved_by(plain, order, allocator, block=0, is_before=True, *, runs=2, is_downwards=False):
+    """Bytes reserved by runs of an order of a `Plain` graph, persistent bytes first, with an opening block."""
+    memory, blocks = CachingAllocator(allocator, 1, None, is_downwards), {}
+
+    def give(key, size):
+        if size:
+            blocks[key] = memory.malloc(size, 0)
+
+    def free(key):
+        if key in blocks:
+            memory.free(blocks.pop(key))
+
+    for is_opening in (is_before, not is_before):
+        if is_opening:
+            give("opening", block)
+            free("opening")
+        else:
+            for op, size in enumerate(plain.persistent):
+                give(("weight", op), size)
+    for _ in range(runs):
+        executed = set()
+        for op in order:
+            alive = plain.alive(executed)
+            for tensor in plain.outputs[op]:
+                if tensor not in plain.alias:
+                    give(tensor, plain.size[tensor])
+            give("workspace", plain.workspace[op])
+            free("workspace")
+            executed.add(op)
+            for tensor in (alive | set(plain.outputs[op])) - plain.alive(executed):
+                free(tensor)
+        for tensor in plain.alive(executed):
+            free(tensor)
+    return memory.reserved

@@ -37,6 +37,8 @@ Attributes = Mapping[str, Any]
 _REMARKS = {"module": "modules", "line": "lines", "phase": "phases"}
 """The field of `Annotations` for each attribute that is a remark."""
 NODE_ATTRIBUTES = ("size", "output_size", "runtime", "workspace", "persistent", "final", "once", *_REMARKS)
+_COSTS = {"runtime": 0.0, "workspace": 0, "persistent": 0, "once": False}
+"""What a node costs where it does not say so."""
 EDGE_ATTRIBUTES = ("size", "port", "alias", "control")
 _DRAWING_ATTRIBUTES = re.compile(
     r"arrow\w+|\w*color\w*|font\w+|head\w+|label\w*|same(head|tail)|tail\w+|[hl]?(href|url|URL|head|tail|p)|[xyz]|xlabel|xlp"
@@ -68,14 +70,12 @@ class AttributedGraph(NamedTuple):
     edges: list[Edge]
 
 
-def cost_graph(
-    written: AttributedGraph, path: str, default_size: int | None, note: Callable[[str], None], *, reverse: bool = False
-) -> CostGraph:
-    """Return the graph of nodes and edges; `reverse` is for edges from a user to its dependency."""
-    if reverse:
+def cost_graph(written: AttributedGraph, path: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
+    """Return the graph that nodes and edges stand for."""
+    if options.reverse:
         written = AttributedGraph(written.nodes, [Edge(edge.target, edge.source, edge[2]) for edge in written.edges])
     places = {name: place for place, name in enumerate(written.nodes)}
-    ports = _Ports(written, path, default_size)
+    ports = _Ports(written, path, options.default_size)
     inputs: list[list[tuple[int, int]]] = [[] for _ in places]
     control: list[list[int]] = [[] for _ in places]
     views: list[dict[int, int]] = [{} for _ in places]
@@ -104,10 +104,7 @@ def cost_graph(
             outputs=outputs,
             aliases=[views[place].get(port, -1) for port in range(len(outputs))],
             final=_final(attributes, ports.declared[name], len(outputs), where),
-            runtime=_value(attributes, "runtime", 0.0, where),
-            workspace=_value(attributes, "workspace", 0, where),
-            persistent=_value(attributes, "persistent", 0, where),
-            once=_value(attributes, "once", False, where),
+            **{cost: _value(attributes, cost, missing, where) for cost, missing in _COSTS.items()},
         )
     texts = ([_remark_of(node, name) or "" for node in written.nodes.values()] for name in _REMARKS)
     modules, lines, phases = (tuple(each) if any(each) else () for each in texts)
@@ -128,8 +125,7 @@ def written_graph(graph: CostGraph) -> AttributedGraph:
     for place, op in enumerate(graph.ops):
         made = [tensor for tensor in map(tensors.__getitem__, op.outputs) if not tensor.control]
         node: dict[str, Any] = {"size": [tensor.size for tensor in made]}
-        costs = ((name, getattr(op, name)) for name in ("runtime", "workspace", "persistent", "once"))
-        node.update((name, cost) for name, cost in costs if cost)
+        node.update((name, cost) for name in _COSTS if (cost := getattr(op, name)))
         if any(tensor.final for tensor in made):
             node["final"] = [tensor.final for tensor in made]
         node.update((attribute, texts[place]) for attribute, texts in remarks if texts[place])
@@ -334,19 +330,17 @@ def read_dot(model: str, options: ImportOptions, note: Callable[[str], None]) ->
         written = _Parser(read_text(model), model).graph()
     except RecursionError as error:
         raise FormatError(f"{model}: not a graph: its subgraphs are nested too deeply") from error
-    return cost_graph(written, model, options.default_size, note, reverse=options.reverse)
+    return cost_graph(written, model, options, note)
 
 
 def read_node_link(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
     """Read a node-link JSON file."""
-    written = _parse_node_link(read_json(model), model)
-    return cost_graph(written, model, options.default_size, note, reverse=options.reverse)
+    return cost_graph(_parse_node_link(read_json(model), model), model, options, note)
 
 
 def read_edges(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:
     """Read a CSV file of edges."""
-    written = _parse_edges(read_text(model), model)
-    return cost_graph(written, model, options.default_size, note, reverse=options.reverse)
+    return cost_graph(_parse_edges(read_text(model), model), model, options, note)
 
 
 def format_dot(graph: CostGraph) -> str:

@@ -23,7 +23,7 @@ from ...base.errors import FormatError
 from ...base.units import format_bytes
 from ...files.costgraph import graph_name
 from ...files.reading import read_json
-from ...graph.annotations import Annotations, Resident
+from ...graph.annotations import Annotations, Resident, bytes_held
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..options import ImportOptions, Roofline
@@ -321,13 +321,13 @@ class _Import:
             bytes_on[storage.device] += storage.size
         device = bytes_on.most_common(1)[0][0]
         kept = [s for s in self.storages if s.producer is not None and s.is_unread and not s.is_replaced]
-        residents, persistent = list[Resident](), Counter[int]()
+        residents = []
         given = (s for s in self.storages if s.producer is None and s.device == device)
         for number, storage in enumerate(given):
             readers, writers = tuple(storage.readers), tuple(storage.writers)
             first = min(readers + writers, default=-1)  # -1: the trace has views of it alone, so it is not counted
             residents.append(Resident(f"storage {number}", "input", storage.size, first, readers, writers))
-            persistent[first] += storage.size
+        persistent = bytes_held(residents)
         builder = GraphBuilder(name, where)
         final = set(map(id, kept))
         for number, (op, outputs) in enumerate(zip(self.ops, self.outputs, strict=True)):

@@ -89,11 +89,7 @@ def _traced_graphs(model: Path) -> Iterator[tuple[str, str]]:
     """Yield the name and the JSON of each buffer graph in a log, or in all logs of a folder."""
     counts = Counter[str]()
     for log in sorted(model.rglob("*.log")) if model.is_dir() else [model]:
-        try:
-            text = log.read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise FormatError(f"{log}: cannot be read: {error.strerror or error}") from error
-        for name, payload in _ARTIFACT.findall(text):
+        for name, payload in _ARTIFACT.findall(read_raw(log).decode("utf-8", errors="replace")):
             counts[name] += 1
             yield (name if counts[name] == 1 else f"{name}#{counts[name]}"), payload
 

@@ -7,14 +7,14 @@ that of its files, and is left out.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ...base.errors import FormatError
 from ...files.reading import read_json, shown
-from ...graph.annotations import Resident
+from ...graph.annotations import Resident, bytes_held
 from ...graph.graph import CostGraph
 from ..options import ImportOptions
 from .attributed_graph import AttributedGraph, Attributes, Edge, cost_graph
@@ -28,7 +28,7 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise FormatError(f"{model}: not a workflow of WfCommons: {what}") from error
-    graph = cost_graph(written, model, options.default_size, note)
+    graph = cost_graph(written, model, options, note)
     note(f"{model}: files are the workflow's tensors; the memory that its tasks took beside them is left out")
     return replace(graph, annotations=replace(graph.annotations, residents=residents))
 
@@ -99,9 +99,7 @@ class _Workflow:
                 waited.pop(known[-1], None)
             edges += [Edge(parent, key, {"control": True}) for parent in waited]
         residents = [Resident(f, "input", self.size(f), readers[0], tuple(readers)) for f, readers in outside.items()]
-        persistent = Counter[int]()
-        for resident in residents:
-            persistent[resident.op] += resident.size
+        persistent = bytes_held(residents)
         nodes: dict[str, Attributes] = {}
         for place, (key, files) in enumerate(made.items()):
             task = self.runtimes[key]

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import networkx as nx
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    TypeProto,
-    ValueInfoProto,
-    defs,
-)
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 from onnx.reference import ReferenceEvaluator
 
 from ...base.errors import FormatError, ProgramError, UsageError
@@ -45,24 +36,19 @@ def node_names(graph: GraphProto) -> list[str]:
     return names
 
 
-def default_order(graph: GraphProto, functions: Collection[tuple[str, str]]) -> list[int]:
-    """Return the nodes of a graph in the order in which ONNX Runtime runs them by default: depth first from the ends.
+def default_order(model: ModelProto) -> list[int]:
+    """Return the nodes of a model in the order in which ONNX Runtime runs them by default: depth first from the ends.
 
     Of several the last comes first. Calls of the model's functions count as last: loading puts their nodes there.
     """
+    graph, functions = model.graph, functions_of(model)
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     place = [((node.domain, node.op_type) in functions, index) for index, node in enumerate(graph.node)]
     read = [{makers[name] for name in reads(node) if name in makers} for node in graph.node]
-    stack = sorted(set(range(len(read))).difference(*read), key=place.__getitem__)
-    order, seen = list[int](), set[int]()
-    while stack:
-        index = stack.pop()
-        if index < 0:  # all that it reads has run
-            order.append(~index)
-        elif index not in seen:
-            seen.add(index)
-            stack += [~index, *sorted(read[index], key=place.__getitem__)]
-    return [*order, *(index for index in range(len(read)) if index not in seen)]
+    ends = set(range(len(read))).difference(*read)
+    latest_first = (sorted(found, key=place.__getitem__, reverse=True) for found in (*read, ends))
+    *order, _ = nx.dfs_postorder_nodes(nx.DiGraph(dict(enumerate(latest_first))), len(read))
+    return [*order, *sorted({*range(len(read))}.difference(order))]
 
 
 def reads(node: NodeProto) -> Iterator[str]:
@@ -80,9 +66,9 @@ def is_view(node: NodeProto) -> bool:
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     """Yield the graphs that are attributes of a node: the branches of an If, the body of a Loop or Scan."""
     for entry in node.attribute:
-        if entry.type == AttributeProto.GRAPH:
+        if entry.type == onnx.AttributeProto.GRAPH:
             yield entry.g
-        elif entry.type == AttributeProto.GRAPHS:
+        elif entry.type == onnx.AttributeProto.GRAPHS:
             yield from entry.graphs
 
 
@@ -91,12 +77,12 @@ def has_subgraphs(node: NodeProto) -> bool:
     return next(subgraphs(node), None) is not None
 
 
-def node_tensors(node: NodeProto) -> Iterator[TensorProto]:
-    """Yield the tensors that a node holds, inner graphs included."""
-    yield from own_tensors(node)
-    for graph in subgraphs(node):
-        for inner in graph.node:
-            yield from node_tensors(inner)
+def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Yield nodes, and those of the graphs inside of them."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from all_nodes(graph.node)
 
 
 def own_tensors(node: NodeProto) -> Iterator[TensorProto]:
@@ -124,10 +110,10 @@ def is_known(node: NodeProto, versions: Mapping[str, int]) -> bool:
     """Whether ONNX has an op of this name and domain, at the version that a model imports."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     version = versions.get(domain, versions.get(node.domain, 1))
-    return bool(defs.has(node.op_type, max_inclusive_version=max(1, min(version, _LATEST)), domain=domain))
+    return bool(onnx.defs.has(node.op_type, max_inclusive_version=max(1, min(version, _LATEST)), domain=domain))
 
 
-def functions_of(model: ModelProto) -> dict[tuple[str, str], FunctionProto]:
+def functions_of(model: ModelProto) -> dict[tuple[str, str], onnx.FunctionProto]:
     """Return a model's own functions, by domain and name."""
     return {(function.domain, function.name): function for function in model.functions}
 

@@ -11,32 +11,11 @@ from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from ...base.errors import FormatError, ProgramError
 from ..options import Size
-from .graph import (
-    LARGEST_EVALUATED,
-    OFFICIAL_DOMAINS,
-    ValueType,
-    bits_of,
-    bytes_of,
-    default_order,
-    functions_of,
-    give_sizes,
-    infer,
-    is_element,
-    is_known,
-    known_types,
-    node_names,
-    node_tensors,
-    one_line,
-    opaque_in,
-    random_in,
-    reads,
-    renamed,
-    subgraphs,
-)
+from . import graph as graphs
 
 _UNKNOWN = "unknown"
 _NAMES = {"name", "op_type", "domain", "input", "output", "dim_param"}
@@ -68,14 +47,14 @@ def skeleton_of(path: str, model: ModelProto) -> ModelProto:
     skeleton.functions.extend(model.functions)
     graph = skeleton.graph
     graph.name = model.graph.name or "graph"
-    graph.node.extend(model.graph.node[index] for index in default_order(model.graph, functions_of(model)))
+    graph.node.extend(model.graph.node[index] for index in graphs.default_order(model))
     _set_unknown_apart(skeleton)
     given = onnx.helper.make_tensor_type_proto(TensorProto.FLOAT, [])
     graph.output.extend(ValueInfoProto(name=value.name, type=given) for value in model.graph.output)
     initializers = {tensor.name for tensor in model.graph.initializer}
     graph.input.extend(value for value in model.graph.input if value.name not in initializers)
     for tensor in model.graph.initializer:
-        if math.prod(tensor.dims) <= LARGEST_EVALUATED:
+        if math.prod(tensor.dims) <= graphs.LARGEST_EVALUATED:
             graph.initializer.append(tensor)
         else:
             graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
@@ -85,7 +64,7 @@ def skeleton_of(path: str, model: ModelProto) -> ModelProto:
     try:
         onnx.checker.check_model(skeleton)
     except (onnx.checker.ValidationError, ValueError) as error:
-        raise FormatError(f"{path}: not a valid ONNX model, or truncated: {one_line(error)}") from None
+        raise FormatError(f"{path}: not a valid ONNX model, or truncated: {graphs.one_line(error)}") from None
     for value in graph.output:
         value.ClearField("type")
     return skeleton
@@ -95,8 +74,8 @@ def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Yield every tensor that a model holds, those in graphs of nodes and in functions included."""
     yield from model.graph.initializer
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        for node in nodes:
-            yield from node_tensors(node)
+        for node in graphs.all_nodes(nodes):
+            yield from graphs.own_tensors(node)
 
 
 def external_files(model: ModelProto) -> list[str]:
@@ -107,7 +86,7 @@ def external_files(model: ModelProto) -> list[str]:
 
 def is_small_external(tensor: TensorProto) -> bool:
     """Whether a tensor in a file of its own is so small that shapes may depend on its values."""
-    return bool(tensor.data_location == TensorProto.EXTERNAL) and math.prod(tensor.dims) <= LARGEST_EVALUATED
+    return bool(tensor.data_location == TensorProto.EXTERNAL) and math.prod(tensor.dims) <= graphs.LARGEST_EVALUATED
 
 
 def load_small(model: ModelProto, folder: Path) -> None:
@@ -116,7 +95,7 @@ def load_small(model: ModelProto, folder: Path) -> None:
         where = _external(tensor)
         with (folder / where["location"]).open("rb") as file:
             file.seek(int(where["offset"]))
-            tensor.raw_data = file.read(bytes_of(tensor.data_type, tensor.dims))
+            tensor.raw_data = file.read(graphs.bytes_of(tensor.data_type, tensor.dims))
         tensor.ClearField("data_location")
         tensor.ClearField("external_data")
 
@@ -143,7 +122,7 @@ def _has_texts(message: Message) -> bool:
 def _check_tensor(path: str, tensor: TensorProto) -> None:
     """Check that a tensor's type and sizes are some, and that it has as much data as these say."""
     what = f"{path}: tensor '{tensor.name}'"
-    if not is_element(tensor.data_type):
+    if not graphs.is_element(tensor.data_type):
         raise FormatError(f"{what} is of the unknown type {tensor.data_type}: the file is damaged, or of a later ONNX")
     if any(size < 0 for size in tensor.dims):
         raise FormatError(f"{what} has the negative size {min(tensor.dims)}")
@@ -156,10 +135,10 @@ def _check_tensor(path: str, tensor: TensorProto) -> None:
     if tensor.data_type == TensorProto.STRING:
         needed, given, unit = elements, len(tensor.string_data), "texts"
     elif tensor.HasField("raw_data"):
-        needed, given, unit = bytes_of(tensor.data_type, tensor.dims), len(tensor.raw_data), "bytes"
+        needed, given, unit = graphs.bytes_of(tensor.data_type, tensor.dims), len(tensor.raw_data), "bytes"
     else:
         field = onnx.helper.tensor_dtype_to_field(tensor.data_type)
-        per_number = max(1, 8 // bits_of(tensor.data_type))
+        per_number = max(1, 8 // graphs.bits_of(tensor.data_type))
         parts = 2 if tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128) else 1
         needed, given, unit = parts * -(-elements // per_number), len(getattr(tensor, field)), "numbers"
     if needed != given:
@@ -168,7 +147,7 @@ def _check_tensor(path: str, tensor: TensorProto) -> None:
         if unit == "numbers":
             onnx.numpy_helper.to_array(tensor)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise FormatError(f"{what} cannot be read: {one_line(error)}") from None
+        raise FormatError(f"{what} cannot be read: {graphs.one_line(error)}") from None
 
 
 def _external(tensor: TensorProto) -> dict[str, str]:
@@ -188,7 +167,7 @@ def _check_external(path: str, what: str, tensor: TensorProto) -> None:
         size = file.stat().st_size if file.is_file() else None
     if size is None:
         raise FormatError(f"{what} is in {file}, which is missing; put it beside the model")
-    needed = int(offset) + bytes_of(tensor.data_type, tensor.dims)
+    needed = int(offset) + graphs.bytes_of(tensor.data_type, tensor.dims)
     if size < needed:
         raise FormatError(
             f"{what} ends at byte {needed} of {file}, which has {size}: it is truncated or of another model"
@@ -198,16 +177,11 @@ def _check_external(path: str, what: str, tensor: TensorProto) -> None:
 def _set_unknown_apart(model: ModelProto) -> None:
     """Give nodes that ONNX does not have at the model's version a domain of their own, which it lets pass."""
     versions = {opset.domain: opset.version for opset in model.opset_import}
-
-    def set_apart(graph: GraphProto) -> bool:
-        has_any = False
-        for node in graph.node:
-            if node.domain in OFFICIAL_DOMAINS and not is_known(node, versions):
-                node.domain, has_any = _UNKNOWN, True
-            has_any = any([has_any, *map(set_apart, subgraphs(node))])
-        return has_any
-
-    if set_apart(model.graph):
+    official = (node for node in graphs.all_nodes(model.graph.node) if node.domain in graphs.OFFICIAL_DOMAINS)
+    unknown = [node for node in official if not graphs.is_known(node, versions)]
+    for node in unknown:
+        node.domain = _UNKNOWN
+    if unknown:
         model.opset_import.add(domain=_UNKNOWN, version=1)
 
 
@@ -228,7 +202,7 @@ class OnnxProgram:
     names: tuple[str, ...]
     folded: tuple[NodeProto, ...]  # the nodes whose inputs are all constant, in that order, too
     constants: frozenset[str]  # the initialisers, and what the folded nodes give
-    types: Mapping[str, ValueType]  # of every value
+    types: Mapping[str, graphs.ValueType]  # of every value
     sizes: Mapping[str, Size]  # as the caller gives them; see `give_sizes`
     values: Mapping[str, int] = field(default_factory=dict)  # of inputs, where the caller gives them
     random: frozenset[str] = frozenset()  # names of the nodes that draw random numbers
@@ -245,15 +219,15 @@ def read_program(path: str, shapes: Mapping[str, Size], observed: Mapping[str, A
     """Read an ONNX file, fold its constants and infer the shapes that can be inferred; see `runtime.load_program`."""
     model = read_model(path)
     skeleton = skeleton_of(path, model)
-    values = give_sizes(path, skeleton.graph, shapes)
-    graph, is_opaque, is_random = model.graph, opaque_in(model), random_in(model)
-    inferred = infer(path, skeleton, is_strict=not any(map(is_opaque, graph.node)))
-    initializers = {tensor.name: ValueType(tensor.data_type, tuple(tensor.dims)) for tensor in graph.initializer}
-    labels, constants = node_names(graph), set(initializers)
+    values = graphs.give_sizes(path, skeleton.graph, shapes)
+    graph, is_opaque, is_random = model.graph, graphs.opaque_in(model), graphs.random_in(model)
+    inferred = graphs.infer(path, skeleton, is_strict=not any(map(is_opaque, graph.node)))
+    initializers = {tensor.name: graphs.ValueType(tensor.data_type, tuple(tensor.dims)) for tensor in graph.initializer}
+    labels, constants = graphs.node_names(graph), set(initializers)
     folded, running = list[int](), list[int]()
-    for index in default_order(graph, functions_of(model)):
+    for index in graphs.default_order(model):
         node = graph.node[index]
-        is_folded = node.op_type != DEQUANTIZE and constants.issuperset(reads(node)) and not is_random(node)
+        is_folded = node.op_type != DEQUANTIZE and constants.issuperset(graphs.reads(node)) and not is_random(node)
         (folded if is_folded else running).append(index)
         constants.update(filter(None, node.output) if is_folded else ())
     if not running:
@@ -267,7 +241,7 @@ def read_program(path: str, shapes: Mapping[str, Size], observed: Mapping[str, A
         names=tuple(labels[index] for index in running),
         folded=tuple(graph.node[index] for index in folded),
         constants=frozenset(constants),
-        types=known_types(path, graph, inferred, initializers, (observed or {}).get("types", {})),
+        types=graphs.known_types(path, graph, inferred, initializers, (observed or {}).get("types", {})),
         sizes=dict(shapes),
         values=values,
         random=frozenset(labels[index] for index in running if is_random(graph.node[index])),
@@ -285,9 +259,9 @@ def runs_of(program: OnnxProgram, order: Sequence[int]) -> list[NodeProto]:
         node, is_last = program.nodes[op], last[op] == step
         names = (program.names[op], *node.output)
         label, *results = names if is_last else (_unused(name, step, taken) for name in names)
-        read = {name: latest[name] for name in reads(node) if name in latest}
+        read = {name: latest[name] for name in graphs.reads(node) if name in latest}
         given = dict(zip(node.output, results, strict=True))
-        nodes.append(renamed(node, label, {**read, **given}))
+        nodes.append(graphs.renamed(node, label, {**read, **given}))
         latest.update(given)
     return nodes
 

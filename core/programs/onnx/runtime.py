@@ -19,7 +19,7 @@ from onnx import FunctionProto, ModelProto, NodeProto, TensorProto
 from ...base.errors import FormatError, ProgramError
 from ...base.units import format_bytes
 from ...files.atomic import write_atomically
-from ...graph.annotations import Annotations, Resident
+from ...graph.annotations import Annotations, Resident, bytes_held
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..options import Roofline, Size
@@ -59,9 +59,7 @@ def graph_of(
         for name, node in zip(program.names, program.nodes, strict=True)
     }
     builder, annotations = GraphBuilder(Path(program.path).stem, program.path), annotations_of(program)
-    persistent = Counter[int]()
-    for resident in annotations.residents:
-        persistent[resident.op] += resident.size
+    persistent = bytes_held(annotations.residents)
     if unread := [r for r in annotations.residents if r.role == "input" and not r.readers]:
         held = format_bytes(sum(resident.size for resident in unread))
         more = f" and {len(unread) - 1} other inputs" if len(unread) > 1 else ""

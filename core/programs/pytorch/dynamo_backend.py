@@ -23,16 +23,8 @@ from ...search.method_spec import MethodSpec
 from ...search.registry import DEFAULT_METHOD
 from ...solve.solve import solve
 from ..options import OptimizeOptions
-from .dynamo_internals import (
-    BoxedCodeGen,
-    ShortenTraceback,
-    TracingContext,
-    aot_autograd,
-    boxed,
-    get_aot_graph_name,
-    min_cut_rematerialization_partition,
-)
-from .importer import CallersStorage, Import, ImportedOp, graph_of
+from . import dynamo_internals as internals
+from .importer import CallersStorage, Import, graph_of
 from .torch_internals import FakeTensorMode, HigherOrderOperator, storage_id
 from .tracing import OrderedGraph, TorchProgram, check_flat, foreign_code, in_order, is_number, order_method, silent
 
@@ -70,16 +62,16 @@ def backend(
     try:
         read, method = _read(mode, options or {})
     except UsageError as error:
-        if ShortenTraceback is None:
+        if internals.ShortenTraceback is None:
             raise
-        kind = type("UsageError", (UsageError, ShortenTraceback), {"__module__": UsageError.__module__})
+        kind = type("UsageError", (UsageError, internals.ShortenTraceback), {"__module__": UsageError.__module__})
         raise kind(str(error), first_useful_frame=inspect.currentframe()) from None  # passed on as it is
     compiler = _Compiler(read, method)
-    compiled: Callable[..., Any] = aot_autograd(
+    compiled: Callable[..., Any] = internals.aot_autograd(
         fw_compiler=partial(compiler.compile, kind="forward"),
         bw_compiler=partial(compiler.compile, kind="backward"),
         inference_compiler=partial(compiler.compile, kind="inference"),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=internals.min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )(module, inputs)
     return compiled
@@ -117,12 +109,12 @@ class _Compiler:
     def compile(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> Boxed:
         """Return the graph as a function that takes its arguments in a list, and frees each after its last use."""
         try:
-            module = self._ordered(get_aot_graph_name(), module, inputs, kind)
+            module = self._ordered(internals.get_aot_graph_name(), module, inputs, kind)
         except (GraphError, ProgramError) as error:
             warnings.warn(f"schedopt leaves a graph in its own order: {error}", stacklevel=2)
-        module.graph.set_codegen(BoxedCodeGen())
+        module.graph.set_codegen(internals.BoxedCodeGen())
         module.recompile()
-        return boxed(lambda arguments: module.forward(arguments))
+        return internals.boxed(lambda arguments: module.forward(arguments))
 
     def _ordered(self, name: str, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> fx.GraphModule:
         start = time.monotonic()
@@ -153,7 +145,7 @@ class _Compiler:
         if kind == "backward":
             held = {storage_id(storage) for storage in self.callers}
             return [not isinstance(v, torch.Tensor) or storage_id(v.untyped_storage()) in held for v in inputs]
-        context = TracingContext.try_get()
+        context = internals.TracingContext.try_get()
         metadata = context.fw_metadata if context else None
         results: Any = module.graph.output_node().args[0]  # the model's, then those saved for the backward graph
         returned = [node.meta.get("val") for node in results[: getattr(metadata, "num_forward_returns", 0)] if node]
@@ -216,7 +208,7 @@ class _AotImport(Import):
     def __init__(self, program: TorchProgram, *costs: Any) -> None:
         super().__init__(program, *costs)
         self.numbers: dict[fx.Node, set[int]] = {}
-        self.given_away: ImportedOp | None = None
+        self.given_away: dict[str, Any] = {}  # the op that holds saved tensors, once there are some
         self.last_collective: int | None = None
 
     def _hold(self, node: fx.Node, argument: Any, name: str, role: str) -> None:
@@ -233,15 +225,14 @@ class _AotImport(Import):
         """Return the output that holds a storage, of the op that all others wait for."""
         if known := [port for port, other in self.storage_of.items() if other == storage]:
             return known[0]
-        if self.given_away is None:
-            self.given_away = ImportedOp(SAVED, [], set(), [], [], [], 0.0, 0, True)
+        if not self.given_away:
+            self.given_away.update(name=SAVED, inputs=[], control=set(), outputs=[], aliases=[], final=[], once=True)
             self.ops.append(self.given_away)
-        port = (0, len(self.given_away.outputs))
+        port = (0, len(self.given_away["outputs"]))
         self.storage_of[port] = storage
         self.allocated.add(storage)
-        self.given_away.outputs.append(size)
-        self.given_away.aliases.append(-1)
-        self.given_away.final.append(False)
+        for name, value in (("outputs", size), ("aliases", -1), ("final", False)):
+            self.given_away[name].append(value)
         return port
 
     def _add(self, node: fx.Node) -> None:
@@ -263,11 +254,11 @@ class _AotImport(Import):
     def _call(self, node: fx.Node) -> None:
         super()._call(node)
         number, op = len(self.ops) - 1, self.ops[-1]
-        op.control |= self._awaited(node)
+        op["control"] |= self._awaited(node)
         if getattr(node.target, "namespace", "") in _COLLECTIVES:
             if self.last_collective is not None:
-                op.control.add(self.last_collective)
+                op["control"].add(self.last_collective)
             self.last_collective = number
-        op.control -= {producer for producer, _ in op.inputs}
-        if self.given_away is not None and not op.inputs and not op.control:
-            op.control.add(0)
+        op["control"] -= {producer for producer, _ in op["inputs"]}
+        if self.given_away and not op["inputs"] and not op["control"]:
+            op["control"].add(0)

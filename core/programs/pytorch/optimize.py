@@ -19,6 +19,7 @@ import torch
 from torch import fx, nn
 
 from ...base.errors import ProgramError, SchedoptError, UsageError
+from . import tracing
 from .calls import argument_names, tensors_in
 from .dynamo_internals import FailOnRecompileLimitHit, TorchDynamoException, dynamo_config, run_only
 from .plans import Facts, PlanSettings, as_traced, difference, input_facts, ordered, settings_facts
@@ -26,17 +27,7 @@ from .program import as_call, refuse_without_data, tensors_of
 from .run import digests
 from .step_graph import random_states, untouched
 from .torch_internals import NON_PERSISTENT, REGISTRIES, STATE_HOOKS, current_modes, pytree, storage_of, write_count
-from .tracing import (
-    LOCK,
-    TorchProgram,
-    foreign_code,
-    know_outputs,
-    lift_constants,
-    line_of,
-    refuse_foreign,
-    silent,
-    trace,
-)
+from .tracing import LOCK, TorchProgram, line_of
 
 _SHARED = (*REGISTRIES, NON_PERSISTENT, *STATE_HOOKS)
 # Hooks are guarded, recurrent layers are ops as others, and the limit of plans is our own.
@@ -53,7 +44,7 @@ class PlannedModel(nn.Module):
         super().__init__()
         args, kwargs = as_call(inputs)
         name = type(model).__name__
-        refuse_foreign(model, name)
+        tracing.refuse_foreign(model, name)
         refuse_without_data(name, (*tensors_of(model), *args, *kwargs.values()))
         self.__dict__["_model"] = model  # as no module of its own: its parts are, under the model's names
         self.__dict__.update((shared, model.__dict__[shared]) for shared in _SHARED)
@@ -132,7 +123,7 @@ class PlannedModel(nn.Module):
         """Have TorchDynamo trace a call, and return the maker of the plan for it."""
         self._plans.now.stage = "look"
         try:
-            with torch.no_grad(), dynamo_config.patch(_CONFIG), silent():
+            with torch.no_grad(), dynamo_config.patch(_CONFIG), tracing.silent():
                 self._compiled(*args, **kwargs)
         except _Stopped as stopped:
             if stopped.make is not None:
@@ -145,7 +136,7 @@ class PlannedModel(nn.Module):
             why = error
         # The model may raise as well: then that is what the caller gets.
         args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), (args, kwargs))
-        with untouched(self._model, tensors_of(self._model)), torch.random.fork_rng(), silent():
+        with untouched(self._model, tensors_of(self._model)), torch.random.fork_rng(), tracing.silent():
             self._model(*args, **kwargs)
         said = str(why).strip().split("\n")[0].removesuffix(".")
         raise ProgramError(
@@ -164,7 +155,7 @@ class PlannedModel(nn.Module):
         try:
             with untouched(model), torch.random.fork_rng():
                 returned = self._run(args, kwargs, "check on copies")
-                know_outputs(returned, name, every=True)
+                tracing.know_outputs(returned, name, every=True)
                 planned = [*digests(returned, [copied for _, copied in now.written]), *_generators()]
         except SchedoptError:
             raise
@@ -321,9 +312,9 @@ class _Graph:
         """Make the plan for arguments, with the constants that it takes too, and the numbers of those it writes to."""
         name = self.plans.name
         with torch.inference_mode(False), torch.no_grad():
-            with foreign_code(name, "the model cannot be traced"), silent():
-                module, _ = trace(self.module, args, name)
-            constants = [held.tensor for held in lift_constants(module)]
+            with tracing.foreign_code(name, "the model cannot be traced"), tracing.silent():
+                module, _ = tracing.trace(self.module, args, name)
+            constants = [held.tensor for held in tracing.lift_constants(module)]
             names = tuple(node.name for node in module.graph.find_nodes(op="placeholder"))
             roles = ("input",) * len(args) + ("constant",) * len(constants)
             program = TorchProgram(name, module, (*args, *constants), roles, names, ("output",))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import fx
@@ -128,18 +128,8 @@ def as_traced(grad: bool) -> Iterator[None]:
         yield
 
 
-Facts = tuple[tuple[str, Any], ...]
-"""Names and facts, in the order in which errors look for the first difference."""
-
-
-class TensorFact(NamedTuple):
-    """The properties of a tensor that a plan depends on."""
-
-    dtype: torch.dtype
-    shape: torch.Size
-    device: torch.device
-    # elements per dimension; 0 where the size is 0 or 1
-    strides: tuple[int, ...]
+Facts = tuple[tuple[str, tuple[str, str]], ...]
+"""Names and what a plan depends on, as errors show it, in short and whole, in the order in which they look at it."""
 
 
 def input_facts(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Facts:
@@ -155,7 +145,8 @@ def input_facts(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Map
     return tuple((name, _fact(name, leaf)) for name, (_, leaf) in zip(names, found, strict=True))
 
 
-def _fact(name: str, leaf: Any) -> Any:
+def _fact(name: str, leaf: Any) -> tuple[str, str]:
+    """Return what a plan depends on of an input: `float32[1, 8]` and its strides, or `3.0` and its type."""
     if not isinstance(leaf, torch.Tensor):
         kind = type(leaf).__qualname__
         if type(leaf).__module__ == "numpy":
@@ -165,20 +156,14 @@ def _fact(name: str, leaf: Any) -> Any:
                 f"input '{name}' is a dataclass that PyTorch does not know as a container; call "
                 f"torch.utils._pytree.register_dataclass({kind})"
             )
-        return type(leaf), repr(leaf)  # 0.0 is not -0.0, and nan is nan
+        return repr(leaf), f"{leaf!r} of type {type(leaf)}"  # 0.0 is not -0.0, and nan is nan
     if leaf.layout is not torch.strided or leaf.is_nested:
         raise UsageError(f"input '{name}' is a tensor of layout {leaf.layout}, which is not supported; give to_dense()")
     empty = leaf.numel() == 0
-    strides = tuple(0 if empty or size == 1 else step for size, step in zip(leaf.shape, leaf.stride(), strict=True))
-    return TensorFact(leaf.dtype, leaf.shape, leaf.device, strides)
-
-
-def text_of(fact: Any) -> str:
-    """Return a fact as errors show it: `float32[1, 8]`, `3.0`."""
-    if isinstance(fact, TensorFact):
-        text = f"{str(fact.dtype).removeprefix('torch.')}{list(fact.shape)}"
-        return text + f" on {fact.device}" * (fact.device.type != "cpu")
-    return str(fact[1]) if isinstance(fact, tuple) else str(fact)
+    strides = [0 if empty or size == 1 else step for size, step in zip(leaf.shape, leaf.stride(), strict=True)]
+    text = f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"
+    text += f" on {leaf.device}" * (leaf.device.type != "cpu")
+    return text, f"{text} of strides {strides}"
 
 
 def difference(expected: Facts, given: Facts) -> str | None:
@@ -186,14 +171,12 @@ def difference(expected: Facts, given: Facts) -> str | None:
     wanted, found = dict(expected), dict(given)
     for name, one in wanted.items():
         if name not in found:
-            return f"expected {name}: {text_of(one)}, got nothing"
+            return f"expected {name}: {one[0]}, got nothing"
         other = found[name]
         if one != other:
-            texts = text_of(one), text_of(other)
-            if texts[0] == texts[1] and isinstance(one, TensorFact):
-                texts = f"{texts[0]} of strides {list(one.strides)}", f"{texts[1]} of strides {list(other.strides)}"
-            return f"expected {name}: {texts[0]}, got {texts[1]}"
-    return next((f"expected no {name}, got {text_of(other)}" for name, other in given if name not in wanted), None)
+            whole = one[0] == other[0]
+            return f"expected {name}: {one[whole]}, got {other[whole]}"
+    return next((f"expected no {name}, got {other[0]}" for name, other in given if name not in wanted), None)
 
 
 def autocast_devices() -> list[str]:
@@ -203,11 +186,11 @@ def autocast_devices() -> list[str]:
 
 def settings_facts() -> Facts:
     """Return PyTorch's settings that a plan depends on: autocast per type of device, defaults, determinism."""
-    facts: list[tuple[str, Any]] = []
+    facts: dict[str, object] = {}
     for device in autocast_devices():
         on = torch.is_autocast_enabled(device)
-        facts.append((f"autocast on {device}", torch.get_autocast_dtype(device) if on else "off"))
-    facts.append(("default dtype", torch.get_default_dtype()))
-    facts.append(("default device", torch.get_default_device()))
-    facts.append(("deterministic algorithms", torch.are_deterministic_algorithms_enabled()))
-    return tuple(facts)
+        facts[f"autocast on {device}"] = torch.get_autocast_dtype(device) if on else "off"
+    facts["default dtype"] = torch.get_default_dtype()
+    facts["default device"] = torch.get_default_device()
+    facts["deterministic algorithms"] = torch.are_deterministic_algorithms_enabled()
+    return tuple((name, (str(fact), str(fact))) for name, fact in facts.items())

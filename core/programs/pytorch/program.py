@@ -9,39 +9,22 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.export import ExportedProgram
-from torch.export.graph_signature import (
-    ConstantArgument,
-    ExportGraphSignature,
-    InputKind,
-    OutputKind,
-    SymIntArgument,
-    TensorArgument,
-)
+from torch.export import ExportedProgram, graph_signature
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.export.passes import move_to_device_pass
 from torch.nn.utils.rnn import PackedSequence
 
 from ...base.errors import ProgramError, UsageError
+from ..options import ImportOptions
+from . import tracing
 from .calls import argument_names, tensors_in
-from .step_graph import PythonState, program_of_step, untouched
+from .step_graph import Call, PythonState, program_of_step, untouched
 from .torch_internals import MODULES, FakeTensor, pytree, storage_id
-from .tracing import (
-    Held,
-    TorchProgram,
-    check_flat,
-    fake_mode,
-    foreign_code,
-    known_outputs,
-    lift_constants,
-    refuse_foreign,
-    rename,
-    silent,
-    trace,
-)
+from .tracing import Held, TorchProgram, foreign_code, known_outputs, silent
 
 Note = Callable[[str], None]
 _INPUT_ROLES = {
@@ -59,19 +42,13 @@ _RESULT_ROLES = {
 }
 
 
-def load_program(
-    model: str,
-    training: str = "none",
-    shapes: Mapping[str, int] | None = None,
-    note: Note = lambda text: None,
-    device: str | None = None,
-) -> TorchProgram:
-    """Load a `.pt2` file, or the result of `module:function` for `shapes`: a model or a step, and example inputs."""
+def load_program(model: str, options: ImportOptions = ImportOptions(), note: Note = lambda text: None) -> TorchProgram:
+    """Load a `.pt2` file, or what `module:function` returns for sizes: a model or a step, and example inputs."""
+    training, shapes, device = options.training, options.plain_shapes, options.device
     if model.endswith(".pt2"):
         exported = read_exported(model, device)
-        name = Path(model).name.removesuffix(".pt2")
-        return program_of(exported, None, training, shapes, name, note, model)
-    network, inputs = call_function(model, shapes or {})
+        return program_of(exported, None, training, shapes, Path(model).name.removesuffix(".pt2"), note, model)
+    network, inputs = call_function(model, shapes)
     return program_of(network, inputs, training, None, model.replace(":", "."), note, model, device)
 
 
@@ -92,35 +69,33 @@ def program_of(
     """
     name = name or str(getattr(model, "__name__", type(model).__name__))
     where = where or name
-    args, kwargs = as_call(inputs)
-    if inputs is None and isinstance(model, ExportedProgram):
-        args, kwargs = model.example_inputs
+    call = model.example_inputs if inputs is None and isinstance(model, ExportedProgram) else as_call(inputs)
     if training != "none" and not isinstance(model, (nn.Module, ExportedProgram)):
         raise UsageError(f"{where}: it is a training step of its own; leave out training {training}")
     if isinstance(model, nn.Module):
-        refuse_foreign(model, where)
-        model, args, kwargs = placed((model, args, kwargs), device, where, note)
-    update = None if training == "none" else update_of(training)
+        tracing.refuse_foreign(model, where)
+        model, call = placed(model, call, device, where, note)
+    optimizer, numbers = ("none", {}) if training == "none" else update_of(training)
     if isinstance(model, ExportedProgram):
-        check_flat(model.graph, where)
-        args, kwargs = specialised(model, args, kwargs, shapes or {}, where)
+        tracing.check_flat(model.graph, where)
+        call = specialised(model, call, shapes or {}, where)
     elif shapes:
         raise UsageError(f"{where}: its sizes are those of its example inputs; leave out --shape {', '.join(shapes)}")
     elif not isinstance(model, nn.Module):
-        return program_of_step(model, (args, kwargs), name, where, device)
+        return program_of_step(model, call, name, where, device)
     elif training == "none" and model.training:
         note(f"{where}: the model is in training mode (dropout, batch statistics); call its eval() for inference")
     elif training != "none" and not model.training:
         note(f"{where}: the model is in evaluation mode; call its train() to train as usual")
-    if update is None:
-        return _forward(model, args, kwargs, name, where, note)
+    if optimizer == "none":
+        return _forward(model, call, name, where, note)
     network = model.module() if isinstance(model, ExportedProgram) else model
     with untouched(network) as state:
-        module, given, loss = training_step(network, args, kwargs, update, where)
+        module, given, loss = training_step(network, call, optimizer, numbers, where)
         _say_if_drawn(state, where, note)
     note(f"{where}: the loss is {loss}")
     return TorchProgram(
-        name=f"{name}-{update.optimizer}",
+        name=f"{name}-{optimizer}",
         module=module,
         arguments=tuple(held.tensor.detach() for held in given),
         roles=tuple(held.role for held in given),
@@ -130,9 +105,7 @@ def program_of(
     )
 
 
-def _forward(
-    model: nn.Module | ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, where: str, note: Note
-) -> TorchProgram:
+def _forward(model: nn.Module | ExportedProgram, call: Call, name: str, where: str, note: Note) -> TorchProgram:
     """Export the model, and replace the exported graph by the ATen calls that it makes."""
     exported, source = model, model if isinstance(model, nn.Module) else None
     if not isinstance(exported, ExportedProgram):
@@ -142,22 +115,22 @@ def _forward(
             untouched(exported) as state,
             known_outputs(exported, where, every=True),
         ):
-            exported = torch.export.export(exported, args, kwargs, strict=False)
+            exported = torch.export.export(exported, *call, strict=False)
             _say_if_drawn(state, where, note)
-        check_flat(exported.graph, where)
-        args, kwargs = exported.example_inputs
+        tracing.check_flat(exported.graph, where)
+        call = exported.example_inputs
     signature = exported.graph_signature
     for spec in signature.input_specs:
         if spec.kind not in _INPUT_ROLES:
             raise ProgramError(f"{where}: node '{spec.arg.name}' is a {spec.kind.name}, which is not supported")
-    values = values_of(exported, (args, kwargs))
+    values = values_of(exported, call)
 
     with foreign_code(where, "the exported program cannot be traced"), silent(), torch.no_grad():
         # A matrix product takes other calls, which round otherwise, where a parameter requires no gradient.
-        module, fakes = trace(exported.graph_module, values, where)
+        module, fakes = tracing.trace(exported.graph_module, values, where)
     inputs = []
     for node, spec, fake in zip(module.graph.find_nodes(op="placeholder"), signature.input_specs, fakes, strict=True):
-        rename(node, spec.arg.name)
+        tracing.rename(node, spec.arg.name)
         node.meta["val"] = fake
         is_tensor = isinstance(fake, torch.Tensor)
         inputs.append(replace(spec, arg=TensorArgument(node.name) if is_tensor else ConstantArgument(node.name, fake)))
@@ -167,7 +140,7 @@ def _forward(
         for value, spec in zip(returned, signature.output_specs, strict=True)
     ]
     flat_signature = replace(signature, input_specs=inputs, output_specs=outputs)
-    flat = with_graph(exported, module, flat_signature, range_constraints={}, example_inputs=(args, kwargs))
+    flat = with_graph(exported, module, flat_signature, range_constraints={}, example_inputs=call)
     return TorchProgram(
         name=name,
         module=flat.graph_module,
@@ -196,7 +169,7 @@ def values_of(exported: ExportedProgram, inputs: Any) -> list[Any]:
 
 
 def with_graph(
-    exported: ExportedProgram, module: fx.GraphModule, signature: ExportGraphSignature, **changes: Any
+    exported: ExportedProgram, module: fx.GraphModule, signature: graph_signature.ExportGraphSignature, **changes: Any
 ) -> ExportedProgram:
     """Return an exported program with another graph."""
     kept = ("state_dict", "range_constraints", "module_call_graph", "example_inputs", "constants", "verifiers")
@@ -204,10 +177,9 @@ def with_graph(
     return ExportedProgram(root=module, graph=module.graph, graph_signature=signature, **{**fields, **changes})
 
 
-def specialised(
-    exported: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Mapping[str, int], where: str
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def specialised(exported: ExportedProgram, call: Call, shapes: Mapping[str, int], where: str) -> Call:
     """Return example inputs of the sizes asked for; values are the examples' own, repeated or cut."""
+    args, kwargs = call
     users = [spec for spec in exported.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
     placeholders = {node.name: node for node in exported.graph.find_nodes(op="placeholder")}
     expected = exported.call_spec.in_spec
@@ -253,19 +225,17 @@ def specialised(
                 example = example.index_select(axis, torch.arange(size, device=example.device) % example.shape[axis])
             inputs.append(example)
         else:
-            inputs.append(size_of(fake) if isinstance(spec.arg, SymIntArgument) else example)
-    call: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(inputs, structure)
-    return call
+            inputs.append(size_of(fake) if isinstance(spec.arg, graph_signature.SymIntArgument) else example)
+    resized: Call = pytree.tree_unflatten(inputs, structure)
+    return resized
 
 
-def read_exported(path: str, device: str | None) -> ExportedProgram:
-    """Read a file that `torch.export.save` wrote, and move its tensors to `device` if one is given."""
+def read_exported(path: str, device: str) -> ExportedProgram:
+    """Read a file that `torch.export.save` wrote, and move its tensors to `device`."""
     if not Path(path).is_file():
         raise ProgramError(f"{path}: no such file")
     with foreign_code(path, "not an exported program that can be read, or truncated"), silent():
-        exported = torch.export.load(path)
-        if device is not None:
-            exported = move_to_device_pass(exported, device)
+        exported = move_to_device_pass(torch.export.load(path), device)
     if exported.example_inputs is None:
         raise ProgramError(f"{path}: it has no example inputs; save the program that torch.export.export returned")
     return exported
@@ -305,15 +275,12 @@ def call_function(model: str, sizes: Mapping[str, int]) -> tuple[nn.Module | Cal
     return result
 
 
-def as_call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def as_call(inputs: Any) -> Call:
     """Return example inputs (a tuple, a dict of keywords, or one value) as arguments and keywords."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     is_one = not isinstance(inputs, (tuple, list)) or isinstance(inputs, PackedSequence)
     return ((inputs,), {}) if is_one else (tuple(inputs), {})
-
-
-Placed = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 
 
 def lacks_data(values: Any) -> bool:
@@ -336,27 +303,26 @@ def refuse_without_data(name: str, arguments: Iterable[Any]) -> None:
         )
 
 
-def placed(call: Placed, device: str | None, where: str, note: Note) -> Placed:
+def placed(model: nn.Module, call: Call, device: str | None, where: str, note: Note) -> tuple[nn.Module, Call]:
     """Return a model and its inputs on a device: moved there, or without data where there is none or no such device."""
-    model, args, kwargs = call
     absent = device == "cuda" and not torch.cuda.is_available()
     if absent:
         note(
             f"{where}: there is no CUDA device here, so it is planned without data and with the ops of the CPU; "
             "CUDA may take others for attention, dropout, batch norm and recurrent layers"
         )
-    if absent or lacks_data((tensors_of(model), args, kwargs)):
-        return without_data(model, args, kwargs, where)
+    if absent or lacks_data((tensors_of(model), call)):
+        return without_data(model, call, where)
     if device is not None:
         with foreign_code(where, f"the model cannot be moved to {device}"):
             model = model.to(device)
-            args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (args, kwargs))
-    return model, args, kwargs
+            call = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), call)
+    return model, call
 
 
-def without_data(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> Placed:
+def without_data(model: nn.Module, call: Call, where: str) -> tuple[nn.Module, Call]:
     """Return a copy of a model and of its inputs without data, in which all tensors are fakes of the CPU."""
-    mode = fake_mode()
+    mode = tracing.fake_mode()
     storages: dict[int, torch.Tensor] = {}
 
     def fake(tensor: torch.Tensor) -> torch.Tensor:
@@ -372,8 +338,7 @@ def without_data(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     fakes = {id(tensor): fake(tensor) for tensor in tensors_of(model)}
     with foreign_code(where, "the model cannot be copied without its data"):
         planned = copy.deepcopy(model, dict(fakes))
-    args, kwargs = pytree.tree_map_only(torch.Tensor, fake, (args, kwargs))
-    return planned, args, kwargs
+    return planned, pytree.tree_map_only(torch.Tensor, fake, call)
 
 
 DEFAULTS = {
@@ -383,15 +348,8 @@ DEFAULTS = {
 """The parameters of each optimizer, as `torch.optim` has them but for sgd's learning rate."""
 
 
-class Update(NamedTuple):
-    """How parameters are updated: the optimizer's name and its parameters."""
-
-    optimizer: str
-    parameters: Mapping[str, float]
-
-
-def update_of(training: str) -> Update:
-    """Return the update that a text names, such as `sgd` or `adam:learning_rate=0.01,weight_decay=0.1`."""
+def update_of(training: str) -> tuple[str, dict[str, float]]:
+    """Return optimizer and parameters of a text, such as `sgd` or `adam:learning_rate=0.01,weight_decay=0.1`."""
     if not isinstance(training, str):
         raise UsageError(
             f"training= is one of none, {', '.join(DEFAULTS)}, not a {type(training).__name__}; with an optimizer of "
@@ -411,25 +369,25 @@ def update_of(training: str) -> Update:
             raise UsageError(f"training '{training}': {name} is a number, not '{text}'") from None
         if not 0 <= parameters[name] < float("inf"):
             raise UsageError(f"training '{training}': {name} is from 0, not {text}")
-    return Update(optimizer, parameters)
+    return optimizer, parameters
 
 
 def training_step(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], update: Update, where: str
+    model: nn.Module, inputs: Call, optimizer: str, numbers: Mapping[str, float], where: str
 ) -> tuple[fx.GraphModule, list[Held], str]:
     """Trace a step of `sgd` or `adam`; return the module, a tensor per placeholder, and the loss in words."""
     parameters = dict(model.named_parameters())
     buffers = dict(model.named_buffers())
-    leaves, structure = pytree.tree_flatten((args, kwargs))
+    leaves, structure = pytree.tree_flatten(inputs)
     places = [at for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     trained = [key for key, parameter in parameters.items() if parameter.requires_grad]
     if not trained:
         raise ProgramError(f"{where}: no parameter of the model requires a gradient; import it with --training none")
     held = [Held(f"p_{key}", "parameter", parameter, key) for key, parameter in parameters.items()]
     held += [Held(f"b_{key}", "buffer", buffer, key) for key, buffer in buffers.items()]
-    labels = argument_names(model.forward, args, kwargs)
+    labels = argument_names(model.forward, *inputs)
     held += [Held(f"input_{number}", "input", leaves[at].detach(), labels[at]) for number, at in enumerate(places)]
-    if update.optimizer != "sgd":  # the state of a fresh Adam: two averages per parameter, then the number of steps
+    if optimizer != "sgd":  # the state of a fresh Adam: two averages per parameter, then the number of steps
         held += [
             Held(f"{kind}_{key}", "state", torch.zeros_like(parameters[key].detach()), f"{key}.{kind}")
             for key in trained
@@ -449,20 +407,20 @@ def training_step(
         about_loss.append(about)
         gradients = torch.autograd.grad(loss, [values[key] for key in trained], allow_unused=True)
         with torch.no_grad():
-            _update(update, [values[key] for key in trained], gradients, list(remaining))
+            _update(numbers, [values[key] for key in trained], gradients, list(remaining))
         return loss.detach()
 
     with foreign_code(where, "the training step cannot be traced"), silent(), known_outputs(model, where, every=False):
-        module, _ = trace(step, [value.tensor for value in held], where, dict(model.named_modules()))
+        module, _ = tracing.trace(step, [value.tensor for value in held], where, dict(model.named_modules()))
     kept = []
     for node, value in zip(list(module.graph.find_nodes(op="placeholder")), held, strict=True):
-        rename(node, value.name)
+        tracing.rename(node, value.name)
         if value.role == "state" and not node.users:  # of a parameter without gradient
             module.graph.erase_node(node)
         else:
             kept.append(value)
     inputs_from = len(parameters) + len(buffers)
-    kept[inputs_from:inputs_from] = lift_constants(module, inputs_from)
+    kept[inputs_from:inputs_from] = tracing.lift_constants(module, inputs_from)
     module.recompile()
     return module, kept, about_loss[0]
 
@@ -481,20 +439,19 @@ def _loss(outputs: Any, where: str) -> tuple[torch.Tensor, str]:
 
 
 def _update(
-    update: Update,
+    numbers: Mapping[str, float],
     parameters: Sequence[torch.Tensor],
     gradients: Sequence[torch.Tensor | None],
     state: Sequence[torch.Tensor],
 ) -> None:
     """Update the parameters that have a gradient, in place, as `torch.optim` does (Adam: all share one step count)."""
-    numbers = update.parameters
     rate, decay = numbers["learning_rate"], numbers["weight_decay"]
     if decay:
         gradients = [
             None if gradient is None else gradient.add(parameter, alpha=decay)
             for parameter, gradient in zip(parameters, gradients, strict=True)
         ]
-    if update.optimizer == "sgd":
+    if not state:  # sgd has none
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if gradient is not None:
                 parameter.add_(gradient, alpha=-rate)

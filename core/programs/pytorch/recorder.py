@@ -18,27 +18,9 @@ from torch.utils import swap_tensors
 from torch.utils.weak import TensorWeakRef
 
 from ...base.errors import ProgramError, SchedoptError
+from . import torch_internals as internals
 from .calls import WITHOUT_EFFECT, Sort, given, is_random, sort_of, tensors_in, view_of
-from .torch_internals import (
-    PAD_PACKED,
-    VALUE_DEPENDENT,
-    FakeTensorMode,
-    OpOverload,
-    TorchDispatchMode,
-    UnsupportedOperatorException,
-    disable_autocast,
-    disable_current_modes,
-    disable_torch_function,
-    is_held_by_python_alone,
-    is_traceable_wrapper_subclass,
-    make_wrapper_subclass,
-    no_torch_function,
-    pytree,
-    set_conj,
-    set_neg,
-    storage_of,
-    without_dispatch,
-)
+from .torch_internals import VALUE_DEPENDENT, UnsupportedOperatorException, is_held_by_python_alone, pytree, storage_of
 from .tracing import SourceRecorder, restoring, undo_all, zeros_like
 
 
@@ -56,7 +38,7 @@ def _on_values(name: str) -> Any:
 
     def method(tensor: Deferred, *args: Any, **kwargs: Any) -> Any:
         values = tensor.values()
-        with disable_current_modes():
+        with internals.disable_current_modes():
             return getattr(values, name)(*args, **kwargs)
 
     return method
@@ -71,21 +53,16 @@ class Deferred(torch.Tensor):
     @staticmethod
     def __new__(cls, like: Layout, number: int) -> Deferred:
         """Return a tensor without memory."""
-        made: Deferred = make_wrapper_subclass(
-            cls,
-            like.shape,
-            strides=like.stride,
-            storage_offset=like.offset,
-            dtype=like.dtype,
-            layout=torch.strided,
-            device=like.device,
+        kind: dict[str, Any] = {"dtype": like.dtype, "layout": torch.strided, "device": like.device}
+        made: Deferred = internals.make_wrapper_subclass(
+            cls, like.shape, strides=like.stride, storage_offset=like.offset, **kind
         )
-        set_conj(made, like.conjugate)
-        set_neg(made, like.negative)
+        internals.set_conj(made, like.conjugate)
+        internals.set_neg(made, like.negative)
         made.number, made.value = number, None
         return made
 
-    __torch_function__ = no_torch_function  # type: ignore[assignment]
+    __torch_function__ = internals.no_torch_function  # type: ignore[assignment]
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -100,7 +77,7 @@ class Deferred(torch.Tensor):
 
     def values(self) -> torch.Tensor:  # type: ignore[override]
         """Return the values; a recording runs the ops before them."""
-        with disable_current_modes():
+        with internals.disable_current_modes():
             return (_value(self) if RECORDING.recorder is None else RECORDING.recorder.read(self)).data
 
 
@@ -225,7 +202,7 @@ class Tree:
 
     def __init__(self) -> None:
         self.root = RecordedOp()
-        self.fake_mode = FakeTensorMode(allow_fallback_kernels=False)
+        self.fake_mode = internals.FakeTensorMode(allow_fallback_kernels=False)
 
 
 class Segment:
@@ -346,10 +323,10 @@ class _Reads(TorchFunctionMode):
         recorder = RECORDING.recorder
         if func in _READING and recorder is not None:
             value = recorder.read(args[0])
-            with disable_current_modes():
+            with internals.disable_current_modes():
                 return func(value, *args[1:], **(kwargs or {}))
-        if func is PAD_PACKED and recorder is not None:  # it makes a tensor of lengths, and writes to it without a call
-            recorder.makes_lengths = True
+        if func is internals.PAD_PACKED and recorder is not None:
+            recorder.makes_lengths = True  # a tensor, to which it writes without a call
             try:
                 return func(args[0], recorder.read(args[1]), *args[2:], **(kwargs or {}))
             finally:
@@ -362,10 +339,9 @@ def _after_draws(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if RECORDING.recorder is not None and RECORDING.recorder.segment.draws:
-            RECORDING.recorder.flush(
-                "it reads or sets the state of the random generator, whose numbers ops have to draw"
-            )
+        recorder = RECORDING.recorder
+        if recorder is not None and recorder.segment.draws:
+            recorder.flush("it reads or sets the state of the random generator, whose numbers ops have to draw")
         return function(*args, **kwargs)
 
     return call
@@ -376,7 +352,7 @@ for module in (torch, torch.random, torch.cuda, torch.cuda.random):
         setattr(module, name, _after_draws(getattr(module, name)))
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the ops of one call of a step; those that were recorded before are found again in a tree."""
 
     def __init__(
@@ -422,14 +398,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         segment = self.segment
         if segment.last is self.root:
             return
-        with disable_torch_function():
+        with internals.disable_torch_function():
             self.segment = Segment(self.root)
             self.made += segment.made
             alive = [tensor for reference in segment.made if (tensor := reference()) is not None]
             wanted = sorted({tensor.number for tensor in alive} - segment.held.keys())
             values = segment.held
             if wanted or segment.draws or segment.written:
-                with disable_current_modes(), disable_autocast(), torch.enable_grad():
+                with internals.disable_current_modes(), internals.disable_autocast(), torch.enable_grad():
                     self.failed = True
                     values = {**segment.held, **self.run(segment, wanted, reason)}
                     self.failed = False
@@ -451,11 +427,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record an op, or run it at once where it cannot wait."""
-        with disable_torch_function():  # modes of functions have seen the call that makes it
+        with internals.disable_torch_function():  # modes of functions have seen the call that makes it
             return self._take(func, args, kwargs or {})
 
     def _take(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if not isinstance(func, OpOverload):
+        if not isinstance(func, internals.OpOverload):
             raise ProgramError(f"{func} calls functions of its own, which cannot be recorded")
         if func.namespace in _COLLECTIVES:
             raise self._refused("a collective", "plan what comes before it, and call it between planned functions")
@@ -555,7 +531,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, lambda leaf: values[id(leaf)], (args, kwargs))
         result = func(*real_args, **real_kwargs)
         if sort.changes_shape and isinstance(args[0], Deferred):
-            with without_dispatch():
+            with internals.without_dispatch():
                 func(*args, **kwargs)
         given = {id(values[id(tensor)]): tensor for tensor in tensors} if sort.writes else {}
         return pytree.tree_map_only(torch.Tensor, lambda leaf: given.get(id(leaf), leaf), result)
@@ -569,7 +545,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return zeros_like(tensor if number is None else fakes[number])
 
         try:
-            with disable_current_modes():
+            with internals.disable_current_modes():
                 args, kwargs = pytree.tree_map_only(torch.Tensor, zeros, (args, kwargs))
                 func(*args, **kwargs)
         except Exception:
@@ -586,7 +562,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         made = self._record(view, sort_of(view), args, kwargs)
         tensor.number, tensor.value = made.number, None
         self.segment.made.append(TensorWeakRef(tensor))
-        with without_dispatch():
+        with internals.without_dispatch():
             func(*args, **kwargs)
         return tensor
 
@@ -614,7 +590,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             try:
                 if not self.may_grow():
                     raise _NotInTree
-                with disable_current_modes():
+                with internals.disable_current_modes():
                     node = self._infer(func, sort, key, numbers)
             except BaseException:
                 self._forget(before)
@@ -671,7 +647,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _check(self, tensor: torch.Tensor) -> None:
         """Refuse a tensor that cannot be recorded."""
-        if tensor.layout is not torch.strided or tensor.is_quantized or is_traceable_wrapper_subclass(tensor):
+        if tensor.layout is not torch.strided or tensor.is_quantized or internals.is_traceable_wrapper_subclass(tensor):
             raise self._refused(
                 f"a tensor of layout {tensor.layout} and dtype {tensor.dtype}",
                 "use a dense one: its to_dense() or dequantize(), or sparse=False of an embedding",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,11 +71,8 @@ class AllocatorTrace:
         if span is not None:
             start, end = self.spans[span]
             changes = changes[bisect_left(changes, start, key=_time) : bisect_left(changes, end + 1, key=_time)]
-        held = peak = 0
-        for _, size in changes:
-            held += size
-            peak = max(peak, held)
-        return peak, held
+        held = list(accumulate((size for _, size in changes), initial=0))
+        return max(held), held[-1]
 
 
 @contextmanager
@@ -311,9 +309,10 @@ def run_call(model: str, sizes: dict[str, int], device: str, threads: int) -> in
     """Call a model or a step as its user does, twice, and return the most bytes held in the second call."""
     torch.set_num_threads(threads)
     called, inputs = call_function(model, sizes)
-    args, kwargs = as_call(inputs)
+    call = as_call(inputs)
     if isinstance(called, torch.nn.Module):
-        called, args, kwargs = placed((called, args, kwargs), device, model, print)
+        called, call = placed(called, call, device, model, print)
+    args, kwargs = call
     with torch.set_grad_enabled(not isinstance(called, torch.nn.Module)):
         called(*args, **kwargs)  # makes the optimizer's state, and what else is made once
         gc.collect()

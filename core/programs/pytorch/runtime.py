@@ -10,16 +10,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.export import ExportedProgram
+from torch.export import ExportedProgram, graph_signature
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
-from torch.export.graph_signature import (
-    ExportGraphSignature,
-    InputKind,
-    InputSpec,
-    OutputKind,
-    OutputSpec,
-    TensorArgument,
-)
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 
 from ...base.errors import UsageError
 from ...files.atomic import write_atomically
@@ -43,10 +36,9 @@ class TorchRuntime(Runtime[bytes]):
 
     def load(self, note: Note) -> None:
         """Export or trace the program."""
-        options = self.options
         self._expected: dict[str, str] | None = None
         self._other: str | None = None  # the result that a call of the model gives otherwise; empty if there is none
-        self.program = load_program(self.model, options.training, options.plain_shapes, note, options.device)
+        self.program = load_program(self.model, self.options, note)
 
     def graph(self, costs: str, note: Note) -> CostGraph:
         """Return the program's graph; see `graph_of`."""
@@ -107,11 +99,9 @@ class TorchRuntime(Runtime[bytes]):
         options = self.options
         if self.model.endswith(".pt2") or options.training != "none":
             return None
-        question = {"model": self.model, "sizes": options.plain_shapes, "device": options.device}
-        answer = ask(
-            "pytorch.run:run_call", {**question, "threads": torch.get_num_threads()}, f"{self.model}, as it is"
-        )
-        return int(answer)
+        question: dict[str, Any] = {"model": self.model, "sizes": options.plain_shapes, "device": options.device}
+        question["threads"] = torch.get_num_threads()
+        return int(ask("pytorch.run:run_call", question, f"{self.model}, as it is"))
 
     def held(self, graph: CostGraph) -> int:
         """Return the bytes of all arguments, also of those that no op reads."""
@@ -148,7 +138,7 @@ def _exported_step(program: TorchProgram, module: fx.GraphModule) -> ExportedPro
     return ExportedProgram(
         root=module,
         graph=graph,
-        graph_signature=ExportGraphSignature(
+        graph_signature=graph_signature.ExportGraphSignature(
             [InputSpec(InputKind.USER_INPUT, argument, None) for argument in placeholders],
             [OutputSpec(OutputKind.USER_OUTPUT, result, None) for result in results],
         ),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from operator import getitem
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ from .torch_internals import SCALER_STEP, entered, pytree, set_write_count, writ
 from .tracing import STEP, TorchProgram, foreign_code, refuse_wrapped, restoring, silent, undo_all, zeros_like
 
 Named = Mapping[int, tuple[str, str]]  # role and name of tensors, by `id`
-Call = tuple[Any, dict[str, Any]]  # arguments and keywords
+Call = tuple[tuple[Any, ...], dict[str, Any]]  # arguments and keywords
 
 
 def step_graph(name: str, segment: Segment, wanted: Sequence[int], named: Named) -> TorchProgram:
@@ -145,8 +146,7 @@ class Enough(BaseException):
 
 def rehearse(
     function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    call: Call,
     where: str,
     tree: Tree,
     take: Take,
@@ -175,11 +175,11 @@ def rehearse(
 
     try:
         for _ in range(2):
-            names = StepNames(function, (args, kwargs), state.parameters().values())
+            names = StepNames(function, call, state.parameters().values())
             recorder = Recorder(tree, run, changes, state.paths(), rehearses=True)
             start = time.perf_counter()
             with foreign_code(where, what), silent(), torch.enable_grad(), recorder.recording():
-                returned = function(*args, **kwargs)  # what the caller will hold has to be there
+                returned = function(*call[0], **call[1])  # what the caller will hold has to be there
             recorder.flush()
             recorder.settle(returned)
             del returned
@@ -201,8 +201,8 @@ def program_of_step(
             raise RuntimeError(reason)
         found.append(step_graph(name, segment, wanted, names.of_held()))
 
-    with _finite_gradients():
-        rehearse(function, *call, where, Tree(), take, "no one graph stands for the step")
+    with patch.object(GradScaler, SCALER_STEP, _step_unseen):
+        rehearse(function, call, where, Tree(), take, "no one graph stands for the step")
     if not found:
         raise ProgramError(f"{where}: the step calls no op of PyTorch")
     others = {value.device.type for value in found[-1].arguments if isinstance(value, torch.Tensor)} - {device}
@@ -211,19 +211,9 @@ def program_of_step(
     return found[-1]
 
 
-@contextmanager
-def _finite_gradients() -> Iterator[None]:
-    """Have gradient scalers do their optimizers' steps without a look at their findings."""
-
-    def step(scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *args: Any, **kwargs: Any) -> Any:
-        return optimizer.step(*args, **kwargs)
-
-    before = getattr(GradScaler, SCALER_STEP)
-    setattr(GradScaler, SCALER_STEP, step)
-    try:
-        yield
-    finally:
-        setattr(GradScaler, SCALER_STEP, before)
+def _step_unseen(scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *args: Any, **kwargs: Any) -> Any:
+    """Do an optimizer's step without a look at what its gradient scaler has found."""
+    return optimizer.step(*args, **kwargs)
 
 
 _BUILTINS: tuple[Any, ...] = (OrderedDict, dict, list, set, deque)  # the first that a container is
@@ -299,10 +289,8 @@ class PythonState:
 
     def paths(self) -> dict[str, nn.Module]:
         """Return all modules by their paths; see `parameters`."""
-        outermost = self._outermost()
-        return {
-            (prefix + path).rstrip("."): part for prefix, outer in outermost for path, part in outer.named_modules()
-        }
+        named = ((prefix + path, part) for prefix, outer in self._outermost() for path, part in outer.named_modules())
+        return {path.rstrip("."): part for path, part in named}
 
     def _outermost(self) -> list[tuple[str, nn.Module]]:
         """Return the modules that are in no other, each with the prefix of the names in it."""

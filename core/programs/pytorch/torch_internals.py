@@ -14,6 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 
 from ...base.errors import ProgramError
 
+aten = torch.ops.aten
 TESTED = "2.9 to 2.15"
 """Versions of PyTorch on which the tests pass."""
 
@@ -87,15 +88,11 @@ with needed_by("PyTorch programs"):
     # The code that calls a module, to find the module on the stack
     MODULE_CALL = nn.Module._call_impl.__code__
     # A check that tracing has made already
-    ASSERT_METADATA = torch.ops.aten._assert_tensor_metadata.default
+    ASSERT_METADATA = aten._assert_tensor_metadata.default
     # The CPU's attention does the FLOPs of the one that PyTorch counts
     SAME_FLOPS = {
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (
-            torch.ops.aten._scaled_dot_product_flash_attention
-        ),
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: (
-            torch.ops.aten._scaled_dot_product_flash_attention_backward
-        ),
+        aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
+        aten._scaled_dot_product_flash_attention_for_cpu_backward: aten._scaled_dot_product_flash_attention_backward,
     }
     # Attributes of a module that a planned model shares with its model
     MODULES = "_modules"
@@ -115,7 +112,7 @@ with needed_by("PyTorch programs"):
         (torch.Tensor, ("_version", "_use_count")),
         (torch._C._autograd, ("_unsafe_set_version_counter",)),
         (torch._C._FunctionBase, ("_sequence_nr",)),
-        (torch.ops.aten.add.Tensor, ("_schema",)),
+        (aten.add.Tensor, ("_schema",)),
     ):
         for name in names:
             getattr(owner, name)

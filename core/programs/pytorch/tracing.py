@@ -23,11 +23,13 @@ from operator import getitem
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
+from torch.utils.hooks import RemovableHandle
 
 from ...base.errors import ProgramError, SchedoptError, UsageError
 from ...base.units import format_bytes
@@ -35,33 +37,14 @@ from ...graph.builder import GraphBuilder
 from ...problem.problem import Problem
 from ...search.method_spec import MethodSpec, check_supported, parse_method
 from ...search.registry import DEFAULT_METHOD
+from . import torch_internals as internals
 from .calls import WITHOUT_EFFECT, run_again
-from .torch_internals import (
-    ASSERT_METADATA,
-    MODULE_CALL,
-    REGISTRIES,
-    VALUE_DEPENDENT,
-    FakeTensor,
-    FakeTensorMode,
-    GuardOnDataDependentSymNode,
-    HigherOrderOperator,
-    ShapeEnv,
-    UnsupportedOperatorException,
-    current_autograd_node,
-    current_graph_task_id,
-    free_unbacked_symbols,
-    get_proxy_mode,
-    make_fx,
-    next_sequence_number,
-    pytree,
-    rename_node,
-    sequence_number,
-)
+from .torch_internals import pytree
 
 STEP = "step"
 LOCK = threading.RLock()  # around what sets or restores what the process has one of: random numbers, logging, profiler
 _INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
-_VALUE_DEPENDENT = (*VALUE_DEPENDENT, GuardOnDataDependentSymNode)
+_VALUE_DEPENDENT = (*internals.VALUE_DEPENDENT, internals.GuardOnDataDependentSymNode)
 
 
 @dataclass(frozen=True)
@@ -96,12 +79,12 @@ class Held(NamedTuple):
 def check_flat(graph: fx.Graph, where: str) -> None:
     """Check that one fixed list of ops stands for an exported graph."""
     for node in graph.nodes:
-        if isinstance(node.target, HigherOrderOperator) and str(node.target) not in _INLINED:
+        if isinstance(node.target, internals.HigherOrderOperator) and str(node.target) not in _INLINED:
             raise ProgramError(
                 f"{where}: node {node_label(node)} chooses or repeats a graph of its own, "
                 "which is not supported; export the model with that part fixed or unrolled"
             )
-        if free_unbacked_symbols(node.meta.get("val")):
+        if internals.free_unbacked_symbols(node.meta.get("val")):
             raise ProgramError(
                 f"{where}: the size of node {node_label(node)} depends on the values of tensors, so no "
                 "fixed graph stands for the model; use fixed sizes there"
@@ -115,31 +98,31 @@ def trace(
     mode = fake_mode(arguments)
     fakes = [fake_of(mode, value) for value in arguments]
     with mode:
-        module = make_fx(with_sources(function, modules or {}))(*fakes)
+        module = internals.make_fx(with_sources(function, modules or {}))(*fakes)
     check_flat(module.graph, where)
     for node in list(module.graph.nodes):
         if node.target in WITHOUT_EFFECT:
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
-        elif node.target is ASSERT_METADATA:
+        elif node.target is internals.ASSERT_METADATA:
             module.graph.erase_node(node)
     module.recompile()
     return module, fakes
 
 
-def fake_mode(values: Sequence[Any] = ()) -> FakeTensorMode:
+def fake_mode(values: Sequence[Any] = ()) -> internals.FakeTensorMode:
     """Return the mode of the fake tensors among the values, or a new one."""
     for value in values:
-        if isinstance(value, FakeTensor):
+        if isinstance(value, internals.FakeTensor):
             return value.fake_mode
-    return FakeTensorMode(
-        allow_non_fake_inputs=True, allow_fallback_kernels=False, shape_env=ShapeEnv(), static_shapes=True
+    return internals.FakeTensorMode(
+        allow_non_fake_inputs=True, allow_fallback_kernels=False, shape_env=internals.ShapeEnv(), static_shapes=True
     )
 
 
-def fake_of(mode: FakeTensorMode, value: Any) -> Any:
+def fake_of(mode: internals.FakeTensorMode, value: Any) -> Any:
     """Return a fake of a tensor, without its data; of a fake another, in the same memory; any other value itself."""
-    if isinstance(value, FakeTensor):
+    if isinstance(value, internals.FakeTensor):
         return value.detach().requires_grad_(value.requires_grad)
     return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
 
@@ -194,7 +177,7 @@ def lift_constants(module: fx.GraphModule, after: int | None = None) -> list[Hel
 def rename(node: fx.Node, name: str) -> None:
     """Name a placeholder, and the parameter of the generated code with it; a taken name gets a number."""
     if node.name != name:
-        rename_node(node, name)
+        internals.rename_node(node, name)
     node.target = node.name
 
 
@@ -210,7 +193,7 @@ def foreign_code(where: str, what: str) -> Iterator[None]:
             f"{where}: the model reads the value of a tensor to decide what to do{line_of(error)}, so no fixed graph "
             "stands for it; use torch.where or fixed sizes there"
         ) from None
-    except UnsupportedOperatorException as error:
+    except internals.UnsupportedOperatorException as error:
         raise ProgramError(
             f"{where}: op {error.func}{line_of(error)} has no meta implementation; register a fake for it"
         ) from None
@@ -245,14 +228,9 @@ def silent() -> Iterator[None]:
 _PLAIN = (torch.Tensor, bool, int, float, complex, str, torch.dtype, torch.device, type(None))
 
 
-@contextmanager
-def known_outputs(model: nn.Module, where: str, *, every: bool) -> Iterator[None]:
-    """Have a model's results known as soon as it returns them; see `know_outputs`."""
-    handle = model.register_forward_hook(lambda _model, _args, outputs: know_outputs(outputs, where, every=every))
-    try:
-        yield
-    finally:
-        handle.remove()
+def known_outputs(model: nn.Module, where: str, *, every: bool) -> RemovableHandle:
+    """Have what a model returns within `with` known as soon as it returns it; see `know_outputs`."""
+    return model.register_forward_hook(lambda _model, _args, outputs: know_outputs(outputs, where, every=every))
 
 
 def know_outputs(outputs: Any, where: str, *, every: bool) -> None:
@@ -306,7 +284,7 @@ def refuse_foreign(model: nn.Module, where: str) -> None:
                     f"{where}: attribute '{before}{name}' is a torch.Generator, whose draws no graph holds; draw from "
                     "PyTorch's default generator (torch.manual_seed)"
                 )
-        for kind, registry in zip(("parameter", "buffer"), REGISTRIES, strict=False):
+        for kind, registry in zip(("parameter", "buffer"), internals.REGISTRIES, strict=False):
             for name, tensor in vars(module)[registry].items():
                 what = "" if tensor is None or tensor.layout is torch.strided else f"sparse ({tensor.layout})"
                 remedy = "give its to_dense(), or use indices and index_add"
@@ -355,7 +333,7 @@ def with_sources(function: Callable[..., Any], modules: Mapping[str, nn.Module])
     """Return the function, to be traced by `make_fx`, so that the source of every node made meanwhile is recorded."""
 
     def recorded(*args: Any) -> Any:
-        mode = get_proxy_mode()
+        mode = internals.get_proxy_mode()
         assert mode is not None
         tracer: Any = mode.tracer
         recorder = SourceRecorder(modules, recorded.__code__)
@@ -367,11 +345,8 @@ def with_sources(function: Callable[..., Any], modules: Mapping[str, nn.Module])
                 recorder.note(node.meta, sys._getframe(1))
             return node
 
-        tracer.create_node = create_recorded
-        try:
+        with patch.object(tracer, "create_node", create_recorded):
             return function(*args)
-        finally:
-            del tracer.create_node
 
     return recorded
 
@@ -417,14 +392,14 @@ class SourceRecorder:
         source, original = self._look_up(frame)
         if original is not None:  # so that a saved program keeps them
             meta.update({key: original.meta[key] for key in _KEPT if key in original.meta})
-        if current_graph_task_id() != -1:
-            running = current_autograd_node()
-            if running is not None and (at := bisect_right(self.made, sequence_number(running))):
+        if internals.current_graph_task_id() != -1:
+            running = internals.current_autograd_node()
+            if running is not None and (at := bisect_right(self.made, internals.sequence_number(running))):
                 maker = self.makers[at - 1]
                 source = Source(source.module or maker.module, source.line or maker.line)
             source = source._replace(phase="backward")
         else:
-            latest = next_sequence_number() - 1
+            latest = internals.next_sequence_number() - 1
             if not self.made or latest > self.made[-1]:
                 self.made.append(latest)
                 self.makers.append(source)
@@ -437,7 +412,7 @@ class SourceRecorder:
         phase = "forward"
         while frame is not None and frame.f_code is not self.outermost:
             file = frame.f_code.co_filename
-            if frame.f_code is MODULE_CALL:
+            if frame.f_code is internals.MODULE_CALL:
                 module = module or self.paths.get(id(frame.f_locals["self"]), "")
             elif file.startswith(_GENERATED):
                 place = frame.f_code, frame.f_lineno

@@ -40,6 +40,7 @@ class MicroInterpreter:
         except (RuntimeError, ValueError, TypeError) as error:
             reason = next((line for line in said if line.strip()), str(error))
             raise ProgramError(f"tflite-micro refuses it: {reason.strip()}") from None
+        self.invoke_quietly = self._interpreter.invoke  # without looking at what the runtime says: to be timed
 
     @classmethod
     def roomy(cls, data: bytes, tensors: int) -> MicroInterpreter:
@@ -62,10 +63,6 @@ class MicroInterpreter:
                 self._interpreter.invoke()
         except RuntimeError as error:
             raise ProgramError(f"tflite-micro fails: {next(iter(said), str(error))}") from None
-
-    def invoke_quietly(self) -> None:
-        """Run the model once, without looking at the runtime's output: to be timed."""
-        self._interpreter.invoke()
 
     def set_inputs(self, given: Sequence[bool], rng: np.random.Generator) -> None:
         """Give those inputs random values that are said to be given; the others are constants."""
@@ -167,9 +164,6 @@ class Costs:
     microseconds: Mapping[int, float] = field(default_factory=dict)
 
 
-NO_COSTS = Costs()
-
-
 def measured_costs(program: TfliteProgram, times: bool) -> Costs:
     """Run a model, and each of its operators alone, in another process; times are the median of `REPEATS` runs."""
     if find_spec("tflite_micro") is None:
@@ -228,14 +222,9 @@ class _Alone:
         sizes: list[int] = []
         while sum(sizes) < total:
             known = sum(sizes)
-            low, high = 0, (total - known) // ALIGNMENT  # the smallest of the others is more than low, at most high
-            while high - low > 1:
-                middle = (low + high) // 2
-                if self._fit([*sizes, middle * ALIGNMENT], total) > known:
-                    high = middle
-                else:
-                    low = middle
-            size = high * ALIGNMENT
+            gaps = range(ALIGNMENT, (total - known) // ALIGNMENT * ALIGNMENT, ALIGNMENT)  # or the smallest fills all
+            first = bisect_left(gaps, True, key=lambda gap: self._fit([*sizes, gap], total) > known)
+            size = (first + 1) * ALIGNMENT
             count = (self._fit([*sizes, *[size] * (_MOST_BUFFERS - len(sizes))], total) - known) // size
             sizes += [size] * max(1, count)
         return sizes[::-1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,14 +17,14 @@ from ...base.errors import ProgramError, ScheduleError
 from ...base.units import format_bytes
 from ...files.atomic import write_atomically
 from ...files.buffers_csv import header_text
-from ...graph.annotations import Annotations, Resident
+from ...graph.annotations import Annotations, Resident, bytes_held
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ...problem.schedule import Schedule
 from ..fresh_process import ask
 from ..options import Roofline
 from ..runtime import Note, Runtime, check_order, problem_of
-from .interpreter import NO_COSTS, Costs, measured_costs
+from .interpreter import Costs, measured_costs
 from .planner import ALIGNMENT, Scratch, aligned, called_head, head_of, tensor_places
 from .program import ONLINE, Operator, Subgraph, TfliteProgram, load_program, parse_program
 from .writing import Edit, Run, edited
@@ -61,7 +60,7 @@ def note_unknown(program: TfliteProgram, costs: Costs, note: Callable[[str], Non
         )
 
 
-def graph_of(program: TfliteProgram, costs: Costs = NO_COSTS, roofline: Roofline = Roofline()) -> CostGraph:
+def graph_of(program: TfliteProgram, costs: Costs = Costs(), roofline: Roofline = Roofline()) -> CostGraph:
     """Return a program as a computation graph, whose memory is that of TFLM's arena.
 
     An op that runs subgraphs has their bytes as its workspace, beside its scratch buffers. Ops that touch the same
@@ -75,9 +74,7 @@ def graph_of(program: TfliteProgram, costs: Costs = NO_COSTS, roofline: Roofline
         builder.add_op(INPUTS, outputs=sizes, final=[tensor in main.outputs for tensor in given], once=True)
     producers = {tensor: (0, port) for port, tensor in enumerate(given)}
     residents = _variables(main, int(first))
-    persistent = Counter[int]()
-    for resident in residents:
-        persistent[resident.op] += resident.size
+    persistent = bytes_held(residents)
     touched_last = dict[str, int]()
     for at, (operator, name) in enumerate(zip(main.operators, program.names, strict=True)):
         arguments = list(dict.fromkeys(tensor for tensor in operator.reads if tensor in producers))

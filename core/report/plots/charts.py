@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,19 +18,8 @@ from ...base.arrays import FloatArray, IntArray
 from ...base.errors import UsageError
 from ...base.units import format_bytes
 from ...model.timeline import Holding, Timeline
-from .figures import (
-    GREY,
-    PEAK,
-    byte_unit,
-    color_of,
-    highest_of_bins,
-    line_of,
-    new_figure,
-    number_ticks,
-    plain,
-    time_unit,
-    title_of,
-)
+from . import figures
+from .figures import PEAK, byte_unit, color_of, highest_of_bins, line_of, number_ticks, plain, title_of
 
 NAMED_TENSORS = 8
 STACK_TITLE = "held at the peak"
@@ -59,7 +48,7 @@ def draw_memory(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2
 def memory_figure(timelines: Sequence[Timeline]) -> Figure:
     """Return the picture of `draw_memory`, its legend beside or under it."""
     stacked = is_stacked(timelines)
-    figure = new_figure(11, 5 if stacked else 4.6 + 0.2 * len(_lines(timelines)))
+    figure = figures.new_figure(11, 5 if stacked else 4.6 + 0.2 * len(_lines(timelines)))
     entries = draw_memory(figure.subplots(), timelines)
     if stacked:
         figure.legend(handles=entries, loc="outside right upper", fontsize="small", title=STACK_TITLE)
@@ -117,7 +106,7 @@ def _bands(
         source = graph.annotations.source_of(int(graph.tensor_producer[holding.tensor]))
         name = graph.tensor_name(holding.tensor)
         rows.append((band, color_of(number), plain(f"{name} ({source})" if source else name, 56)))
-    rows += [(others, GREY, "other tensors"), (workspace, _WORKSPACE, "workspace of the op that runs")]
+    rows += [(others, figures.GREY, "other tensors"), (workspace, _WORKSPACE, "workspace of the op that runs")]
     rows = [row for row in rows if row[0].any()]
     entries: list[Patch | Line2D] = [
         Patch(facecolor=color, label=f"{format_bytes(int(band[at])):>8}  {name}") for band, color, name in rows[::-1]
@@ -163,22 +152,17 @@ def _draw_lines(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2
         over = sum(np.array_equal(memory, later) for later in memories[number + 1 :])
         shown = highest_of_bins(memory)
         step = int(np.argmax(np.where(timeline.schedule.targets == device, memory, -1)))
-        (line,) = axes.step(
-            np.append(shown + 0.5, timeline.steps + 0.5),
-            np.append(memory[shown], memory[shown[-1]]) / unit,
-            where="post",
-            color=color_of(number),
-            linestyle=line_of(number),
-            linewidth=1.2 + 2 * over,  # wider than those that are drawn over it
-        )
+        ends, held = np.append(shown, timeline.steps) + 0.5, np.append(memory[shown], memory[shown[-1]]) / unit
+        style: dict[str, Any] = {"color": color_of(number), "linestyle": line_of(number)}
+        (line,) = axes.step(ends, held, where="post", linewidth=1.2 + 2 * over, **style)  # wider than those over it
         axes.plot([step + 1], [memory[step] / unit], marker="v", color=color_of(number), markeredgecolor="black")
         peak = f"peak {format_bytes(int(memory[step]))} at step {step + 1:,}, {plain(timeline.step_label(step), 56)}"
         line.set_label(f"{plain(name, 32)}: {peak}")
         entries.append(line)
     weights = int(timelines[0].persistent.sum())
     if weights and all(timeline.problem.devices == 1 for timeline in timelines):  # where all hold the same
-        axes.axhspan(0, weights / unit, color=GREY, zorder=0)
-        entries.append(Patch(facecolor=GREY, label=f"weights (persistent): {format_bytes(weights)}"))
+        axes.axhspan(0, weights / unit, color=figures.GREY, zorder=0)
+        entries.append(Patch(facecolor=figures.GREY, label=f"weights (persistent): {format_bytes(weights)}"))
     entries += limit_lines(axes, timelines, unit)
     finish(axes, max(timeline.steps for timeline in timelines), _HEADROOM * highest / unit, f"memory, {unit_name}")
     axes.grid(alpha=0.3)
@@ -223,7 +207,7 @@ def arena_figure(timelines: Sequence[Timeline]) -> Figure:
     ]
     if not shown:
         raise UsageError("the arena of a schedule without addresses is not known; solve --addresses gives them")
-    figure = new_figure(11, 4.2 * len(shown) + 0.4)
+    figure = figures.new_figure(11, 4.2 * len(shown) + 0.4)
     columns = figure.subplots(len(shown), 1, squeeze=False)
     for axes, (timeline, device) in zip(columns[:, 0], shown, strict=True):
         entries = draw_arena(axes, timeline, device)
@@ -255,9 +239,8 @@ def draw_arena(axes: Axes, timeline: Timeline, device: int = 0) -> list[Patch | 
     for box in boxes:
         live[box.first] += box.size
         live[box.end] -= box.size
-    (line,) = axes.step(
-        np.arange(steps) + 0.5, np.cumsum(live)[:-1] / unit, where="post", color="black", lw=0.9, zorder=4
-    )
+    alive = np.cumsum(live)[:-1] / unit
+    (line,) = axes.step(np.arange(steps) + 0.5, alive, where="post", color="black", lw=0.9, zorder=4)
     line.set_label("bytes alive")
     bound = axes.axhline(arena.bound / unit, color=PEAK, linestyle=":", zorder=3, label="bound of this order")
     finish(axes, steps, 1.02 * arena.size / unit, f"address, {unit_name}")
@@ -290,7 +273,7 @@ def clock_of(timeline: Timeline, longest: float) -> Clock:
     starts, ends = timeline.times
     if timeline.simulation.runtime == 0:
         return Clock(starts, ends, 1.0, "step (no op takes any time)")
-    unit, name = time_unit(longest)
+    unit, name = figures.time_unit(longest)
     return Clock(starts / unit, ends / unit, unit, f"time, {name}")
 
 
@@ -307,7 +290,7 @@ def gantt_figure(timelines: Sequence[Timeline]) -> Figure:
     """Draw schedules below each other: devices and transfers over time, and under them the memory of each device."""
     rows = [0.36 * timeline.problem.devices + 0.5 for timeline in timelines]
     heights = [height for row in rows for height in (row, 1.9)]
-    figure = new_figure(_WIDTH, sum(heights) + 0.4 * len(timelines))
+    figure = figures.new_figure(_WIDTH, sum(heights) + 0.4 * len(timelines))
     axes = figure.subplots(2 * len(timelines), 1, gridspec_kw={"height_ratios": heights}, squeeze=False)[:, 0]
     took = [float(timeline.times[1].max()) for timeline in timelines]
     ends, highest = _shared(took), _shared([timeline.simulation.peak for timeline in timelines])
@@ -393,15 +376,11 @@ def _draw_transfers(axes: Axes, timeline: Timeline, clock: Clock) -> None:
     starts = np.column_stack((clock.start[sent], sources + _HALF * down))
     ends = np.column_stack((clock.end[sent], targets - _HALF * down))
     strength = float(np.clip(150 / len(sent), 0.15, 0.9))
-    lines = LineCollection(
-        list(np.stack((starts, ends), axis=1)), colors=_TRANSFER, linewidths=0.7, alpha=strength, zorder=0.5
-    )
-    axes.add_collection(lines)
+    sent_from_to = list(np.stack((starts, ends), axis=1))
+    axes.add_collection(LineCollection(sent_from_to, colors=_TRANSFER, linewidths=0.7, alpha=strength, zorder=0.5))
     for direction, marker in ((1, "v"), (-1, "^")):
-        tips = ends[down == direction]
-        axes.scatter(
-            tips[:, 0], tips[:, 1], marker=marker, s=9, color=_TRANSFER, alpha=strength, linewidth=0, zorder=0.6
-        )
+        across, along = ends[down == direction].T
+        axes.scatter(across, along, marker=marker, s=9, color=_TRANSFER, alpha=strength, linewidth=0, zorder=0.6)
 
 
 def _draw_device_memory(axes: Axes, timeline: Timeline, clock: Clock, highest: int) -> None:
@@ -410,14 +389,8 @@ def _draw_device_memory(axes: Axes, timeline: Timeline, clock: Clock, highest: i
         times, memory = timeline.memory_over_time(device)
         shown = highest_of_bins(memory)
         ending = np.append(times[shown] / clock.unit, clock.length)
-        axes.step(
-            ending,
-            np.append(memory[shown], memory[-1]) / unit,
-            where="post",
-            color=color_of(device),
-            ls=line_of(device),
-            lw=1.0,
-        )
+        held = np.append(memory[shown], memory[-1]) / unit
+        axes.step(ending, held, where="post", color=color_of(device), ls=line_of(device), lw=1.0)
     step = timeline.peak_step
     axes.plot([clock.start[step]], [timeline.simulation.peak / unit], marker="v", color=PEAK, markersize=6, zorder=5)
     limits = limit_lines(axes, [timeline], unit)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-from ..summaries import Cell, Estimate, GraphResults, by_graph, improvement_percent, summarise
+from ..summaries import Cell, Estimate, GraphResults, by_graph, summarise
 from .figures import new_figure, plain
 
 _TIE = 1e-9
@@ -85,16 +85,14 @@ def _draw_improvements(figure: Any, graphs: Sequence[GraphResults], methods: Seq
     """Draw a histogram per method, below each other on one axis."""
     found = {}
     for method in methods:
-        pairs = [(graph.value(method), graph.value(reference)) for graph in graphs if method in graph.cells]
-        known = (improvement_percent(value, base) for value, base in pairs if value is not None and base is not None)
+        known = (graph.improvement(method, reference) for graph in graphs if method in graph.cells)
         found[method] = [percent for percent in known if percent is not None]
     rows = figure.subplots(max(1, len(methods)), 1, sharex=True, squeeze=False)[:, 0]
     widest = max((abs(percent) for percents in found.values() for percent in percents), default=1.0)
     for axes, (method, percents) in zip(rows, found.items(), strict=False):
         better, same, worse = improvement_histogram(axes, percents, widest=widest)
-        axes.set_title(
-            f"{plain(method, 40)}: {better} better, {same} same, {worse} worse", loc="left", fontsize="small"
-        )
+        title = f"{plain(method, 40)}: {better} better, {same} same, {worse} worse"
+        axes.set_title(title, loc="left", fontsize="small")
         axes.set_ylabel("graphs")
     rows[-1].set_xlabel(f"improvement over {plain(reference, 40)}, %")
     figure.suptitle("improvements", fontsize="large")

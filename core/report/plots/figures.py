@@ -34,12 +34,6 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def panels(count: int, width: float = 5.0, height: float = 4.0) -> tuple[Figure, list[Axes]]:
-    """Return a figure with this many axes beside each other, each of this many inches."""
-    figure = new_figure(width * count, height)
-    return figure, list(figure.subplots(1, count, squeeze=False)[0])
-
-
 def render(figure: Figure, suffix: str) -> bytes:
     """Return a figure as `.png`, `.svg` or `.pdf`, the same bytes for the same figure."""
     data = io.BytesIO()

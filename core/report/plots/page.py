@@ -23,10 +23,8 @@ _DECIMALS = 4
 
 def page(timelines: Sequence[Timeline]) -> str:
     """Return the page of schedules of one graph."""
-    document = {
-        **_graph_data(timelines[0].problem.graph),
-        "schedules": [_schedule_data(timeline) for timeline in timelines],
-    }
+    schedules = [_schedule_data(timeline) for timeline in timelines]
+    document = {**_graph_data(timelines[0].problem.graph), "schedules": schedules}
     before, after = files(__package__).joinpath("page.html").read_text("utf-8").split(_PLACE)
     return before + script_json(document) + after
 

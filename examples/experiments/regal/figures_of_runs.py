@@ -52,9 +52,10 @@ def with_error(values):
 
 def panels(count, width=5.0, height=4.0):
     """Return a figure with this many axes beside each other."""
-    from schedopt.core.report.plots import figures
+    from schedopt.core.report.plots.figures import new_figure
 
-    return figures.panels(count, width, height)
+    figure = new_figure(width * count, height)
+    return figure, list(figure.subplots(1, count, squeeze=False)[0])
 
 
 def histogram(options):

@@ -56,9 +56,10 @@ def measure(ops, seconds, seed):
 
 def draw(sizes, points, output):
     """Plot each measure over the number of ops."""
-    from schedopt.core.report.plots.figures import panels
+    from schedopt.core.report.plots.figures import new_figure
 
-    figure, axes = panels(len(AXES), 4.0, 3.5)
+    figure = new_figure(4.0 * len(AXES), 3.5)
+    axes = figure.subplots(1, len(AXES))
     for axis, name, values in zip(axes, AXES, zip(*points, strict=True), strict=True):
         axis.plot(sizes, values, marker="o")
         axis.set(xscale="log", xlabel="ops", ylabel=name, ylim=(0, 1.1 * max(values)))

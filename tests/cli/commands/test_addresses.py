@@ -47,20 +47,6 @@ def test_a_plan_that_overlaps_is_refused_by_all(run, files, tmp_path):
         assert "overlaps" in done.stderr
 
 
-def test_the_arena_of_a_schedule_without_addresses_is_not_drawn(run, files, tmp_path):
-    graph, plan = files
-    run("solve", graph, "--evaluations", "20", "--output", plan)
-    done = run("plot", graph, plan, "--kind", "arena", "--output", tmp_path / "arena.png")
-    assert done.exit_code == 2
-    assert "solve --addresses gives them" in done.stderr
-
-
-def test_align_is_of_addresses(run, files):
-    done = run("solve", files[0], "--align", "64")
-    assert done.exit_code == 2
-    assert "--align is for --addresses" in done.stderr
-
-
 def test_pack_writes_what_its_check_reads(run, tmp_path):
     path, placed = tmp_path / "buffers.csv", tmp_path / "placed.csv"
     path.write_text("id,lower,upper,size\na,0,2,3\nb,1,3,5\n")

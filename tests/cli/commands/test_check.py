@@ -19,12 +19,6 @@ def test_check_names_the_broken_rule(run, diamond_file, tmp_path):
     assert "start:0" in answer["broken_rule"]
 
 
-def test_check_wants_a_schedule(run, diamond_file):
-    result = run("check", diamond_file, diamond_file)
-    assert result.exit_code == 2
-    assert "line 1 is 'node {', which is no op of diamond; a schedule is JSON, or op names, " in result.stderr
-
-
 def test_steps_alone_are_checked(run, diamond_file, tmp_path):
     plan = tmp_path / "plan.json"
     steps = [{"op": name, "device": 0} for name in ("start", "wide1", "narrow1", "wide2", "narrow2", "join")]

@@ -1,20 +1,15 @@
 """`schedopt compare`: tables by hand, every way to write them, runs that fail, resuming, and Ctrl-C."""
 
-import html
 import json
-import os
 import re
-import shutil
-import signal
-import subprocess
 import sys
-import time
 import types
 from dataclasses import replace
 
 import naive
 import numpy as np
 import pytest
+from models.signals import interrupted_after
 from schedopt.core.files.costgraph import write_graph
 from schedopt.core.search.registry import METHODS, Method
 
@@ -84,6 +79,7 @@ def test_several_graphs_have_an_interval_and_a_row_each(run, folder):
         "graphs no worse than the reference, least and largest improvement: "
         f"approximate-dp {share:.1f}%, {improvements[0]:+.2f}% to {improvements[1]:+.2f}%\n"
     ) in result.stdout
+    assert "gap from the best known as a geometric mean: input " in result.stdout
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -144,25 +140,6 @@ def test_html_is_a_page_of_its_own_with_every_figure(page, run, folder):
         assert f'data-number="{float(cell["value"])!r}"' in text
 
 
-@pytest.mark.slow
-def test_tables_of_the_page_sort_in_a_browser(page, tmp_path):
-    browser = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-browser"))), None)
-    if browser is None:
-        pytest.skip("needs Chromium")
-    clicks = """<script>
-      const table = document.querySelectorAll("table")[2], head = table.tHead.rows[0].cells[1];
-      const sizes = () => [...table.tBodies[0].rows].map(row => Number(row.cells[1].dataset.number));
-      const found = [0, 1].map(() => { head.click(); return sizes(); });
-      document.title = JSON.stringify([...found, head.getAttribute("aria-sort")]);
-    </script></body>"""
-    page.write_text(page.read_text().replace("</body>", clicks))
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    done = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120)
-    up, down, said = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", done.stdout)[1]))
-    assert len(up) == 2
-    assert (up, down, said) == (sorted(up), sorted(up, reverse=True), "descending")
-
-
 def test_graphs_without_runtimes_are_pointed_out(run, folder):
     notice = "every makespan is 0"
     assert notice in run("compare", folder / "layered.pb.gz", "--methods", "input", "--task", "runtime").stdout
@@ -170,11 +147,12 @@ def test_graphs_without_runtimes_are_pointed_out(run, folder):
 
 
 def test_a_failing_method_is_shown_with_its_reason(run, diamond_file, fails):
-    result = run("compare", diamond_file, "--methods", "input,fails", "--seeds", 2, "--per-graph")
+    result = run("compare", diamond_file, "--methods", "input,fails,fails:time_limit=1s", "--seeds", 2, "--per-graph")
     assert result.exit_code == 0
     assert row(result.stdout, "fails")[1:6] == ["–", "–", "–", "0/0/0", "0"]
     reason = "fails: 2 of 2 runs failed (first diamond, seed 0): ZeroDivisionError: nothing [bold] left"
     assert reason in result.stdout
+    assert reason.replace("fails:", "fails:time_limit=1s:") in result.stdout
     assert row(result.stdout, "diamond")[-1] == "failed"
     assert run("compare", diamond_file, "--methods", "fails").exit_code == 1
 
@@ -200,27 +178,6 @@ def test_files_are_taken_once_and_named_apart(run, diamond, tmp_path):
     assert "named twice and taken once" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--methods", ","], ["no method to compare"]),
-        (["--methods", "dfs,dfs"], ["'dfs' is given twice"]),
-        (["--methods", "input", "--reference", "dfs"], ["'dfs' must be one of the methods: input"]),
-        (["--methods", "input,approximate-dp", "--evaluations", "5"], ["leave --evaluations out"]),
-        (["--methods", "input", "--output", "x.md"], ["x.md", ".csv", ".json", ".html"]),
-        (["--methods", "input", "--output", "no/such/x.csv"], ["no/such/x.csv", "folder"]),
-        (["--methods", "input", "--resume", "no/such/x.jsonl"], ["no/such/x.jsonl", "cannot be used to resume"]),
-    ],
-)
-def test_bad_usage_is_one_sentence_and_exit_2(run, diamond_file, arguments, words):
-    result = run("compare", diamond_file, *arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "Traceback" not in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
-    for word in words:
-        assert word in result.stderr
-
-
 @pytest.mark.parametrize("name", ["[red]x", "model:two:x"])
 def test_a_name_like_markup_is_printed_as_it_is(run, diamond, tmp_path, name):
     write_graph(diamond, tmp_path / f"{name}.pbtxt")
@@ -229,7 +186,6 @@ def test_a_name_like_markup_is_printed_as_it_is(run, diamond, tmp_path, name):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(run, tmp_path, jobs):
     """Small graphs, free transfers, or ops without runtimes would let BRKGA meet the bound and end."""
@@ -241,21 +197,12 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(run, tmp_path, j
     file, output = tmp_path / "runs.jsonl", tmp_path / "runs.csv"
     methods = "input,brkga:evaluations=100000000"
     slow = ["compare", folder, "--task", "runtime", "--methods", methods, "--resume", file]
-    command = [sys.executable, "-c", "from schedopt.cli.start import main; main()", *map(str, slow)]
-    command += ["--jobs", str(jobs), "--output", str(output), "--bandwidth", "1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        for _ in range(1200):
-            if process.poll() is not None or (file.exists() and file.read_bytes().count(b"\n")):
-                break
-            time.sleep(0.1)
-        time.sleep(0.5)  # a line is in the file a moment before its run counts as done
-        process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130, stderr
+    options = ["--jobs", jobs, "--output", output, "--bandwidth", "1"]
+    code, stdout, stderr = interrupted_after(file, [*slow, *options])
+    assert code == 130, stderr
     said = re.search(r"interrupted: (\d) of 4 runs are done and kept in .*; the same command goes on", stderr)
     assert said, stderr
     assert int(said[1]) == output.read_text().count("\n") - 1 <= file.read_text().count("\n") < 4
-    assert "Traceback" not in stderr
     assert "makespan, 2 graphs" in stdout
     with file.open("a") as torn:
         torn.write('{"key": "torn')

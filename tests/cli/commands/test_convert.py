@@ -13,10 +13,3 @@ def test_convert_keeps_the_graph(run, diamond_file, diamond, tmp_path, suffix):
 
 def test_convert_writes_text_to_standard_output(run, diamond_file):
     assert run("convert", diamond_file).stdout == diamond_file.read_text()
-
-
-def test_convert_refuses_an_unknown_suffix_before_reading(run, diamond_file, tmp_path):
-    result = run("convert", diamond_file, tmp_path / "copy.onnx")
-    assert result.exit_code == 2
-    assert ".pbtxt" in result.stderr
-    assert not (tmp_path / "copy.onnx").exists()

@@ -45,21 +45,3 @@ def test_two_graphs(run, diamond_file, tmp_path):
 def test_no_line_is_wider_than_a_terminal(run, diamond_file, best):
     for arguments in (("input", best, "--graph", diamond_file), (diamond_file, diamond_file)):
         assert max(map(len, run("diff", *arguments).stdout.splitlines())) <= 80
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["BEST", "BEST"], "is a schedule; name the graph that both are of: --graph"),
-        (["GRAPH", "none.pb"], "none.pb: cannot be read"),
-        (["GRAPH", "GRAPH", "--graph", "GRAPH"], "diamond.pbtxt"),
-        (["input", "none.json", "--graph", "GRAPH"], "none.json: cannot be read"),
-        (["input", "BEST", "--graph", "none.pb"], "none.pb: cannot be read"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_exit_2(run, diamond_file, best, arguments, words):
-    named = {"GRAPH": diamond_file, "BEST": best}
-    done = run("diff", *(named.get(argument, argument) for argument in arguments))
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert words in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1

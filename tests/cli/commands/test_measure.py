@@ -61,29 +61,3 @@ def test_runs_that_ctrl_c_cut_short_are_shown(run, faked, monkeypatch):
     assert done.exit_code == 130
     assert "net.onnx: peak memory, 2 of 4 runs, each in a new process" in done.stdout
     assert "interrupted: 2 of 4 runs are done" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("measure", "m:f", "--shape", "batch"), "--shape 'batch' is not understood; write it like batch=8"),
-        (("measure", "m:f", "--shape", "batch=-1"), "is not understood"),
-        (("measure", "m:f", "--device", "tpu"), "--device 'tpu' is unknown; use cpu or cuda"),
-        (("measure", "net.onnx", "--training", "sgd"), "net.onnx is an ONNX model, which has no use for --training"),
-        (("apply", "net.onnx", "s.json", "-o", "o.onnx", "--device", "cuda"), "no use for --device"),
-        (("measure", "m.txt"), "m.txt: not a program that can be run"),
-        (("measure", "no_such_module:f"), "no_such_module"),
-        (("apply", "models.torch_models:linear", "s.json", "-o", "no/o.pt2"), "no/o.pt2: the folder does not exist"),
-        (("apply", "models.torch_models:linear", "none.json", "-o", "o.pt2"), "none.json: cannot be read"),
-        (("apply", "models.torch_models:linear", "none.json", "-o", "o.txt"), "must end in .pt2"),
-        (("measure", "models.torch_models:linear", "--training", "magic"), "magic"),
-        (("apply", "net.onnx", "s.json", "-o", "m.json", "--format", "device-map"), "a device map is of the modules"),
-        (("apply", "m:f", "s.json", "-o", "m.pt2", "--format", "device-map"), "m.pt2: a device map is written as JSON"),
-    ],
-)
-def test_bad_input_is_one_sentence(run, arguments, message):
-    done = run(*arguments)
-    assert done.exit_code == 2
-    assert message in done.stderr
-    errors = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
-    assert len(errors) == 1, errors

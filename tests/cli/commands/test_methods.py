@@ -29,8 +29,3 @@ def test_one_method_with_what_each_parameter_means(run):
 def test_each_method_has_an_example_that_says_a_value(run, name):
     *_, last = run("methods", name).stdout.splitlines()
     assert last == "It has no parameters." or re.fullmatch(rf"Set them as in --method {name}:\w+=\S+", last)
-
-
-def test_a_method_that_is_none(run):
-    result = run("methods", "brgka")
-    assert (result.exit_code, result.stderr) == (2, "error: unknown method 'brgka'; did you mean brkga?\n")

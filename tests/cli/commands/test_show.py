@@ -70,6 +70,3 @@ def test_a_folder_as_a_list(run, diamond_file):
     assert printed.count(topology_hash(read_graph(diamond_file))) == 1
     (row,) = map(json.loads, run("show", diamond_file.parent, "--json").stdout.splitlines())
     assert row["topology"] == topology_hash(read_graph(diamond_file))
-    result = run("show", diamond_file, "--list")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "is no folder" in result.stderr

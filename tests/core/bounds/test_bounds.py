@@ -4,6 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from models.small_graphs import sketch
 from schedopt.core.bounds.bounds import (
     critical_path,
     is_met,
@@ -24,12 +25,7 @@ LARGEST = 2**62
 
 def views():
     """a (100) -> v (30, view of a) -> w (60, view of v); r reads a, v and w; every op has weights."""
-    builder = GraphBuilder("views")
-    builder.add_op("a", outputs=[100], persistent=7)
-    builder.add_op("v", inputs=[(0, 0)], outputs=[30], aliases=[0])
-    builder.add_op("w", inputs=[(1, 0)], outputs=[60], aliases=[0], persistent=4)
-    builder.add_op("r", inputs=[(1, 0), (2, 0)], outputs=[5, 6], workspace=9, persistent=2)
-    return builder.build()
+    return sketch("a -> 100 keep=7; v: a -> 30@0; w: v -> 60@0 keep=4; r: v w -> 5 6 work=9 keep=2", "views")
 
 
 def test_memory_bound_by_hand():
@@ -40,10 +36,7 @@ def test_memory_bound_by_hand():
 
 
 def test_persistent_bytes_are_shared_by_the_devices_at_best_rounded_up():
-    builder = GraphBuilder("weights")
-    for name in "abc":
-        builder.add_op(name, persistent=5)
-    graph = builder.build()
+    graph = sketch("a -> keep=5; b -> keep=5; c -> keep=5", "weights")
     assert [memory_bound(Problem(graph, devices=d)) for d in (1, 2, 3, 4)] == [15, 8, 5, 5]
 
 
@@ -78,15 +71,12 @@ def test_what_waits_for_an_op_shares_the_devices_after_it(ops, machine):
 
 def test_runtime_bound_is_a_multiple_of_what_all_times_are_multiples_of():
     """Three ops of 4 on two devices take 8, not 6; with transfers of 2 the unit is 2, and 0.5 makes it no unit."""
-    builder = GraphBuilder("equal")
-    for name in "abc":
-        builder.add_op(name, outputs=[8], runtime=4.0)
-    graph = builder.build()
+    ops = "a -> 8 us=4; b -> 8 us=4; c -> 8 us=4"
+    graph = sketch(ops)
     assert runtime_bound(Problem(graph, "runtime", 2)) == 8.0
     assert runtime_bound(Problem(graph, "runtime", 5)) == 4.0
     assert runtime_bound(Problem(graph, "runtime", 2, latency=2.0)) == pytest.approx(6.0)
-    builder.add_op("d", runtime=0.5)
-    assert runtime_bound(Problem(builder.build(), "runtime", 2)) == 6.25
+    assert runtime_bound(Problem(sketch(f"{ops}; d -> us=0.5"), "runtime", 2)) == 6.25
 
 
 @pytest.mark.parametrize("seed", seeds(60, quick=4))
@@ -107,9 +97,8 @@ def test_min_cut_bound_is_the_largest_term_of_any_op(seed):
     """Whatever order it is given, although it tries only the steps that can still raise the bound."""
     rng = np.random.default_rng([22, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 11)))
-    largest = sum(plain.persistent) + max(
-        naive.least_arrival(plain, op) + plain.own[op] + plain.workspace[op] for op in plain.ops
-    )
+    terms = (naive.least_arrival(plain, op) + plain.own[op] + plain.workspace[op] for op in plain.ops)
+    largest = sum(plain.persistent) + max(terms)
     for _ in range(2):
         order = np.array(naive.random_order(rng, plain))
         assert min_cut_bound(Problem(graph), order) == largest

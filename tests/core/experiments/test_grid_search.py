@@ -17,7 +17,7 @@ GRID = Grid("brkga", tuple({"chromosomes": count} for count in (100, 40, 50, 60,
 
 def test_the_registry_says_which_methods_have_a_grid():
     assert set(GRIDS) == set(methods_where(lambda method: method.trainer == "grid_search"))
-    assert all(make().method == name for name, make in GRIDS.items())
+    assert all(grid.method == name for name, grid in GRIDS.items())
 
 
 def graphs(count):

@@ -164,7 +164,7 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path):
     said = []
     with closing(SweepFile(path)) as file:
         sweep = Sweep(kept_or_made_again(), QUICK)
-        sweep.resume_from(file)
+        sweep.file = file
         front = sweep.execute(progress, interrupt)
     assert (front.is_complete, front.searches, front.planned) == (False, 2, 5)
     assert [done for done, _ in said] == [0, 1, 2]

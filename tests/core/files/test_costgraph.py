@@ -7,6 +7,7 @@ import naive
 import numpy as np
 import pytest
 from google.protobuf import text_format
+from models.small_graphs import sketch
 from schedopt.core.base.errors import FormatError, GraphError, SchedoptError
 from schedopt.core.files.cost_graph_pb2 import CostGraphDef, RunMetadata
 from schedopt.core.files.costgraph import (
@@ -263,10 +264,7 @@ def test_a_file_that_holds_too_much_is_refused_and_may_be_allowed(tmp_path, monk
 
 
 def test_tensorflows_run_metadata_is_read_and_its_graph_def_is_named():
-    builder = GraphBuilder("run")
-    builder.add_op("read", outputs=[1024], runtime=2)
-    builder.add_op("multiply", inputs=[(0, 0)], outputs=[16])
-    graph = builder.build()
+    graph = sketch("read -> 1024 us=2; multiply: read -> 16", "run")
     metadata = RunMetadata(cost_graph=CostGraphDef.FromString(format_graph(graph, "binary")))
     steps, said = b"\n\x0c\n\n\n\x08/job:cpu", "step_stats { dev_stats { device: 'cpu' } } "
     assert parse_graph(steps + metadata.SerializeToString(), "run") == graph

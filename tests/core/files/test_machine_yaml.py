@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import schedopt
+from models.small_graphs import sketch
 from naive.machines import random_machine
 from schedopt.core.base.errors import FormatError
 from schedopt.core.files.machine_yaml import machine_of, read_machine
@@ -26,10 +27,7 @@ transfers: beside
 
 
 def two_ops():
-    builder = schedopt.GraphBuilder("g")
-    first = builder.add_op("a", outputs=[1000], runtime=5.0)
-    builder.add_op("b", inputs=[(first, 0)], outputs=[10], runtime=7.0)
-    return builder.build()
+    return sketch("a -> 1000 us=5; b: a -> 10 us=7", "g")
 
 
 def solved(tmp_path, text, times=None):
@@ -139,11 +137,7 @@ def test_pins_from_the_graph_are_its_devices(tmp_path):
         (BASE + "op_times: {a: 5}\n", 7, "op 'a' has a time per kind of device, not 5"),
         (BASE + "op_times: [a]\n", 7, "op_times has a member per op, not \\['a'\\]"),
         (BASE + "op_times: {a: {gpu: soon}}\n", 7, "time 'soon' is not understood"),
-        (
-            BASE + "op_times: {a: {npu: null}}\n",
-            7,
-            "a time for kind 'npu', which no device is of",
-        ),
+        (BASE + "op_times: {a: {npu: null}}\n", 7, "a time for kind 'npu', which no device is of"),
         (BASE + "pins: [a]\n", 7, "a pin is a pattern of ops with the name or kind of a device, not \\('a',\\)"),
         (BASE + "transfers: blocking\n", 7, "is not YAML: 'transfers' is there twice"),
         (BASE + "pins:\n  a: gpu0\n  a: cpu0\n", 9, "is not YAML: 'a' is there twice"),
@@ -162,10 +156,7 @@ def test_each_way_to_be_wrong_names_file_and_line(tmp_path, text, line, reason):
 
 
 def five_ops():
-    builder = schedopt.GraphBuilder("five")
-    for name in "abcde":
-        builder.add_op(name, outputs=[8], runtime=2.0)
-    return builder.build()
+    return sketch("; ".join(f"{name} -> 8 us=2" for name in "abcde"), "five")
 
 
 def test_the_group_that_closes_a_contradiction_is_named(tmp_path):
@@ -180,11 +171,8 @@ def test_the_group_that_closes_a_contradiction_is_named(tmp_path):
 
 
 def test_a_pin_away_from_the_home_of_what_is_written_is_named(tmp_path):
-    builder = schedopt.GraphBuilder("step")
-    read = builder.add_op("read", outputs=[8], runtime=1.0, persistent=100)
-    builder.add_op("update", inputs=[(read, 0)], outputs=[8], runtime=1.0)
     weights = (Resident("w", "parameter", 100, 0, (0, 1), (1,)),)
-    graph = builder.build(Annotations(residents=weights))
+    graph = sketch("read -> 8 us=1 keep=100; update: read -> 8 us=1", "step", Annotations(residents=weights))
     (tmp_path / "m.yaml").write_text(BASE + "pins:\n  read: gpu0\n  w: gpu0\n  update: cpu0\n")
     with pytest.raises(schedopt.UsageError, match=r"line 9: step: what writes 'w' in .* 'update' and 'w'"):
         schedopt.solve(graph, "heft", task="runtime", machine=tmp_path / "m.yaml")
@@ -198,13 +186,10 @@ def test_a_speed_that_yaml_takes_for_a_text_is_a_number(tmp_path):
 @pytest.mark.filterwarnings("error")
 def test_nothing_is_said_of_links_that_are_missing_where_devices_are_filled(tmp_path):
     """A tensor of no bytes, sent where no link is: 0 times infinity."""
-    (tmp_path / "m.yaml").write_text(
-        "devices: [{name: a, memory: 6000}, {name: b, memory: 6000}]\nlinks: [{from: a, to: b}]\n"
-    )
-    builder = schedopt.GraphBuilder("control")
-    for number, control in enumerate(([], [0], [], [1])):
-        builder.add_op(f"op{number}", control=control, outputs=[3000], runtime=1.0)
-    problem = schedopt.Problem(builder.build(), "runtime", machine=read_machine(tmp_path / "m.yaml"))
+    text = "devices: [{name: a, memory: 6000}, {name: b, memory: 6000}]\nlinks: [{from: a, to: b}]\n"
+    (tmp_path / "m.yaml").write_text(text)
+    graph = sketch("a -> 3000 us=1; b: !a -> 3000 us=1; c -> 3000 us=1; d: !b -> 3000 us=1", "control")
+    problem = schedopt.Problem(graph, "runtime", machine=read_machine(tmp_path / "m.yaml"))
     assert all(len(placement) == 4 for placement in filled_placements(problem))
 
 
@@ -223,10 +208,7 @@ def test_a_link_that_a_plan_needs_is_missing(tmp_path):
         ("op,gpu,cpu\na,1\n", "t.csv, line 2: has 2 columns, not 3"),
         ("op,gpu,cpu\na,1,1\na,1,1\n", "t.csv, line 3: op 'a' is there twice"),
         ("name,gpu\n", "t.csv, line 1: the columns are op"),
-        (
-            "op,gpu,npu\na,1,1\nb,1,1\n",
-            "t.csv: op 'a' has a time for kind 'npu', which no device is of",
-        ),
+        ("op,gpu,npu\na,1,1\nb,1,1\n", "t.csv: op 'a' has a time for kind 'npu', which no device is of"),
         ("op,gpu,gpu\na,1,1\nb,1,1\n", "t.csv, line 1: the column of kind 'gpu' is there twice"),
         ("op,gpu\n", "t.csv: has no row, and every op needs one"),
     ],

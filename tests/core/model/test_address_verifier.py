@@ -8,6 +8,7 @@ import pytest
 import schedopt
 from models.repeated_runs import random_graph
 from models.seeds import seeds
+from models.small_graphs import sketch
 from schedopt.core.addresses.placing import place_schedule
 from schedopt.core.base.errors import ScheduleError
 from schedopt.core.graph.annotations import Annotations, Resident
@@ -62,12 +63,8 @@ def test_each_run_of_an_op_has_its_own(seed):
 @pytest.fixture
 def solved():
     """Make 10 bytes, read them beside 8 of workspace, view them from byte 2 on, and read the view."""
-    builder = schedopt.GraphBuilder("net")
-    a = builder.add_op("a", outputs=[10])
-    b = builder.add_op("b", inputs=[(a, 0)], outputs=[6], workspace=8)
-    c = builder.add_op("c", inputs=[(a, 0)], outputs=[0], aliases=[0])
-    builder.add_op("d", inputs=[(b, 0), (c, 0)], outputs=[4], final=True)
-    graph = builder.build(Annotations(view_offsets={(c, 0): 2}))
+    notes = Annotations(view_offsets={(2, 0): 2})
+    graph = sketch("a -> 10; b: a -> 6 work=8; c: a -> 0@0; d: b c -> 4f", "net", notes)
     problem, schedule = Problem(graph), Schedule.single_device(graph.input_order)
     return problem, schedule, place_schedule(problem, schedule, 4, 0.1)
 
@@ -112,12 +109,9 @@ def test_each_way_to_be_wrong(solved, change, message):
 
 def test_what_is_sent_beside_work_stays_until_it_has_arrived():
     """While x is sent, until 74 us, another op of its device makes y, from 10 us on."""
-    builder = schedopt.GraphBuilder("a")
-    x = builder.add_op("x", outputs=[64], runtime=10.0)
-    builder.add_op("y", outputs=[64], runtime=100.0)
-    builder.add_op("z", inputs=[(x, 0)], outputs=[0], runtime=1.0)
+    graph = sketch("x -> 64 us=10; y -> 64 us=100; z: x -> 0 us=1", "a")
     machine = schedopt.Machine((schedopt.Device("one"), schedopt.Device("two")), 1e6, 0.0, "beside")
-    problem = Problem(builder.build(), task="runtime", machine=machine)
+    problem = Problem(graph, task="runtime", machine=machine)
     schedule = Schedule.from_steps([0, ~0, 2, 1], [0, 0, 1, 0], [0, 1, 1, 0])
     right = Addresses(64, (Arena(128, 128), Arena(64, 64)), ((0,), (0,), (0,), (64,)), np.zeros(4, np.int64))
     verify_addresses(problem, schedule, right)
@@ -127,11 +121,8 @@ def test_what_is_sent_beside_work_stays_until_it_has_arrived():
 
 
 def test_a_weight_lies_outside_of_the_arena():
-    builder = schedopt.GraphBuilder("homes")
-    a = builder.add_op("a", outputs=[64], persistent=128)
-    builder.add_op("b", inputs=[(a, 0)], outputs=[64], final=True)
-    weight = Resident("w", "parameter", 128, 0, (0, 1))
-    problem = Problem(builder.build(Annotations(residents=(weight,))), devices=2, replicate=True)
+    notes = Annotations(residents=(Resident("w", "parameter", 128, 0, (0, 1)),))
+    problem = Problem(sketch("a -> 64 keep=128; b: a -> 64f", "homes", notes), devices=2, replicate=True)
     schedule = Schedule.from_steps([2, 0, ~0, 1], [0, 0, 0, 1], [0, 0, 1, 1])
     right = Addresses(64, (Arena(64, 64), Arena(128, 128)), ((), (0,), (0,), (64,)), np.zeros(4, np.int64))
     verify_addresses(problem, schedule, right)

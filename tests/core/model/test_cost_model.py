@@ -4,6 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from models.small_graphs import sketch
 from schedopt.core.base.errors import ScheduleError
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import needed_receivers, simulate
@@ -38,11 +39,7 @@ def test_regal_figure_9():
     table alone would put node 3 on device 2 (0.9 < 1.0); the text has it on device 1, where the op with the
     largest memory always is (A.2), so node 3 is made that op.
     """
-    builder = GraphBuilder("figure 9")
-    builder.add_op("1", outputs=[4, 6], runtime=3.0)  # A, C
-    builder.add_op("2", inputs=[(0, 0), (0, 1)], outputs=[2], runtime=5.0)  # B
-    builder.add_op("3", inputs=[(1, 0)], workspace=20, runtime=7.0)
-    graph = builder.build()
+    graph = sketch("1 -> 4 6 us=3; 2: 1 1.1 -> 2 us=5; 3: 2 -> us=7 work=20", "figure 9")
     problem = Problem(graph, devices=2, bandwidth=1e6, latency=0.5)
     assert problem.fixed_op == 2
 
@@ -71,13 +68,7 @@ def test_regal_figure_10():
     rules of A.4. Assumed, since the picture is not readable: five ops, their tensors, and the order of steps:
     1 -> a, b; 2: a -> c; 3: b -> d; 4: c, d -> e; 5: a, e -> f.
     """
-    builder = GraphBuilder("figure 10")
-    builder.add_op("1", outputs=[2, 3], runtime=2.0)  # a, b
-    builder.add_op("2", inputs=[(0, 0)], outputs=[4], runtime=3.0)  # c
-    builder.add_op("3", inputs=[(0, 1)], outputs=[5], runtime=10.0)  # d
-    builder.add_op("4", inputs=[(1, 0), (2, 0)], outputs=[1], runtime=1.0)  # e
-    builder.add_op("5", inputs=[(0, 0), (3, 0)], outputs=[7], runtime=1.0)  # f
-    graph = builder.build()
+    graph = sketch("1 -> 2 3 us=2; 2: 1 -> 4 us=3; 3: 1.1 -> 5 us=10; 4: 2 3 -> 1 us=1; 5: 1 4 -> 7 us=1", "figure 10")
     b, d = 1, 3
     schedule = Schedule.from_steps([0, ~b, 1, 2, ~d, 3, 4], [0, 0, 0, 1, 1, 0, 0], [0, 1, 0, 1, 0, 0, 0])
     simulation = prices(Problem(graph, devices=2), schedule)
@@ -123,12 +114,7 @@ def test_topoformer_equations_1_to_3_and_15(order, memory):
 
 def test_a_transferred_view_starts_a_buffer_of_its_own_size():
     """The view (30 of 100 bytes) goes to device 1 alone; a view of it there shares those 30 bytes."""
-    builder = GraphBuilder("sent view")
-    builder.add_op("a", outputs=[100])
-    builder.add_op("v", inputs=[(0, 0)], outputs=[30], aliases=[0])
-    builder.add_op("w", inputs=[(1, 0)], outputs=[20], aliases=[0])
-    builder.add_op("r", inputs=[(2, 0)], outputs=[5])
-    graph = builder.build()
+    graph = sketch("a -> 100; v: a -> 30@0; w: v -> 20@0; r: w -> 5", "sent view")
     schedule = Schedule.from_steps([0, 1, ~1, 2, 3], [0, 0, 0, 1, 1], [0, 0, 1, 1, 1])
     simulation = prices(Problem(graph, devices=2), schedule)
     assert simulation.step_memory.tolist() == [100, 100, 30, 30, 35]
@@ -136,24 +122,15 @@ def test_a_transferred_view_starts_a_buffer_of_its_own_size():
 
 def test_a_final_tensor_stays_on_its_producers_device_only():
     """The final output is read on both devices; the copy goes with its reader, the original never."""
-    builder = GraphBuilder("final")
-    builder.add_op("a", outputs=[10], final=True)
-    builder.add_op("b", inputs=[(0, 0)], outputs=[1])
-    builder.add_op("c", inputs=[(0, 0)], outputs=[1])
-    builder.add_op("d", inputs=[(1, 0)], outputs=[2])
-    builder.add_op("e", inputs=[(2, 0)], outputs=[2])
-    graph = builder.build()
+    graph = sketch("a -> 10f; b: a -> 1; c: a -> 1; d: b -> 2; e: c -> 2", "final")
     schedule = Schedule.from_steps([0, ~0, 1, 2, 3, 4], [0, 0, 0, 1, 0, 1], [0, 1, 0, 1, 0, 1])
     simulation = prices(Problem(graph, devices=2), schedule)
     assert simulation.step_memory.tolist() == [10, 10, 11, 11, 13, 3]
 
 
 def test_a_final_view_keeps_its_whole_buffer():
-    builder = GraphBuilder("final view")
-    builder.add_op("a", outputs=[50])
-    builder.add_op("v", inputs=[(0, 0)], outputs=[1], aliases=[0], final=True)
-    builder.add_op("z", outputs=[3])
-    simulation = prices(Problem(builder.build()), Schedule.single_device(np.arange(3)))
+    graph = sketch("a -> 50; v: a -> 1f@0; z -> 3", "final view")
+    simulation = prices(Problem(graph), Schedule.single_device(np.arange(3)))
     assert simulation.step_memory.tolist() == [50, 50, 53]
 
 
@@ -184,12 +161,7 @@ def test_all_control_dependents_wait_on_one_tensor_sent_once_per_device():
 
 
 def test_a_synchronous_transfer_waits_for_both_clocks():
-    builder = GraphBuilder("clocks")
-    builder.add_op("a", outputs=[1000], runtime=2.0)
-    builder.add_op("slow", outputs=[1], runtime=50.0)
-    builder.add_op("b", inputs=[(0, 0)], runtime=1.0)
-    builder.add_op("after", inputs=[], runtime=1.0)
-    graph = builder.build()
+    graph = sketch("a -> 1000 us=2; slow -> 1 us=50; b: a -> us=1; after -> us=1", "clocks")
     schedule = Schedule.from_steps([0, 1, ~0, 2, 3], [0, 1, 0, 1, 0], [0, 1, 1, 1, 0])
     simulation = prices(Problem(graph, devices=2, bandwidth=1e9, latency=0.25), schedule)
     assert simulation.step_end.tolist() == [2.0, 50.0, 51.25, 52.25, 52.25]

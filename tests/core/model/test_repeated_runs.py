@@ -5,6 +5,7 @@ import pytest
 import schedopt
 from models.repeated_runs import random_graph
 from models.seeds import seeds
+from models.small_graphs import SKIPPED, sketch
 from schedopt.core.base.errors import ScheduleError
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.unrolled import unrolled
@@ -62,14 +63,9 @@ def replayed(graph, order):
     return Replay(Problem(graph, recompute=True), Schedule.single_device(np.array(order))).run()
 
 
-def skip_connection(**second):
+def skip_connection(first=""):
     """a -> b -> c -> d, and d reads a: computing a again frees 100 bytes while c runs."""
-    builder = schedopt.GraphBuilder("skip")
-    a = builder.add_op("a", outputs=[100], runtime=1.0, **second)
-    b = builder.add_op("b", inputs=[(a, 0)], outputs=[10], runtime=1.0)
-    c = builder.add_op("c", inputs=[(b, 0)], outputs=[10], workspace=200, runtime=1.0)
-    builder.add_op("d", inputs=[(c, 0), (a, 0)], outputs=[1], final=True, runtime=1.0)
-    return builder.build()
+    return sketch(f"a -> 100 us=1 {first}; {SKIPPED}", "skip")
 
 
 def verified(graph, order, **settings):
@@ -77,20 +73,13 @@ def verified(graph, order, **settings):
 
 
 def test_views_share_the_memory_of_the_run_that_they_were_made_from():
-    builder = schedopt.GraphBuilder("views")
-    a = builder.add_op("a", outputs=[100])
-    view = builder.add_op("view", inputs=[(a, 0)], outputs=[0], aliases=[0])
-    builder.add_op("reader", inputs=[(view, 0)], outputs=[1], final=True)
-    graph = builder.build()
+    graph = sketch("a -> 100; view: a -> 0@0; reader: view -> 1f", "views")
     assert verified(graph, [0, 1, 0, 2]).peak == 200  # the view holds the first run's bytes
     assert replayed(graph, [0, 1, 0, 1, 2]).steps == [100, 100, 100, 100, 101]
 
 
 def test_what_is_final_is_kept_of_the_last_run():
-    builder = schedopt.GraphBuilder("final")
-    builder.add_op("a", outputs=[100], final=True)
-    builder.add_op("b", outputs=[1])
-    graph = builder.build()
+    graph = sketch("a -> 100f; b -> 1", "final")
     assert replayed(graph, [0, 1, 0, 1]).steps == [100, 1, 100, 101]
 
 
@@ -109,7 +98,7 @@ def test_broken_rules_are_named(order, message):
 
 def test_an_op_that_may_run_once_is_not_run_twice():
     with pytest.raises(ScheduleError, match="op 'a' runs twice, but may only run once"):
-        verified(skip_connection(once=True), [0, 1, 2, 0, 3])
+        verified(skip_connection("once"), [0, 1, 2, 0, 3])
     with pytest.raises(ScheduleError, match="op 'a' runs twice"):
         verify(Problem(skip_connection()), Schedule.single_device(np.array([0, 1, 2, 0, 3])))
 

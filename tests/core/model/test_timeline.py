@@ -3,7 +3,7 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.graph.builder import GraphBuilder
+from models.small_graphs import sketch
 from schedopt.core.model.timeline import freed_after, input_timeline, timeline_of
 from schedopt.core.model.verifier import Replay
 from schedopt.core.problem.problem import Problem
@@ -93,12 +93,8 @@ def test_memory_over_time_keeps_the_peak_and_ends_with_the_results(seed):
 
 
 def test_by_hand_with_a_view_and_a_result():
-    builder = GraphBuilder("hand")
-    builder.add_op("a", outputs=[10], persistent=5)
-    builder.add_op("view", inputs=[(0, 0)], outputs=[10], aliases=[0])
-    builder.add_op("b", inputs=[(1, 0)], outputs=[3], workspace=2, final=True)
-    builder.add_op("c", inputs=[(2, 0)], outputs=[1])
-    timeline = input_timeline(builder.build())
+    graph = sketch("a -> 10 keep=5; view: a -> 10@0; b: view -> 3f work=2; c: b -> 1", "hand")
+    timeline = input_timeline(graph)
     assert [tuple(holding) for holding in timeline.holdings] == [
         (0, 0, 10, 0, 2, False, (1, 2), (0, 1)),
         (2, 0, 3, 2, 3, True, (3,), (2,)),

@@ -4,8 +4,8 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from models.small_graphs import sketch
 from schedopt.core.base.errors import ScheduleError
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import StepClaim, verify
 from schedopt.core.problem.problem import Problem
@@ -18,12 +18,8 @@ VALID = [(A, 0, 0), (A0, 0, 1), (A1, 0, 1), (B, 0, 0), (B_CONTROL, 0, 1), (C, 1,
 
 
 def small_problem(**values):
-    builder = GraphBuilder("net")
-    builder.add_op("a", outputs=[4, 6], runtime=1.0)
-    builder.add_op("b", inputs=[(0, 0)], outputs=[2], runtime=2.0)
-    builder.add_op("c", inputs=[(0, 0), (0, 1)], control=[1], outputs=[3], runtime=4.0)
-    builder.add_op("d", inputs=[(2, 0)], runtime=8.0)
-    return Problem(builder.build(), devices=2, **values)
+    graph = sketch("a -> 4 6 us=1; b: a -> 2 us=2; c: a a.1 !b -> 3 us=4; d: c -> us=8", "net")
+    return Problem(graph, devices=2, **values)
 
 
 def schedule_with(change=None):
@@ -139,6 +135,7 @@ def test_claims_of_steps_that_hold():
     ("step", "claim", "message"),
     [
         (0, {"start": 1.0}, "step 0, op 'a', starts at 0.0 us, but the schedule claims 1.0 us"),
+        (0, {"end": 9.0}, "step 0, op 'a', ends at 1.0 us, but the schedule claims 9.0 us"),
         (2, {"size": 4}, "step 2, transfer of 'a:1', sends 6 bytes, but the schedule claims 4"),
         (3, {"size": 0}, "step 3, op 'b', sends no bytes"),
         (3, {"freed": frozenset({0})}, "step 3, op 'b', frees 'b:0', but the schedule claims otherwise"),

@@ -73,9 +73,8 @@ def test_a_module_with_the_parameters_of_another_one_is_named_too():
     tied = dataclasses.replace(tok, readers=(0, 3))
     graph = dataclasses.replace(graph, annotations=dataclasses.replace(graph.annotations, residents=(tied, body)))
     assert device_map(graph, placed([0, 1, 0, 0]), Machine.equal(2)).devices == {"tok": 0, "body": 1, "head": 0}
-    graph = dataclasses.replace(
-        graph, annotations=dataclasses.replace(graph.annotations, modules=("tok", "body", "", ""))
-    )
+    notes = dataclasses.replace(graph.annotations, modules=("tok", "body", "", ""))
+    graph = dataclasses.replace(graph, annotations=notes)
     assert device_map(graph, placed([0, 1, 1, 1]), Machine.equal(2)).devices == {"": 0}  # the model itself reads both
 
 

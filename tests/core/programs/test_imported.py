@@ -51,9 +51,7 @@ def test_what_is_given_wins_and_is_told(tmp_path, graph):
 
 def test_schedules_that_contradict_each_other_are_refused(tmp_path, graph):
     one, other = saved(tmp_path / "a.json", graph, training="sgd"), saved(tmp_path / "b.json", graph)
-    with pytest.raises(
-        UsageError, match=r"a\.json .* --training sgd, .*b\.json .* --training none; .* give --training"
-    ):
+    with pytest.raises(UsageError, match=r"a\.json .* --training sgd, .*b\.json .* --training none; .* give"):
         options_for([one, other], {}, pytest.fail)
     assert options_for([one, other], {"training": "sgd"}, lambda text: None).training == "sgd"
 

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from models import tflite_models
 from models.orders import random_order, write_schedule
 from schedopt.core.base.errors import FormatError, ScheduleError, UsageError
 from schedopt.core.model.simulator import simulate
@@ -40,7 +41,6 @@ def pytorch_model(folder):
 
 
 def onnx_model(folder):
-    pytest.importorskip("onnxruntime")
     from models.onnx_models import branches, save
 
     return save(folder / "model.onnx", branches())
@@ -48,9 +48,7 @@ def onnx_model(folder):
 
 def tflite_model(folder):
     pytest.importorskip("tflite_micro")
-    from models.tflite_models import branches
-
-    (folder / "model.tflite").write_bytes(branches().build())
+    (folder / "model.tflite").write_bytes(tflite_models.branches().build())
     return str(folder / "model.tflite")
 
 
@@ -61,13 +59,7 @@ def runs_here(request, monkeypatch):
         return
     monkeypatch.setattr("schedopt.core.programs.pytorch.runtime.ask", lambda *_: 1000)  # what the own call holds
     if find_spec("tflite_micro"):
-        from schedopt.core.programs.tflite.interpreter import least_arena, run_each, run_file
-        from schedopt.core.programs.tflite.runtime import LEAST, TfliteRuntime
-
-        asked = {TfliteRuntime.runs: run_file, LEAST: least_arena, "tflite.interpreter:run_each": run_each}
-        for module in ("runtime", "interpreter"):
-            name = f"schedopt.core.programs.tflite.{module}.ask"
-            monkeypatch.setattr(name, lambda function, question, about=None, seconds=None: asked[function](**question))
+        tflite_models.run_here(monkeypatch, "tflite.runtime", "tflite.interpreter")
 
 
 MODELS = {"pytorch": pytorch_model, "onnx": onnx_model, "tflite": tflite_model}

@@ -2,6 +2,7 @@
 
 from itertools import permutations
 
+import numpy as np
 import pytest
 from schedopt.core.base.errors import ProgramError, ScheduleError
 from schedopt.core.graph.builder import GraphBuilder
@@ -43,9 +44,8 @@ def worst_gaps(read, sizes):
     """Of every order, how far it is above the best one of each size, at the worst of them."""
     graphs = [read(size) for size in sizes]
     peaks = [[cost_of(graph, order).peak for order in orders_of(graphs[0])] for graph in graphs]
-    return [
-        max(peak / min(row) for peak, row in zip(column, peaks, strict=True)) - 1 for column in zip(*peaks, strict=True)
-    ]
+    least = [min(row) for row in peaks]
+    return [max(np.divide(column, least)) - 1 for column in zip(*peaks, strict=True)]
 
 
 @pytest.mark.parametrize("power", [pytest.param(1, marks=pytest.mark.slow), 2])

@@ -6,8 +6,8 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from models.small_graphs import sketch
 from schedopt.core.graph.annotations import PHASES, Annotations, Resident
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
@@ -22,14 +22,8 @@ from schedopt.core.report.memory_by_role import (
 
 def step_graph():
     """A training step in small: a layer, its loss, its gradient, its update; the layer's result is saved."""
-    builder = GraphBuilder("step")
-    layer = builder.add_op("layer", outputs=[100], persistent=60, workspace=7)
-    view = builder.add_op("view", inputs=[(layer, 0)], outputs=[0], aliases=[0])
-    loss = builder.add_op("loss", inputs=[(view, 0)], outputs=[10, 30], final=[True, False])
-    unsaved = builder.add_op("unsaved", inputs=[(loss, 1)], outputs=[5])
-    gradient = builder.add_op("gradient", inputs=[(view, 0), (loss, 0), (unsaved, 0)], outputs=[80], workspace=3)
-    scaled = builder.add_op("scaled", inputs=[(gradient, 0)], outputs=[20], persistent=40)
-    builder.add_op("update", inputs=[(scaled, 0)], outputs=[0])
+    forward = "layer -> 100 keep=60 work=7; view: layer -> 0@0; loss: view -> 10f 30; unsaved: loss.1 -> 5; "
+    backward = "gradient: view loss unsaved -> 80 work=3; scaled: gradient -> 20 keep=40; update: scaled -> 0"
     residents = (
         Resident("net.layer.weight", "parameter", 50, 0, (0,), (6,)),
         Resident("x", "input", 10, 0, (0,)),
@@ -39,7 +33,7 @@ def step_graph():
     modules = ("net.layer", "net.layer", "", "", "net.layer", "net.layer.weight", "net.layer.weight")
     lines = ("net.py:3", "net.py:3", "train.py:9", "train.py:9", "net.py:3", "", "")
     phases = ("forward", "forward", "forward", "backward", "backward", "update", "update")
-    return builder.build(Annotations(modules, lines, phases, residents))
+    return sketch(forward + backward, "step", Annotations(modules, lines, phases, residents))
 
 
 def in_order(graph):
@@ -115,13 +109,7 @@ def test_roles_and_modules_each_add_up_to_the_peak(seed, devices):
 
 def test_a_module_with_much_of_the_bytes_is_split_and_others_are_summed_up():
     modules = {"encoder.0.a": 40, "encoder.0.b": 20, "encoder.1.a": 24, "head.x": 5, "head.y": 6, "encoder": 3, "": 2}
-    assert largest_modules(modules) == {
-        "encoder.0.a": 40,
-        "encoder.1": 24,
-        "encoder.0.b": 20,
-        "head": 11,
-        "encoder": 3,
-        "": 2,
-    }
+    wanted = {"encoder.0.a": 40, "encoder.1": 24, "encoder.0.b": 20, "head": 11, "encoder": 3, "": 2}
+    assert largest_modules(modules) == wanted
     assert largest_modules(modules, share=1.0) == {"encoder": 87, "head": 11, "": 2}
     assert largest_modules({}) == {}

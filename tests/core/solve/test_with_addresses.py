@@ -8,7 +8,7 @@ import pytest
 import schedopt
 from schedopt.core.addresses.placing import place_schedule
 from schedopt.core.base.errors import FormatError, ScheduleError, UsageError
-from schedopt.core.solve.solve import choose
+from schedopt.core.solve.placed import choose
 
 GRAPHS = Path(__file__).parents[3] / "examples" / "graphs"
 

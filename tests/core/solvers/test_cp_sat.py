@@ -6,7 +6,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.graph.builder import GraphBuilder
+from models.small_graphs import sketch
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Watcher
@@ -49,11 +49,7 @@ def test_the_optimum_is_that_of_trying_everything(seed, task):
 
 def test_what_makes_nothing_runs_before_the_end():
     """An op with workspace alone runs while what is kept to the end is there."""
-    builder = GraphBuilder("sinks")
-    for number in range(3):
-        made = builder.add_op(f"x{number}", outputs=[100], final=True, runtime=1.0)
-        builder.add_op(f"w{number}", control=[made], outputs=[], workspace=50, runtime=1.0)
-    graph = builder.build()
+    graph = sketch("; ".join(f"x{at} -> 100f us=1; w{at}: !x{at} -> us=1 work=50" for at in range(3)), "sinks")
     peak, _ = solved(Problem(graph, "memory", 2))
     assert (peak.value, peak.status) == (200, "optimal")
     limited, _ = solved(Problem(graph, "runtime", 2, memory_limit=340))

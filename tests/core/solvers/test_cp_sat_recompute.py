@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import schedopt
 from models.seeds import seeds
+from models.small_graphs import sketch
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
@@ -132,11 +133,7 @@ def test_runtimes_that_are_whole_in_no_unit_are_within_the_rounding():
 
 def test_a_limit_that_only_the_search_proves_out_of_reach_is_said_to_be_so():
     """Kept or made again, both outputs of `source` are there beside that of `middle`."""
-    builder = schedopt.GraphBuilder("both")
-    source = builder.add_op("source", outputs=[40, 5], workspace=4, runtime=1.0)
-    middle = builder.add_op("middle", inputs=[(source, 1)], outputs=[13], workspace=4, runtime=1.0)
-    builder.add_op("end", inputs=[(middle, 0), (source, 0)], runtime=1.0)
-    graph = builder.build()
+    graph = sketch("source -> 40 5 us=1 work=4; middle: source.1 -> 13 us=1 work=4; end: middle source -> us=1", "both")
     assert solved(graph, task="runtime", memory_limit=62).status == "optimal"
     result = solved(graph, task="runtime", memory_limit=61)
     assert result.is_proven_infeasible

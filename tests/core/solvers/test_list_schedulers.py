@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from models.small_graphs import sketch
 from schedopt.core.bounds.bounds import EdgeCosts
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.machine import Device, Machine
@@ -70,8 +71,5 @@ def test_without_time_for_gaps_there_is_a_plan_of_several_devices(monkeypatch):
         raise Cancelled
 
     monkeypatch.setattr(InsertionSchedule, "place", stopped)
-    builder = GraphBuilder("two")
-    for number in range(2):
-        builder.add_op(f"op{number}", outputs=[1], runtime=5.0)
-    found = solve(Problem(builder.build(), "runtime", machine=Machine.equal(2)), "heft")
+    found = solve(Problem(sketch("a -> 1 us=5; b -> 1 us=5"), "runtime", machine=Machine.equal(2)), "heft")
     assert found.value == 5.0

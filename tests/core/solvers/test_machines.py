@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from models.small_graphs import sketch
 from naive.machines import least_fitness, least_makespan, random_graph, random_machine
 from schedopt.core.base.errors import ScheduleError, UsageError
 from schedopt.core.bounds.bounds import lower_bound
@@ -83,9 +84,7 @@ def test_auto_partitions_and_lists_on_several_devices():
         assert {"heft", "gp-dfs", "annealing"} <= set(used)
 
 
-METHODS = [
-    name for name, method in METHODS_.items() if not method.memory_on_one_device_only and method.recomputation != "only"
-]
+METHODS = [name for name, m in METHODS_.items() if not m.memory_on_one_device_only and m.recomputation != "only"]
 
 
 def random_problem(rng, task):
@@ -134,11 +133,9 @@ def test_filled_devices_keep_pins_groups_and_limits():
         for placement in filled_placements(problem):
             assert rules.allowed[np.arange(problem.graph.num_ops), placement].all()
             assert (placement[rules.group] == placement).all()
-    builder = GraphBuilder("wide")
-    for number in range(8):
-        builder.add_op(f"op{number}", outputs=[10], runtime=1.0, final=True)
+    wide = sketch("; ".join(f"op{number} -> 10f us=1" for number in range(8)), "wide")
     devices = (Device("fast", memory=45, speed=4.0), Device("slow", memory=45))
-    problem = Problem(builder.build(), "runtime", machine=Machine(devices, 1e9))
+    problem = Problem(wide, "runtime", machine=Machine(devices, 1e9))
     assert next(filled_placements(problem)).tolist() == [0] * 4 + [1] * 4
 
 
@@ -181,12 +178,10 @@ def test_repair_keeps_pins_and_groups_and_never_exceeds_limits_more():
 
 def test_repair_takes_what_frees_most_for_its_time():
     """Of kept tensors of equal size those leave whose op takes least, and no more of them than have to."""
-    builder = GraphBuilder("wide")
     times = [7.0, 1.0, 5.0, 2.0, 6.0, 3.0, 4.0, 8.0]
-    for number, time in enumerate(times):
-        builder.add_op(f"op{number}", outputs=[10], runtime=time, final=True)
+    wide = sketch("; ".join(f"op{number} -> 10f us={time}" for number, time in enumerate(times)), "wide")
     devices = (Device("fast", memory=50, speed=10.0), Device("slow", memory=80))
-    problem = Problem(builder.build(), "runtime", machine=Machine(devices, 1e9))
+    problem = Problem(wide, "runtime", machine=Machine(devices, 1e9))
     placement, price = relieved(problem, np.zeros(8, np.int32))
     assert sorted(np.array(times)[placement == 1]) == [1.0, 2.0, 3.0]
     assert price(placement).excess == 0
@@ -258,21 +253,17 @@ def test_cp_sat_proves_that_residents_do_not_fit():
 
 
 def test_cp_sat_on_a_machine_of_one_device_heeds_its_speed():
-    builder = GraphBuilder("one")
-    first = builder.add_op("first", outputs=[100], runtime=10.0)
-    builder.add_op("second", inputs=[(first, 0)], outputs=[1], runtime=20.0, final=True)
-    problem = Problem(builder.build(), "runtime", machine=Machine((Device("a", memory=1000, speed=2.0),)))
+    graph = sketch("first -> 100 us=10; second: first -> 1f us=20", "one")
+    problem = Problem(graph, "runtime", machine=Machine((Device("a", memory=1000, speed=2.0),)))
     result = solve(problem, "cp-sat:hint=0", time_limit=20)
     assert (result.value, result.lower_bound, result.status) == (15.0, 15.0, "optimal")
 
 
 def test_times_that_only_small_denominators_tell_are_whole():
     """Ops of 10 us at speeds of 3 and 7, a link of 0.3 bytes per us: the solver's bound is exact."""
-    builder = GraphBuilder("thirds")
-    for number in range(5):
-        builder.add_op(f"op{number}", outputs=[1], runtime=10.0 + number, final=True)
+    graph = sketch("a -> 1f us=10; b -> 1f us=11; c -> 1f us=12; d -> 1f us=13; e -> 1f us=14", "thirds")
     devices = (Device("a", speed=3.0), Device("b", speed=7.0))
-    problem = Problem(builder.build(), "runtime", machine=Machine(devices, 3e5))
+    problem = Problem(graph, "runtime", machine=Machine(devices, 3e5))
     assert solve(problem, "cp-sat", time_limit=60).status == "optimal"
 
 
@@ -308,12 +299,10 @@ def test_cp_sat_proves_the_least_peak_and_what_limits_leave():
 
 def test_cp_sat_proves_the_least_peak_and_keeps_limits_that_differ():
     """Three tensors of 10 are kept to the end: two on the slow device, and one on the fast one, which holds no more."""
-    builder = GraphBuilder("three")
-    for number in range(3):
-        builder.add_op(f"op{number}", outputs=[10], runtime=6.0, final=True)
+    graph = sketch("a -> 10f us=6; b -> 10f us=6; c -> 10f us=6", "three")
     machine = Machine((Device("fast", memory=15, speed=3.0), Device("slow", memory=30)), 1e6)
     for task, value in (("memory", 20), ("runtime", 12.0)):
-        result = solve(Problem(builder.build(), task, machine=machine), "cp-sat:hint=0", time_limit=60)
+        result = solve(Problem(graph, task, machine=machine), "cp-sat:hint=0", time_limit=60)
         assert (result.value, result.lower_bound, result.status) == (value, value, "optimal")
 
 
@@ -325,11 +314,9 @@ def test_cp_sat_says_that_it_minimises_no_peak_beside_work():
 
 def chain_of_two(shared):
     """Two ops that share a weight, as the importers say it."""
-    builder = GraphBuilder("shared")
-    for name in ("one", "two"):
-        builder.add_op(name, outputs=[8], runtime=500.0, persistent=4_000_000 if name == "one" or not shared else 0)
     weight = Resident("w", "parameter", 4_000_000, 0, (0, 1))
-    return builder.build(Annotations(residents=(weight,) if shared else ()))
+    notes = Annotations(residents=(weight,) if shared else ())
+    return sketch(f"one -> 8 us=500 keep=4000000; two -> 8 us=500 keep={0 if shared else 4000000}", "shared", notes)
 
 
 def test_a_weight_is_sent_or_replicated():
@@ -344,12 +331,9 @@ def test_a_weight_is_sent_or_replicated():
 
 @pytest.mark.parametrize("replicate", [False, True])
 def test_what_writes_a_weight_runs_at_its_home(replicate):
-    builder = GraphBuilder("step")
-    read = builder.add_op("read", outputs=[8], runtime=10.0, persistent=100)
-    other = builder.add_op("other", outputs=[8], runtime=10.0)
-    builder.add_op("update", inputs=[(read, 0), (other, 0)], outputs=[0], runtime=1.0)
-    weight = Resident("w", "parameter", 100, 0, (0, 1, 2), (2,))
-    problem = Problem(builder.build(Annotations(residents=(weight,))), "runtime", devices=2, replicate=replicate)
+    notes = Annotations(residents=(Resident("w", "parameter", 100, 0, (0, 1, 2), (2,)),))
+    graph = sketch("read -> 8 us=10 keep=100; other -> 8 us=10; update: read other -> 0 us=1", "step", notes)
+    problem = Problem(graph, "runtime", devices=2, replicate=replicate)
     result = solve(problem, evaluations=500)
     assert result.runtime == 11.0
     assert result.placement["update"] == result.placement["w"]

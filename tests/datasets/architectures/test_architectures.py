@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from schedopt.core.base.errors import UsageError
 from schedopt.core.files.costgraph import format_graph, parse_graph
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
@@ -145,17 +144,3 @@ def test_backward_pass_by_hand():
     assert size_of(graph, "conv/grad_weights") == 4 * 3 * 3 * 3 * 4
     assert size_of(graph, "conv/norm/grad", 1) == 4 * 2 * 4
     assert [graph.tensor_name(t) for t in np.flatnonzero(graph.is_final)] == ["loss:0"]
-
-
-@pytest.mark.parametrize(
-    ("name", "numbers", "message"),
-    [
-        ("vgg", {}, "unknown network 'vgg'; choose from nasnet-a-mobile"),
-        ("resnet50", {"batch": 0}, "the batch of resnet50 must be from 1"),
-        ("resnet50", {"size": 31}, "the image size of resnet50 must be from 32 to 16384, not 31"),
-        ("unet", {"size": 224}, "unet cannot halve images of size 224 four times"),
-    ],
-)
-def test_what_cannot_be_built(name, numbers, message):
-    with pytest.raises(UsageError, match=message):
-        architecture_graph(name, **numbers)

@@ -102,8 +102,6 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
         solve(problem_of(), f"direct:weights={file}")
     with pytest.raises(FormatError, match="no such file, and no weights of this name"):
         parse_method("direct:weights=nowhere")
-    with pytest.raises(UsageError, match="decode must be greedy, sample or rule, not 'beam'"):
-        parse_method("direct:decode=beam")
 
 
 def test_weights_for_one_task_alone_are_said_to_lack_the_other(tmp_path, monkeypatch):

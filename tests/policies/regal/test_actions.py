@@ -3,7 +3,6 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.base.errors import UsageError
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements.chromosomes import Chromosomes
@@ -98,17 +97,3 @@ def test_each_gene_gets_what_was_chosen_for_it(seed):
     np.testing.assert_allclose(found.alpha, alpha, rtol=1e-12)
     np.testing.assert_allclose(found.beta, beta, rtol=1e-12)
     np.testing.assert_allclose(found.bias, bias, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ((1, 2), "placement must be 0, for no choice, or from 2 to 64, not 1"),
-        ((2, 2, 2, 1), "transfers must be 0"),
-        ((2, 65), "scheduling must be from 0 to 64, not 65"),
-        ((0, 0, 0, 0), "nothing is to choose"),
-    ],
-)
-def test_levels_that_cannot_be(values, message):
-    with pytest.raises(UsageError, match=message):
-        ActionParameters(*values)

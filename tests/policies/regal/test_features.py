@@ -7,6 +7,7 @@ import naive
 import numpy as np
 import pytest
 import torch
+from models.small_graphs import sketch
 from models.trainers import REGAL
 from naive.machines import random_graph
 from schedopt.core.bounds.bounds import lower_bound
@@ -112,7 +113,7 @@ def test_graphs_without_costs_or_edges():
         graph = searched(Problem(builder.build(), task, 2))
         assert np.isfinite(graph.nodes).all()
         assert graph.edges.shape == (0, 3)
-        assert multigraph_batch([graph, graph]).producers.shape == (0,)
+        assert multigraph_batch([graph, graph]).graph.sources.shape == (0,)
 
 
 MACHINES = Path(__file__).parents[3] / "examples" / "machines"
@@ -128,11 +129,8 @@ def chain(runtimes, sizes, unit=1.0):
 
 def test_makespan_by_hand():
     """A byte takes 1 us to send, and a transfer 2 us more; a and b side by side, c reads both."""
-    builder = GraphBuilder("three")
-    builder.add_op("a", outputs=[4], runtime=6.0)
-    builder.add_op("b", outputs=[1], runtime=2.0)
-    builder.add_op("c", inputs=[(0, 0), (1, 0)], outputs=[3], runtime=4.0)
-    found = ratios(Problem(builder.build(), "runtime", 2, bandwidth=1e6, latency=2.0), 15.0)
+    graph = sketch("a -> 4 us=6; b -> 1 us=2; c: a b -> 3 us=4", "three")
+    found = ratios(Problem(graph, "runtime", 2, bandwidth=1e6, latency=2.0), 15.0)
     sent, got, runtime = np.array([6.0, 3, 5]), np.array([0.0, 0, 9]), np.array([6.0, 2, 4])
     slack, beside = np.array([0.0, 4, 0]), np.array([1, 2, 1])  # b ends at 2 or, at the latest, at 6; a runs beside it
     expected = [
@@ -252,13 +250,11 @@ def test_weights_without_ratios_are_started_from_as_they_are(task, tmp_path):
     write_network(tmp_path / "old.safetensors", RegalNetwork(shape))
     old = load_network(tmp_path / "old.safetensors")
     wider = dataclasses.replace(shape, ratios=True)
-    trainer = Trainer(
-        tmp_path / "run", dataclasses.replace(REGAL, network=wider, start=str(tmp_path / "old.safetensors"))
-    )
+    parameters = dataclasses.replace(REGAL, network=wider, start=str(tmp_path / "old.safetensors"))
+    trainer = Trainer(tmp_path / "run", parameters)
     assert trainer.network.parameters_ == wider
-    searched = searched_graph(
-        Search(Problem(naive.random_graph(np.random.default_rng(73), 12)[0], task, 2), max_evaluations=30)
-    )
+    graph = naive.random_graph(np.random.default_rng(73), 12)[0]
+    searched = searched_graph(Search(Problem(graph, task, 2), max_evaluations=30))
     policies = [network(multigraph_batch([searched], ratios=True)) for network in (old, trainer.network)]
     assert all(torch.equal(one, other) for one, other in zip(*(policy.logits for policy in policies), strict=True))
     policies[1].entropy().sum().backward()

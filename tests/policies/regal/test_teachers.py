@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from models.small_graphs import chain_of
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
@@ -107,10 +108,7 @@ def test_brkga_is_better_for_it(task, teacher, least):
 
 def test_the_plan_is_imitated_on_its_own_devices_or_all_on_the_first():
     """A chain whose transfers take long stays on one device; two parts come apart, called as the features call them."""
-    builder = GraphBuilder("chain")
-    for op in range(8):
-        builder.add_op(f"op{op}", inputs=[(op - 1, 0)] if op else [], outputs=[10], runtime=5.0)
-    problem = Problem(builder.build(), "runtime", devices=2, latency=100.0)
+    problem = Problem(chain_of(8), "runtime", devices=2, latency=100.0)
     seen = searched_graph(Search(problem, seed=0, max_evaluations=400))
     assert (device_of(chosen("planned", seen)) == 0).all()
     assert (np.diff(chosen("planned", seen)[:, 4]) < 0).all()  # the mean priorities fall along the order

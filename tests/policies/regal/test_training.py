@@ -85,9 +85,8 @@ class Enumerated:
         total = 0.0
         for rows in itertools.product(*(range(len(actions)) for actions in self.actions * samples)):
             rows = np.array(rows).reshape(samples, len(graphs))
-            drawn = torch.stack(
-                [torch.cat([self.actions[at][row] for at, row in enumerate(of_sample)]) for of_sample in rows]
-            )
+            rows_of = [[self.actions[at][row] for at, row in enumerate(of_sample)] for of_sample in rows]
+            drawn = torch.stack([torch.cat(chosen) for chosen in rows_of])
             rewards = np.stack([self.rewards[at][rows[:, at]] for at in graphs], axis=1)
             self.monkeypatch.setattr(policy, "sample", lambda policy, count, generator, drawn=drawn: drawn)
             self.monkeypatch.setattr(trainer, "_rewards", lambda phase, cases, actions, found=rewards: found[None])
@@ -275,25 +274,6 @@ def test_weights_for_something_else_are_not_started_from(name, value, tmp_path):
     network = dataclasses.replace(SHAPE, **{name: value})
     with pytest.raises(UsageError, match=f"is a network of {name} .*, not {value}"):
         Trainer(tmp_path / "other", dataclasses.replace(REGAL, start=str(tmp_path / WEIGHTS), network=network))
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"reward": 0.0}, "reward and imitation must not both be 0"),
-        ({"imitation": 1.0}, "imitation needs a teacher"),
-        ({"teacher": "nobody"}, "teacher must be one of uniform"),
-        ({"evaluations": 1}, "evaluations must be at least 2"),
-    ],
-)
-def test_a_phase_that_makes_no_sense_is_refused(settings, words):
-    with pytest.raises(UsageError, match=words):
-        dataclasses.replace(REGAL_REINFORCE, **settings)
-
-
-def test_settings_that_make_no_sense_are_refused():
-    with pytest.raises(UsageError, match="validation_evaluations must be at least twice the 200"):
-        dataclasses.replace(REGAL, features=200)
 
 
 def test_the_recipe_is_the_papers_until_weights_are_shipped(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from models import batches
 from safetensors.torch import load_file, save_file
-from schedopt.core.base.errors import FormatError, UsageError
+from schedopt.core.base.errors import FormatError
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
@@ -149,30 +149,6 @@ def test_heads_of_each_relation():
     assert NetworkParameters(encoder="topoformer-edges", heads=3).topological_heads == (3, 3, 0, 3, 3, 0, 0)
     counts = (1, 2, 0, 1, 2, 0, 4)
     assert NetworkParameters(heads_of=counts, tied=True).topological_heads == counts
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"encoder": "lstm"}, "encoder must be one of topoformer, "),
-        ({"decoder": "beam"}, "decoder must be one of priorities, "),
-        ({"layers": 0}, "layers must be from 1"),
-        ({"alpha": math.nan}, "alpha must be"),
-        ({"heads_of": (1, 2, 3)}, "heads_of must be 7 numbers"),
-        ({"heads_of": (1, 2, 3, 4, 5, 6, -1)}, "heads_of must be 7 numbers"),
-        ({"heads_of": (65, 2, 3, 4, 5, 6, 7)}, "from 0 to 64"),
-        ({"heads_of": (0,) * 7}, "leave some heads to encoder topoformer,"),
-        (
-            {"heads_of": (0, 0, 1, 0, 0, 1, 1), "encoder": "topoformer-edges"},
-            "leave some heads to encoder topoformer-edges",
-        ),
-        ({"heads_of": (1, 2, 3, 1, 2, 4, 1), "tied": True}, "forwards and backwards"),
-        ({"decoder": "autoregressive", "width": 12}, "width must be a multiple of 8"),
-    ],
-)
-def test_shapes_that_cannot_be(wrong, message):
-    with pytest.raises(UsageError, match=message):
-        NetworkParameters(**wrong)
 
 
 # Files --------------------------------------------------------------------------------------------------------

@@ -153,19 +153,6 @@ def test_the_identity_is_that_of_the_weights_not_of_their_name(tmp_path):
     assert Parameters(width=3).identity() != Parameters().identity()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("topoformer:decode=best", "decode must be greedy, sample, beam or two-way, not 'best'"),
-        ("topoformer:width=0", "width must be from 1 to 4096, not 0"),
-        ("topoformer:width=wide", "width of 'topoformer' must be a whole number"),
-    ],
-)
-def test_parameters_that_cannot_be(text, message):
-    with pytest.raises(UsageError, match=message):
-        parse_method(text)
-
-
 # When the network cannot be used ------------------------------------------------------------------------------
 
 

@@ -146,17 +146,9 @@ def node(id_, name, inputs=(), outputs=(), schema=None, parent=1, device="cpu"):
             "types": ["Tensor(float)"] * len(tensors),
         }
 
-    if schema is None:
-        schema = f"{name}(Tensor self) -> Tensor"
-    attributes = [{"name": "op_schema", "value": schema}]
-    return {
-        "id": id_,
-        "name": name,
-        "ctrl_deps": parent,
-        "inputs": values(inputs),
-        "outputs": values(outputs),
-        "attrs": attributes,
-    }
+    schema = f"{name}(Tensor self) -> Tensor" if schema is None else schema
+    given = {"inputs": values(inputs), "outputs": values(outputs)}
+    return {"id": id_, "name": name, "ctrl_deps": parent, **given, "attrs": [{"name": "op_schema", "value": schema}]}
 
 
 def graph_of(tmp_path, *nodes):

@@ -2,17 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
-
-onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
-
-from models.onnx_models import (  # noqa: E402
+from models.onnx_models import (
     branches,
     model_of,
     quantized,
@@ -21,17 +17,16 @@ from models.onnx_models import (  # noqa: E402
     with_control_flow,
     with_function,
 )
-from models.orders import random_order, write_schedule  # noqa: E402
-from onnx import TensorProto, helper  # noqa: E402
-from schedopt.core.base.errors import FormatError, ProgramError, UsageError  # noqa: E402
-from schedopt.core.programs.importers import options_for, read_model  # noqa: E402
-from schedopt.core.programs.onnx.program import read_program  # noqa: E402
-from schedopt.core.programs.onnx.runtime import graph_of, load_program  # noqa: E402
-from schedopt.core.programs.onnx.session import random_inputs  # noqa: E402
-from schedopt.core.programs.options import ImportOptions  # noqa: E402
-from schedopt.core.programs.pipeline import Observer, apply, measure  # noqa: E402
+from models.orders import random_order, write_schedule
+from onnx import TensorProto, helper
+from schedopt.core.base.errors import FormatError, ProgramError, UsageError
+from schedopt.core.programs.importers import options_for, read_model
+from schedopt.core.programs.onnx.program import read_program
+from schedopt.core.programs.onnx.runtime import graph_of, load_program
+from schedopt.core.programs.onnx.session import random_inputs
+from schedopt.core.programs.options import ImportOptions
+from schedopt.core.programs.pipeline import Observer, apply, measure
 
-BENCH = Path(__file__).parents[3] / "bench"
 FLOAT = 4
 
 
@@ -44,6 +39,7 @@ def test_unknown_sizes_are_asked_for_as_the_inputs_stand(tmp_path):
         load_program(path, {})
     assert "x: [batch, 3, ?, ?], u: [batch, ?, ?] have no size" in str(caught.value)
     assert "--shape batch=VALUE --shape x.2=VALUE --shape x.3=VALUE --shape u.1=VALUE" in str(caught.value)
+    assert "or all " in str(caught.value) and "x=1x3x1x1" in str(caught.value)
     program = load_program(path, {"x": (2, 3, 8, 5), "u.1": 4, "u.2": 6})
     assert program.types["y"].shape == (2, 3, 8, 5)
     assert program.types["z"].shape == (2, 4, 6)
@@ -138,16 +134,13 @@ def test_quantised_weights_count_as_stored(tmp_path):
 
 @pytest.mark.slow
 def test_a_custom_op_that_cannot_run_is_said(tmp_path):
-    """With its sizes in the file it is imported, and what is not known is said; without, it is refused."""
+    """With its sizes in the file it is imported, and what is not known is said."""
     node = helper.make_node("Fast", ["x"], ["y"], "mine", domain="com.example")
     notes = []
     path = save(tmp_path / "known.onnx", model_of([node], [value("x", [4])], [value("y", [8])]))
     graph = read_model(path, ImportOptions(), notes.append)
     assert graph.tensor_size.tolist() == [FLOAT * 8]
     assert any("cannot load" in note and "is not known, and not counted" in note for note in notes)
-    path = save(tmp_path / "unknown.onnx", model_of([node], [value("x", [4])], [value("y", [None])]))
-    with pytest.raises(ProgramError, match=r"only a run tells the size of 'y', which node 'mine' \(Fast\) makes"):
-        read_model(path, ImportOptions(), print)
 
 
 @pytest.mark.slow
@@ -221,20 +214,6 @@ def test_damaged_files_are_one_sentence(tmp_path):
     (tmp_path / "m.onnx").write_bytes(model)
     with pytest.raises(FormatError, match="no UTF-8 text"):
         read_model(str(tmp_path / "m.onnx"), ImportOptions(), print)
-
-
-def mutated(count, *options):
-    command = [sys.executable, str(BENCH / "mutations.py"), "onnx", "--count", str(count), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
-def test_damaged_at_random_without_a_run(count):
-    """Where the run of what only ONNX Runtime can tell is left out."""
-    done = mutated(count, "--no-runs")
-    assert done.returncode == 0, done.stdout
-    assert " read" in done.stdout
-    assert " refused" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-
-onnx = pytest.importorskip("onnx")
-
-from models.onnx_models import branches, model_of, save, value  # noqa: E402
-from onnx import TensorProto, helper  # noqa: E402
-from schedopt.core.base.errors import FormatError, ProgramError, UsageError  # noqa: E402
-from schedopt.core.files.costgraph import read_graph, write_graph  # noqa: E402
-from schedopt.core.programs.importers import read_model  # noqa: E402
-from schedopt.core.programs.onnx.graph import ValueType  # noqa: E402
-from schedopt.core.programs.onnx.runtime import load_program, node_flops  # noqa: E402
-from schedopt.core.programs.options import ImportOptions  # noqa: E402
+from models.onnx_models import branches, model_of, save, value, with_shape_arithmetic
+from onnx import TensorProto, helper
+from schedopt.core.base.errors import FormatError, ProgramError
+from schedopt.core.files.costgraph import read_graph, write_graph
+from schedopt.core.programs.importers import read_model
+from schedopt.core.programs.onnx.graph import ValueType
+from schedopt.core.programs.onnx.runtime import load_program, node_flops
+from schedopt.core.programs.options import ImportOptions
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 FLOAT = 4
@@ -44,9 +42,8 @@ def test_bytes_are_where_they_belong(tmp_path):
         helper.make_node("Add", ["c", "e"], ["f"], "sum"),
         helper.make_node("Identity", ["f"], ["y"], "copy"),
     ]
-    model = model_of(
-        nodes, [value("x", [8, 8])], [value("y", [8, 8]), value("z", [8, 8])], {"w": np.ones((8, 8), np.float32)}
-    )
+    outputs = [value("y", [8, 8]), value("z", [8, 8])]
+    model = model_of(nodes, [value("x", [8, 8])], outputs, {"w": np.ones((8, 8), np.float32)})
     graph = graph_of_model(tmp_path, model)
     size = FLOAT * 64
     by_default = "first view shared second in_place sum copy view_of_input negate"
@@ -104,33 +101,12 @@ def test_constants_are_folded(tmp_path):
     assert "3 of 5 nodes are constant" in notes[0]
 
 
-def test_symbolic_dimensions_take_sizes(tmp_path):
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "product")]
-    constants = {"w": np.ones((4, 6), np.float32)}
-    model = model_of(nodes, [value("x", ["batch", None, 4])], [value("y", ["batch", None, 6])], constants)
-    graph = graph_of_model(tmp_path, model, shapes={"batch": 2, "x.1": 5})
-    assert graph.tensor_size.tolist() == [FLOAT * 2 * 5 * 6]
-    missing = r"of x: \[batch, \?, 4\] have no size; give --shape batch=VALUE --shape x\.1=VALUE, or all .* x=1x1x4$"
-    with pytest.raises(UsageError, match=missing):
-        graph_of_model(tmp_path, model)
-    with pytest.raises(UsageError, match=r"no symbolic dimension 'time'; it has batch, x.1"):
-        graph_of_model(tmp_path, model, shapes={"batch": 2, "time": 5})
-
-
 def test_shapes_come_through_the_shape_of_an_input(tmp_path):
     """With all sizes given, what is computed of a tensor's shape is known; the nodes that compute it still run."""
-    nodes = [
-        helper.make_node("Shape", ["x"], ["dims"], "dims"),
-        helper.make_node("Gather", ["dims", "first"], ["batch"], "batch"),
-        helper.make_node("Concat", ["batch", "rest"], ["shape"], "shape", axis=0),
-        helper.make_node("Where", ["flag", "shape", "shape"], ["chosen"], "choose"),
-        helper.make_node("Reshape", ["x", "chosen"], ["y"], "reshape"),
-    ]
-    constants = {"first": np.array([0], np.int64), "rest": np.array([2, -1], np.int64), "flag": np.array(True)}
-    model = model_of(nodes, [value("x", ["n", 6])], [value("y", [None, None, None])], constants)
-    program = load_program(save(tmp_path / "model.onnx", model), {"n": 5})
-    assert program.types["y"].shape == (5, 2, 3)
-    assert program.names == tuple(node.name for node in nodes)
+    model = with_shape_arithmetic("n")
+    program = load_program(save(tmp_path / "model.onnx", model), {"n": 4})
+    assert program.types["r"].shape == (4, 2, 3)
+    assert program.names == tuple(node.name for node in model.graph.node if node.name != "fill")
 
 
 def test_names_are_unique_and_stable(tmp_path):

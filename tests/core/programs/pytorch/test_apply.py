@@ -89,13 +89,11 @@ def test_a_result_that_differs_is_named():
     first = next(node for node in program.module.graph.nodes if str(node.target) == "aten.add_.Tensor")
     with pytest.raises(ScheduleError, match=f"'{first.args[0].name}' would not be bitwise"):
         check_module(program, changed("aten.add_.Tensor", alpha=2))
-    arguments = [
-        value + 1 if role == "input" else value for value, role in zip(program.arguments, program.roles, strict=True)
-    ]
+    found = zip(program.arguments, program.roles, strict=True)
+    others = [value + 1 if role == "input" else value for value, role in found]
+    one, other = (results_of(program, program.module, arguments) for arguments in (program.arguments, others))
     with pytest.raises(ScheduleError, match="result 0 would not be bitwise"):
-        check_equal(
-            "", results_of(program, program.module, program.arguments), results_of(program, program.module, arguments)
-        )
+        check_equal("", one, other)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from models.torch_programs import MODELS, build, copies, same_bits
 from schedopt.core.base.errors import ProgramError, UsageError
+from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pytorch.program import DEFAULTS, load_program, program_of
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -61,9 +62,8 @@ def test_forward_programs_can_be_saved_and_called_like_the_model(name, tmp_path)
     close(saved(*own_inputs), wanted)
     again = load_program(str(tmp_path / "net.pt2"))
     assert again.name == "net"
-    assert [node.target for node in again.module.graph.nodes][-9:] == [
-        node.target for node in program.module.graph.nodes
-    ][-9:]
+    targets, wanted = ([node.target for node in one.module.graph.nodes][-9:] for one in (again, program))
+    assert targets == wanted
 
 
 @pytest.mark.slow
@@ -127,7 +127,6 @@ def test_parameters_of_an_optimizer_are_those_of_torch_optim(training, optimizer
         ("sgd:momentum=0.9", "sgd has no 'momentum', only learning_rate, weight_decay"),
         ("adam:learning_rate=fast", "learning_rate is a number, not 'fast'"),
         ("adam:learning_rate=-1", "learning_rate is from 0, not -1"),
-        ("lion", "training 'lion' is unknown; use one of none, sgd, adam"),
     ],
 )
 def test_parameters_that_an_optimizer_does_not_have_are_refused(training, message):
@@ -185,7 +184,7 @@ def test_exported_files_train_and_run(tmp_path, functional):
     results = program.module(*copies(program.arguments))
     close(list(results[program.results.index("output") :]), wanted)
     if not functional:
-        trained = load_program(str(path), "sgd")
+        trained = load_program(str(path), ImportOptions(training="sgd"))
         assert trained.name == "normed-sgd"
         close(trained.module(*copies(trained.arguments)), wanted[0].mean() + wanted[1].mean())
 
@@ -202,12 +201,6 @@ def test_what_the_mode_of_the_model_means_is_said():
         "net: the model is in evaluation mode; call its train() to train as usual",
         "net: the loss is the sum of the means of 2 outputs",
     ]
-
-
-def test_tracing_prints_nothing(capfd):
-    with pytest.raises(ProgramError):
-        program_of(Branching(), (torch.ones(2),))
-    assert capfd.readouterr() == ("", "")
 
 
 class Stretched(nn.Module):
@@ -232,7 +225,7 @@ def stretched(tmp_path_factory):
 
 def test_symbolic_sizes_take_the_values_asked_for(stretched):
     path, symbol = stretched
-    program = load_program(path, shapes={symbol: 6})
+    program = load_program(path, ImportOptions(shapes={symbol: 6}))
     x, table, times = program.arguments
     assert x.tolist() == [[3.0 * row, 3.0 * row + 1, 3.0 * row + 2] for row in (0, 1, 2, 3, 0, 1)]
     assert times == 2
@@ -251,42 +244,8 @@ def test_symbolic_sizes_take_the_values_asked_for(stretched):
 def test_symbolic_sizes_are_asked_for(stretched, shapes, message):
     path, symbol = stretched
     with pytest.raises(UsageError) as error:
-        load_program(path, shapes={name or symbol: value for name, value in shapes.items()})
+        load_program(path, ImportOptions(shapes={name or symbol: value for name, value in shapes.items()}))
     assert str(error.value).endswith(message.format(symbol))
-
-
-class Branching(nn.Module):
-    def forward(self, x):
-        if x.sum() > 0:
-            return x + 1
-        return x
-
-
-class Conditional(nn.Module):
-    def forward(self, x):
-        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
-
-
-class Repeating(nn.Module):
-    def forward(self, x):
-        from torch._higher_order_ops.while_loop import while_loop
-
-        return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), x))[1]
-
-
-class Selecting(nn.Module):
-    def forward(self, x):
-        return x.nonzero()
-
-
-class Leaving(nn.Module):
-    def forward(self, x):
-        return torch.from_numpy(x.numpy()) + 1
-
-
-class Wrong(nn.Module):
-    def forward(self, x):
-        return x @ torch.ones(7, 7)
 
 
 @torch.library.custom_op("schedopt_tests::without_meta", mutates_args=())
@@ -294,61 +253,83 @@ def without_meta(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
 
 
-class Custom(nn.Module):
+class Does(nn.Module):
+    """Does what a function does with its input."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
     def forward(self, x):
-        return without_meta(x)
+        return self.function(x)
 
 
-class Sparse(nn.Module):
-    def forward(self, x):
-        return x.to_sparse()
+def branching(x):
+    return x + 1 if x.sum() > 0 else x
+
+
+def choosing(x):
+    return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+
+def repeating(x):
+    from torch._higher_order_ops.while_loop import while_loop
+
+    return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), x))[1]
 
 
 REFUSED = [
-    (Branching, r"net: the model reads the value of a tensor to decide what to do at test_program.py:\d+, so "),
-    (Conditional, r"net: node 'cond' \(cond, .*test_program.py:\d+\) chooses or repeats a graph of its own, "),
+    (branching, r"net: the model reads the value of a tensor to decide what to do at test_program.py:\d+, so "),
+    (choosing, r"net: node 'cond' \(cond, .*test_program.py:\d+\) chooses or repeats a graph of its own, "),
+    (repeating, r"net: node 'while_loop\w*' \(while_loop\w*, .*test_program.py:\d+\) chooses or repeats a graph"),
     (
-        Repeating,
-        r"net: node 'while_loop\w*' \(while_loop\w*, .*test_program.py:\d+\) chooses or repeats a graph of its own, ",
+        torch.nonzero,
+        r"net: the size of node 'nonzero' \(aten.nonzero.default, test_program.py:\d+\) depends on",
     ),
     (
-        Selecting,
-        r"net: the size of node 'nonzero' \(aten.nonzero.default, test_program.py:\d+\) depends on the values of ",
+        lambda x: torch.from_numpy(x.numpy()) + 1,
+        r"net: the model cannot be exported at test_program.py:\d+: .numpy\(\) is not supported for tensor",
     ),
-    (Leaving, r"net: the model cannot be exported at test_program.py:\d+: .numpy\(\) is not supported for tensor"),
-    (Wrong, r"net: the model cannot be exported at test_program.py:\d+: .*\[2, 3\] X \[7, 7\]"),
     (
-        Custom,
-        r"net: the model cannot be exported at .*schedopt_tests::without_meta.* \(register one with torch.library",
+        lambda x: x @ torch.ones(7, 7),
+        r"net: the model cannot be exported at test_program.py:\d+: .*X \[7, 7\]",
     ),
-    (Sparse, r"net: op aten._to_sparse.default at test_program.py:\d+ has no meta implementation; register a fake"),
+    (
+        without_meta,
+        r"net: the model cannot be exported at .*schedopt_tests::without_meta.* \(register",
+    ),
+    (
+        torch.Tensor.to_sparse,
+        r"net: op aten._to_sparse.default at test_program.py:\d+ has no meta implementation; register a fake",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("model", "message"), REFUSED)
-def test_what_cannot_be_traced_is_named_in_one_sentence(model, message):
+@pytest.mark.parametrize(("function", "message"), REFUSED)
+def test_what_cannot_be_traced_is_named_in_one_sentence(function, message, capfd):
     with pytest.raises(ProgramError, match="^" + message) as error:
-        program_of(model(), (torch.randn(2, 3),), name="net")
+        program_of(Does(function), (torch.randn(2, 3),), name="net")
     assert "\n" not in str(error.value)
+    assert capfd.readouterr() == ("", "")
 
 
-class Weighted(nn.Module):
+class Weighted(Does):
     """Any of the above with a weight, so that it could train."""
 
-    def __init__(self, inner):
-        super().__init__()
-        self.inner, self.weight = inner, nn.Parameter(torch.ones(3))
+    def __init__(self, function):
+        super().__init__(function)
+        self.weight = nn.Parameter(torch.ones(3))
 
     def forward(self, x):
-        return self.inner(x * self.weight)
+        return self.function(x * self.weight)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "message"), [pair for pair in REFUSED if pair[0] is not Selecting])
-def test_the_same_holds_in_training(model, message):
+@pytest.mark.parametrize(("function", "message"), [pair for pair in REFUSED if pair[0] is not torch.nonzero])
+def test_the_same_holds_in_training(function, message):
     message = message.replace("model cannot be exported", "training step cannot be traced")
     with pytest.raises(ProgramError, match="^" + message) as error:
-        program_of(Weighted(model()), (torch.randn(2, 3),), "sgd", name="net")
+        program_of(Weighted(function), (torch.randn(2, 3),), "sgd", name="net")
     assert "\n" not in str(error.value)
 
 
@@ -356,7 +337,7 @@ def test_the_same_holds_in_training(model, message):
     ("model", "message"),
     [
         (nn.ReLU(), "net: no parameter of the model requires a gradient; import it with --training none"),
-        (Weighted(Selecting()), "net: no output of the model depends on a parameter that requires a gradient"),
+        (Weighted(torch.nonzero), "net: no output of the model depends on a parameter that requires a gradient"),
     ],
 )
 def test_without_a_gradient_there_is_no_training(model, message):
@@ -403,16 +384,10 @@ def test_functions_return_a_model_and_its_inputs(folder, function):
     [
         ("program_nets:missing", "program_nets:missing: module 'program_nets' has no function 'missing'"),
         ("program_nets:value", "program_nets:value: module 'program_nets' has no function 'value'"),
-        (
-            "program_nets:number",
-            "program_nets:number: number\\(\\) must return a tuple \\(torch.nn.Module, example inputs\\), or ",
-        ),
+        ("program_nets:number", r"program_nets:number: number\(\) must return a tuple \(torch.nn.Module, example"),
         ("program_nets:broken", "program_nets:broken: broken\\(\\) failed at program_nets.py:7: no weights here$"),
         ("no_such_nets:build", "no_such_nets:build: there is no module 'no_such_nets' here or in the environment"),
-        (
-            "program_broken:build",
-            "program_broken:build: module 'program_broken' cannot be imported at .*not_installed_at_all",
-        ),
+        ("program_broken:build", "program_broken:build: module 'program_broken' cannot be imported .*not_installed"),
         ("program_nets", "'program_nets' is neither a .pt2 file nor module:function"),
         ("missing.pt2", "missing.pt2: no such file"),
         ("cut.pt2", "cut.pt2: not an exported program that can be read, or truncated"),
@@ -466,11 +441,11 @@ def test_a_file_without_example_inputs_is_refused(folder):
 
 def test_options_that_do_not_fit_are_refused(folder):
     with pytest.raises(UsageError, match="training 'lion' is unknown; use one of none, sgd, adam"):
-        load_program("program_nets:build", "lion")
+        load_program("program_nets:build", ImportOptions(training="lion"))
     with pytest.raises(UsageError, match="program_nets:build: the function has no keyword argument 'batch'"):
-        load_program("program_nets:build", shapes={"batch": 3})
+        load_program("program_nets:build", ImportOptions(shapes={"batch": 3}))
     with pytest.raises(UsageError, match=r"whole\.pt2: there is no symbolic size 'batch'; it has none"):
-        load_program("whole.pt2", shapes={"batch": 3})
+        load_program("whole.pt2", ImportOptions(shapes={"batch": 3}))
 
 
 def test_a_product_makes_the_calls_of_a_model_whose_parameters_require_gradients():

@@ -18,9 +18,7 @@ class Recorded(Replay):
     """Keeps what the arguments became, and how many bytes of copies were there at the most."""
 
     def __init__(self, program):
-        super().__init__(
-            program.name, program.module, lambda number, value: self.became.update({number: digest(value)})
-        )
+        super().__init__(program.name, program.module, lambda at, value: self.became.update({at: digest(value)}))
         self.became = {}
         self.copied = 0
 
@@ -52,9 +50,7 @@ def test_a_replay_gives_what_a_run_in_place_gives_and_changes_nothing(name):
     assert digests(program.arguments) == before
     assert [value._version for value in program.arguments if is_tensor(value)] == versions
     assert torch.equal(torch.get_rng_state(), generator)
-    assert {number for number, (one, two) in enumerate(zip(before, after, strict=True)) if one != two} <= set(
-        replay.became
-    )
+    assert {at for at, (one, two) in enumerate(zip(before, after, strict=True)) if one != two} <= set(replay.became)
 
 
 def is_tensor(value):

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("tflite")
-pytest.importorskip("flatbuffers")
 pytest.importorskip("tflite_micro")
 
 import schedopt
@@ -20,6 +18,7 @@ from models.tflite_models import (
     control_flow,
     random_model,
     repeated,
+    run_here,
     stateful,
     with_plan,
     with_variables,
@@ -31,19 +30,15 @@ from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs import pipeline
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.runtime import load_runtime, problem_of
-from schedopt.core.programs.tflite.interpreter import MicroInterpreter, least_arena, run_each, run_file
+from schedopt.core.programs.tflite.interpreter import MicroInterpreter, least_arena, run_file
 from schedopt.core.programs.tflite.planner import head_of
 from schedopt.core.programs.tflite.program import parse_program
-from schedopt.core.programs.tflite.runtime import LEAST, TfliteRuntime, ask_bytes, planned
+from schedopt.core.programs.tflite.runtime import TfliteRuntime, ask_bytes, planned
 
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch):
-    """Run models here: a process of its own for each run takes most of the time."""
-    asked = {TfliteRuntime.runs: run_file, LEAST: least_arena, "tflite.interpreter:run_each": run_each}
-    for module in ("runtime", "tflite.runtime", "tflite.interpreter"):
-        name = f"schedopt.core.programs.{module}.ask"
-        monkeypatch.setattr(name, lambda function, question, about=None, seconds=None: asked[function](**question))
+    run_here(monkeypatch, "runtime", "tflite.runtime", "tflite.interpreter")
 
 
 MODELS = {

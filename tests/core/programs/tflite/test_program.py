@@ -1,16 +1,11 @@
 """Reading TFLite files, good and bad."""
 
 import struct
-import time
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tflite")
-pytest.importorskip("flatbuffers")
-
-from models.tflite_models import Model, branches, control_flow, mutated
-from schedopt.core.base.errors import FormatError, SchedoptError, UsageError
+from models.tflite_models import Model, branches
+from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.programs.tflite.program import parse_program
 
 
@@ -124,20 +119,3 @@ def test_what_contradicts_itself_is_told(what):
 def test_a_model_without_operators_is_told():
     with pytest.raises(UsageError, match="no operators"):
         parse_program(_with(_no_operators), "empty.tflite")
-
-
-@pytest.mark.parametrize("make", [branches, control_flow])
-def test_mutated_files_are_read_or_refused_in_one_sentence(make):
-    """Five hundred each: bytes changed, offsets set to large or small numbers, pieces cut out or doubled."""
-    data, random = make().build(), np.random.default_rng(0)
-    outcomes = set()
-    for _ in range(500):
-        begin = time.monotonic()
-        try:
-            parse_program(mutated(data, random), "m.tflite")
-            outcomes.add("read")
-        except SchedoptError as error:
-            assert "\n" not in str(error) and str(error).startswith("m.tflite: ")
-            outcomes.add("refused")
-        assert time.monotonic() - begin < 5
-    assert outcomes == {"read", "refused"}

@@ -3,7 +3,7 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.graph.builder import GraphBuilder
+from models.small_graphs import sketch
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.search import Search
@@ -69,10 +69,8 @@ def test_elites_are_not_priced_again_and_the_last_generation_is_cut(monkeypatch,
 )
 def test_a_memory_limit_ranks_before_the_makespan(method, limit, status, peak, makespan):
     """a feeds b; each has 60 bytes of weights, and a transfer takes 100 us."""
-    builder = GraphBuilder("pair")
-    builder.add_op("a", outputs=[5], runtime=3.0, persistent=60)
-    builder.add_op("b", inputs=[(0, 0)], runtime=4.0, persistent=60)
-    problem = Problem(builder.build(), "runtime", 2, limit, None, 100.0)
+    graph = sketch("a -> 5 us=3 keep=60; b: a -> us=4 keep=60", "pair")
+    problem = Problem(graph, "runtime", 2, limit, None, 100.0)
     result = solve(problem, method, evaluations=300)
     assert (result.status, result.simulation.peak, result.value) == (status, peak, makespan)
 
@@ -117,6 +115,11 @@ def test_uniform_genes_are_drawn_as_if_all_were():
     alpha = np.array([1.0, 2.0, 1.0, 1.0, 3.0])
     mixed = GeneDistribution(alpha, ones).sample(np.random.default_rng(1), 7, 5)
     assert ((mixed == plain) == (alpha == 1)).all()
+    first = GeneDistribution(2.0, 1.0, first=3).sample(np.random.default_rng(1), 7, 5)
+    assert ((first == plain) == [False, False, False, True, True]).all()
+    # The method's scalars are for the genes of ops (A.6): for all, they would keep the order of the keys.
+    plain, favoured = (solve(brkga_problem("runtime"), f"brkga:alpha={a}", evaluations=100) for a in (1, 3))
+    assert not same(plain.schedule, favoured.schedule)
 
 
 def test_chromosomes_of_very_many_genes_are_fewer(monkeypatch):

@@ -4,6 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from models.small_graphs import sketch
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
@@ -40,23 +41,16 @@ def test_two_clusters_joined_by_a_thin_edge_are_told_apart(seed):
 
 def test_the_branch_with_more_bytes_comes_first():
     """Neither branch has extra users: the heavy one runs first although it comes later in the file."""
-    builder = GraphBuilder("branches")
-    builder.add_op("light", outputs=[1])
-    builder.add_op("light2", inputs=[(0, 0)], outputs=[1])
-    builder.add_op("heavy", outputs=[100])
-    builder.add_op("heavy2", inputs=[(2, 0)], outputs=[1])
-    builder.add_op("join", inputs=[(1, 0), (3, 0)], outputs=[1])
-    assert device_orders(builder.build(), np.zeros(5, np.int32), 1) == [[2, 3, 0, 1, 4]]
+    graph = sketch(
+        "light -> 1; light2: light -> 1; heavy -> 100; heavy2: heavy -> 1; join: light2 heavy2 -> 1",
+        "branches",
+    )
+    assert device_orders(graph, np.zeros(5, np.int32), 1) == [[2, 3, 0, 1, 4]]
 
 
 def test_the_branch_with_more_users_comes_before_the_one_with_more_bytes():
-    builder = GraphBuilder("users")
-    builder.add_op("heavy", outputs=[100])
-    builder.add_op("shared", outputs=[1])
-    builder.add_op("one", inputs=[(1, 0)], outputs=[1])
-    builder.add_op("join", inputs=[(0, 0), (2, 0)], outputs=[1])
-    builder.add_op("other", inputs=[(1, 0)], outputs=[1])
-    assert device_orders(builder.build(), np.zeros(5, np.int32), 1) == [[1, 2, 0, 3, 4]]
+    graph = sketch("heavy -> 100; shared -> 1; one: shared -> 1; join: heavy one -> 1; other: shared -> 1", "users")
+    assert device_orders(graph, np.zeros(5, np.int32), 1) == [[1, 2, 0, 3, 4]]
 
 
 @pytest.mark.parametrize("seed", seeds(30, quick=4))

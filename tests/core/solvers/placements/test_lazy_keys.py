@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.sequences import SequenceCase
-from schedopt.core.graph.builder import GraphBuilder
+from models.small_graphs import sketch
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
@@ -43,9 +43,6 @@ def test_bottom_levels_are_longest_paths():
 def test_a_search_that_meets_its_bound_prices_as_many_keys_on_any_number_of_threads(task, monkeypatch):
     """Ops that wait for nothing are on two devices at once, as is proven."""
     monkeypatch.setattr(chromosomes, "MOST_UNSEEN", 0.0)
-    builder = GraphBuilder("apart")
-    for op in range(20):
-        builder.add_op(f"op{op}", outputs=[1024], runtime=1.0)
-    problem = Problem(builder.build(), task, 2)
+    problem = Problem(sketch("; ".join(f"op{op} -> 1024 us=1" for op in range(20)), "apart"), task, 2)
     spent = [solve(problem, "brkga:decoder=lazy", evaluations=1000, jobs=jobs).evaluations for jobs in (1, 2, 3)]
     assert spent[0] == spent[1] == spent[2] < 1000

@@ -6,9 +6,9 @@ from itertools import pairwise
 import naive
 import numpy as np
 import pytest
+from models.small_graphs import sketch
 from naive.machines import random_graph, random_machine
 from schedopt.core.bounds.bounds import earliest_finish
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search import plans
@@ -19,11 +19,9 @@ from schedopt.core.solvers.placements.list_schedulers import list_schedule
 
 
 def fan(width):
-    builder = GraphBuilder("fan")
-    root = builder.add_op("root", outputs=[8], runtime=1.0)
-    leaves = [builder.add_op(f"leaf{i}", inputs=[(root, 0)], outputs=[8], runtime=10.0) for i in range(width)]
-    builder.add_op("join", inputs=[(leaf, 0) for leaf in leaves], outputs=[8], runtime=1.0)
-    return builder.build()
+    leaves = [f"leaf{at}: root -> 8 us=10; " for at in range(width)]
+    names = " ".join(f"leaf{at}" for at in range(width))
+    return sketch(f"root -> 8 us=1; {''.join(leaves)}join: {names} -> 8 us=1", "fan")
 
 
 @pytest.mark.parametrize("seed", range(20))

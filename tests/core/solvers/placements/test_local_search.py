@@ -3,7 +3,7 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.graph.builder import GraphBuilder
+from models.small_graphs import chain_of, sketch
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
@@ -46,10 +46,7 @@ def test_every_move_is_legal_and_can_be_taken_back(devices):
 
 def test_moves_reach_every_place_between_the_neighbours():
     """A free op beside a chain of three can go anywhere; with one device nothing else moves."""
-    builder = GraphBuilder("beside")
-    for name, inputs in (("a", []), ("b", [(0, 0)]), ("c", [(1, 0)]), ("free", [])):
-        builder.add_op(name, inputs=inputs, outputs=[1])
-    walk = _Walk(Search(Problem(builder.build()), seed=1))
+    walk = _Walk(Search(Problem(sketch("a -> 1; b: a -> 1; c: b -> 1; free -> 1")), seed=1))
     walk.restart()
     seen = set()
     for _ in range(300):
@@ -67,10 +64,7 @@ def test_it_counts_what_it_prices_and_ends_at_the_budget(patience):
 
 
 def test_a_chain_on_one_device_has_no_moves_and_still_ends():
-    builder = GraphBuilder("chain")
-    for at in range(5):
-        builder.add_op(f"op{at}", inputs=[(at - 1, 0)] if at else [], outputs=[4])
-    search = Search(Problem(builder.build()), max_evaluations=30, lower_bound=-1)
+    search = Search(Problem(chain_of(5)), max_evaluations=30, lower_bound=-1)
     local_search(search, Parameters(patience=3))
     assert search.evaluations == 30
 

@@ -3,7 +3,7 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.graph.builder import GraphBuilder
+from models.small_graphs import sketch
 from schedopt.core.kernels.cost_model import no_steps
 from schedopt.core.kernels.placements.sequences import run_sequence
 from schedopt.core.problem.problem import Problem
@@ -55,11 +55,8 @@ def test_no_move_is_unchecked_where_its_makespan_is_not_priced_alone(together, m
 
     monkeypatch.setattr(UncheckedMoves, "next", seen)
     monkeypatch.setattr(MakespanAnnealing, "_sequence_aim", just_in_time)
-    builder = GraphBuilder("hub")
-    hub = builder.add_op("hub", outputs=[100], runtime=1.0)
-    for reader in range(200):
-        builder.add_op(f"reader{reader}", inputs=[(hub, 0)], outputs=[1], runtime=1.0)
-    solve(Problem(builder.build(), "runtime", 2, 10**6, 1e6, 3.0), "annealing", evaluations=5000)
+    graph = sketch("; ".join(["hub -> 100 us=1", *(f"reader{at}: hub -> 1 us=1" for at in range(200))]), "hub")
+    solve(Problem(graph, "runtime", 2, 10**6, 1e6, 3.0), "annealing", evaluations=5000)
     assert any(counts) == together
 
 
@@ -140,8 +137,6 @@ def test_nothing_is_weighed_where_the_fast_schedule_keeps_the_limit(monkeypatch)
 
 def test_a_limit_below_the_bound_is_answered_at_once():
     """The first schedule is as little above it as any can be, so that no time goes into others."""
-    builder = GraphBuilder("g")
-    a = builder.add_op("a", outputs=[0], runtime=3.0, workspace=11, persistent=13)
-    builder.add_op("b", inputs=[(a, 0)], outputs=[11], runtime=3.0)
-    result = solve(Problem(builder.build(), devices=2, memory_limit=21), time_limit=60)
+    graph = sketch("a -> 0 us=3 work=11 keep=13; b: a -> 11 us=3", "g")
+    result = solve(Problem(graph, devices=2, memory_limit=21), time_limit=60)
     assert (result.status, result.peak_memory, result.evaluations) == ("infeasible", 24, 1)

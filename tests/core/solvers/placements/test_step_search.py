@@ -7,6 +7,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from models.small_graphs import sketch
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
@@ -37,13 +38,11 @@ def test_every_optimum_of_small_graphs_is_found(seed, task):
 
 def test_a_tensor_is_sent_before_its_reader_is_next():
     """A plan that no sequence has: the target receives early, so that the source need not wait for it."""
-    builder = GraphBuilder("early")
-    make = builder.add_op("make", outputs=[1], runtime=1.0)
-    first = builder.add_op("first", outputs=[1], runtime=1.0)
-    builder.add_op("long", inputs=[(make, 0)], outputs=[1], runtime=9.0)
-    long = builder.add_op("other", inputs=[(first, 0)], outputs=[1], runtime=8.0)
-    builder.add_op("last", inputs=[(make, 0), (long, 0)], outputs=[1], runtime=1.0)
-    result = solve(Problem(builder.build(), "runtime", 2), "step-search", evaluations=5000)
+    graph = sketch(
+        "make -> 1 us=1; first -> 1 us=1; long: make -> 1 us=9; other: first -> 1 us=8; last: make other -> 1 us=1",
+        "early",
+    )
+    result = solve(Problem(graph, "runtime", 2), "step-search", evaluations=5000)
     assert (result.value, result.status) == (10.0, "optimal")
 
 
@@ -110,12 +109,10 @@ def test_groups_merge_where_each_is_the_best_for_the_other(seed):
 
 
 def test_ops_that_are_together_are_one_group():
-    builder = GraphBuilder("chain")
-    for op in range(5):
-        builder.add_op(f"op{op}", inputs=[(op - 1, 0)] if op else [], outputs=[8], runtime=1.0)
+    chain = sketch("op0 -> 8 us=1; op1: op0 -> 8 us=1; op2: op1 -> 8 us=1; op3: op2 -> 8 us=1; op4: op3 -> 8 us=1")
     devices, linked = (Device("a", "gpu"), Device("b", "gpu")), np.full((2, 2), 1e6)
     machine = Machine(devices, linked, np.zeros((2, 2)), together=(("op0", "op3"), ("op2", "op4")))
-    found = clusters_of(Problem(builder.build(), "runtime", machine=machine))
+    found = clusters_of(Problem(chain, "runtime", machine=machine))
     spans = zip(found.first.tolist(), found.last.tolist(), strict=True)
     groups = [set(found.ops[first:last].tolist()) for first, last in spans]
     assert groups[:3] == [{1}, {0, 3}, {2, 4}]
@@ -124,11 +121,7 @@ def test_ops_that_are_together_are_one_group():
 
 
 def hub(readers):
-    builder = GraphBuilder("hub")
-    builder.add_op("read by all", outputs=[8], runtime=1.0)
-    for reader in range(readers):
-        builder.add_op(f"reader{reader}", inputs=[(0, 0)], outputs=[8], runtime=1.0)
-    return builder.build()
+    return sketch("; ".join(["all -> 8 us=1", *(f"reader{at}: all -> 8 us=1" for at in range(readers))]), "hub")
 
 
 def test_a_hub_is_not_merged_to_the_end(monkeypatch):

@@ -1,0 +1,178 @@
+"""`solve(allocator=)`: bytes reserved against a twin, their bound against all orders, files, limits, bad input."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import schedopt
+from naive.caching_allocator import reserved_by
+from naive.exhaustive import all_orders
+from naive.graphs import plain_of, random_graph, random_order
+from schedopt.core.base.arrays import frozen
+from schedopt.core.base.errors import FormatError, ScheduleError, UsageError
+from schedopt.core.model.allocators import MIB, Allocator
+from schedopt.core.model.reserved import Requests
+
+
+def drawn(seed, ops):
+    """A graph with blocks of both pools, and the same as sets and lists."""
+    rng = np.random.default_rng([11, seed])
+    graph = random_graph(rng, ops)[0]
+    scale = int(rng.choice([60_000, 200_000, 900_000]))
+    sizes = {
+        name: frozen(getattr(graph, name) * scale, np.int64) for name in ("tensor_size", "workspace", "persistent")
+    }
+    graph = replace(graph, **sizes)
+    return graph, plain_of(graph), rng
+
+
+def least_reserved(graph, plain, allocator):
+    """The least of all orders and of opening blocks in steps of 2 MiB; and the least without."""
+    requests = Requests(graph, allocator)
+    most = int(graph.tensor_size.sum() + graph.persistent.sum() + graph.workspace.sum())
+    runs = [requests.events(np.array(order)) for order in all_orders(plain)]
+    without = min(requests.reserved(run) for run in runs)
+    blocks = range(2 * MIB, most + 12 * MIB, 2 * MIB)
+    return min([without, *(requests.reserved(run, block) for run in runs for block in blocks)]), without
+
+
+@pytest.mark.parametrize("options", ["", "expandable_segments:True", "roundup_power2_divisions:4"])
+def test_what_is_reserved_is_what_the_twin_reserves(options):
+    allocator = Allocator.of_options(options)
+    for seed in range(12):
+        graph, plain, rng = drawn(seed, 10)
+        order, block, is_before = random_order(rng, plain), int(rng.integers(0, 9)) * MIB, bool(rng.random() < 0.5)
+        requests = Requests(graph, allocator)
+        found = requests.reserved(requests.events(np.array(order)), block, is_before)
+        ways = [reserved_by(plain, order, allocator, block, is_before, is_downwards=way) for way in (True, False)]
+        assert found == max(ways)
+        more = [
+            reserved_by(plain, order, allocator, block, is_before, runs=4, is_downwards=way) for way in (True, False)
+        ]
+        assert found == max(more)  # two runs reserve what more do
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_order_and_no_opening_block_reserves_less_than_the_bound(seed):
+    allocator = Allocator.of_options("expandable_segments:True" if seed == 5 else "")
+    graph, plain, _ = drawn(seed, 6)
+    least, without = least_reserved(graph, plain, allocator)
+    result = schedopt.solve(graph, allocator=str(allocator), evaluations=200)
+    assert result.reserved.bound <= least <= result.reserved.peak <= without
+    assert result.reserved.peak <= result.reserved_otherwise["reserved in the input order"]
+    assert result.status == ("optimal" if result.reserved.is_optimal else "feasible")
+
+
+def fragmented():
+    """Three blocks of 12 MiB, freed, then one of 30: without an opening block none is large enough for it."""
+    builder = schedopt.GraphBuilder("fragmented")
+    parts = [builder.add_op(f"part{number}", outputs=[12 * MIB]) for number in range(3)]
+    small = builder.add_op("small", inputs=[(part, 0) for part in parts], outputs=[MIB])
+    large = builder.add_op("large", inputs=[(small, 0)], outputs=[30 * MIB])
+    builder.add_op("end", inputs=[(large, 0)], outputs=[8])
+    return builder.build()
+
+
+def test_an_opening_block_is_found_and_a_file_says_so(tmp_path):
+    result = schedopt.solve(fragmented(), allocator="cuda", evaluations=50)
+    reserved = result.reserved
+    assert result.reserved_otherwise["without the opening block"] == 68 * MIB
+    assert (reserved.peak, reserved.bound, reserved.opening_block) == (38 * MIB, 38 * MIB, 36 * MIB)
+    assert result.status == "optimal" and reserved.least_capacity == 38 * MIB
+    assert any(f"torch.empty({36 * MIB}, " in note for note in result.notes)
+    assert "opening block" in str(result)
+    result.save(tmp_path / "plan.json")
+    loaded = schedopt.read_schedule(tmp_path / "plan.json", fragmented())
+    assert loaded.reserved == reserved
+    loaded.verify()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"bytes": 36 * MIB}, "claims that 37748736 bytes are reserved, but 39845888 are"),
+        ({"opening_block": 0}, "but 71303168 are"),
+        ({"bound": 40 * MIB}, "less than its bound of 41943040"),
+        ({"least_capacity": 36 * MIB}, "does not run on a device of 37748736 bytes"),
+        ({"allocator": "cuda:wrong:1"}, "unknown allocator option 'wrong'"),
+        ({"retries": -1}, "its 'retries' must be a whole number"),
+    ],
+)
+def test_what_is_claimed_of_an_allocator_is_checked(tmp_path, changed, message):
+    graph, path = fragmented(), tmp_path / "plan.json"
+    document = schedopt.solve(graph, allocator="cuda", evaluations=50).document()
+    document["reserved"] |= changed
+    path.write_text(json.dumps(document))
+    with pytest.raises((ScheduleError, FormatError), match=message):
+        schedopt.read_schedule(path, graph).verify()
+
+
+def test_a_limit_is_one_of_what_is_reserved(tmp_path):
+    kept = schedopt.solve(fragmented(), allocator="cuda", memory_limit="38MiB", evaluations=50)
+    assert kept.is_feasible and kept.status == "optimal"
+    above = schedopt.solve(fragmented(), allocator="cuda", memory_limit="37MiB", evaluations=50)
+    assert not above.is_feasible and above.status == "infeasible"
+    above.save(tmp_path / "above.json")
+    schedopt.read_schedule(tmp_path / "above.json", fragmented()).verify()
+
+
+def kept_for_later():
+    """Four blocks of 20 MiB that are made in 1 us each and read at the end, beside one of 60."""
+    builder = schedopt.GraphBuilder("kept")
+    first = builder.add_op("first", outputs=[2 * MIB], runtime=1.0)
+    parts = [builder.add_op(f"part{n}", inputs=[(first, 0)], outputs=[20 * MIB], runtime=1.0) for n in range(4)]
+    small = [builder.add_op(f"small{n}", inputs=[(part, 0)], outputs=[8], runtime=1.0) for n, part in enumerate(parts)]
+    large = builder.add_op("large", inputs=[(op, 0) for op in small], outputs=[60 * MIB], runtime=1.0)
+    last = large
+    for part in parts:
+        last = builder.add_op(f"end{part}", inputs=[(last, 0), (part, 0)], outputs=[8], runtime=1.0)
+    return builder.build()
+
+
+def test_a_limit_of_what_is_reserved_is_kept_by_running_ops_again(tmp_path):
+    graph = kept_for_later()
+    given = {"allocator": "cuda", "recompute": True, "memory_limit": "104MiB", "evaluations": 2000}
+    result = schedopt.solve(graph, **given)
+    assert result.is_feasible and result.reserved.peak <= 104 * MIB and result.runtime > graph.runtime.sum()
+    result.save(tmp_path / "again.json")
+    schedopt.read_schedule(tmp_path / "again.json", graph).verify()
+    answer = schedopt.fit(graph, "104MiB", allocator="cuda", time_limit=1)
+    assert [way.verdict for way in answer.ways] == ["no", "no", "yes"]
+
+
+def test_fit_asks_by_what_is_reserved():
+    verdicts = [schedopt.fit(fragmented(), f"{size}MiB", allocator="cuda", time_limit=1) for size in (68, 67, 38, 36)]
+    assert [[way.verdict for way in answer.ways] for answer in verdicts] == [
+        ["yes", "yes"],
+        ["yes", "yes"],  # as cached segments are given back in the first run
+        ["no", "yes"],
+        ["no", "no", "no"],
+    ]
+    assert verdicts[1].sentence() == "It fits as it is: 67.0 MiB of 67.0 MiB."
+    with pytest.raises(UsageError, match="leave devices=2 out"):
+        schedopt.fit(fragmented(), "1GiB", allocator="cuda", devices=2)
+    with pytest.raises(UsageError, match="allocator= is for one device and size; leave batch= out"):
+        schedopt.fit(fragmented(), "1GiB", allocator="cuda", batch="n")
+
+
+def test_runs_again_are_priced_and_a_method_that_builds_one_order_keeps_it():
+    graph = fragmented()
+    again = schedopt.solve(graph, allocator="cuda", recompute=True, max_overhead="10%", evaluations=20)
+    assert again.reserved.peak <= 38 * MIB
+    kept = schedopt.solve(graph, "bfs", allocator="cuda")
+    assert kept.order == schedopt.solve(graph, "bfs").order and kept.reserved.peak == 38 * MIB
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"allocator": "cpu"}, "unknown allocator 'cpu'"),
+        ({"allocator": 3}, "allocator= is written as 'cuda'"),
+        ({"allocator": "cuda", "devices": 2}, "an allocator is one device's"),
+        ({"allocator": "cuda", "addresses": True}, "leave addresses=True out"),
+    ],
+)
+def test_bad_input_is_one_sentence(given, message):
+    with pytest.raises(UsageError, match=message):
+        schedopt.solve(fragmented(), **given)

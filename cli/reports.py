@@ -160,7 +160,7 @@ def _optimize_table(optimized: Optimized) -> Table:
 
 
 def range_document(job: Job, dimension: str, plan: RangePlan) -> dict[str, Any]:
-    """Return what was found as plain values."""
+    """Return the result as plain values."""
     return {
         "model": job.model,
         "output": job.output,

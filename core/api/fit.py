@@ -90,7 +90,7 @@ class FitOption:
 
     @property
     def added(self) -> str:
-        """What runs again, of the time of all ops or, where none has one, of their number, and retries; or nothing."""
+        """The repeated runs' share of the time of all ops or, where none has one, of their number, and retries."""
         if self.retries:
             return f"{self.retries} retr{'y' if self.retries == 1 else 'ies'} a run"
         if self.result is None or not self.result.problem.recompute or self.verdict != "yes":

@@ -72,7 +72,7 @@ def solve(
         for the least peak with at most a share of the time of all ops added, as `"10%"` or 0.1.
     addresses, align
         Whether to give all that the schedule makes an offset in its device's arena, and to choose an order whose arena
-        is small (False); what offsets are multiples of, as 16 or `"64B"` (64). The time limit is for both.
+        is small (False); the unit of offsets, as 16 or `"64B"` (64). The time limit is for both.
     allocator
         `"cuda"`, or with options as `"cuda:expandable_segments:True"`: on one device, choose the order and an opening
         block for which PyTorch's caching allocator reserves least; a memory limit then is one of what it reserves.

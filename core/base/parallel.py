@@ -98,7 +98,7 @@ def map_as_ended(
             _kill(pool)
 
 
-def call_there(function: Callable[..., Result], *arguments: Any, must_stop: Callable[[], bool]) -> Result | None:
+def call_in_worker(function: Callable[..., Result], *arguments: Any, must_stop: Callable[[], bool]) -> Result | None:
     """Call a function in a worker of the pool in use, and return its result; None once `must_stop` returns true."""
     future: Future[Result] = _pool.submit(function, *arguments)
     while not wait([future], _STOP_SECONDS).done:

@@ -98,7 +98,7 @@ class Cluster:
             tasks, futures = list(self._begun.values()), self._clear()
         for future in futures:
             future.cancel()
-        if tasks and self._is_there():
+        if tasks and self._is_reachable():
             self._engine.cancel(tasks)
 
     def _clear(self) -> list[Future[Any]]:
@@ -117,7 +117,7 @@ class Cluster:
                     task.add_done_callback(lambda task, future=future: self._ended.put((future, task)))  # type: ignore[misc]
                 self._waiting.popleft()
         except Exception:
-            if self._is_there():
+            if self._is_reachable():
                 raise
 
     def _listen(self) -> None:
@@ -126,12 +126,12 @@ class Cluster:
         while not self._is_closed and self._failure is None:
             with suppress(queue.Empty):
                 self._end(*self._ended.get(timeout=_LOOK_SECONDS))
-            if time.monotonic() - looked > _LOOK_SECONDS and self._is_there():
+            if time.monotonic() - looked > _LOOK_SECONDS and self._is_reachable():
                 looked = time.monotonic()
                 with self._lock:
                     self._start_waiting()
 
-    def _is_there(self) -> bool:
+    def _is_reachable(self) -> bool:
         """Count the workers; without a head to ask for them, all tasks fail."""
         try:
             self._workers = self._engine.workers()
@@ -141,7 +141,7 @@ class Cluster:
 
     def _end(self, future: Future[Any], task: Future[Any]) -> None:
         error = CancelledError() if task.cancelled() else task.exception()
-        if error is not None and not self._is_there():
+        if error is not None and not self._is_reachable():
             return
         with self._lock:
             is_wanted = self._begun.pop(future, None) is not None and future.set_running_or_notify_cancel()

@@ -215,7 +215,7 @@ def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
 
 
 def _cell(run: Run, **found: Any) -> Cell:
-    """Return the cell of a run with what was found."""
+    """Return the cell of a run with its result."""
     graph = run.problem.graph
     return Cell(graph.name, run.sha256, model_of(graph).num_ops, run.spec.text, run.seed, **found)
 

@@ -153,7 +153,7 @@ class ParetoFront(Printed):
         return lines
 
     def report(self) -> Iterator[RenderableType]:
-        """Return what `schedopt pareto` prints: title, table and remarks, for Rich to print."""
+        """Return the output of `schedopt pareto`: title, table and remarks, for Rich to print."""
         tables = [self.table(), self.table(narrow=True)]
         parts: list[RenderableType] = [FirstThatFits(tables), *self.remarks()] if self.points else []
         return titled(self.title(), *parts)

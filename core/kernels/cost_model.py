@@ -22,7 +22,7 @@ from .graph_arrays import GraphArrays, graph_arrays, most_transfers
 from .jit import inlined, kernel
 
 NO_LIMIT = 2**62
-FINE, NOT_THERE, NO_LINK = 0, 1, 2
+FINE, MISSING_INPUT, NO_LINK = 0, 1, 2
 THROUGHOUT = -1  # in place of a buffer's cell: a resident at its home, or a replica, whose bytes do not come and go
 
 
@@ -561,7 +561,7 @@ def run_steps(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, m
         else:
             start, end = time_transfer(g, m, s, ~item, device, s.clock[device])
         if start < 0.0:
-            return step, NOT_THERE
+            return step, MISSING_INPUT
         if end == np.inf:
             return step, NO_LINK
         steps.start[step] = start
@@ -591,7 +591,7 @@ def find_receivers(
 
 
 @kernel
-def strike_out_sent(items: IndexArray, targets: IndexArray, receivers: NDArray[np.uint64]) -> bool:
+def clear_sent(items: IndexArray, targets: IndexArray, receivers: NDArray[np.uint64]) -> bool:
     """Take the receiver of each transfer out of its tensor's set; returns whether all were in it."""
     for step in range(items.size):
         if items[step] < 0:

@@ -152,9 +152,9 @@ class Replay:
             self.placement[item] = target
         for op in range(ops):
             if op not in self.placement:
-                raise ScheduleError(f"{graph.name}: {self._what_lacks(op)}")
+                raise ScheduleError(f"{graph.name}: {self._missing_step(op)}")
 
-    def _what_lacks(self, op: int) -> str:
+    def _missing_step(self, op: int) -> str:
         """Return the missing step of a schedule without an op: its run, or the home of the resident that it holds."""
         if op < self.own_ops:
             return f"op {self.graph.op_label(op)} never runs"
@@ -278,7 +278,7 @@ class Replay:
         for tensor in self.reads[op]:
             arrived = self.there.get((tensor, device))
             if arrived is None:
-                raise ScheduleError(f"{self.graph.name}: {self._what_is_missing(op, tensor, device)}")
+                raise ScheduleError(f"{self.graph.name}: {self._missing_input(op, tensor, device)}")
             start = max(start, arrived)
         self.done.add(op)
         self.clock[device] = end = start + self.duration(op, device)
@@ -286,7 +286,7 @@ class Replay:
             self.there[tensor, device] = end
         return start, end
 
-    def _what_is_missing(self, op: int, tensor: int, device: int) -> str:
+    def _missing_input(self, op: int, tensor: int, device: int) -> str:
         name = self.graph.tensor_name(tensor)
         if tensor >= self.own_tensors:
             return f"'{name}' is read on {self._name(device)}, but not sent there"

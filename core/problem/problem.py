@@ -382,7 +382,7 @@ def placement_rules(graph: CostGraph, machine: Machine) -> PlacementRules:
         allowed[ops] &= devices
         if len(wrong := [op for op in ops if not allowed[op].any()]):
             what = f"{where}{graph.name}: op {graph.op_label(wrong[0])} is pinned to '{name}'"
-            raise UsageError(f"{what}, {_why_not_there(graph, machine, wrong[0], number, times[wrong[0]][devices])}")
+            raise UsageError(f"{what}, {_pin_conflict(graph, machine, wrong[0], number, times[wrong[0]][devices])}")
     groups = _Groups(graph, allowed)
     for number, patterns in enumerate(machine.together):
         where = machine.place(f"together {number}")
@@ -462,7 +462,7 @@ def _check_runnable(graph: CostGraph, machine: Machine, allowed: BoolArray) -> N
         raise UsageError(f"{where}{graph.name}: op {graph.op_label(int(stuck[0]))} can run on no device: {why}")
 
 
-def _why_not_there(graph: CostGraph, machine: Machine, op: int, pin: int, times: FloatArray) -> str:
+def _pin_conflict(graph: CostGraph, machine: Machine, op: int, pin: int, times: FloatArray) -> str:
     """Return why an op is not where a pin wants it, given its time there: it cannot run, or an earlier pin."""
     if not np.isfinite(times).any():
         return "where it cannot run: speed 0, or no op time"

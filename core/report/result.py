@@ -68,7 +68,7 @@ class Result(PrintedTable):
         Whether it is proven that no schedule keeps the memory limit, with recomputation however much runs again; the
         last note says why.
     addresses
-        Where each step puts what it makes, and the arenas that this takes; None if that was not asked for.
+        The offsets of each step's outputs, and the arenas that this takes; None if that was not asked for.
     reserved, reserved_otherwise
         What an allocator reserves, None if that was not asked for; and in which other ways how many bytes.
 

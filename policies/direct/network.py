@@ -156,7 +156,7 @@ class DirectNetwork(PolicyNetwork):
         return self.policy(batch, *self.hidden(batch))
 
     def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return what the last layers see, of ops and of graphs, shapes `(nodes, width)` and `(graphs, width)`."""
+        """Return the inputs of the last layers, of ops and of graphs, shapes `(nodes, width)` and `(graphs, width)`."""
         graph = batch.graph.to(self.device)
         nodes = self.embed(batch.nodes[:, : self.features].to(self.device))  # (nodes, width)
         for update, norm in zip(self.rounds, self.norms, strict=True):

@@ -356,7 +356,7 @@ class _Messages:
         self.bias = listeners.heard(edges=torch.ones_like(edges[:, :1]), reduce=reduce) * self.last.bias
 
     def __call__(self, nodes: Tensor) -> Tensor:
-        """Return what each node hears, shape `(nodes, width)`."""
+        """Return the messages to each node, shape `(nodes, width)`."""
         of_ends = self.graph.of_ends("add", nodes @ self.of_producer.T, nodes @ self.of_consumer.T)
         hidden = torch.relu(self.of_edges + of_ends)
         heard: Tensor = self.listeners.heard(edges=hidden, reduce=self.reduce) @ self.last.weight.T + self.bias

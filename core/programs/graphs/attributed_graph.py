@@ -38,7 +38,7 @@ _REMARKS = {"module": "modules", "line": "lines", "phase": "phases"}
 """The field of `Annotations` for each attribute that is a remark."""
 NODE_ATTRIBUTES = ("size", "output_size", "runtime", "workspace", "persistent", "final", "once", *_REMARKS)
 _COSTS = {"runtime": 0.0, "workspace": 0, "persistent": 0, "once": False}
-"""What a node costs where it does not say so."""
+"""The costs of a node without attributes."""
 EDGE_ATTRIBUTES = ("size", "port", "alias", "control")
 _DRAWING_ATTRIBUTES = re.compile(
     r"arrow\w+|\w*color\w*|font\w+|head\w+|label\w*|same(head|tail)|tail\w+|[hl]?(href|url|URL|head|tail|p)|[xyz]|xlabel|xlp"

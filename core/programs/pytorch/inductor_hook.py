@@ -74,10 +74,10 @@ class _Kernels:
         inputs = OrderedSet(V.graph.graph_inputs.keys())
         self.outputs = OrderedSet(V.graph.get_output_names())
         self.name = get_aot_graph_name()
-        none_if_off: dict[str, Any] = {} if config.reorder_for_peak_memory else {"methods": []}
+        fallback: dict[str, Any] = {} if config.reorder_for_peak_memory else {"methods": []}
         with config.patch(reorder_for_peak_memory_debug=False):
             self.stock = memory.reorder_for_peak_memory(
-                nodes, scheduler.name_to_buf, scheduler.name_to_fused_node, inputs, self.outputs, **none_if_off
+                nodes, scheduler.name_to_buf, scheduler.name_to_fused_node, inputs, self.outputs, **fallback
             )
         self.freeable = memory.get_freeable_input_buf(nodes, inputs)
         self.stock_peak = self.estimate(self.stock)

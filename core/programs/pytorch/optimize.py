@@ -75,7 +75,7 @@ class PlannedModel(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the plan for these inputs, which is made where there is none yet."""
         if torch.is_grad_enabled():
-            self._say_that_gradients_are_none(args, kwargs)
+            self._warn_without_gradients(args, kwargs)
         if self._differs or current_modes():  # under a dispatch mode TorchDynamo makes no graph
             return self._model(*args, **kwargs)
         if any(isinstance(value, np.ndarray) for value in (*args, *kwargs.values())):
@@ -193,7 +193,7 @@ class PlannedModel(nn.Module):
             return stopped.is_planned
         return True
 
-    def _say_that_gradients_are_none(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _warn_without_gradients(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         remedy = (
             "call it under torch.no_grad(); to train, give optimize a step function, or use "
             'torch.compile(model, backend="schedopt")'

@@ -43,7 +43,7 @@ _RESULT_ROLES = {
 
 
 def load_program(model: str, options: ImportOptions = ImportOptions(), note: Note = lambda text: None) -> TorchProgram:
-    """Load a `.pt2` file, or what `module:function` returns for sizes: a model or a step, and example inputs."""
+    """Load a `.pt2` file, or the result of `module:function` for sizes: a model or a step, and example inputs."""
     training, shapes, device = options.training, options.plain_shapes, options.device
     if model.endswith(".pt2"):
         exported = read_exported(model, device)

@@ -212,7 +212,7 @@ def program_of_step(
 
 
 def _step_unseen(scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *args: Any, **kwargs: Any) -> Any:
-    """Do an optimizer's step without a look at what its gradient scaler has found."""
+    """Do an optimizer's step without a look at the findings of its gradient scaler."""
     return optimizer.step(*args, **kwargs)
 
 
@@ -224,7 +224,7 @@ def copy_of(container: Any) -> Any:
     return next(builtin for builtin in _BUILTINS if isinstance(container, builtin))(container)
 
 
-def is_as(container: Any, kept: Any) -> bool:
+def is_unchanged(container: Any, kept: Any) -> bool:
     """Whether a container holds the very same things as when it was copied."""
     if isinstance(container, dict):
         held, before = ({key: id(dict.__getitem__(one, key)) for key in one} for one in (container, kept))
@@ -235,7 +235,7 @@ def is_as(container: Any, kept: Any) -> bool:
 
 def put_back(container: Any, kept: Any) -> None:
     """Let a container hold its content of when it was copied."""
-    if is_as(container, kept):
+    if is_unchanged(container, kept):
         return
     builtin: Any = type(kept)  # a class of its own may refuse its methods, as configurations do that are frozen
     builtin.clear(container)

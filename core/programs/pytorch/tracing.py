@@ -229,7 +229,7 @@ _PLAIN = (torch.Tensor, bool, int, float, complex, str, torch.dtype, torch.devic
 
 
 def known_outputs(model: nn.Module, where: str, *, every: bool) -> RemovableHandle:
-    """Have what a model returns within `with` known as soon as it returns it; see `know_outputs`."""
+    """Have a model's results within `with` known as soon as it returns them; see `know_outputs`."""
     return model.register_forward_hook(lambda _model, _args, outputs: know_outputs(outputs, where, every=every))
 
 

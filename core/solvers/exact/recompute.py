@@ -65,7 +65,7 @@ class RetentionModel(Model):
         self._one_run_at_a_time(is_fixed)
         self._readers_read_the_latest_run()
         self._add_retentions()
-        self._memory_holds_what_is_kept()
+        self._limit_memory()
         self._add_objective()
 
     def _add_runs(self) -> None:
@@ -140,7 +140,7 @@ class RetentionModel(Model):
                 if base >= 0 and self.producer[base] == maker:
                     self.model.add(self.kept_to[base, other] >= self.kept_to[view, copy]).only_enforce_if(literal)
 
-    def _memory_holds_what_is_kept(self) -> None:
+    def _limit_memory(self) -> None:
         """At each place: persistent bytes, kept outputs, and the workspace of the run, within the peak."""
         unit, problem = self.byte_unit, self.problem
         size, workspace = (self.graph.tensor_size // unit).tolist(), (self.graph.workspace // unit).tolist()

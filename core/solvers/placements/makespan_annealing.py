@@ -45,7 +45,7 @@ RISE = 1e5
 """How much heavier an excess gets if it lasts a whole annealing that begins beyond the memory limit."""
 LEAST_UNCHECKED, MOST_UNCHECKED, PAUSE = 8, 2000, 8
 """How few and how many moves go unchecked at once, and how often none do once the fewest were taken back."""
-SHARE_AS_EVER = 0.2
+UNIFORM_SHARE = 0.2
 """Of the moves: drawn uniformly, so that none is excluded."""
 SHORTEST = 1e-9
 """Of the longest transfer: shorter mean runtimes count as this, as weights have to be finite."""
@@ -336,5 +336,5 @@ class MoveDraws:
         uniform = np.where(self.allowed, 1.0 / (devices - 1), 0.0)
         uniform[np.arange(ops), self.placement] = 1.0
         self.weights *= uniform
-        share = (1 - SHARE_AS_EVER) / self.weights.sum()
-        self.sums = (share * self.weights + SHARE_AS_EVER / (2 * ops) * uniform).cumsum()
+        share = (1 - UNIFORM_SHARE) / self.weights.sum()
+        self.sums = (share * self.weights + UNIFORM_SHARE / (2 * ops) * uniform).cumsum()

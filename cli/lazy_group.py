@@ -92,13 +92,11 @@ def lazy_group(
 
 
 def _generators() -> typer.Typer:
-    from .commands.gen import architecture, augment, layered, synthetic
+    from .commands import gen
 
     app = typer.Typer()
-    app.command("layered")(layered)
-    app.command("synthetic")(synthetic)
-    app.command("augment")(augment)
-    app.command("architecture")(architecture)
+    for name in ("layered", "synthetic", "augment", "architecture"):
+        app.command(name)(getattr(gen, name))
     return app
 
 

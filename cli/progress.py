@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .console import Output
 from .signals import check_received
@@ -46,20 +46,13 @@ def run_with_progress(
     with compiling(out):
         warm_up(problem, spec, budget.get("evaluations"), budget.get("jobs", 1))
         warm_up_places(addresses=alignment is not None, allocator=allocator is not None)
-    with interruptible(out, "the best so far") as interrupt:
-        if not out.shows_progress:
-            return solve_and_place(problem, spec, alignment, allocator, watcher=Watcher(interrupt), **budget)
-        with LiveLine(out, f"{spec.name}: starting") as line:
-            return solve_and_place(
-                problem, spec, alignment, allocator, watcher=Watcher(interrupt, _Searching(line)), **budget
-            )
+    with interruptible(out, "the best so far") as interrupt, LiveLine(out, f"{spec.name}: starting") as line:
+        watcher = Watcher(interrupt, _Searching(line) if out.shows_progress else None)
+        return solve_and_place(problem, spec, alignment, allocator, watcher=watcher, **budget)
 
 
-class Bar(Protocol):
-    """Draws how far a command is."""
-
-    def __call__(self, by: float = 1, *, done: float | None = None, what: str | None = None) -> None:
-        """Advance by some of the total, or to an absolute count; and name the present work, if that is new."""
+# Goes on `by` some of the total, 1 by default, or to what is `done` of it; and says `what` is done now, if that is new
+Bar = Callable[..., None]
 
 
 @contextmanager
@@ -71,7 +64,7 @@ def progress_bar(out: Output, what: str, total: float) -> Iterator[Bar]:
         bars.update(bar, advance=None if done is not None else by, completed=done, description=what)
 
     if not out.shows_progress:
-        yield lambda by=1, *, done=None, what=None: None
+        yield lambda *by, **more: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
@@ -200,9 +193,8 @@ def stages(out: Output, what: str, searching: str = "") -> Iterator[Observer]:
 
     def draw(words: str) -> None:
         nonlocal line
-        if out.shows_progress:
-            line = line or drawn.enter_context(LiveLine(out, what))
-            line(f"{what}: {words}", words)
+        line = line or drawn.enter_context(LiveLine(out, what))
+        line(f"{what}: {words}", words)
 
     def on_stage(number: int, total: int, name: str) -> None:
         nonlocal line, text

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -79,24 +78,13 @@ def of_data_sets(
 DATA_SET_OPTIONS = list(inspect.signature(of_data_sets, eval_str=True).parameters.values())
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """Where graphs go and how: `kind` is stdout, file or folder; `suffix` is the format's."""
 
     kind: str
     path: str
     suffix: str
     split: tuple[int, int, int] | None
-
-    def write(self, graph: bytes) -> None:
-        """Write the one graph that goes to a file or standard output."""
-        from ...core.files.atomic import write_atomically
-
-        if self.kind == "file":
-            write_atomically(self.path, graph)
-        else:
-            sys.stdout.buffer.write(graph)
-            sys.stdout.buffer.flush()
 
 
 def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Target:
@@ -178,12 +166,15 @@ def incomplete(path: str) -> str:
     )
 
 
-def say_written(ctx: typer.Context, out: Output, path: str, graph: dict[str, Any]) -> None:
-    """Name one written file, as JSON or as a note."""
+def write_one(ctx: typer.Context, path: str, data: bytes, graph: dict[str, Any]) -> None:
+    """Write the one graph that goes to a file or standard output, and say so, as JSON or as a note."""
+    from ...core.files.atomic import write_out
+
+    write_out(path, data)
     if ctx.params["json"]:
         write_json({**graph, "output": path})
     elif path != "-":
-        out.note(f"wrote {path}: {graph['ops']} ops, {graph['tensors']} tensors")
+        Output(ctx.params["quiet"]).note(f"wrote {path}: {graph['ops']} ops, {graph['tensors']} tensors")
 
 
 def _read_numbers(text: str, what: str) -> list[tuple[float, ...]]:
@@ -243,9 +234,8 @@ def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     out = Output(given["quiet"])
     if output.kind != "folder":
         drawn = next(generate(recipe, 1))
-        output.write(drawn.data)
         graph = {"graph": drawn.name, "ops": drawn.ops, "tensors": drawn.tensors, "topology": drawn.topology}
-        say_written(ctx, out, output.path, graph | {"seed": given["seed"]})
+        write_one(ctx, output.path, drawn.data, graph | {"seed": given["seed"]})
         return
     names = generated_names(recipe, given["count"])
     folder = DatasetFolder(output.path, output.suffix, names, given["overwrite"])
@@ -366,9 +356,9 @@ def augment(
         if copies != 1:
             raise UsageError("originals without copies are a data set; name a folder, or give --copies 1")
         graph, topology = originals[0].graph, originals[0].topology
-        to.write(data.encode_copy(graph, topology, 1, seed, to.suffix))
+        copy = data.encode_copy(graph, topology, 1, seed, to.suffix)
         facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
-        say_written(ctx, out, to.path, facts | {"topology": topology, "seed": seed})
+        write_one(ctx, to.path, copy, facts | {"topology": topology, "seed": seed})
         return
     names = chain.from_iterable(data.augmented_names(originals, copies))
     folder = data.DatasetFolder(to.path, to.suffix, list(names), given["overwrite"])
@@ -409,6 +399,5 @@ def architecture(
     to = resolve_output(ctx, 1, name)
     encoding_of(to.path)
     graph = architecture_graph(name, batch, size, training, weights)
-    to.write(format_graph(graph, *SUFFIXES[to.suffix]))
     facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
-    say_written(ctx, Output(quiet), to.path, facts)
+    write_one(ctx, to.path, format_graph(graph, *SUFFIXES[to.suffix]), facts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -27,6 +28,15 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
             _replace(file.resolve(), data)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         raise UnwrittenError(_refusal(path, error), os.fspath(file), data) from error
+
+
+def write_out(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write `data` to a file as `write_atomically` does, or to standard output where the path is `-`."""
+    if str(path) == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        write_atomically(path, data)
 
 
 def write_as(path: str | os.PathLike[str], suffixes: Mapping[str, str], text_of: Callable[[str], str]) -> None:

@@ -7,10 +7,9 @@ import gzip
 import hashlib
 import json
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import compress, count, filterfalse
 from operator import attrgetter
 from pathlib import Path
@@ -24,7 +23,7 @@ from ..base.speed import without_gc
 from ..graph.annotations import NO_ANNOTATIONS
 from ..graph.builder import GraphBuilder
 from ..graph.graph import CostGraph
-from .atomic import write_atomically
+from .atomic import write_out
 from .costgraph_remarks import REMARKS, remarks_of, rounded_runtimes, with_devices, with_remarks
 from .reading import read_raw, unzipped
 
@@ -32,35 +31,17 @@ FINAL_MARK = "schedopt/final"
 """The `device` of an op that only says which tensor is final."""
 
 
-@dataclass
-class Node:
-    """One node, with the fields that the model holds."""
-
-    name: str = ""
-    id: int = 0
-    inputs: list[tuple[int, int]] = field(default_factory=list)  # id and port of the producer of each argument
-    outputs: list[tuple[int, int]] = field(default_factory=list)  # bytes and `alias_input_port`
-    control: list[int] = field(default_factory=list)  # ids of the ops it waits for
-    runtime: int = 0  # microseconds
-    # bytes
-    workspace: int = 0
-    persistent: int = 0
-    is_final: bool = False
-    is_mark: bool = False  # no op of the model, but the mark of a final tensor: its `device` is `FINAL_MARK`
-    device: str = ""
-
-
 _NODE_INTEGERS = {
-    "id": ("id", INT32_MAX),
-    "compute_cost": ("runtime", INT64_MAX),
-    "temporary_memory_size": ("workspace", INT64_MAX),
-    "persistent_memory_size": ("persistent", INT64_MAX),
+    "id": INT32_MAX,
+    "compute_cost": INT64_MAX,
+    "temporary_memory_size": INT64_MAX,
+    "persistent_memory_size": INT64_MAX,
 }
 _BLOCKS = {
-    "input_info {": ("inputs", "preceding_node", "preceding_port", INT32_MAX),
-    "output_info {": ("outputs", "size", "alias_input_port", INT64_MAX),
+    "input_info {": ("input_info", "preceding_node", "preceding_port", INT32_MAX),
+    "output_info {": ("output_info", "size", "alias_input_port", INT64_MAX),
 }
-"""The field of `Node` that holds the blocks of a name, their two members, and the largest value."""
+"""The field that holds the blocks of a name, their two members, and the largest value."""
 _PLAIN_TEXT = re.compile(r'"([ !#-\[\]-~]*(?:\\["\\\'][ !#-\[\]-~]*)*)"')
 
 
@@ -76,45 +57,46 @@ def _integer(value: str, largest: int) -> int:
     return number
 
 
-def parse_lines(text: str, prefix: str) -> tuple[list[Node], list[str]] | None:
-    """Read text laid out one field a line, ten times faster than the protobuf library."""
-    nodes, dimensions = [], []
+def parse_lines(text: str, prefix: str) -> Any:
+    """Read text laid out one field a line, several times as fast as protobuf; None if it is any other."""
+    from .cost_graph_pb2 import CostGraphDef
+
+    message = CostGraphDef()
     lines = iter(text.split("\n"))
     try:
         for line in lines:
             block = line.strip()
             if block in ("node {", "node: {"):
-                nodes.append(_parse_node(lines))
+                _parse_node(lines, message.node.add())
             elif block in ("cost {", "cost: {"):
-                dimensions.append(_parse_cost(lines, prefix))
+                message.cost.add(dimension=_parse_cost(lines, prefix))
             elif block:
                 return None
     except (ValueError, StopIteration):
         return None
-    return nodes, dimensions
+    return message
 
 
-def _parse_node(lines: Iterator[str]) -> Node:
-    node = Node()
+def _parse_node(lines: Iterator[str], node: Any) -> None:
+    """Fill a node from the lines up to its end."""
     seen: set[str] = set()
     while True:
         key, colon, value = next(lines).partition(":")
         key = key.strip()
         if not colon:
             if key in _BLOCKS:
-                attribute, first, second, largest = _BLOCKS[key]
-                getattr(node, attribute).append(_parse_block(lines, first, second, largest))
+                blocks, first, second, largest = _BLOCKS[key]
+                getattr(node, blocks).add(**_parse_block(lines, first, second, largest))
             elif key == "}":
-                return node
+                return
             elif key:
                 raise ValueError(key)
         elif key == "control_input":
-            node.control.append(_integer(value, INT32_MAX))
+            node.control_input.append(_integer(value, INT32_MAX))
         elif key in seen:
             raise ValueError(key)
         elif key in _NODE_INTEGERS:
-            attribute, largest = _NODE_INTEGERS[key]
-            setattr(node, attribute, _integer(value, largest))
+            setattr(node, key, _integer(value, _NODE_INTEGERS[key]))
         elif key == "name":
             name = value.strip()
             if len(name) < 2 or name[0] != '"' or name[-1] != '"' or "\\" in name or '"' in name[1:-1]:
@@ -125,7 +107,7 @@ def _parse_node(lines: Iterator[str]) -> Node:
                 raise ValueError(value)
             node.is_final = value.strip() == "true"
         elif key == "device" and value.strip() == f'"{FINAL_MARK}"':
-            node.is_mark = True
+            node.device = FINAL_MARK
         else:
             raise ValueError(key)
         seen.add(key)
@@ -143,20 +125,17 @@ def _parse_cost(lines: Iterator[str], prefix: str) -> str:
     return dimension
 
 
-def _parse_block(lines: Iterator[str], first: str, second: str, largest: int) -> tuple[int, int]:
-    one = two = None
+def _parse_block(lines: Iterator[str], first: str, second: str, largest: int) -> dict[str, int]:
+    members: dict[str, int] = {}
     for line in lines:
         key, colon, value = line.partition(":")
         key = key.strip()
         if colon:
-            if key == first and one is None:
-                one = _integer(value, largest)
-            elif key == second and two is None:
-                two = _integer(value, largest)
-            else:
+            if key not in (first, second) or key in members:
                 raise ValueError(key)
+            members[key] = _integer(value, largest)
         elif key == "}":
-            return one or 0, two or 0
+            return members
         elif key:
             raise ValueError(key)
     raise ValueError("the block does not end")
@@ -224,34 +203,46 @@ def parse_graph(
     data = unzipped(data, where).removeprefix(codecs.BOM_UTF8)
     if not data.strip():
         raise FormatError(f"{where}: the file is empty")
-    dropped: set[str] = set()
     if _looks_like_text(data):
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
             raise FormatError(f"{where}: not UTF-8 text at byte {error.start}") from error
-        read = parse_lines(text, REMARKS) or _read_message(_parse_text(text, where), dropped)
+        message = parse_lines(text, REMARKS)
+        message = _parse_text(text, where) if message is None else message
     else:
-        read = _read_message(_parse_binary(data, where), dropped)
-    nodes, remarks = read
-    if not nodes:
+        message = _parse_binary(data, where)
+    if not message.node:
         raise FormatError(f"{where}: the graph is empty: a CostGraphDef without nodes")
-    graph = with_remarks(_build(nodes, name, where, note), remarks, where, note)
-    if any(node.is_final and not node.outputs for node in nodes):
-        dropped.add("is_final of an op without outputs")
+    remarks = [cost.dimension for cost in message.cost if cost.dimension.startswith(REMARKS)]
+    graph = with_remarks(_build(message.node, name, where, note), remarks, where, note)
+    dropped = _dropped(message)
     said = [f"fields that schedopt does not use were dropped: {', '.join(sorted(dropped))}"] if dropped else []
-    if any(node.device for node in nodes):
+    devices = {node.id: node.device for node in message.node if node.device != FINAL_MARK}
+    if any(devices.values()):
         said.append("device counts only where --pins from-graph asks for it")
     if said:
         note(f"{name}: {'; '.join(said)}")
-    return with_devices(graph, {node.id: node.device for node in nodes if not node.is_mark})
+    return with_devices(graph, devices)
 
 
-def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]) -> CostGraph:
-    """Return the graph of the nodes, by the format's convention of an alias (docs/concepts/formats.md)."""
+def _dropped(message: Any) -> set[str]:
+    """Return the fields of a message that the model does not hold."""
+    dropped = {"cost" for cost in message.cost if not cost.dimension.startswith(REMARKS)}
+    for node in message.node:
+        dropped.update(compress(DROPPED_NODE_FIELDS, _dropped_of(node)))
+        dropped.update("dtype" for output in node.output_info if output.dtype)
+        dropped.update("shape" for output in node.output_info if output.HasField("shape"))
+        if node.is_final and not node.output_info:
+            dropped.add("is_final of an op without outputs")
+    return dropped
+
+
+def _build(nodes: Sequence[Any], name: str, where: str, note: Callable[[str], None]) -> CostGraph:
+    """Return the graph of the nodes, by the format's convention of what is an alias (docs/concepts/formats.md)."""
     nodes, final_ports = _without_marks(nodes)
-    uses_aliases = any(alias for node in nodes for _, alias in node.outputs)
-    if not uses_aliases and any(node.outputs and node.inputs for node in nodes):
+    uses_aliases = any(output.alias_input_port for node in nodes for output in node.output_info)
+    if not uses_aliases and any(node.output_info and node.input_info for node in nodes):
         note(
             f"{where}: no output has a non-zero alias_input_port, so nothing is read as an alias; "
             "write -1 for outputs that are no alias"
@@ -262,36 +253,42 @@ def _build(nodes: list[Node], name: str, where: str, note: Callable[[str], None]
         builder.add_op(
             node.name,
             op_id=node.id,
-            inputs=node.inputs,
-            control=node.control,
-            outputs=[size for size, _ in node.outputs],
-            aliases=[alias for _, alias in node.outputs] if uses_aliases else None,
-            final=[node.is_final or port in marked for port in range(len(node.outputs))],
-            runtime=node.runtime,
-            workspace=node.workspace,
-            persistent=node.persistent,
+            inputs=[(each.preceding_node, each.preceding_port) for each in node.input_info],
+            control=node.control_input,
+            outputs=[output.size for output in node.output_info],
+            aliases=[output.alias_input_port for output in node.output_info] if uses_aliases else None,
+            final=[node.is_final or port in marked for port in range(len(node.output_info))],
+            runtime=node.compute_cost,
+            workspace=node.temporary_memory_size,
+            persistent=node.persistent_memory_size,
         )
     return builder.build()
 
 
-def _without_marks(nodes: list[Node]) -> tuple[list[Node], dict[int, set[int]]]:
+def _without_marks(nodes: Sequence[Any]) -> tuple[Sequence[Any], dict[int, set[int]]]:
     """Return the model's own nodes, and the ports that the others mark as final, by the id of their op."""
-    if not any(node.is_mark for node in nodes):
+    if not any(node.device == FINAL_MARK for node in nodes):
         return nodes, {}
-    ports = {node.id: len(node.outputs) for node in nodes}
-    read = {producer for node in nodes for producer in (*(i for i, _ in node.inputs), *node.control)}
+    ports = {node.id: len(node.output_info) for node in nodes}
+    read = {op for node in nodes for op in (*(i.preceding_node for i in node.input_info), *node.control_input)}
     final_ports: dict[int, set[int]] = {}
     kept = []
     for node in nodes:
-        if node.is_mark and node.id not in read and len(node.inputs) == 1:
-            ((producer, port),) = node.inputs
-            # a final op that makes a view of the tensor without bytes
-            mark = Node(node.name, node.id, [(producer, port)], [(0, 0)], is_final=True, is_mark=True)
-            if node == mark and 0 <= port < ports.get(producer, 0):
-                final_ports.setdefault(producer, set()).add(port)
+        if node.id not in read and _is_mark(node):
+            (source,) = node.input_info
+            if 0 <= source.preceding_port < ports.get(source.preceding_node, 0):
+                final_ports.setdefault(source.preceding_node, set()).add(source.preceding_port)
                 continue
         kept.append(node)
     return kept, final_ports
+
+
+def _is_mark(node: Any) -> bool:
+    """Whether a node marks a tensor as final: a final op that makes a view of it without bytes, at no cost."""
+    has_costs = node.compute_cost or node.temporary_memory_size or node.persistent_memory_size or node.control_input
+    views = [(output.size, output.alias_input_port) for output in node.output_info]
+    is_final_view = node.is_final and len(node.input_info) == 1 and views == [(0, 0)]
+    return node.device == FINAL_MARK and is_final_view and not has_costs
 
 
 def _looks_like_text(data: bytes) -> bool:
@@ -361,35 +358,6 @@ def _of_tensorflow(parse: Callable[[Any], Any], where: str) -> Any:
         found = parse(RunMetadata()).cost_graph
         return found if found.node and _is_known(found) else None
     return None
-
-
-def _read_message(message: Any, dropped: set[str]) -> tuple[list[Node], list[str]]:
-    """Return a message's nodes and remarks, and add to `dropped` the fields it has that the model does not hold."""
-    remarks = [cost.dimension for cost in message.cost if cost.dimension.startswith(REMARKS)]
-    if len(remarks) < len(message.cost):
-        dropped.add("cost")
-    nodes = []
-    for node in message.node:
-        is_mark = node.device == FINAL_MARK
-        dropped.update(compress(DROPPED_NODE_FIELDS, _dropped_of(node)))
-        dropped.update("dtype" for output in node.output_info if output.dtype)
-        dropped.update("shape" for output in node.output_info if output.HasField("shape"))
-        nodes.append(
-            Node(
-                node.name,
-                node.id,
-                [(i.preceding_node, i.preceding_port) for i in node.input_info],
-                [(o.size, o.alias_input_port) for o in node.output_info],
-                list(node.control_input),
-                node.compute_cost,
-                node.temporary_memory_size,
-                node.persistent_memory_size,
-                node.is_final,
-                is_mark,
-                "" if is_mark else node.device,
-            )
-        )
-    return nodes, remarks
 
 
 def _message(graph: CostGraph) -> Any:
@@ -497,12 +465,7 @@ def write_graph(graph: CostGraph, path: str | Path, encoding: Encoding | None = 
     if not isinstance(graph, CostGraph):
         raise UsageError(f"a CostGraph is written, not {type(graph).__name__}")
     chosen, compress = encoding_of(path) if encoding is None else (encoding, False)
-    data = format_graph(graph, chosen, compress)
-    if str(path) == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    else:
-        write_atomically(path, data)
+    write_out(path, format_graph(graph, chosen, compress))
 
 
 def find_graphs(paths: Iterable[str | Path]) -> list[Path]:

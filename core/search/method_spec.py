@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ..base.errors import UsageError
 from ..base.options import spelled
 from ..base.units import parse_count, parse_seconds
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from .parameters import Parameters
-from .registry import (
-    METHODS,
-    Method,
-    listed,
-    method_of,
-    methods_where,
-    parameter_fields,
-    parameters_of,
-    parsed_parameters,
-)
+from .parameters import Parameters, from_texts
+from .registry import METHODS, Method, listed, method_of, methods_where, parameter_fields, parameters_class
 
 
 @dataclass(frozen=True)
@@ -45,7 +36,11 @@ class MethodSpec:
 def parse_method(text: str, **flags: str | None) -> MethodSpec:
     """Read `name` or `name:parameter=value:...`, with the parameters that options give, such as `--decoder lazy`."""
     name, *settings = text.strip().split(":")
-    texts = _given_flags(name, flags)
+    texts = {flag: value for flag, value in flags.items() if value is not None}
+    for flag in texts:
+        if flag not in {field.name for field in parameter_fields(name)}:
+            able = listed(other for other, method in METHODS.items() if flag in method.flags)
+            raise UsageError(f"{spelled(flag)} is not for method '{name}', which has none; it is for {able}")
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
@@ -54,29 +49,16 @@ def parse_method(text: str, **flags: str | None) -> MethodSpec:
         if key in texts:
             raise UsageError(f"parameter {key} of '{name}' is given twice")
         texts[key] = value.strip()
+    known = [field.name for field in parameter_fields(name)]
     evaluations = texts.pop("evaluations", None)
     time_limit = texts.pop("time_limit", None)
     return MethodSpec(
         text.strip(),
         name,
-        parsed_parameters(name, texts),
+        from_texts(parameters_class(name), texts, name, known, method_of(name).fixed),
         None if evaluations is None else parse_count(evaluations, f"evaluations of '{name}'"),
         parse_seconds(time_limit) if time_limit else None,
     )
-
-
-def method_with(name: str, **parameters: Any) -> MethodSpec:
-    """Return a method with parameters that the code chooses."""
-    return MethodSpec(name, name, parameters_of(name, **parameters))
-
-
-def _given_flags(name: str, flags: dict[str, str | None]) -> dict[str, str]:
-    texts = {flag: value for flag, value in flags.items() if value is not None}
-    for flag in texts:
-        if flag not in {field.name for field in parameter_fields(name)}:
-            able = listed(other for other, method in METHODS.items() if flag in method.flags)
-            raise UsageError(f"{spelled(flag)} is not for method '{name}', which has none; it is for {able}")
-    return texts
 
 
 def check_supported(

@@ -66,10 +66,6 @@ class Plans:
         complete: IndexArray = np.concatenate((homes, order[order < self.own]))
         return complete
 
-    def topological(self, wanted: Any) -> IndexArray:
-        """Return the nearest order to a wanted one in which no op comes before its inputs."""
-        return topological(self.graph, wanted)
-
     def plan(self, order: Any, lead: Any = None) -> Plan:
         """Return a plan of an order, each op sent its missing inputs as early as can be by default."""
         order = self.homes_first(order)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from ..base.errors import UsageError
 from ..base.names import unknown
-from .parameters import Parameters, check_declared, from_texts
+from .parameters import Parameters, check_declared
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -57,7 +57,8 @@ class Method(NamedTuple):
         How `schedopt train` finds the method's weights or parameters, and a line on its work: `grid_search` over the
         method's parameters, or the module whose `Trainer` trains its network; empty where nothing is trained.
     base, fixed, takes
-        Of a preset, a built-in method with some parameters fixed.
+        Of a preset, which is a built-in method with some parameters fixed: that method, these parameters, and which
+        others may be given, by default all.
 
     Examples
     --------
@@ -88,24 +89,6 @@ class Method(NamedTuple):
     def has(self, parameter: str) -> bool:
         """Whether a parameter may be given, if the class of the parameters has it."""
         return parameter not in self.fixed if self.takes is None else parameter in self.takes
-
-
-class Preset(NamedTuple):
-    """A method with some parameters fixed, under a name of its own."""
-
-    base: str  # the method
-    fixed: Mapping[str, Any]  # its parameters that differ from the defaults
-    # as in `Method`
-    summary: str
-    source: str
-    takes: tuple[str, ...] | None = None  # parameters that may be given; by default all that are not fixed
-
-    def resolved(self, lines: Mapping[str, Method | Preset]) -> Method:
-        """Return it as a method, which is like its base among the registry's lines, but not trained."""
-        base = lines[self.base]
-        assert isinstance(base, Method)
-        method = base._replace(trainer="", training="", **self._asdict())
-        return method._replace(flags=tuple(flag for flag in base.flags if method.has(flag)))
 
 
 T = TypeVar("T")
@@ -147,8 +130,16 @@ COMPARED_METHODS = f"{INPUT_METHOD},{DEFAULT_METHOD}"
 EXAMPLE, BUDGET_EXAMPLE = "brkga:elites=10", "brkga:evaluations=1000"
 """How help texts and errors show a method with a parameter, and one with a budget of its own."""
 
+
+def _preset(
+    base: str, fixed: Mapping[str, Any], summary: str, source: str, takes: tuple[str, ...] | None = None
+) -> Method:
+    """Return the line of a method with some parameters fixed, under a name of its own."""
+    return Method("", summary, source, base=base, fixed=fixed, takes=takes)
+
+
 _SOLVERS = "schedopt.core.solvers"
-_LINES: dict[str, Method | Preset] = {
+_LINES: dict[str, Method] = {
     "auto": Method(
         f"{_SOLVERS}.portfolio:solve",
         "The best of the methods below within the time limit; never worse than the input order",
@@ -220,7 +211,7 @@ _LINES: dict[str, Method | Preset] = {
         default_seconds=10.0,
         recomputation="only",
     ),
-    "fixed-order": Preset(
+    "fixed-order": _preset(
         "recompute", {"order": "input"}, "The annealing of recompute with the input order kept", "ours"
     ),
     "checkpoint-segments": Method(
@@ -254,13 +245,13 @@ _LINES: dict[str, Method | Preset] = {
         searches=False,
         default_devices=2,
     ),
-    "peft": Preset(
+    "peft": _preset(
         "heft",
         {"rank": "optimistic"},
         "As heft, by what is left to do after an op on each device at the best",
         "Arabnejad and Barbosa 2014",
     ),
-    "cpop": Preset(
+    "cpop": _preset(
         "heft", {"rank": "critical-path"}, "As heft, with the critical path on one device", "Topcuoglu et al. 2002"
     ),
     "local-search": Method(
@@ -299,7 +290,7 @@ _LINES: dict[str, Method | Preset] = {
         trainer="grid_search",
         training="Search 648 settings of brkga, for brkga-tuned:settings=FILE (REGAL A.10).",
     ),
-    "brkga-tuned": Preset(
+    "brkga-tuned": _preset(
         "brkga",
         {"settings": "shipped"},
         "brkga with the parameters that a grid search chose for the task, by schedopt train brkga",
@@ -329,7 +320,7 @@ _LINES: dict[str, Method | Preset] = {
         trainer="schedopt.policies.regal.training",
         training="Train GAS, REGAL with an LSTM over a topological order for its network (REGAL 5.2).",
     ),
-    "idrs": Preset(
+    "idrs": _preset(
         "regal",
         {"search": "random"},
         "regal with one generation: random search among what its network chooses",
@@ -350,9 +341,16 @@ _LINES: dict[str, Method | Preset] = {
 }
 
 
-METHODS: dict[str, Method] = {
-    name: line.resolved(_LINES) if isinstance(line, Preset) else line for name, line in _LINES.items()
-}
+def _resolved(line: Method) -> Method:
+    """Return a line's method; a preset is like its base, but not trained."""
+    if not line.base:
+        return line
+    own = {name: getattr(line, name) for name in ("summary", "source", "base", "fixed", "takes")}
+    base = _LINES[line.base]._replace(trainer="", training="", **own)
+    return base._replace(flags=tuple(flag for flag in base.flags if line.has(flag)))
+
+
+METHODS = {name: _resolved(line) for name, line in _LINES.items()}
 """The built-in ones."""
 
 FLAGS = {
@@ -385,7 +383,7 @@ def _checked(method: Any) -> Method:
     """Return a method of another package once it is clear that it is one."""
     if not isinstance(method, Method):
         raise TypeError(f"{method!r} is not a schedopt.Method")
-    check_declared(getattr(_module(method), "Parameters", Parameters))
+    check_declared(getattr(module_of(method), "Parameters", Parameters))
     return method
 
 
@@ -405,12 +403,7 @@ def default_devices(task: str, methods: Iterable[str]) -> int:
     return 2 if task == "runtime" else min((method_of(name).default_devices for name in methods), default=1)
 
 
-def module_of(name: str) -> ModuleType:
-    """Import a method's module."""
-    return _module(method_of(name))
-
-
-def _module(method: Method) -> ModuleType:
+def module_of(method: Method) -> ModuleType:
     """Import a method's module."""
     entry = method.entry
     return import_module(entry.partition(":")[0]) if isinstance(entry, str) else sys.modules[entry.__module__]
@@ -418,7 +411,7 @@ def _module(method: Method) -> ModuleType:
 
 def parameters_class(name: str) -> type[Parameters]:
     """Import a method and return the class of its parameters."""
-    kind: type[Parameters] = getattr(module_of(name), "Parameters", Parameters)
+    kind: type[Parameters] = getattr(module_of(method_of(name)), "Parameters", Parameters)
     return kind
 
 
@@ -432,13 +425,8 @@ def parameters_of(name: str, **given: Any) -> Parameters:
     return parameters_class(name)(**{**method_of(name).fixed, **given})
 
 
-def parsed_parameters(name: str, texts: dict[str, str]) -> Parameters:
-    """Import a method and return its parameters, some of them read from texts."""
-    known = [field.name for field in parameter_fields(name)]
-    return from_texts(parameters_class(name), texts, name, known, method_of(name).fixed)
-
-
 def load(name: str) -> Any:
     """Import a method and return its `solve(search, parameters)`."""
-    entry = method_of(name).entry
-    return getattr(module_of(name), entry.partition(":")[2]) if isinstance(entry, str) else entry
+    method = method_of(name)
+    entry = method.entry
+    return getattr(module_of(method), entry.partition(":")[2]) if isinstance(entry, str) else entry

@@ -32,7 +32,7 @@ def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None, 
         changes["machine"] = replace(Machine.equal(problem.devices), transfers=problem.machine.transfers)
     tiny = replace(problem, **changes)
     for part in parts_of(spec.name, problem, is_counted=bool(spec.evaluations or evaluations), jobs=jobs):
-        prepare = getattr(module_of(part), "warm_up", None)
+        prepare = getattr(module_of(method_of(part)), "warm_up", None)
         search = Search(tiny if prepare is None else prepare(tiny), max_evaluations=EVALUATIONS, lower_bound=-1.0)
         load(part)(search, spec.parameters if part == spec.name else parameters_of(part))
         assert search.best is not None
@@ -63,7 +63,7 @@ def all_runs() -> list[tuple[MethodSpec, Problem]]:
 
 def parts_of(name: str, problem: Problem, *, is_counted: bool, jobs: int = 1) -> list[str]:
     """Return the methods that a method may use for this problem: itself, unless its module has `parts`."""
-    module = module_of(name)
+    module = module_of(method_of(name))
     if not hasattr(module, "parts"):
         return [name]
     return [name if part == method_of(name).base else part for part in module.parts(problem, is_counted, jobs)]

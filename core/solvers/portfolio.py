@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from ..base.errors import UsageError
 from ..problem.problem import Problem
 from ..problem.residents import first_home
-from ..search.method_spec import check_supported, method_with
+from ..search.method_spec import MethodSpec, check_supported
 from ..search.parameters import Parameters
-from ..search.registry import INPUT_METHOD
+from ..search.registry import INPUT_METHOD, parameters_of
 from ..search.search import Search, Watcher
 
 ORDERS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
@@ -91,8 +91,9 @@ def _can_run(step: Step, problem: Problem, is_counted: bool) -> bool:
     """Whether a method takes a problem and a budget."""
     if step.method == PROOF and problem.devices > MOST_DEVICES_PROVEN:
         return False
+    spec = MethodSpec(step.method, step.method, parameters_of(step.method, **step.parameters))
     try:
-        check_supported(method_with(step.method, **step.parameters), problem, 1 if is_counted else None)
+        check_supported(spec, problem, 1 if is_counted else None)
     except UsageError:
         return False
     return True

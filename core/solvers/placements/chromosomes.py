@@ -21,7 +21,7 @@ from ...kernels.placements.sequences import places_of, run_sequence
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search.parameters import Parameters
-from ...search.plans import Plans, as_schedule, objective_of
+from ...search.plans import Plans, as_schedule, objective_of, topological
 from ...search.search import Search
 
 Population = NDArray[np.float32]
@@ -255,7 +255,7 @@ class LazyChromosomes(Chromosomes):
 
     def _plan(self, plans: Plans, keys: NDArray[np.float32]) -> tuple[Plan, IndexArray | None]:
         """Return the ops along their keys, and where each ends first; None if something cannot be sent there."""
-        order = plans.topological(np.argsort(-keys[:-1], kind="stable"))
+        order = topological(self.graph, np.argsort(-keys[:-1], kind="stable"))
         return plans.plan(order), plans.place_along(order)
 
     def decode(self, chromosome: NDArray[np.float32]) -> Schedule:

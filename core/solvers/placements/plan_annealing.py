@@ -14,7 +14,7 @@ from ...kernels.placements.plans import EARLY, LATE, Bunches, Cost, Plan, anneal
 from ...kernels.placements.sequences import NO_GROUPS, Objective
 from ...problem.residents import first_home, model_of
 from ...search.parameters import Parameters
-from ...search.plans import Plans, objective_of
+from ...search.plans import Plans, objective_of, topological
 from ...search.search import Search
 from ..annealing import Annealing, reweighed
 from ..orders.baselines import greedy_order
@@ -73,13 +73,13 @@ class PlanAnnealing:
         """Offer one device alone, and each op where it ends first by upward rank; take the best as the start."""
         problem, plans = self.search.problem, self.plans
         ranked = np.lexsort((np.argsort(problem.graph.input_order), -upward_ranks(problem, EdgeCosts(problem))))
-        order = plans.topological(ranked)
+        order = topological(problem.graph, ranked)
         alone: list[Any] = plans.placements_of_one_device()
         tried = [(start, [*alone, plans.place_along(start)]) for start in (problem.graph.input_order, order)]
         for small in self._small_orders():
             tried.append((small, [*alone, plans.place_along(small)]))
         for _ in range(RANDOM_ORDERS):
-            drawn = plans.topological(self.search.rng.permutation(self.ops))
+            drawn = topological(problem.graph, self.search.rng.permutation(self.ops))
             tried.append((drawn, [plans.place_along(drawn)]))
         starts: list[tuple[Plan, IndexArray]] = []
         for start, placements in tried:
@@ -189,7 +189,7 @@ class PlanAnnealing:
         plans, rng = self.plans, self.search.rng
         kind = number % 3
         if kind:
-            order = self.plans.topological(rng.permutation(self.ops))
+            order = topological(plans.graph, rng.permutation(self.ops))
             placement = plans.place_along(order) if kind == 1 else self.search.problem.rules.drawn(rng)
             if placement is not None:
                 return plans.plan(order, self.best_lead), placement

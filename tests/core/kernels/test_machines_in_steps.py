@@ -18,7 +18,7 @@ from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.machine import Machine
 from schedopt.core.problem.problem import Problem
-from schedopt.core.search.plans import Plans, as_schedule, objective_of
+from schedopt.core.search.plans import Plans, as_schedule, objective_of, topological
 
 SEEDS = seeds(40, quick=6)
 
@@ -50,7 +50,7 @@ class Case:
         self.lazy = new_lazy(self.arrays, self.machine, self.places(NO_GROUPS))
         draws = np.where(self.rules.allowed, rng.random(self.rules.allowed.shape), -1.0)
         self.placement = draws.argmax(axis=1)[self.rules.group].astype(np.int32)
-        self.order = self.plans.homes_first(self.plans.topological(rng.permutation(self.ops)))
+        self.order = self.plans.homes_first(topological(self.plans.graph, rng.permutation(self.ops)))
 
     def places(self, groups):
         return places_of(self.rules.group, self.rules.allowed, groups, 0.5)

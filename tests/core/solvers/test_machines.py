@@ -16,7 +16,7 @@ from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.method_spec import parse_method
-from schedopt.core.search.plans import Plans
+from schedopt.core.search.plans import Plans, topological
 from schedopt.core.search.registry import METHODS as METHODS_
 from schedopt.core.search.registry import load
 from schedopt.core.search.search import Search
@@ -349,7 +349,7 @@ def test_a_plan_is_priced_as_its_schedule_is():
     for _ in range(150):
         problem = random_problem(rng, str(rng.choice(["runtime", "memory"])))
         plans = Plans(problem)
-        order = plans.topological(rng.permutation(plans.ops))
+        order = topological(plans.graph, rng.permutation(plans.ops))
         plan = plans.plan(order, rng.integers(0, 3, plans.ops))
         draws = np.where(problem.rules.allowed, rng.random(problem.rules.allowed.shape), -1.0)
         placement = draws.argmax(axis=1)[problem.rules.group]

@@ -127,7 +127,7 @@ class DatasetFolder:
         before.replace(self._file(name))
 
     def finish(self, description: dict[str, Any]) -> dict[str, Any]:
-        """Write `dataset.json`, which says the topology of each file, too; return what it says."""
+        """Write `dataset.json`, which has the topology of each file, too; return its content."""
         files = {
             self._file(name).relative_to(self.path).as_posix(): self._topologies[name]
             for name in self.names
@@ -225,7 +225,7 @@ def count_graphs(ops: Sequence[int], parts: Sequence[str]) -> dict[str, Any]:
 
 
 def generated_names(recipe: Recipe, count: int) -> list[str]:
-    """Return what the graphs of a data set are called, in their order."""
+    """Return the names of the graphs of a data set, in their order."""
     return [recipe.file_name(index, count) for index in range(count)]
 
 
@@ -270,7 +270,7 @@ def improvable_originals(originals: Sequence[Original], task: Task, devices: int
 
 
 def augmented_names(originals: Sequence[Original], copies: int) -> list[list[str]]:
-    """Return per original what it and then its copies are called in a data set."""
+    """Return per original its name and then those of its copies in a data set."""
     return names_of_copies([original.graph.name for original in originals], copies)
 
 

@@ -274,7 +274,7 @@ def runs_of(program: OnnxProgram, order: Sequence[int]) -> list[NodeProto]:
 
 
 def _unused(name: str, step: int, taken: set[str]) -> str:
-    """Return a name for what a run gives; what has none in the file, as it is left out, stays without."""
+    """Return a name for a run's result; one that the file leaves out stays without."""
     run = f"{name} (run {step})" if name else ""
     while run in taken:
         run += "'"

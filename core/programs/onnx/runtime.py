@@ -179,7 +179,7 @@ def lent_by_caller(program: OnnxProgram) -> dict[str, str]:
 
 
 def residents_of(program: OnnxProgram) -> tuple[Resident, ...]:
-    """Return constants and inputs, each with its readers; what is inside of an op is one resident, `OP/constants`."""
+    """Return constants and inputs, each with its readers; constants inside an op are one resident, `OP/constants`."""
     readers: dict[str, list[int]] = {name: [] for name in (*program.inputs, *program.constants)}
     lent = lent_by_caller(program)
     for op, node in enumerate(program.nodes):
@@ -199,7 +199,7 @@ def residents_of(program: OnnxProgram) -> tuple[Resident, ...]:
 
 
 def _sizes_inside(node: NodeProto, functions: Mapping[tuple[str, str], FunctionProto]) -> Iterator[int]:
-    """Yield the bytes of the data in the attributes of a node, in the graphs inside of it and in what it calls."""
+    """Yield the bytes of the data in the attributes of a node, in its inner graphs and in the functions it calls."""
     for entry in node.attribute:
         numbers = 4 * len(entry.floats) + 8 * len(entry.ints) + sum(map(len, (entry.s, *entry.strings)))
         yield numbers if numbers > _SETTING else 0
@@ -248,7 +248,7 @@ def load_program(path: str, shapes: Mapping[str, Size], note: Note = lambda text
 
 
 def _with_observation(program: OnnxProgram, note: Note) -> OnnxProgram:
-    """Run a program where shapes or opaque nodes ask for it; return it with what that showed."""
+    """Run a program where shapes or opaque nodes ask for it; return it with the observations."""
     needed = {*program.outputs, *(name for node in program.nodes for name in (*reads(node), *node.output))}
     made = [(node, name) for node in (*program.nodes, *program.folded) for name in node.output if name in needed]
     missing = [(node, name) for node, name in made if name and name not in program.types]
@@ -272,7 +272,7 @@ def _with_observation(program: OnnxProgram, note: Note) -> OnnxProgram:
 
 
 def _say(program: OnnxProgram, note: Note) -> None:
-    """Tell what is not as it stands in the file, and what was seen in one run alone."""
+    """Note the differences from the file, and the observations of one run alone."""
     path, total = program.path, len(program.model.graph.node)
     if program.folded:
         note(f"{path}: {len(program.folded)} of {total} nodes are constant; their results count as initialisers")

@@ -125,7 +125,7 @@ def kernel_times(session: onnxruntime.InferenceSession) -> list[tuple[str, float
 
 @contextmanager
 def _told(what: str) -> Any:
-    """Turn what ONNX Runtime raises into one sentence."""
+    """Turn the errors of ONNX Runtime into one sentence."""
     names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException")
     try:
         yield
@@ -240,7 +240,7 @@ def ordered_session(
 
 
 def digests(values: Sequence[NDArray[Any]]) -> list[str]:
-    """Return what tells arrays apart: type, shape and all bits of each."""
+    """Return a digest per array: of its type, shape and all bits."""
     return [digest(value.dtype, value.shape, np.ascontiguousarray(value).tobytes()) for value in values]
 
 
@@ -280,7 +280,7 @@ def for_each_node(
     *,
     has_profile: bool = False,
 ) -> dict[str, Any]:
-    """Run each node alone, on what it gets when the program runs; return what `measure` says of it."""
+    """Run each node alone, on its inputs in the program; return the measurement of each by `measure`."""
     constants = constant_tensors(program)
     values: Values = random_inputs(program)
     uses = Counter(name for node in program.nodes for name in dict.fromkeys(reads(node)))
@@ -302,7 +302,7 @@ def for_each_node(
 
 
 def workspace_of(allocator: SystemAllocator, session: Any, inputs: Values) -> tuple[int, list[NDArray[Any]]]:
-    """Return what a session holds at most beyond its results, in bytes, and these."""
+    """Return the most bytes of a session beyond its results, and these."""
     outputs, peak, results = allocator.measure(lambda: session.run(None, inputs))
     return max(0, peak - results), outputs
 

@@ -33,7 +33,7 @@ def _is_new(entries: dict[str, Any]) -> bool:
 
 
 class _Plan(NamedTuple):
-    """How to run what was recorded, and the numbers of the tensors that it returns."""
+    """The plan of recorded ops, and the numbers of the tensors that it returns."""
 
     wanted: tuple[int, ...]
     module: fx.GraphModule | None  # None: in program order
@@ -83,7 +83,7 @@ class PlannedStep(nn.Module):
         self._say_notes()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Do one step, and return what the function returns; its tensors have no graph of autograd."""
+        """Do one step, and return the function's results; its tensors have no graph of autograd."""
         with disable_torch_function():  # modes of functions see the step's calls alone
             if self._only is not None:
                 facts = input_facts(inspect.signature(self._function), args, kwargs)
@@ -147,7 +147,7 @@ class PlannedStep(nn.Module):
         return recorder
 
     def _tree(self) -> Tree:
-        """Return what was recorded under PyTorch's settings of now, such as the default dtype, which shapes follow."""
+        """Return the recordings under PyTorch's settings of now, such as the default dtype, which shapes follow."""
         return self._trees.setdefault(settings_facts(), Tree())
 
     def _may_plan(self) -> bool:
@@ -164,7 +164,7 @@ class PlannedStep(nn.Module):
         return False
 
     def _take(self, segment: Segment, wanted: Sequence[int], names: StepNames, reason: str) -> None:
-        """Plan what a rehearsal has recorded; end it where the step asks for a value, which no rehearsal can give."""
+        """Plan the ops of a rehearsal; end it where the step asks for a value, which no rehearsal can give."""
         held = self._held(segment, names, [] if reason else None)
         if self._fitting(segment, wanted, held) is None and not (reason and isinstance(self._limit, Share)):
             self._planned(segment, wanted, names, held)
@@ -185,7 +185,7 @@ class PlannedStep(nn.Module):
         return int(self._limit)
 
     def _fitting(self, segment: Segment, wanted: Sequence[int], held: int | None) -> _Plan | None:
-        """Return a plan for what was recorded that returns what is wanted, and keeps the limit beside what is held."""
+        """Return a plan for a recording that returns the wanted values, and keeps the limit beside the held bytes."""
         most = math.inf if held is None else self._bytes() - held
         plans: list[_Plan] = segment.last.plans
         return next((plan for plan in plans if plan.peak <= most and set(wanted) <= set(plan.wanted)), None)
@@ -205,7 +205,7 @@ class PlannedStep(nn.Module):
         return plan
 
     def _planned(self, segment: Segment, wanted: Sequence[int], names: StepNames, held: int | None) -> _Plan:
-        """Make a plan for what was recorded; a limit holds for the whole step, with what its other parts hold."""
+        """Make a plan for a recording; a limit holds for the whole step, with the bytes that its other parts hold."""
         program = step_graph(self._name, segment, wanted, names.of_held())
         settings = self._settings
         if settings.note is not None:
@@ -233,7 +233,7 @@ class PlannedStep(nn.Module):
         return plan
 
     def _say_notes(self) -> None:
-        """Pass on what was noted while plans were made, when what the step itself prints may be silenced."""
+        """Pass on the notes of plans in the making, when the step's own output may be silenced."""
         while self._notes and self._settings.note is not None:
             self._settings.note(self._notes.pop(0))
 
@@ -242,14 +242,14 @@ class PlannedStep(nn.Module):
 
 
 def _kind_of(value: Any) -> Any:
-    """Return what a sequence of ops may depend on of an input."""
+    """Return the properties of an input that a sequence of ops may depend on."""
     if isinstance(value, torch.Tensor):
         return value.dtype, value.shape, value.device
     return value if isinstance(value, (bool, int, str)) else type(value)
 
 
 def step_name(function: Callable[..., Any]) -> str:
-    """Return what to call a step in messages."""
+    """Return the name of a step in messages."""
     while isinstance(function, functools.partial):
         function = function.func
     return str(getattr(function, "__name__", type(function).__name__))

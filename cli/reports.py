@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from ..core.base.tables import FirstThatFits, compact_table, number_table
-from ..core.base.units import bytes_alike, format_change, signed, times_alike
+from ..core.base.units import Written, bytes_alike, format_change, signed, times_alike
 from ..core.bounds.bounds import memory_bound
 from ..core.files.atomic import write_atomically
 from ..core.model.simulator import input_peak
@@ -266,10 +266,7 @@ def module_table(shares: MemoryShares) -> Table:
 
 def phase_table(shares: MemoryShares) -> Table:
     """Return the peak within each phase, and where it is."""
-    table = Table("phase")
-    table.add_column("peak", justify="right")
-    table.add_column("step", justify="right")
-    table.add_column("running")
+    table = Table("phase", Column("peak", justify="right"), Column("step", justify="right"), "running")
     memory = bytes_alike(peak.memory for peak in shares.phases)
     for peak in shares.phases:
         runs = f"{peak.runs} ({peak.source})" if peak.source else peak.runs
@@ -277,13 +274,10 @@ def phase_table(shares: MemoryShares) -> Table:
     return table
 
 
-def shares_table(title: str, sizes: Mapping[str, int]) -> Table:
-    """Return the bytes of each role or module, most first."""
-    total = max(1, sum(sizes.values()))
-    table = Table(title)
-    table.add_column("bytes", justify="right")
-    table.add_column("share", justify="right")
-    memory = bytes_alike(also=sizes.values())
+def shares_table(title: str, sizes: Mapping[str, int], total: int = 0, memory: Written | None = None) -> Table:
+    """Return the bytes of each role or module, most first, and their share of a total, by default of all."""
+    total, memory = total or max(1, sum(sizes.values())), memory or bytes_alike(also=sizes.values())
+    table = Table(title, Column("bytes", justify="right"), Column("share", justify="right"))
     for name, size in sizes.items():
         table.add_row(escape(name), memory(size), f"{100 * size / total:.1f}%")
     return table
@@ -302,9 +296,7 @@ def snapshot_tables(document: Mapping[str, Any], top: int) -> list[tuple[str, Ta
     peak, then = document["peak_allocated"], document["reserved_then"]
     options = document["reserved_by_options"]
     memory = bytes_alike([peak, then, document["peak_reserved"], document["arena"], *options.values()])
-    table = Table(show_header=False)
-    table.add_column("")
-    table.add_column("", justify="right")
+    table = Table("", Column(justify="right"), show_header=False)
     table.add_row("allocations, events", f"{document['allocations']:,}, {document['events']:,}")
     table.add_row("allocated at most", memory(peak))
     table.add_row("reserved then", memory(then))
@@ -322,8 +314,5 @@ def snapshot_tables(document: Mapping[str, Any], top: int) -> list[tuple[str, Ta
     for kind, holders in document["holders"].items():
         shown = {name: size for name, size in list(holders.items())[:top] if name}
         if shown:
-            of_kind = Table(kind, Column("bytes", justify="right"), Column("share", justify="right"))
-            for name, size in shown.items():
-                of_kind.add_row(escape(name), memory(size), f"{100 * size / peak:.1f}%")
-            tables.append((f"allocated at the peak, by {kind}", of_kind))
+            tables.append((f"allocated at the peak, by {kind}", shares_table(kind, shown, peak, memory)))
     return tables

@@ -40,13 +40,12 @@ def run_with_progress(
     from ..core.search.method_spec import check_supported
     from ..core.search.search import Watcher
     from ..core.search.warm_up import warm_up
-    from ..core.solve.placed import solve_and_place, warm_up_addresses
+    from ..core.solve.placed import solve_and_place, warm_up_places
 
     check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
     with compiling(out):
         warm_up(problem, spec, budget.get("evaluations"), budget.get("jobs", 1))
-        if alignment is not None:
-            warm_up_addresses()
+        warm_up_places(addresses=alignment is not None, allocator=allocator is not None)
     with interruptible(out, "the best so far") as interrupt, LiveLine(out, f"{spec.name}: starting") as line:
         watcher = Watcher(interrupt, _Searching(line) if out.shows_progress else None)
         return solve_and_place(problem, spec, alignment, allocator, watcher=watcher, **budget)

@@ -21,18 +21,50 @@ from schedopt.core.search.registry import METHODS, parameter_fields
 DOCS = ROOT / "docs"
 PAGES = {page.relative_to(DOCS).as_posix(): page.read_text() for page in sorted(DOCS.rglob("*.md"))}
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
+LONG_SENTENCES = {
+    **{
+        "commands/apply.md": 2,
+        "commands/compare.md": 2,
+        "commands/optimize.md": 1,
+        "commands/show.md": 2,
+        "commands/solve.md": 2,
+    },
+    **{
+        "concepts/addresses.md": 2,
+        "concepts/bounds.md": 6,
+        "concepts/budgets.md": 1,
+        "concepts/cost-model.md": 1,
+        "concepts/formats.md": 3,
+        "concepts/graph.md": 1,
+        "concepts/machines.md": 4,
+    },
+    **{"methods/regal.md": 5, "methods/topoformer.md": 2},
+    **{
+        "start/memory-budget.md": 1,
+        "start/pytorch.md": 2,
+        "start/tflite.md": 1,
+        "start/training-step.md": 2,
+        "start/when-does-it-help.md": 1,
+    },
+    **{"train/direct.md": 2, "train/shipped-weights.md": 1},
+}
+"""Sentences of more than 40 words that each page may still have: a list that may only shrink."""
 QUICK = ("python/index.md",)
 """Pages with commands that take no more than some seconds; the others are walked with the slow tests."""
 
 
-@pytest.fixture(scope="module")
-def generate():
-    """Return docs/generate.py as a module."""
-    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+def script(path):
+    """Return a script of the docs as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules["generate"] = module  # dataclasses look there
+    sys.modules[path.stem] = module  # dataclasses look there
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def generate():
+    return script(DOCS / "generate.py")
 
 
 def folder_text(folder):
@@ -42,6 +74,13 @@ def folder_text(folder):
 def prose_of(text):
     """Return a page without its fenced blocks."""
     return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def long_sentences(text):
+    """Return the sentences of more than 40 words in a page's paragraphs and items, tables left out."""
+    text = re.sub(r"^(\||#|<!--).*$", "", prose_of(text), flags=re.MULTILINE)
+    parts = re.split(r"\n\s*\n|^ *(?:[-+*]|\d+[.)]) |[.?!]\W*\s", text, flags=re.MULTILINE)
+    return [part for part in parts if len(part.split()) > 40]
 
 
 def list_in_paragraph(text):
@@ -69,9 +108,8 @@ def anchors(text):
 
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "\n<!-- generated:" in text])
 def test_tables_are_what_the_code_says(page, generate):
-    assert len(generate.MARKED.findall(PAGES[page])) == len(
-        re.findall("^<!-- generated:", PAGES[page], flags=re.MULTILINE)
-    ), "no end"
+    marks = re.findall("^<!-- generated:", PAGES[page], flags=re.MULTILINE)
+    assert len(generate.MARKED.findall(PAGES[page])) == len(marks), "no end"
     assert generate.generated(PAGES[page]) == PAGES[page], "run python docs/generate.py"
 
 
@@ -157,6 +195,23 @@ def test_links_resolve():
             file = (DOCS / page).parent / target if target else DOCS / page
             assert file.exists(), f"{page}, {link}: no such file"
             assert not anchor or anchor in anchors(file.read_text()), f"{page}, {link}: no such heading"
+
+
+def test_sentences_are_short():
+    assert [len(long_sentences(f"{'word ' * n}end. Next `a.b` one.\n\n- item")) for n in (39, 40)] == [0, 1]
+    for page, text in PAGES.items():
+        assert len(found := long_sentences(text)) <= LONG_SENTENCES.get(page, 0), f"{page}: {found}"
+
+
+def test_docstrings_of_modules_begin_with_their_noun():
+    relative = re.compile(r'r?"""(What|Where|Which|How|Whether|Who|When)\b')
+    files = (file for folder in ("cli", "core", "datasets", "policies") for file in (ROOT / folder).rglob("*.py"))
+    assert [file for file in files if relative.match(file.read_text())] == []
+
+
+def test_the_picture_of_the_rooms_shows_their_imports():
+    rooms = script(DOCS / "images" / "rooms.py")
+    assert rooms.drawing() == rooms.PICTURE.read_text(), "run python docs/images/rooms.py"
 
 
 def test_no_paragraph_turns_into_a_list():

@@ -35,8 +35,8 @@ def plot(
     ),
     kind: str | None = typer.Option(
         None,
-        help="Of picture: memory, gantt or arena. (default: gantt for several devices)",
-        autocompletion=lambda: ["memory", "gantt", "arena"],
+        help="Of picture: memory, gantt, arena or graph. (default: gantt for several devices)",
+        autocompletion=lambda: ["memory", "gantt", "arena", "graph"],
     ),
     without_weights: bool = typer.Option(
         False, "--without-weights", help="Leave persistent bytes out, so that the rest fills the height."

@@ -11,7 +11,7 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     from ...core.kernels.compiling import compiling_tells
     from ...core.search.warm_up import all_runs
     from ...core.search.warm_up import warm_up as warm_up_method
-    from ...core.solve.placed import warm_up_addresses
+    from ...core.solve.placed import warm_up_places
     from ..progress import progress_bar
 
     kernels: list[str] = []
@@ -20,7 +20,7 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
         for spec, problem in runs:
             warm_up_method(problem, spec)
             bar(what=spec.name)
-        warm_up_addresses()
+        warm_up_places()
     if json:
         write_json({"compiled": len(kernels)})
         return

@@ -18,6 +18,7 @@ from ..base.units import Written, bytes_alike, format_bytes, parse_bytes
 from ..bounds.bounds import memory_bound, recomputation_bound
 from ..files.costgraph import SUFFIXES, read_graph
 from ..graph.graph import CostGraph
+from ..model.reserved import Requests
 from ..model.simulator import input_peak
 from ..problem.machine import Machine
 from ..problem.problem import Problem
@@ -25,8 +26,10 @@ from ..programs.importers import kind_by_name
 from ..programs.options import ImportOptions, Size
 from ..programs.runtime import load_runtime, runtime_kind
 from ..report.result import Result
+from ..search.method_spec import parse_method
 from ..search.options import FitOptions
-from ..search.registry import INPUT_METHOD, listed
+from ..search.registry import DEFAULT_METHOD, INPUT_METHOD, listed
+from ..solve.placed import solve_and_place
 from ..solve.solve import solve
 from .graphs import Note
 from .import_ import import_model
@@ -62,6 +65,7 @@ class FitOption:
     measured: int | None = None  # bytes that a run took; None if there was none
     result: Result | None = None  # the schedule, for all but program order
     device: str = ""  # of a machine, the one device, or that of all which has least room
+    retries: int = 0  # how often in each run an allocator gives cached segments back and tries again
 
     @property
     def label(self) -> str:
@@ -86,7 +90,9 @@ class FitOption:
 
     @property
     def added(self) -> str:
-        """What runs again, of the time of all ops or, where none has one, of their number; empty if nothing may."""
+        """What runs again, of the time of all ops or, where none has one, of their number, and retries; or nothing."""
+        if self.retries:
+            return f"{self.retries} retr{'y' if self.retries == 1 else 'ies'} a run"
         if self.result is None or not self.result.problem.recompute or self.verdict != "yes":
             return ""
         return f"+{100 * self.result.added_share:.2f}% {'runs' if self.result.problem.counts_runs else 'time'}"
@@ -323,6 +329,7 @@ def fit(
     shapes: Mapping[str, Size] | None = None,
     device: str = "cpu",
     confirm: bool = False,
+    allocator: str | None = None,
     time_limit: float | str | None = None,
     seed: int = 0,
     jobs: int = 1,
@@ -354,6 +361,9 @@ def fit(
     confirm
         Whether what fits on one device is run in that order, in a new process, and its peak measured; not by default.
         Program order is run beside any other, since both must give the same results.
+    allocator
+        `"cuda"`, with options as in `solve`: the answer is about the bytes that PyTorch's caching allocator reserves,
+        and says where it fits only as cached segments are given back in each run; by default live bytes.
     time_limit, seed, jobs
         Of each search for an order, as in `solve`; by default the time of `auto`, 0 and 1.
     note, progress
@@ -421,6 +431,8 @@ class _Question:
             runtime_kind(os.fspath(self.model))
         if batch is not None and (self.is_graph or not isinstance(self.model, (str, os.PathLike))):
             raise UsageError("the largest batch is found for an .onnx or .pt2 file, or module:function")
+        if self.asked.allocator is not None and self.arenas is not None:
+            raise UsageError(f"{self.model}: a TFLite model has an arena; leave {spelled('allocator')} out")
         if batch is not None and self.arenas is not None:
             raise UsageError(f"{self.model}: a TFLite model has fixed sizes; there is no batch to find")
         if batch in self.options["shapes"]:
@@ -454,6 +466,12 @@ class _Question:
         bound = self._predicted(graph)
         least = None if self.arenas is None else self.arenas.arena(graph)
         first = FitOption(self._program_order, self.memory, bound if least is None else least, bound)
+        if (allocator := self.asked.allocator) is not None:
+            requests = Requests(graph, allocator)
+            run = requests.events(graph.input_order)
+            first = replace(first, peak=requests.reserved(run))
+            if first.verdict == "no" and (retries := requests.retries(run, self.memory)) >= 0:
+                first = replace(first, peak=self.memory, retries=retries)
         order = self._solved(IN_ANOTHER_ORDER, graph, 1)
         ways = self._confirmed(first, order)
         if not any(way.verdict == "yes" for way in ways):
@@ -536,7 +554,16 @@ class _Question:
         if devices > 1 and bound > self.memory:
             return FitOption(name, self.memory, None, bound)
         result = self._result(problem, name)
-        return FitOption(name, self.memory, self._needed(result), int(result.lower_bound), result=result)
+        return self._option(name, result, int(result.lower_bound))
+
+    def _option(self, name: str, result: Result, bound: int) -> FitOption:
+        """Return the row of a schedule; what an allocator reserves may be more than it cannot do without."""
+        reserved, peak, retries = result.reserved, self._needed(result), 0
+        if reserved is not None:
+            peak = reserved.peak
+            if reserved.least_capacity <= self.memory < peak:
+                peak, retries = reserved.least_capacity, reserved.retries
+        return FitOption(name, self.memory, peak, bound, result=result, retries=retries)
 
     def _needed(self, result: Result) -> int:
         """Return what a schedule needs: its peak, or the least arena in which its order runs, or is said to."""
@@ -561,7 +588,7 @@ class _Question:
         limit = max(least, self.memory - beside)
         problem = Problem(graph, task="runtime", memory_limit=limit, recompute=True)
         result = self._result(problem, WITH_RECOMPUTATION)
-        way = FitOption(WITH_RECOMPUTATION, self.memory, self._needed(result), least, result=result)
+        way = self._option(WITH_RECOMPUTATION, result, least)
         if self.arenas is not None and result.is_proven_infeasible:
             way = replace(way, result=None)  # the proof is of the tail here, which is smaller elsewhere
         if self.asked.confirm and way.verdict == "yes":
@@ -583,7 +610,7 @@ class _Question:
         now = format_bytes(input_peak(problem.graph))
         wanted = f"less than {now}" if limit is None else f"at most {format_bytes(limit)}"
         self.progress(f"{about}: looking for a schedule of {wanted}")
-        return solve(problem, **self.asked.budget)
+        return solve_and_place(problem, parse_method(DEFAULT_METHOD), None, self.asked.allocator, **self.asked.budget)
 
     def _confirmed(self, first: FitOption, order: FitOption) -> list[FitOption]:
         """Return the ways on one device with what a run takes, if it is asked for and they should fit."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -24,7 +23,7 @@ from ..base.parallel import is_here, map_as_ended
 from ..base.tables import Printed, csv_of, text_of
 from ..files.atomic import write_as
 from ..files.costgraph import graph_hash
-from ..files.json_lines import JsonLines
+from ..files.json_lines import JsonLines, key_of
 from ..graph.graph import CostGraph
 from ..problem.problem import Problem
 from ..problem.residents import model_of
@@ -341,7 +340,6 @@ class Experiment:
         digest, settings = graph_hash(problem.graph), self.settings
         for spec in specs:
             facts: dict[str, Any] = {
-                "schedopt": VERSION,
                 "graph": digest,
                 "method": spec.name,
                 "parameters": spec.parameters.identity(),
@@ -349,8 +347,7 @@ class Experiment:
                 "budget": [spec.evaluations, spec.time_limit],
             }
             for seed in range(settings.seed, settings.seed + settings.seeds):
-                text = json.dumps({**facts, "seed": seed}, sort_keys=True, default=str)
-                yield Run(problem, spec, seed, digest, hashlib.sha256(text.encode()).hexdigest())
+                yield Run(problem, spec, seed, digest, key_of({**facts, "seed": seed}))
 
     @property
     def unfinished(self) -> list[Run]:

@@ -6,8 +6,6 @@ Each search starts from what was found for the limit above.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import threading
 import time
@@ -16,14 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...version import VERSION
 from ..base.errors import FormatError, ScheduleError, UsageError
 from ..base.parallel import call_there, is_here
 from ..base.units import format_bytes
 from ..bounds.bounds import memory_bound
 from ..bounds.recompute_bounds import recompute_bound
 from ..files.costgraph import graph_hash
-from ..files.json_lines import JsonLines
+from ..files.json_lines import JsonLines, key_of
 from ..graph.graph import CostGraph
 from ..model.simulator import simulate
 from ..model.verifier import verify
@@ -193,11 +190,5 @@ class Sweep:
 
     def _key(self, problem: Problem) -> str:
         """Return a hash of all that decides a search, but for where it starts."""
-        settings = self.settings
-        facts: dict[str, Any] = {
-            "schedopt": VERSION,
-            "graph": self._digest,
-            "problem": problem.document(),
-            "budget": [settings.evaluations, settings.time_limit, settings.seed],
-        }
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        budget = [self.settings.evaluations, self.settings.time_limit, self.settings.seed]
+        return key_of({"graph": self._digest, "problem": problem.document(), "budget": budget})

@@ -204,6 +204,9 @@ def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference
     ranges = [_range(s) for s in summaries if s.method != reference and s.improvement.graphs]
     if graphs > 1 and ranges:
         yield f"graphs no worse than the reference, least and largest improvement: {'; '.join(ranges)}"
+    geometric = [f"{s.method} {s.geometric_gap:.2f}%" for s in summaries if s.geometric_gap is not None]
+    if graphs > 1 and geometric:
+        yield f"gap from the best known as a geometric mean: {', '.join(geometric)}"
     if any(0 < getattr(s, column).graphs < s.graphs for s in summaries for column in _PERCENTAGES):
         yield "n= is the number of graphs of a mean that is not over all of them"
     if task == "runtime" and not any(cell.value != 0 for cell in cells):

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ...version import VERSION
 from ..base.errors import FormatError
 from .reading import parse_json
 
 _LINE_START = b'{"key": "'
+
+
+def key_of(facts: dict[str, Any]) -> str:
+    """Return the key of a record by all that decides it, of this version."""
+    text = json.dumps({"schedopt": VERSION, **facts}, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class JsonLines:

@@ -164,13 +164,21 @@ class LoadedSchedule:
     def _check_status(self, totals: Totals) -> None:
         """Compare the status and the lower bound with what the schedule takes."""
         name, problem, bound = self.problem.graph.name, self.problem, self.lower_bound
-        if self.reserved is not None:
-            self._check_reserved(self.reserved)
-        elif self.status in _EXCEEDED:  # a bound on those that keep the limit says nothing of this one
-            if problem.is_feasible(totals.peak_per_device, problem.time_of(len(self.schedule), totals.runtime)):
+        peaks, time = totals.peak_per_device, problem.time_of(len(self.schedule), totals.runtime)
+        limit, reserved = problem.memory_limit, self.reserved
+        is_kept = problem.is_feasible(peaks, time) and (reserved is None or limit is None or reserved.peak <= limit)
+        if self.status in _EXCEEDED:  # a bound on those that keep the limit says nothing of this one
+            if is_kept:
                 raise ScheduleError(f"{name}: the schedule claims to be {self.status}, but no limit is exceeded")
             return
-        if bound is None or self.reserved is not None:
+        if reserved is not None and not is_kept and self.status != "interrupted":
+            raise ScheduleError(f"{name}: the schedule claims to be {self.status}, but reserves {reserved.peak} bytes")
+        if reserved is not None and not problem.recompute:
+            if self.status == "optimal" and not reserved.is_optimal:
+                above = f"reserves {reserved.peak} bytes, above its bound {reserved.bound}"
+                raise ScheduleError(f"{name}: the schedule claims to be optimal, but {above}")
+            return
+        if bound is None:
             return
         value = problem.value(totals.peak, totals.runtime)
         is_same = value == bound if problem.task == "memory" else math.isclose(value, bound, rel_tol=1e-9, abs_tol=1e-9)
@@ -178,20 +186,6 @@ class LoadedSchedule:
             raise ScheduleError(f"{name}: the schedule claims that none is below {bound}, but has {value}")
         if self.status == "optimal" and not is_same:
             raise ScheduleError(f"{name}: the schedule claims to be optimal, but has {value}, above its bound {bound}")
-
-    def _check_reserved(self, reserved: Reserved) -> None:
-        """Compare the status with what is reserved, which the memory limit and the bound are of."""
-        name, limit = self.problem.graph.name, self.problem.memory_limit
-        if (limit is not None and reserved.peak > limit) != (self.status in _EXCEEDED) and self.status != "interrupted":
-            raise ScheduleError(
-                f"{name}: the schedule claims to be {self.status} under a limit of {limit} bytes, but reserves "
-                f"{reserved.peak}"
-            )
-        if self.status == "optimal" and not reserved.is_optimal:
-            raise ScheduleError(
-                f"{name}: the schedule claims to be optimal, but reserves {reserved.peak} bytes, above its bound "
-                f"{reserved.bound}"
-            )
 
 
 def read_schedule(

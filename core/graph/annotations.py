@@ -1,4 +1,4 @@
-"""What an importer knows of a graph beside its costs: where each op comes from, and what is resident."""
+"""Remarks of an importer on a graph, beside its costs: the origin of each op, and the residents."""
 
 from __future__ import annotations
 

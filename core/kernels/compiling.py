@@ -1,4 +1,4 @@
-"""Which kernels are compiled while something runs, for those who wait for it."""
+"""Names of the kernels that are being compiled, for notes to a user who waits."""
 
 from __future__ import annotations
 

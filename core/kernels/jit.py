@@ -1,4 +1,4 @@
-"""How every kernel is compiled: cached on disk, without the interpreter lock, without reference counts."""
+"""Compilation of every kernel: cached on disk, without the interpreter lock, without reference counts."""
 
 from __future__ import annotations
 

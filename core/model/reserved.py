@@ -88,7 +88,7 @@ class Requests:
             kernel.walk_reserved(self.buffers, walk, temperature, draws, memory)
         return walk.best, int(found[2])
 
-    def retries(self, run: IntArray, capacity: int, opening_block: int, is_before_weights: bool) -> int:
+    def retries(self, run: IntArray, capacity: int, opening_block: int = 0, is_before_weights: bool = True) -> int:
         """Return how often in each run free segments are given back on a device of so many bytes; -1 if it dies."""
         before, retries = self.before(opening_block, is_before_weights), 0
         for is_downwards in (True, False):

@@ -1,1 +1,1 @@
-"""What is asked: a graph, a machine, limits; and its answer, a schedule."""
+"""The question, a graph on a machine with its limits, and the answer, a schedule."""

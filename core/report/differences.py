@@ -23,28 +23,6 @@ from ..problem.schedule import Schedule
 from .memory_by_role import UNNAMED, Holder, Peak, memory_shares
 
 
-@dataclass(frozen=True)
-class GraphSummary:
-    """A graph in numbers."""
-
-    # its name; counts of ops, of data tensors, and of distinct op pairs with an edge
-    name: str
-    ops: int
-    tensors: int
-    edges: int
-    # sums: bytes, bytes, microseconds
-    tensor_bytes: int
-    persistent_bytes: int
-    total_runtime: float
-    # ops on the longest path; the most ops of which none depends on another (largest antichain)
-    depth: int
-    width: int
-    # peak bytes of the input order on one device, and what no order can beat there
-    input_peak: int
-    memory_bound: int
-    critical_path: float  # microseconds that no schedule can beat
-
-
 def totals_of(graph: CostGraph) -> dict[str, Any]:
     """Return the counts and sums that say how large a graph is, and the peak of program order on one device."""
     return {
@@ -57,20 +35,23 @@ def totals_of(graph: CostGraph) -> dict[str, Any]:
     }
 
 
-def summarise(graph: CostGraph) -> GraphSummary:
-    """Return the graph in numbers."""
+def summarise(graph: CostGraph) -> dict[str, Any]:
+    """Return the graph in numbers, bytes and microseconds."""
     problem, totals = Problem(graph), totals_of(graph)
-    bound = min_cut_bound(problem, graph.input_order, memory_bound(problem))
-    return GraphSummary(
-        name=graph.name,
-        edges=len(graph.edges[0]),
-        depth=max(levels(graph)),
-        width=width(graph),
-        memory_bound=bound,
-        critical_path=critical_path(graph),
-        total_runtime=totals.pop("runtime_us"),
-        **totals,
-    )
+    return {
+        "name": graph.name,
+        "ops": totals["ops"],
+        "tensors": totals["tensors"],
+        "edges": len(graph.edges[0]),  # distinct op pairs
+        "tensor_bytes": totals["tensor_bytes"],
+        "persistent_bytes": totals["persistent_bytes"],
+        "total_runtime": totals["runtime_us"],
+        "depth": max(levels(graph)),  # ops on the longest path
+        "width": width(graph),
+        "input_peak": totals["input_peak"],
+        "memory_bound": min_cut_bound(problem, graph.input_order, memory_bound(problem)),
+        "critical_path": critical_path(graph),  # which no schedule can beat
+    }
 
 
 def levels(graph: CostGraph) -> list[int]:
@@ -234,7 +215,7 @@ class GraphDifference(PrintedTable):
         a, b = self.totals
         for key in ("ops", "tensors"):
             table.add_row(key, f"{a[key]:,}", f"{b[key]:,}", f"{b[key] - a[key]:+,}" if b[key] != a[key] else "")
-        sizes = [(what, int(a[key]), int(b[key])) for key, what in _TOTALS.items()]
+        sizes: list[_BytesRow] = [(what, int(a[key]), int(b[key])) for key, what in _TOTALS.items()]
         shares, changes = self._shares(), self._changes(top)
         pairs = [(before or 0, after or 0) for _, before, after in (*sizes, *shares, *changes)]
         memory = bytes_alike(*(pair for pair in pairs if pair[0] != pair[1]), also=chain(*pairs))

@@ -109,6 +109,12 @@ def mean_of(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
 
 
+def geometric_mean(gaps: Iterable[float | None]) -> float | None:
+    """Return the gap of the geometric mean of ratios, percent (REGAL's workshop paper); None of none, or one of 0."""
+    ratios = [1 + gap / 100 for gap in gaps if gap is not None]
+    return 100 * (math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) - 1) if min(ratios, default=0) > 0 else None
+
+
 @dataclass(frozen=True)
 class GraphResults:
     """All runs on one graph."""
@@ -202,6 +208,7 @@ class MethodSummary:
     # above the best known value, and above the largest lower bound, percent
     gap_from_best: Estimate
     gap_from_bound: Estimate
+    geometric_gap: float | None  # above the best known value as a geometric mean over graphs, percent
     # graphs on which it is better than the reference method, as good, or worse; a run that does not keep the limit is
     # worse than one that does, and of two the one of smaller excess is better. Graphs with a failed run are in none.
     wins: int
@@ -238,6 +245,7 @@ def _summarise_method(all_graphs: list[GraphResults], method: str, reference: st
     ranks = [(graph.rank(method), graph.rank(reference)) for graph in graphs]
     outcomes = [compare_ranks(mine, its) for mine, its in ranks if mine is not None and its is not None]
     statuses = [cell.status for cell in cells]
+    gaps = percents(gap_percent, lambda graph: graph.best)
     improvements = percents(improvement_percent, lambda graph: graph.value(reference))
     known = [improvement for improvement in improvements if improvement is not None]
     return MethodSummary(
@@ -254,8 +262,9 @@ def _summarise_method(all_graphs: list[GraphResults], method: str, reference: st
         improvement=estimate(improvements),
         least_improvement=min(known, default=None),
         most_improvement=max(known, default=None),
-        gap_from_best=estimate(percents(gap_percent, lambda graph: graph.best)),
+        gap_from_best=estimate(gaps),
         gap_from_bound=estimate(percents(gap_percent, lambda graph: graph.bound)),
+        geometric_gap=geometric_mean(gaps),
         wins=outcomes.count(-1),
         ties=outcomes.count(0),
         losses=outcomes.count(1),

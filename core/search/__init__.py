@@ -1,1 +1,1 @@
-"""What a method works with: the search, the registry, parameters, settings, tuned values."""
+"""The tools of a method: the search, the registry, parameters, settings, tuned values."""

@@ -336,10 +336,18 @@ class FitOptions(Budget):
         None, "Find the largest that fits: a symbolic dimension, or a keyword argument of the function", metavar="NAME"
     )
     confirm: bool = option(False, "Run what fits on one device in a new process, and measure its peak")
+    allocator: Any = changed(
+        SolveOptions, "allocator", help="Ask by what PyTorch's caching allocator reserves: cuda", panel=""
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "machine", machine_of(self.machine))
+        for name in ("batch", "confirm", "machine") if self.allocator is not None else ():
+            if getattr(self, name) not in (None, False):
+                raise UsageError(f"{spelled('allocator')} is for one device and size; leave {spelled(name)} out")
+        if self.allocator is not None and self.devices != 1:
+            raise UsageError(f"an allocator is one device's; leave {spelled('devices', self.devices)} out")
         if self.machine is None:
             return
         if self.devices != 1:

@@ -18,7 +18,8 @@ from ..base.units import format_bytes
 from ..graph.builder import GraphBuilder
 from ..graph.graph import CostGraph
 from ..kernels.orders.order_memory import smooth
-from ..model.allocators import Allocator
+from ..model.allocators import MIB, Allocator
+from ..model.reserved import Requests
 from ..model.simulator import simulate
 from ..model.verifier import verify_addresses
 from ..problem.problem import Problem
@@ -32,6 +33,8 @@ from .solve import solve
 
 SEARCH_SHARE, RESERVING_SHARE = 0.7, 0.4
 """Of the time, for the search; what it leaves is there for the addresses, or for what is reserved."""
+TIGHTENED = 3
+"""Lower limits of live bytes that are tried, where ops run again and more than the limit is reserved."""
 ROUNDS = 4
 SMOOTHING_SHARE = 0.4
 """Of a round's time."""
@@ -53,9 +56,9 @@ def solve_and_place(
     what = "weights that several devices read" if problem.machine.is_equal else "a machine"
     if alignment is not None and not problem.is_symmetric:
         raise UsageError(f"{problem.graph.name}: addresses are found for equal devices, not for {what}")
-    if allocator is not None and (problem.devices > 1 or problem.task != "memory"):
+    if allocator is not None and (problem.devices > 1 or problem.task != "memory") and not problem.recompute:
         raise UsageError(f"{problem.graph.name}: an allocator is one device's, and for the memory task")
-    warm_up_addresses()
+    warm_up_places(addresses=alignment is not None, allocator=allocator is not None)
     seconds = spec.time_limit or budget.pop("time_limit", None)
     evaluations = spec.evaluations or budget.get("evaluations")
     if seconds is None and evaluations is None:
@@ -70,6 +73,8 @@ def solve_and_place(
         assert allocator is not None
         left = math.inf if seconds is None else max(0.0, seconds - result.seconds)
         chosen = reserve(result, allocator, left, watcher)
+        if problem.recompute and not chosen.is_feasible:
+            chosen = _tightened(chosen, allocator, spec, searched, watcher, **budget)
     else:
         left = DEFAULT_SECONDS if seconds is None else max(0.0, seconds - result.seconds)
         chosen = choose(result, alignment, left, budget.get("seed", 0), stop)
@@ -78,6 +83,27 @@ def solve_and_place(
     if stop():
         chosen = replace(chosen, status="interrupted", is_repeatable=False)
     return replace(chosen, seconds=time.monotonic() - start)
+
+
+def _tightened(
+    first: Result, allocator: Allocator, spec: MethodSpec, seconds: float | None, watcher: Watcher, **budget: Any
+) -> Result:
+    """Return a result that keeps a lower limit of live bytes, so that what is reserved keeps the limit."""
+    best, problem = first, first.problem
+    limit = live = problem.memory_limit
+    for _ in range(TIGHTENED):
+        if limit is None or live is None or best.is_feasible or watcher.interrupt.is_set():
+            break
+        assert best.reserved is not None
+        live = max(1, live - (best.reserved.peak - limit))
+        share = None if seconds is None else seconds / TIGHTENED
+        tighter = replace(problem, memory_limit=live)
+        other = solve(tighter, replace(spec, time_limit=None), time_limit=share, watcher=watcher, **budget)
+        if not other.is_feasible:
+            break
+        other = replace(other, problem=problem, lower_bound=first.lower_bound)
+        best = reserve(other, allocator, math.inf if share is None else share, watcher)
+    return best
 
 
 def choose(result: Result, alignment: int, time_limit: float, seed: int = 0, stop: Stop = never) -> Result:
@@ -93,14 +119,19 @@ def choose(result: Result, alignment: int, time_limit: float, seed: int = 0, sto
     return _with_addresses(result, placer)
 
 
-def warm_up_addresses() -> None:
-    """Compile the kernels."""
-    warm_up_packing()
+def warm_up_places(*, addresses: bool = True, allocator: bool = True) -> None:
+    """Compile the kernels that find addresses, and those of an allocator."""
     builder = GraphBuilder("tiny")
     op = builder.add_op("first", outputs=[1])
     builder.add_op("second", inputs=[(op, 0)], outputs=[1])
     graph = builder.build()
-    _Smoother(graph, graph.input_order, 1, np.random.default_rng(0)).order(2, 1.0, 0.0)
+    if addresses:
+        warm_up_packing()
+        _Smoother(graph, graph.input_order, 1, np.random.default_rng(0)).order(2, 1.0, 0.0)
+    if allocator:
+        requests = Requests(graph, Allocator())
+        requests.retries(requests.events(graph.input_order), MIB, 0, True)
+        requests.walk(graph.input_order, 0, True, [(1.0, np.zeros((1, 4)))])
 
 
 def _improved_with_order(result: Result, best: Placer, time_limit: float, rng: np.random.Generator) -> Placer:

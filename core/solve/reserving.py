@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..base.arrays import FloatArray, IndexArray, IntArray
+from ..bounds.bounds import is_met, recomputation_bound
 from ..kernels.orders.order_memory import memory_of_steps
 from ..model.allocators import MIB, Allocator
 from ..model.reserved import Requests, pool_graph, rounded_to_segments, verify_reserved
@@ -105,20 +106,20 @@ def reserve(result: Result, allocator: Allocator, seconds: float, watcher: Watch
     plan, searches = Plan(requests, late), method_of(result.method).searches and not problem.recompute
     bound, orders = 0, [schedule.op_order()]
     for is_large, share in ((True, LARGE_SHARE), (False, SMALL_SHARE)):
+        given: dict[str, Any] = {"time_limit": share * seconds}
+        if seconds == math.inf:
+            given = {"evaluations": OTHER_EVALUATIONS}
         pool = Problem(pool_graph(problem.graph, allocator, is_large))
         if searches:
-            given: dict[str, Any] = (
-                {"time_limit": share * seconds} if math.isfinite(seconds) else {"evaluations": OTHER_EVALUATIONS}
-            )
             found = solve(pool, DEFAULT_METHOD, seed=result.seed, watcher=watcher, **given)
             orders.append(found.schedule.op_order())
-        else:
+        elif not problem.recompute:
             found = solve(pool, INPUT_METHOD)
-        least = found.lower_bound
-        if not is_large:
+        least = [recomputation_bound(pool.graph)[0] if problem.recompute else found.lower_bound]
+        if not is_large and not problem.recompute:
             parts = (Problem(pool_graph(problem.graph, allocator, False, count)) for count in PARTS)
-            least = max(least, *(solve(part, INPUT_METHOD).lower_bound for part in parts))
-        bound += rounded_to_segments(least, allocator, is_large)
+            least += [solve(part, INPUT_METHOD).lower_bound for part in parts]
+        bound += rounded_to_segments(max(least), allocator, is_large)
     if searches:
         graph, buffers = problem.graph, problem.graph.buffers
         quick = [reverse_postorder(graph), greedy_order(buffers, late)]
@@ -159,7 +160,8 @@ def _with_reserved(result: Result, plan: Plan, bound: int, before: int, is_late:
     if limit is not None and plan.reserved > limit:
         status = "infeasible" if bound > limit else "limit-not-met"
     elif status in ("optimal", "feasible"):
-        status = "optimal" if reserved.is_optimal else "feasible"
+        is_optimal = is_met(result.value, result.lower_bound) if problem.recompute else reserved.is_optimal
+        status = "optimal" if is_optimal else "feasible"
     notes = list(result.notes)
     if block:
         place = "before the model is moved to the device" if is_before else "after the model is moved to the device"

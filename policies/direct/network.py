@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from ...core.problem.problem import Task
 from ...core.search.parameters import Parameters, parameter
-from ..networks.message_passing import Receivers
-from ..networks.network import PolicyNetwork, joined, joined_nodes
+from ..networks.message_passing import MessageGraph
+from ..networks.network import PolicyNetwork, joined
 from .keys import LINK_FEATURES, NODE_FEATURES, ONE_DEVICE, Seen
 
 SPREAD = -3.0  # logarithm of the spread of keys before any training: 0.05, half of an op's on a path of ten
@@ -36,11 +36,7 @@ class Batch(NamedTuple):
     # nodes, rule: features, shape `(nodes, NODE_FEATURES + LINK_FEATURES)`, and keys of the rule, `(nodes,)`, float32
     nodes: Tensor
     rule: Tensor
-    # sources, targets, graph_of_node: ends of the edges, shape `(edges,)`, graph of each node, `(nodes,)`, int64
-    sources: Tensor
-    targets: Tensor
-    graph_of_node: Tensor
-    sizes: list[int]  # ops of each graph
+    graph: MessageGraph  # the edges
     # patience, transfers_take_time: the rule's, and whether the network may change it, shape `(graphs,)`, float32
     patience: Tensor
     transfers_take_time: Tensor
@@ -48,14 +44,12 @@ class Batch(NamedTuple):
 
 def batch_of(problems: Sequence[Seen]) -> Batch:
     """Put problems into one batch."""
-    sizes = [len(problem.nodes) for problem in problems]
     return Batch(
         joined([problem.nodes for problem in problems]),
         joined([problem.rule[:-1] for problem in problems]),
-        joined_nodes([problem.sources for problem in problems], sizes),
-        joined_nodes([problem.targets for problem in problems], sizes),
-        torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)),
-        sizes,
+        MessageGraph.batch(
+            [(problem.sources, problem.targets) for problem in problems], [len(problem.nodes) for problem in problems]
+        ),
         torch.tensor([float(problem.rule[-1]) for problem in problems]),
         torch.tensor([float(problem.transfers_take_time) for problem in problems]),
     )
@@ -110,11 +104,9 @@ class DirectPolicy:
         drawn = torch.from_numpy(np.concatenate([of_graph[:, :-1] for of_graph in keys], axis=1)).to(device)
         patience = torch.from_numpy(np.stack([of_graph[:, -1] for of_graph in keys], axis=1)).to(device)
         of_ops = _log_density(drawn, self.mean, self.log_spread)  # (samples, nodes)
-        shape = (len(patience), len(self.batch.sizes))
-        of_graphs = of_ops.new_zeros(shape).index_add(1, self.batch.graph_of_node.to(device), of_ops)
-        sizes = torch.tensor(self.batch.sizes, dtype=torch.float32, device=device)
+        of_graphs = self.batch.graph.to(device).means(of_ops.T).T
         of_waits = _log_density(patience, self.patience, self.log_spread_of_patience)
-        return (of_graphs / sizes + self.batch.transfers_take_time.to(device) * of_waits).T
+        return (of_graphs + self.batch.transfers_take_time.to(device) * of_waits).T
 
     def moved(self, hidden: tuple[Tensor, Tensor], directions: Tensor) -> list[Any]:
         """Return the means if the weights of the last layers' first outputs were others."""
@@ -124,7 +116,7 @@ class DirectPolicy:
         return self._split(self.mean + per_op @ of_ops.T, waits)
 
     def _split(self, keys: Tensor, patience: Tensor) -> list[Any]:
-        parts = torch.split(keys.detach().cpu(), self.batch.sizes, dim=1)  # type: ignore[no-untyped-call]
+        parts = torch.split(keys.detach().cpu(), self.batch.graph.sizes.tolist(), dim=1)  # type: ignore[no-untyped-call]
         waits = patience.detach().cpu().numpy()
         return [np.hstack((part.numpy(), waits[:, at : at + 1])).astype(np.float32) for at, part in enumerate(parts)]
 
@@ -165,18 +157,14 @@ class DirectNetwork(PolicyNetwork):
 
     def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return what the last layers see, of ops and of graphs, shapes `(nodes, width)` and `(graphs, width)`."""
-        sources, targets, graphs = (
-            part.to(self.device) for part in (batch.sources, batch.targets, batch.graph_of_node)
-        )
+        graph = batch.graph.to(self.device)
         nodes = self.embed(batch.nodes[:, : self.features].to(self.device))  # (nodes, width)
-        along, against = Receivers(targets, len(nodes)), Receivers(sources, len(nodes))
         for update, norm in zip(self.rounds, self.norms, strict=True):
             known = norm(nodes)
-            heard = (along.mean(known[sources]), against.mean(known[targets]))
+            heard = (graph.heard(known, reduce="mean"), graph.reversed.heard(known, reduce="mean"))
             nodes = nodes + update(torch.cat((known, *heard), dim=1))
-        sizes = torch.tensor(batch.sizes, dtype=torch.float32, device=self.device)
-        whole = nodes.new_zeros(len(sizes), nodes.shape[1]).index_add(0, graphs, nodes) / sizes[:, None]
-        return self.of_op[:-1](torch.cat((nodes, whole[graphs]), dim=1)), self.of_graph[:-1](whole)
+        whole = graph.means(nodes)
+        return self.of_op[:-1](torch.cat((nodes, whole[graph.graph_of_node]), dim=1)), self.of_graph[:-1](whole)
 
     def policy(self, batch: Batch, of_ops: Tensor, of_graphs: Tensor) -> DirectPolicy:
         """Return the distribution of the keys by what `hidden` gave."""

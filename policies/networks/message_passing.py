@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ...core.base.arrays import IndexArray
+from .network import joined_nodes
+
+Reduce = Literal["mean", "sum"]
 NEGATIVE_SLOPE = 0.2
 
 
@@ -59,39 +64,94 @@ def _set_threads(count: int) -> None:
         dgl.utils.set_num_threads(count)
 
 
-class Receivers:
-    """Where edges lead: adds up or averages the messages on them, any number of times."""
+class MessageGraph:
+    """Edges that carry messages, of one graph or of several as one: DGL's graph, or torch's sums without DGL."""
 
-    def __init__(self, targets: Tensor, nodes: int) -> None:
-        self.targets, self.nodes = targets, nodes
-        self.graph: Any = _graph(targets, nodes) if uses_dgl(targets.device.type) else None
+    def __init__(self, sources: Tensor, targets: Tensor, sizes: Tensor, graph: Any = None) -> None:
+        # ends of the edges, shape `(edges,)`; number of nodes of each graph, shape `(graphs,)`; all int64
+        self.sources, self.targets, self.sizes = sources, targets, sizes
+        self.nodes: int = int(sizes.sum())
+        self.graph: Any = None
+        if len(targets) and uses_dgl(targets.device.type):  # along no edges DGL would return nothing, not zeros
+            self.graph = graph or _dgl().graph((sources, targets), num_nodes=self.nodes)
+
+    @classmethod
+    def batch(cls, edges: Sequence[tuple[IndexArray, IndexArray]], sizes: Sequence[int]) -> MessageGraph:
+        """Join graphs, given as sources and targets of edges, the nodes and edges of each after the one before."""
+        sources, targets = (joined_nodes([pair[end] for pair in edges], sizes) for end in (0, 1))
+        whole = None
+        if uses_dgl():
+            dgl, alone = _dgl(), [tuple(end.astype(np.int64) for end in pair) for pair in edges]
+            whole = dgl.batch([dgl.graph(pair, num_nodes=size) for pair, size in zip(alone, sizes, strict=True)])
+        return cls(sources, targets, torch.tensor(sizes), whole)
+
+    def to(self, device: torch.device) -> MessageGraph:
+        """Return the graph on a device."""
+        if device == self.targets.device:
+            return self
+        return MessageGraph(*(part.to(device) for part in (self.sources, self.targets, self.sizes)))
+
+    @cached_property
+    def reversed(self) -> MessageGraph:
+        """The same edges from targets to sources."""
+        return MessageGraph(self.targets, self.sources, self.sizes)
+
+    @cached_property
+    def graph_of_node(self) -> Tensor:
+        """Number of the graph that each node is in, shape `(nodes,)`."""
+        return torch.arange(len(self.sizes), device=self.sizes.device).repeat_interleave(self.sizes)
 
     @cached_property
     def counts(self) -> Tensor:
         """How many edges lead to each node, and 1 where none does; shape `(nodes,)`."""
         return torch.bincount(self.targets, minlength=self.nodes).clamp(min=1)
 
-    def sum(self, messages: Tensor) -> Tensor:
-        """Add up the messages that reach each node."""
+    def means(self, values: Tensor) -> Tensor:
+        """Average values of nodes, shape `(nodes, ...)`, over each graph, shape `(graphs, ...)`."""
+        sums = values.new_zeros(len(self.sizes), *values.shape[1:]).index_add(0, self.graph_of_node, values)
+        return sums / self.sizes.view(-1, *[1] * (values.dim() - 1))
+
+    def of_ends(self, how: Literal["add", "dot"], of_sources: Tensor, of_targets: Tensor) -> Tensor:
+        """Add what an edge's ends hold, or multiply it and add up the last axis, which stays with length 1."""
+        if self.graph is None:
+            source, target = of_sources.index_select(0, self.sources), of_targets.index_select(0, self.targets)
+            return source + target if how == "add" else (source * target).sum(-1, keepdim=True)
+        with self.graph.local_scope():
+            self.graph.ndata.update(source=of_sources, target=of_targets)
+            self.graph.apply_edges(getattr(_dgl().function, f"u_{how}_v")("source", "target", "both"))
+            both: Tensor = self.graph.edata["both"]
+            return both
+
+    def softmax(self, scores: Tensor) -> Tensor:
+        """Normalise scores over the edges that lead to the same node."""
         if self.graph is not None:
-            heard: Tensor = _dgl().ops.copy_e_sum(self.graph, messages)  # what update_all calls, without its frames
+            weights: Tensor = _dgl().ops.edge_softmax(self.graph, scores)
+            return weights
+        index = self.targets.view(-1, *[1] * (scores.dim() - 1)).expand_as(scores)
+        largest = scores.new_full((self.nodes, *scores.shape[1:]), -torch.inf)
+        largest = largest.scatter_reduce(0, index, scores.detach(), "amax")
+        raised = torch.exp(scores - largest[self.targets])
+        return raised / self.heard(edges=raised)[self.targets]
+
+    def heard(self, nodes: Tensor | None = None, edges: Tensor | None = None, reduce: Reduce = "sum") -> Tensor:
+        """Add up or average what reaches each node: what sources or edges hold, or its product; 0 without edges."""
+        if self.graph is None:
+            sent: Any = 1 if nodes is None else nodes.index_select(0, self.sources)
+            sent = sent if edges is None else sent * edges
+            sums: Tensor = sent.new_zeros(self.nodes, *sent.shape[1:]).index_add(0, self.targets, sent)
+            return sums / self.counts.view(-1, *[1] * (sums.dim() - 1)) if reduce == "mean" else sums
+        function, graph = _dgl().function, self.graph
+        with graph.local_scope():
+            if edges is None:
+                graph.ndata["node"], message = nodes, function.copy_u("node", "sent")
+            elif nodes is None:
+                graph.edata["edge"], message = edges, function.copy_e("edge", "sent")
+            else:
+                graph.ndata["node"], graph.edata["edge"] = nodes, edges
+                message = function.u_mul_e("node", "edge", "sent")
+            graph.update_all(message, getattr(function, reduce)("sent", "heard"))
+            heard: Tensor = graph.ndata["heard"]
             return heard
-        return messages.new_zeros(self.nodes, *messages.shape[1:]).index_add(0, self.targets, messages)
-
-    def mean(self, messages: Tensor) -> Tensor:
-        """Average the messages that reach each node; argument and result as for `sum`."""
-        return self.sum(messages) / self.counts.view(-1, *[1] * (messages.dim() - 1))
-
-
-def edge_softmax(scores: Tensor, targets: Tensor, nodes: int) -> Tensor:
-    """Normalise scores over the edges that lead to the same node."""
-    if uses_dgl(scores.device.type):
-        weights: Tensor = _dgl().ops.edge_softmax(_graph(targets, nodes), scores)
-        return weights
-    index = targets.view(-1, *[1] * (scores.dim() - 1)).expand_as(scores)
-    largest = scores.new_full((nodes, *scores.shape[1:]), -torch.inf).scatter_reduce(0, index, scores.detach(), "amax")
-    raised = torch.exp(scores - largest[targets])
-    return raised / Receivers(targets, nodes).sum(raised)[targets]
 
 
 class GatConvolution(nn.Module):
@@ -106,18 +166,12 @@ class GatConvolution(nn.Module):
         for parameter in (self.layer.fc.weight, self.layer.attn_l, self.layer.attn_r):
             nn.init.xavier_normal_(parameter, gain=nn.init.calculate_gain("relu"))
 
-    def forward(self, features: Tensor, edges: Tensor) -> Tensor:
+    def forward(self, features: Tensor, graph: MessageGraph) -> Tensor:
         """Return what each node hears."""
-        layer, (sources, targets), nodes = self.layer, edges, len(features)
+        layer = self.layer
         with torch.autocast(features.device.type, enabled=False):
             values: Tensor = layer.fc(features.to(layer.fc.weight.dtype)).unflatten(1, layer.attn_l.shape[1:])
-            of_source, of_target = ((values * attention).sum(-1) for attention in (layer.attn_l, layer.attn_r))
-            scores = F.leaky_relu(of_source[sources] + of_target[targets], NEGATIVE_SLOPE)
-            weights = edge_softmax(scores, targets, nodes)
-            heard = Receivers(targets, nodes).sum(weights[:, :, None] * values[sources]).flatten(1)
-            biased: Tensor = heard + layer.bias
+            of_ends = ((values * attention).sum(-1, keepdim=True) for attention in (layer.attn_l, layer.attn_r))
+            weights = graph.softmax(F.leaky_relu(graph.of_ends("add", *of_ends), NEGATIVE_SLOPE))
+            biased: Tensor = graph.heard(values, weights).flatten(1) + layer.bias
             return biased
-
-
-def _graph(targets: Tensor, nodes: int) -> Any:
-    return _dgl().graph((targets, targets), num_nodes=nodes)

@@ -6,14 +6,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from ...core.problem.problem import Task
 from ...core.search.parameters import Parameters, parameter
-from ..networks.message_passing import Receivers
+from ..networks.message_passing import MessageGraph, Reduce
 from ..networks.network import PolicyNetwork, joined, joined_nodes
 from .actions import ActionParameters, Head, Kind, Taken
 from .features import EDGE_FEATURES, SearchedGraph, node_features, number_of_ratios
@@ -25,23 +24,14 @@ class MultigraphBatch(NamedTuple):
     # features, shapes `(nodes, inputs)` and `(edges, EDGE_FEATURES)`, float32
     nodes: Tensor
     edges: Tensor
-    # nodes that each edge leads from and to, shape `(edges,)`, int64
-    producers: Tensor
-    consumers: Tensor
-    graph_of_node: Tensor  # number of the graph that each node is in, shape `(nodes,)`, int64
-    sizes: Tensor  # number of nodes of each graph, shape `(graphs,)`, int64
+    graph: MessageGraph  # the edges, from ops to those that read their tensors
     order: Tensor  # nodes of each graph in topological order, one graph after the other, shape `(nodes,)`, int64
     # features that are alike in all graphs, shape `(nodes, ratios)`, float32; none where the network sees none
     ratios: Tensor
 
-    def means(self, values: Tensor) -> Tensor:
-        """Average values of nodes, shape `(nodes, ...)`, over each graph, shape `(graphs, ...)`."""
-        sums = values.new_zeros(len(self.sizes), *values.shape[1:]).index_add(0, self.graph_of_node, values)
-        return sums / self.sizes.view(-1, *[1] * (values.dim() - 1))
-
     def to(self, device: torch.device) -> MultigraphBatch:
         """Return the batch on a device."""
-        return MultigraphBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
+        return MultigraphBatch(*(part.to(device) for part in self))  # type: ignore[arg-type]
 
 
 def multigraph_batch(graphs: Sequence[SearchedGraph], *, ratios: bool = False) -> MultigraphBatch:
@@ -50,10 +40,7 @@ def multigraph_batch(graphs: Sequence[SearchedGraph], *, ratios: bool = False) -
     return MultigraphBatch(
         joined([graph.nodes for graph in graphs]),
         joined([graph.edges for graph in graphs]),
-        joined_nodes([graph.producers for graph in graphs], sizes),
-        joined_nodes([graph.consumers for graph in graphs], sizes),
-        torch.from_numpy(np.repeat(np.arange(len(graphs)), sizes)),
-        torch.tensor(sizes),
+        MessageGraph.batch([(graph.producers, graph.consumers) for graph in graphs], sizes),
         joined_nodes([graph.problem.graph.input_order for graph in graphs], sizes),
         joined([graph.ratios if ratios else graph.nodes[:, :0] for graph in graphs]),
     )
@@ -61,7 +48,7 @@ def multigraph_batch(graphs: Sequence[SearchedGraph], *, ratios: bool = False) -
 
 def lines(batch: MultigraphBatch) -> Tensor:
     """Return the nodes of each graph in topological order, shape `(graphs, longest)`; -1 where there are no more."""
-    of_graphs: tuple[Tensor, ...] = torch.split(batch.order, batch.sizes.tolist())  # type: ignore[no-untyped-call]
+    of_graphs: tuple[Tensor, ...] = torch.split(batch.order, batch.graph.sizes.tolist())  # type: ignore[no-untyped-call]
     return pad_sequence(list(of_graphs), batch_first=True, padding_value=-1)
 
 
@@ -99,7 +86,7 @@ class RegalPolicy:
 
     def entropy(self, kind: Kind | None = None) -> Tensor:
         """Return the entropy of an op's action, mean over the ops of each graph, in nats; shape `(graphs,)`."""
-        return self.batch.means(self._entropy_of(kind, self.logits))
+        return self.batch.graph.means(self._entropy_of(kind, self.logits))
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """Draw actions, shape `(count, nodes, heads)`."""
@@ -127,8 +114,8 @@ class RegalPolicy:
     def log_probability(self, actions: Tensor) -> Tensor:
         """Return the log-probability of actions of shape `(count, nodes, heads)`; shape `(count, graphs)`."""
         of_nodes = _log_probability(self._logits(actions), actions)
-        sums = of_nodes.new_zeros(len(of_nodes), len(self.batch.sizes))
-        return sums.index_add(1, self.batch.graph_of_node, of_nodes)
+        sums = of_nodes.new_zeros(len(of_nodes), len(self.batch.graph.sizes))
+        return sums.index_add(1, self.batch.graph.graph_of_node, of_nodes)
 
     def _entropy_of(self, kind: Kind | None, logits: Sequence[Tensor]) -> Tensor:
         """Return the joint entropy of the independent heads of a kind, in nats; their shape without the choices."""
@@ -162,7 +149,7 @@ class AutoregressivePolicy(RegalPolicy):
     def entropy(self, kind: Kind | None = None) -> Tensor:
         """See `RegalPolicy`."""
         actions = self.sample(SAMPLES_OF_ENTROPY, torch.Generator(self.embeddings.device).manual_seed(0))
-        return self.batch.means(self._entropy_of(kind, self._logits(actions)).mean(0))
+        return self.batch.graph.means(self._entropy_of(kind, self._logits(actions)).mean(0))
 
 
 class AutoregressiveDecoder(nn.Module):
@@ -267,7 +254,6 @@ def _log_probability(logits: Sequence[Tensor], actions: Tensor) -> Tensor:
 Encoder = Literal["gnn", "lstm"]
 Decoder = Literal["independent", "autoregressive"]
 Update = Literal["gru", "residual", "mlp"]
-Aggregation = Literal["mean", "sum"]
 EPSILON = 1e-5
 
 
@@ -282,7 +268,7 @@ class RegalNetworkParameters(Parameters):
     decoder: Decoder = parameter("independent", "independent (eq. 2) or autoregressive (A.8)")
     rounds: int = parameter(2, "of message passing, T; paper 2, and 16 for TensorFlow's graphs", low=0, high=64)
     update: Update = parameter("gru", "of a node by its messages: gru (A.16), residual (A.15) or mlp (eq. 1, A.14)")
-    aggregation: Aggregation = parameter("mean", "of messages: mean (A.14, A.16) or sum (eq. 1, A.15)")
+    aggregation: Reduce = parameter("mean", "of messages: mean (A.14, A.16) or sum (eq. 1, A.15)")
     normalise: bool = parameter(
         False,
         "whether gnn gives features and, after each round, embeddings mean 0 and spread 1 over a graph; paper: no",
@@ -332,8 +318,8 @@ class GnnEncoder(nn.Module):
         ratios = self.embed_ratios(batch.ratios) if p.ratios else None
         if ratios is not None:
             nodes = nodes + ratios
-        along = _Messages(self.forwards, edges, batch.consumers, batch, p)
-        against = _Messages(self.backwards, edges, batch.producers, batch, p)
+        along = _Messages(self.forwards, edges, batch.graph, batch.graph, p.aggregation)
+        against = _Messages(self.backwards, edges, batch.graph, batch.graph.reversed, p.aggregation)
         for _ in range(p.rounds):
             heard = along(nodes) + against(nodes)
             if p.update == "gru":
@@ -349,9 +335,9 @@ class GnnEncoder(nn.Module):
     def _normalised(self, nodes: Tensor, batch: MultigraphBatch) -> Tensor:
         if not self.parameters_.normalise:
             return nodes
-        centred = nodes - batch.means(nodes)[batch.graph_of_node]
-        spread = (batch.means(centred.square()) + EPSILON).sqrt()
-        return centred / spread[batch.graph_of_node]
+        centred = nodes - batch.graph.means(nodes)[batch.graph.graph_of_node]
+        spread = (batch.graph.means(centred.square()) + EPSILON).sqrt()
+        return centred / spread[batch.graph.graph_of_node]
 
 
 class _Messages:
@@ -361,26 +347,19 @@ class _Messages:
     # work.
 
     def __init__(
-        self,
-        mlp: nn.Sequential,
-        edges: Tensor,
-        listeners: Tensor,
-        batch: MultigraphBatch,
-        parameters: RegalNetworkParameters,
+        self, mlp: nn.Sequential, edges: Tensor, graph: MessageGraph, listeners: MessageGraph, reduce: Reduce
     ) -> None:
         first: Any = mlp[0]
-        self.batch, self.last = batch, cast("nn.Linear", mlp[2])
-        receivers = Receivers(listeners, len(batch.nodes))
-        self.reduce = receivers.mean if parameters.aggregation == "mean" else receivers.sum
-        self.of_producer, self.of_consumer, of_edge = first.weight.split(parameters.width, dim=1)
+        self.graph, self.listeners, self.reduce, self.last = graph, listeners, reduce, cast("nn.Linear", mlp[2])
+        self.of_producer, self.of_consumer, of_edge = first.weight.split(edges.shape[1], dim=1)
         self.of_edges = edges @ of_edge.T + first.bias
-        self.bias = self.reduce(torch.ones_like(edges[:, :1])) * self.last.bias
+        self.bias = listeners.heard(edges=torch.ones_like(edges[:, :1]), reduce=reduce) * self.last.bias
 
     def __call__(self, nodes: Tensor) -> Tensor:
         """Return what each node hears, shape `(nodes, width)`."""
-        hidden = self.of_edges + (nodes @ self.of_producer.T)[self.batch.producers]
-        hidden = torch.relu(hidden + (nodes @ self.of_consumer.T)[self.batch.consumers])
-        heard: Tensor = self.reduce(hidden) @ self.last.weight.T + self.bias
+        of_ends = self.graph.of_ends("add", nodes @ self.of_producer.T, nodes @ self.of_consumer.T)
+        hidden = torch.relu(self.of_edges + of_ends)
+        heard: Tensor = self.listeners.heard(edges=hidden, reduce=self.reduce) @ self.last.weight.T + self.bias
         return heard
 
 
@@ -439,7 +418,7 @@ class BaselineNetwork(nn.Module):
     def forward(self, batch: MultigraphBatch) -> Tensor:
         """Return the expected reward of each graph, shape `(graphs,)`."""
         embeddings = self.of_node(self.encoder(batch))
-        mean = batch.means(embeddings)
+        mean = batch.graph.means(embeddings)
         expected: Tensor = self.of_graph(mean).squeeze(1)
         return expected
 

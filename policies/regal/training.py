@@ -283,7 +283,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
                 self._measure("baseline_error", float(error.detach()))
         if phase.imitation:
             target = torch.from_numpy(np.concatenate([case.target for case in batch if case.target is not None]))
-            choices = graphs.sizes * target.shape[1]
+            choices = graphs.graph.sizes * target.shape[1]
             log_probability = policy.log_probability(target[None].to(self.network.device))[0]
             likelihood = (log_probability / choices.to(log_probability)).mean()
             loss = loss - phase.imitation * likelihood

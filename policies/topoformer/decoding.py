@@ -376,7 +376,7 @@ def _ready_at_each_step(chosen: Tensor, batch: GraphBatch) -> Tensor:
     steps = torch.arange(ops, device=chosen.device)
     position = chosen.new_full((graphs, rows, ops + 1), -1).scatter(2, chosen, steps.expand_as(chosen))[:, :, :ops]
     of_op = position.transpose(1, 2).flatten(0, 1)  # (graphs * ops, rows)
-    producers, consumers = batch.reduction
+    producers, consumers = batch.reduction.sources, batch.reduction.targets
     since = torch.zeros_like(of_op).scatter_reduce(0, consumers[:, None].expand(-1, rows), of_op[producers] + 1, "amax")
     since = since.view(graphs, ops, rows).transpose(1, 2)
     return (since[:, :, None] <= steps[:, None]) & (steps[:, None] <= position[:, :, None])

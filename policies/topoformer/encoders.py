@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..networks.message_passing import GatConvolution, Receivers, edge_softmax
+from ..networks.message_passing import GatConvolution, MessageGraph
 from .features import GraphBatch
 
 # Along the transitive reduction, the edges outside it, and the pairs of the transitive closure that no edge joins; the
@@ -19,38 +19,33 @@ DENSE = (False, False, True, False, False, True, True)
 LISTENERS_AT_ONCE = 128
 
 
-def relations_of(batch: GraphBatch) -> tuple[Tensor, ...]:
+def relations_of(batch: GraphBatch) -> tuple[MessageGraph | Tensor, ...]:
     """Split all pairs of distinct ops of each graph into the seven relations, see `RELATIONS`; who listens to whom."""
-    # Dense ones are truth values `[graph, listener, speaker]`, shape `(graphs, ops, ops)`; others are speakers and
-    # listeners, as rows of the flattened `(graphs * ops)`, shape `(2, edges)`.
+    # Dense ones are truth values `[graph, listener, speaker]`, shape `(graphs, ops, ops)`.
     graphs, ops, _ = batch.before.shape
-    producers, consumers = torch.cat((batch.reduction, batch.other_edges), dim=1)
+    producers, consumers = batch.edges
     closure = batch.before.clone()
     closure.view(graphs * ops, ops)[consumers, producers % ops] = False
     incomparable = batch.is_op[:, :, None] & batch.is_op[:, None, :]
     incomparable &= ~(batch.before | batch.before.transpose(1, 2))
     incomparable.diagonal(dim1=1, dim2=2).fill_(False)
-    back = (batch.reduction.flip(0), batch.other_edges.flip(0), closure.transpose(1, 2))
+    back = (batch.reduction.reversed, batch.other_edges.reversed, closure.transpose(1, 2))
     return (batch.reduction, batch.other_edges, closure, *back, incomparable)
 
 
 class Edges:
     """Attention along a relation of few pairs."""
 
-    def __init__(self, edges: Tensor) -> None:
-        self.speakers, self.listeners = edges
+    def __init__(self, graph: MessageGraph) -> None:
+        self.graph = graph
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Return what each op hears, zero if there is nobody; all of shape `(graphs, ops, heads, head width)`."""
         # Half precision would save little here, so none is used inside.
-        nodes, precision = queries.shape[0] * queries.shape[1], torch.promote_types(queries.dtype, torch.float32)
-        asked, offered, said = (
-            tensor.flatten(0, 1).index_select(0, at).to(precision)
-            for tensor, at in ((queries, self.listeners), (keys, self.speakers), (values, self.speakers))
-        )  # (edges, heads, head width)
-        scores = (asked * offered).sum(-1) * queries.shape[-1] ** -0.5
-        weights = edge_softmax(scores, self.listeners, nodes)
-        heard = Receivers(self.listeners, nodes).sum(weights[..., None] * said)
+        precision = torch.promote_types(queries.dtype, torch.float32)
+        asked, offered, said = (tensor.flatten(0, 1).to(precision) for tensor in (queries, keys, values))
+        scores = self.graph.of_ends("dot", offered, asked) * queries.shape[-1] ** -0.5  # (edges, heads, 1)
+        heard = self.graph.heard(said, self.graph.softmax(scores))
         return heard.view_as(queries).to(queries.dtype)
 
 
@@ -154,8 +149,8 @@ class TopoformerEncoder(AttentionEncoder):
     def relations(self, batch: GraphBatch) -> list[Edges | Pairs | None]:
         """Return the seven relations; None without heads."""
         return [
-            (Pairs(pairs) if is_dense else Edges(pairs)) if count else None
-            for pairs, is_dense, count in zip(relations_of(batch), DENSE, self.heads, strict=True)
+            (Edges(pairs) if isinstance(pairs, MessageGraph) else Pairs(pairs)) if count else None
+            for pairs, count in zip(relations_of(batch), self.heads, strict=True)
         ]
 
 
@@ -195,7 +190,7 @@ class EdgeTransformerEncoder(TransformerEncoder):
     def relations(self, batch: GraphBatch) -> Tensor:
         """Return which op listens to which, `[graph, listener, speaker]`."""
         graphs, ops = batch.is_op.shape
-        producers, consumers = torch.cat((batch.reduction, batch.other_edges), dim=1)
+        producers, consumers = batch.edges
         hears = torch.eye(ops, dtype=torch.bool, device=batch.is_op.device).repeat(graphs, 1, 1)
         flat = hears.view(graphs * ops, ops)
         flat[consumers, producers % ops] = True
@@ -212,10 +207,11 @@ class GatEncoder(AttentionEncoder):
         super().__init__(inputs, width, (_GraphAttention(width, heads, head_width) for _ in range(layers)))
         self.bidirectional = bidirectional
 
-    def relations(self, batch: GraphBatch) -> Tensor:
-        """Return speakers and listeners, shape `(2, edges)`."""
-        edges = torch.cat((batch.reduction, batch.other_edges), dim=1)
-        return torch.cat((edges, edges.flip(0)), dim=1) if self.bidirectional else edges
+    def relations(self, batch: GraphBatch) -> MessageGraph:
+        """Return the edges from speakers to listeners."""
+        edges = batch.edges
+        speakers, listeners = torch.cat((edges, edges.flip(0)), dim=1) if self.bidirectional else edges
+        return MessageGraph(speakers, listeners, batch.reduction.sizes)
 
 
 class _Attention(nn.Module):
@@ -245,7 +241,7 @@ class _GraphAttention(nn.Module):
         self.convolution = GatConvolution(width, head_width, heads)
         self.project = nn.Linear(heads * head_width, width)
 
-    def forward(self, embeddings: Tensor, edges: Tensor) -> Tensor:
-        heard = self.convolution(embeddings.flatten(0, 1), edges)
+    def forward(self, embeddings: Tensor, graph: MessageGraph) -> Tensor:
+        heard = self.convolution(embeddings.flatten(0, 1), graph)
         messages: Tensor = self.project(heard).view_as(embeddings)
         return messages

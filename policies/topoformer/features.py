@@ -15,6 +15,7 @@ from torch import Tensor
 from ...core.base.arrays import BoolArray, FloatArray, IndexArray
 from ...core.bounds.order_proofs import dense, partial_order
 from ...core.graph.graph import CostGraph
+from ..networks.message_passing import MessageGraph
 
 Features = NDArray[np.float32]
 NODE_FEATURES = 8
@@ -187,14 +188,19 @@ class GraphBatch(NamedTuple):
 
     features: Tensor  # features of the ops, zero where padded, shape `(graphs, ops, inputs)`, float32
     is_op: Tensor  # whether there is an op, or padding; shape `(graphs, ops)`
-    # producers and consumers, as rows of the flattened `(graphs * ops)`; shape `(2, edges)`
-    reduction: Tensor
-    other_edges: Tensor
+    # edges from producers to consumers, between rows of the flattened `(graphs * ops)`
+    reduction: MessageGraph
+    other_edges: MessageGraph
     before: Tensor  # whether op j must run before op i, at `before[g, i, j]`; shape `(graphs, ops, ops)`
 
     def to(self, device: torch.device) -> GraphBatch:
         """Return the batch on a device."""
-        return GraphBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
+        return GraphBatch(*(part.to(device) for part in self))  # type: ignore[arg-type]
+
+    @property
+    def edges(self) -> Tensor:
+        """Producers and consumers of all edges, shape `(2, edges)`."""
+        return torch.cat([torch.stack((g.sources, g.targets)) for g in (self.reduction, self.other_edges)], dim=1)
 
 
 def batch_of(graphs: Sequence[EncodedGraph]) -> GraphBatch:
@@ -211,12 +217,7 @@ def batch_of(graphs: Sequence[EncodedGraph]) -> GraphBatch:
     return GraphBatch(
         torch.from_numpy(features),
         torch.from_numpy(is_op),
-        _flattened([graph.reduction for graph in graphs], ops),
-        _flattened([graph.other_edges for graph in graphs], ops),
+        MessageGraph.batch([graph.reduction for graph in graphs], [ops] * len(graphs)),
+        MessageGraph.batch([graph.other_edges for graph in graphs], [ops] * len(graphs)),
         torch.from_numpy(before),
     )
-
-
-def _flattened(edges: Sequence[tuple[IndexArray, IndexArray]], ops: int) -> Tensor:
-    rows = [np.stack(pair).astype(np.int64) + at * ops for at, pair in enumerate(edges)]
-    return torch.from_numpy(np.concatenate(rows, axis=1))

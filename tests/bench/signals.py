@@ -29,9 +29,8 @@ def main(moments=20, seed=0):
                 seconds = sorted(took for _, took in answers)
                 median, most = seconds[len(seconds) // 2], seconds[-1]
                 label = signal.Signals(number).name
-                print(
-                    f"{command:18} {label:8} median {median:5.2f} s, most {most:5.2f} s, wrong {len(wrong)}", flush=True
-                )
+                what = f"median {median:5.2f} s, most {most:5.2f} s, wrong {len(wrong)}"
+                print(f"{command:18} {label:8} {what}", flush=True)
                 for what in wrong[:2]:
                     print("   ", " ".join(what.split())[:300], flush=True)
     return failures

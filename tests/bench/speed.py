@@ -66,9 +66,7 @@ def bench_approximate_dp() -> None:
         times.append(time.process_time() - start)
         peaks.append(result.simulation.peak)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(
-        f"approximate-dp K=1e5, 500 ops: {statistics.median(times):.1f} s CPU (of 3 graphs), {memory:.2f} GiB resident"
-    )
+    print(f"approximate-dp K=1e5, 500 ops: {statistics.median(times):.1f} s CPU of 3 graphs, {memory:.2f} GiB resident")
 
 
 def bench_brkga() -> None:
@@ -176,9 +174,7 @@ def bench_gen() -> None:
         print("gen layered, 1,000 graphs of 500 ops, 2 jobs:", median_wall(command, 1))
 
 
-BENCHMARKS = {
-    name.removeprefix("bench_"): value for name, value in list(globals().items()) if name.startswith("bench_")
-}
+BENCHMARKS = {name.removeprefix("bench_"): f for name, f in list(globals().items()) if name.startswith("bench_")}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or BENCHMARKS:

@@ -123,9 +123,8 @@ def test_everything_gives_the_same_on_a_cluster_as_here(run, tmp_path, kind):
         there = running.options(kind)
         done = run("gen", "layered", tmp_path / "there", "--nodes", 30, "--count", 6, "--quiet", *there)
         assert done.exit_code == 0, done.stderr
-        assert {p.name: p.read_bytes() for p in graphs} == {
-            p.name: p.read_bytes() for p in (tmp_path / "there").glob("*.pb.gz")
-        }
+        here, away = ({p.name: p.read_bytes() for p in some} for some in (graphs, (tmp_path / "there").glob("*.pb.gz")))
+        assert here == away
         compared = ["compare", tmp_path / "here", "--methods", "input,dfs,order-search", "--evaluations", 50, "--quiet"]
         fronts = ["pareto", graphs[0], "--points", 3, "--evaluations", 50, "--quiet"]
         for name, options in (("here", ()), ("there", there)):
@@ -230,9 +229,8 @@ def test_a_worker_killed_loses_nothing_and_a_head_killed_ends_in_a_sentence(run,
     assert (process.returncode, stdout) == (1, ""), stderr
     said = [line for line in stderr.splitlines() if not line.startswith("note: ")]
     assert len(said) == 1, stderr
-    assert re.match(
-        rf"error: the {kind.capitalize()} \w+ at .* is gone; finished runs are kept in .*; the same command", said[0]
-    )
+    gone = rf"error: the {kind.capitalize()} \w+ at .* is gone; finished runs are kept in .*; the same command"
+    assert re.match(gone, said[0])
     done = [json.loads(line)["graph"] for line in file.read_text().splitlines()]
     assert len(done) == len(set(done))
     assert run(*words, "--resume", file, "--output", tmp_path / "again.json").exit_code == 0

@@ -137,10 +137,8 @@ def test_ctrl_c_at_the_start_is_no_traceback(diamond_file, delay):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_file_to_resume_from_that_cannot_be_written_is_named(run, diamond_file, tmp_path):
     said = run("compare", diamond_file, "-m", "lpmf", "--resume", "/dev/full")
-    assert (said.exit_code, said.stderr.splitlines()[-1]) == (
-        2,
-        "error: /dev/full: cannot be used to resume: it is no file",
-    )
+    last = said.stderr.splitlines()[-1]
+    assert (said.exit_code, last) == (2, "error: /dev/full: cannot be used to resume: it is no file")
     lines = JsonLines(path := tmp_path / "runs.jsonl", "runs", "delete it")
     lines._file.close()
     with Path("/dev/full").open("wb", buffering=0) as full:

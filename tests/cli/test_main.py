@@ -148,12 +148,7 @@ class Terminal(io.StringIO):
 LONG = f"{'word ' * 30}/a/path/{'x' * 90} --an-option after it"
 
 
-SAY = {
-    "tell": tell,
-    "complain": complain,
-    "say": lambda text: Output().say(text),
-    "note": lambda text: Output().note(text),
-}
+SAY = {"tell": tell, "complain": complain, "say": lambda text: Output().say(text), "note": lambda t: Output().note(t)}
 
 
 @pytest.mark.parametrize("how", SAY)

@@ -165,12 +165,8 @@ def test_generated_graphs_are_numbered_and_split(tmp_path):
     folder = DatasetFolder(tmp_path / "new" / "set", ".pbtxt", generated_names(recipe, 20))
     calls = []
     counts = write_generated(folder, recipe, 20, (3, 1, 1), advance=lambda: calls.append(1))
-    assert counts == {
-        "graphs": 20,
-        "ops": {"least": 20, "most": 20},
-        "split": {"train": 12, "valid": 4, "test": 4},
-        "discarded": 0,
-    }
+    wanted = {"graphs": 20, "ops": {"least": 20, "most": 20}, "split": {"train": 12, "valid": 4, "test": 4}}
+    assert counts == wanted | {"discarded": 0}
     assert len(calls) == 20
     files = find_graphs([folder.path])
     assert sorted(read_graph(file).name for file in files) == [f"layered-20-{number:04d}" for number in range(1, 21)]

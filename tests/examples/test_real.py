@@ -66,7 +66,6 @@ def test_real_programs_measures_models_and_skips_rows_that_are_there(tmp_path):
 @pytest.mark.slow
 def test_onnx_models(tmp_path):
     """The table has a row per model, whose better order saves what is predicted, and keeps the results."""
-    pytest.importorskip("onnxruntime")
     from models.onnx_models import narrowed, save
 
     path = save(tmp_path / "narrowed.onnx", narrowed())

@@ -49,6 +49,5 @@ def test_training_graphs(tmp_path):
         rows = list(csv.DictReader(file))
     assert [(row["graph"], row["share"]) for row in rows] == [("bilstm-sgd", "0.8"), ("bilstm-sgd", "0.01")]
     assert rows[1]["status"] == "infeasible"
-    assert cells(next(line for line in printed.splitlines() if line.startswith("| bilstm-sgd ")))[-1].startswith(
-        "impossible"
-    )
+    row = next(line for line in printed.splitlines() if line.startswith("| bilstm-sgd "))
+    assert cells(row)[-1].startswith("impossible")

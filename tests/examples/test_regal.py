@@ -32,9 +32,8 @@ def test_regal_table1_prints_both_tables_and_keeps_the_runs(weights, tmp_path):
         "cp-sat:hint=50000:time-limit=1s",
     ):
         assert f"\n{method} " in printed
-    named = [
-        f"{m}:weights={weights}/{m.replace('idrs', 'regal')}-runtime.safetensors" for m in ("regal", "idrs", "gas")
-    ]
+    names = {"regal": "regal", "idrs": "regal", "gas": "gas"}
+    named = [f"{m}:weights={weights}/{name}-runtime.safetensors" for m, name in names.items()]
     named.append(f"regal:weights={weights}/regal-runtime-transfers.safetensors")
     with (tmp_path / "runs" / "runtime.csv").open() as file:
         runs = [row for row in csv.DictReader(file) if row["method"] in named]

@@ -49,9 +49,8 @@ def test_topoformer_time_prints_a_row_per_size_and_compares_up_to_the_largest():
 def test_topoformer_table1_keeps_runs_that_the_figures_draw(tmp_path):
     printed = run("topoformer/table1.sh", 2, 2, 10, 10, 0.1, 0.1, 0, 1, "60 80", tmp_path / "runs")
     assert "layered, 60 ops, generated with seed 0:\npeak memory, 2 graphs" in printed
-    drawn = run(
-        "topoformer/figures.py", *(tmp_path / "runs" / f"{ops}.csv" for ops in (60, 80)), "--output", tmp_path / "f.png"
-    )
+    kept = [tmp_path / "runs" / f"{ops}.csv" for ops in (60, 80)]
+    drawn = run("topoformer/figures.py", *kept, "--output", tmp_path / "f.png")
     assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
     (reference,) = (line.split() for line in drawn.splitlines()[:2] if "approximate-dp" in line)
     assert reference[1:4] == ["+0.00", "±", "0.00%"]
@@ -82,9 +81,8 @@ def test_set_labels_are_the_steps_at_which_an_op_alone_can_run_at_no_higher_peak
     for seed in range(150):
         rng = np.random.default_rng(seed)
         graph, plain = naive.random_graph(rng, 10, edges=1.3)
-        order = min(
-            (naive.random_order(rng, plain) for _ in range(5)), key=lambda order: naive.order_peak(plain, order)
-        )
+        orders = (naive.random_order(rng, plain) for _ in range(5))
+        order = min(orders, key=lambda order: naive.order_peak(plain, order))
         peak, firsts = naive.order_peak(plain, order), naive.ready_steps(plain, order)
         expected = np.empty(10, int)
         for place, op in enumerate(order):
@@ -114,9 +112,8 @@ def test_figures_call_trained_weights_by_their_run(tmp_path):
     runs = tmp_path / "runs.csv"
     method = "topoformer:decode=beam:weights=/some where/run/weights.safetensors"
     rows = [("approximate-dp", 100, 2.0), (method, 110, 0.1)]
-    runs.write_text(
-        "method,graph,status,value,seconds\n" + "".join(f"{name},g,feasible,{v},{t}\n" for name, v, t in rows)
-    )
+    lines = [f"{name},g,feasible,{v},{t}\n" for name, v, t in rows]
+    runs.write_text("method,graph,status,value,seconds\n" + "".join(lines))
     printed = run("topoformer/figures.py", runs, "--output", tmp_path / "f.png")
     assert "topoformer:decode=beam:weights=run " in printed and "some where" not in printed
 

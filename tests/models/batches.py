@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import torch
+from schedopt.policies.networks.message_passing import MessageGraph
 from schedopt.policies.topoformer.features import GraphBatch
 
 
@@ -23,7 +24,8 @@ def graph_batch(plains, inputs=6, padding=0, seed=0):
             for other in plain.before[op]:
                 longer = any(other in naive.reachable(plain.before, middle) for middle in plain.before[op] - {other})
                 (implied if longer else kept).append((at * ops + other, at * ops + op))
-    edges = (torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T for pairs in (kept, implied))
+    ends = (torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T for pairs in (kept, implied))
+    edges = (MessageGraph(*pair, torch.full((len(plains),), ops)) for pair in ends)
     return GraphBatch(torch.from_numpy(features), torch.from_numpy(is_op), *edges, torch.from_numpy(before))
 
 

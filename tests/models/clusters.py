@@ -77,9 +77,8 @@ def _kill_group(process):
 
 
 def _start(words, environment):
-    return subprocess.Popen(
-        words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
-    )
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return subprocess.Popen(words, **quiet, env=environment, start_new_session=True)
 
 
 def package_folder():

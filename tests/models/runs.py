@@ -18,9 +18,7 @@ def weights_of(network):
 
 
 def gradient(network):
-    return torch.cat(
-        [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in network.parameters()]
-    )
+    return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in network.parameters()])
 
 
 def checkpoint_of(folder):

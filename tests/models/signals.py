@@ -64,4 +64,19 @@ def interrupted(folder, words, number, moment):
     return wrong, took
 
 
+def interrupted_after(file, words, lines=1):
+    """Press Ctrl-C once a command has kept so many lines in a file; return its exit code, and what it said."""
+    command = [sys.executable, "-c", "from schedopt.cli.start import main; main()", *map(str, words)]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as process:
+        for _ in range(2000):
+            if process.poll() is not None or (file.exists() and file.read_bytes().count(b"\n") >= lines):
+                break
+            time.sleep(0.1)
+        time.sleep(0.5)  # a line is in the file a moment before its run counts as done
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    assert "Traceback" not in stderr
+    return process.returncode, stdout, stderr
+
+
 NUMBERS = (signal.SIGINT, signal.SIGTERM)

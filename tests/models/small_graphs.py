@@ -3,7 +3,7 @@
 import re
 
 import schedopt
-from schedopt.core.graph.annotations import NO_ANNOTATIONS
+from schedopt.core.graph.annotations import NO_ANNOTATIONS, Annotations
 
 SKIPPED = "b: a -> 10 us=1; c: b -> 10 us=1 work=200; d: c a -> 1f us=1"
 """What follows `a`, which is read by what is next and by what is last."""
@@ -54,3 +54,21 @@ def sketch(text, name="graph", annotations=NO_ANNOTATIONS):
             once="once" in made.split(),
         )
     return builder.build(annotations)
+
+
+def branches(name="branches", sizes=(10, 8, 1), us=(1, 2, 1, 1), join="1f", keep=0, annotations=NO_ANNOTATIONS):
+    """Two branches of one input, both wide ops first: 10 + 8 + 8 bytes, branch by branch 10 + 8 + 1."""
+    start = f"start -> {sizes[0]} us={us[0]} keep={keep}"
+    wide = (f"wide{at}: start -> {sizes[1]} us={us[1]}" for at in (1, 2))
+    narrow = (f"narrow{at}: wide{at} -> {sizes[2]} us={us[2]}" for at in (1, 2))
+    return sketch("; ".join([start, *wide, *narrow, f"join: narrow1 narrow2 -> {join} us={us[3]}"]), name, annotations)
+
+
+def training_step(layers, *, phases=False, runtime=2.0, keep=0):
+    """A chain of layers and its backward pass, which reads what each layer made."""
+    made = [f"layer{k}: {f'layer{k - 1}' * (k > 0)} -> 100 us={runtime} keep={keep * (k == 0)}" for k in range(layers)]
+    back = [f"loss: layer{layers - 1} -> 10 us={runtime}"]
+    for k in reversed(range(layers)):
+        back.append(f"back{k}: {f'back{k + 1}' if k < layers - 1 else 'loss'} layer{k} -> 10 us={runtime}")
+    names = (*["forward"] * (layers + 1), *["backward"] * layers)
+    return sketch("; ".join(made + back), "training", Annotations(phases=names if phases else ()))

@@ -162,12 +162,13 @@ def branches(count=3, width=64, name="y"):
     main = model.subgraph()
     source = main.input([1, width])
     axis = main.constant(np.array([1], np.int32), "axis")
+    shapes = [[1, (4 + n) * width] for n in range(count)]
     grown = [
-        main.apply("CONCATENATION", [source] * (4 + n), [1, (4 + n) * width], name=f"grow{n}", Axis=1)
-        for n in range(count)
+        main.apply("CONCATENATION", [source] * (4 + n), shape, name=f"grow{n}", Axis=1)
+        for n, shape in enumerate(shapes)
     ]
     shrunk = [
-        main.apply("MEAN", [tensor, axis], [1, 1], name=f"shrink{n}", KeepDims=True) for n, tensor in enumerate(grown)
+        main.apply("MEAN", [made, axis], [1, 1], name=f"shrink{n}", KeepDims=True) for n, made in enumerate(grown)
     ]
     main.outputs = [main.apply("CONCATENATION", shrunk, [1, count], name=name, Axis=1)]
     return model

@@ -25,12 +25,9 @@ def synthetic(count, low=10, high=14, seed=0):
     return [parameters.draw(index, np.random.default_rng([seed, index])) for index in range(count)]
 
 
-TOPOFORMER_IMITATE = topoformer_training.Phase(
-    epochs=2, graphs=6, nodes=(8, 12), batch=4, reinforce=0.0, imitation=1.0, teacher_width=5
-)
-TOPOFORMER_REINFORCE = topoformer_training.Phase(
-    epochs=2, graphs=6, nodes=(8, 12), batch=4, learning_rate=0.01, samples=2
-)
+SHORT = {"epochs": 2, "graphs": 6, "nodes": (8, 12), "batch": 4}
+TOPOFORMER_IMITATE = topoformer_training.Phase(**SHORT, reinforce=0.0, imitation=1.0, teacher_width=5)
+TOPOFORMER_REINFORCE = topoformer_training.Phase(**SHORT, learning_rate=0.01, samples=2)
 TOPOFORMER = topoformer_training.TrainingParameters(
     network=topoformer_network.NetworkParameters(layers=1, width=8, head_width=4, heads=1, eigenvectors=2),
     phases=(TOPOFORMER_IMITATE, TOPOFORMER_REINFORCE),

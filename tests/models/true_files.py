@@ -18,7 +18,7 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.programs.graphs.attributed_graph import format_dot, format_node_link
 from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.options import ImportOptions
-from schedopt.core.programs.tflite.interpreter import NO_COSTS
+from schedopt.core.programs.tflite.interpreter import Costs
 from schedopt.core.solve.solve import solve
 
 INDUCTOR = {
@@ -202,7 +202,7 @@ def _without_a_run(path):
     refused = ProgramError(f"{path}: is not run")
     with (
         patch("schedopt.core.programs.onnx.session.observe", side_effect=refused),
-        patch("schedopt.core.programs.tflite.runtime.measured_costs", return_value=NO_COSTS),
+        patch("schedopt.core.programs.tflite.runtime.measured_costs", return_value=Costs()),
     ):
         _import(path)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import networkx as nx
@@ -77,12 +77,12 @@ def has_subgraphs(node: NodeProto) -> bool:
     return next(subgraphs(node), None) is not None
 
 
-def node_tensors(node: NodeProto) -> Iterator[TensorProto]:
-    """Yield the tensors that a node holds, inner graphs included."""
-    yield from own_tensors(node)
-    for graph in subgraphs(node):
-        for inner in graph.node:
-            yield from node_tensors(inner)
+def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Yield nodes, and those of the graphs inside of them."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from all_nodes(graph.node)
 
 
 def own_tensors(node: NodeProto) -> Iterator[TensorProto]:

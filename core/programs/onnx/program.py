@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from ...base.errors import FormatError, ProgramError
 from ..options import Size
@@ -74,8 +74,8 @@ def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Yield every tensor that a model holds, those in graphs of nodes and in functions included."""
     yield from model.graph.initializer
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        for node in nodes:
-            yield from graphs.node_tensors(node)
+        for node in graphs.all_nodes(nodes):
+            yield from graphs.own_tensors(node)
 
 
 def external_files(model: ModelProto) -> list[str]:
@@ -177,16 +177,11 @@ def _check_external(path: str, what: str, tensor: TensorProto) -> None:
 def _set_unknown_apart(model: ModelProto) -> None:
     """Give nodes that ONNX does not have at the model's version a domain of their own, which it lets pass."""
     versions = {opset.domain: opset.version for opset in model.opset_import}
-
-    def set_apart(graph: GraphProto) -> bool:
-        has_any = False
-        for node in graph.node:
-            if node.domain in graphs.OFFICIAL_DOMAINS and not graphs.is_known(node, versions):
-                node.domain, has_any = _UNKNOWN, True
-            has_any = any([has_any, *map(set_apart, graphs.subgraphs(node))])
-        return has_any
-
-    if set_apart(model.graph):
+    official = (node for node in graphs.all_nodes(model.graph.node) if node.domain in graphs.OFFICIAL_DOMAINS)
+    unknown = [node for node in official if not graphs.is_known(node, versions)]
+    for node in unknown:
+        node.domain = _UNKNOWN
+    if unknown:
         model.opset_import.add(domain=_UNKNOWN, version=1)
 
 

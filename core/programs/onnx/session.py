@@ -153,8 +153,8 @@ def runnable(
     """Return the program in an order, constants stored; a branch that is not taken need not fit its sizes."""
     nodes = runs_of(program, order)  # with sizes, ONNX Runtime knows where it may write over an input
     ends = (program.inputs, program.outputs)
-    declared = ([_declared(program, name, has_shape=has_sizes) for name in names] for names in ends)
-    graph = onnx.helper.make_graph(nodes, "program", *declared)
+    inputs, outputs = ([_declared(program, name, has_shape=has_sizes) for name in names] for names in ends)
+    graph = onnx.helper.make_graph(nodes, "program", inputs, outputs)
     graph.initializer.extend(constants.values())
     for op, node in zip(order, nodes, strict=True) if has_sizes else ():
         for name, value in zip(node.output, program.nodes[op].output, strict=True):

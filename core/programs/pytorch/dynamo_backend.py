@@ -24,7 +24,7 @@ from ...search.registry import DEFAULT_METHOD
 from ...solve.solve import solve
 from ..options import OptimizeOptions
 from . import dynamo_internals as internals
-from .importer import CallersStorage, Import, ImportedOp, graph_of
+from .importer import CallersStorage, Import, graph_of
 from .torch_internals import FakeTensorMode, HigherOrderOperator, storage_id
 from .tracing import OrderedGraph, TorchProgram, check_flat, foreign_code, in_order, is_number, order_method, silent
 
@@ -208,7 +208,7 @@ class _AotImport(Import):
     def __init__(self, program: TorchProgram, *costs: Any) -> None:
         super().__init__(program, *costs)
         self.numbers: dict[fx.Node, set[int]] = {}
-        self.given_away: ImportedOp | None = None
+        self.given_away: dict[str, Any] = {}  # the op that holds saved tensors, once there are some
         self.last_collective: int | None = None
 
     def _hold(self, node: fx.Node, argument: Any, name: str, role: str) -> None:
@@ -225,15 +225,14 @@ class _AotImport(Import):
         """Return the output that holds a storage, of the op that all others wait for."""
         if known := [port for port, other in self.storage_of.items() if other == storage]:
             return known[0]
-        if self.given_away is None:
-            self.given_away = ImportedOp(SAVED, [], set(), [], [], [], 0.0, 0, True)
+        if not self.given_away:
+            self.given_away.update(name=SAVED, inputs=[], control=set(), outputs=[], aliases=[], final=[], once=True)
             self.ops.append(self.given_away)
-        port = (0, len(self.given_away.outputs))
+        port = (0, len(self.given_away["outputs"]))
         self.storage_of[port] = storage
         self.allocated.add(storage)
-        self.given_away.outputs.append(size)
-        self.given_away.aliases.append(-1)
-        self.given_away.final.append(False)
+        for name, value in (("outputs", size), ("aliases", -1), ("final", False)):
+            self.given_away[name].append(value)
         return port
 
     def _add(self, node: fx.Node) -> None:
@@ -255,11 +254,11 @@ class _AotImport(Import):
     def _call(self, node: fx.Node) -> None:
         super()._call(node)
         number, op = len(self.ops) - 1, self.ops[-1]
-        op.control |= self._awaited(node)
+        op["control"] |= self._awaited(node)
         if getattr(node.target, "namespace", "") in _COLLECTIVES:
             if self.last_collective is not None:
-                op.control.add(self.last_collective)
+                op["control"].add(self.last_collective)
             self.last_collective = number
-        op.control -= {producer for producer, _ in op.inputs}
-        if self.given_away is not None and not op.inputs and not op.control:
-            op.control.add(0)
+        op["control"] -= {producer for producer, _ in op["inputs"]}
+        if self.given_away and not op["inputs"] and not op["control"]:
+            op["control"].add(0)

@@ -41,9 +41,9 @@ def graph_of(
         note(f"{program.name}: {format_bytes(unused)} of parameters, buffers and inputs are never read and not counted")
     builder, persistent = GraphBuilder(program.name), bytes_held(residents)
     for number, op in enumerate(ops):
-        builder.add_op(**{**vars(op), "control": sorted(op.control)}, persistent=persistent[number])
+        builder.add_op(**{**op, "control": sorted(op["control"])}, persistent=persistent[number])
     sources = sources_of(program.module.graph, program.names, program.roles)
-    found = [sources.get(op.name, ("", "", "")) for op in ops]  # that for what is given away is no node
+    found = [sources.get(op["name"], ("", "", "")) for op in ops]  # that for what is given away is no node
     modules, lines, phases = map(tuple, zip(*found, strict=True)) if found else ((), (), ())
     modules, lines = (each if any(each) else () for each in (modules, lines))
     return builder.build(Annotations(modules, lines, phases, residents, view_offsets=imported.view_offsets))
@@ -66,21 +66,6 @@ class CallersStorage:
         return Resident(self.name, self.role, self.size, op, tuple(self.readers), tuple(self.writers))
 
 
-@dataclass
-class ImportedOp:
-    """An op of the graph in the making; what the fields mean is said at `GraphBuilder.add_op`."""
-
-    name: str
-    inputs: list[tuple[int, int]]
-    control: set[int]
-    outputs: list[int]
-    aliases: list[int]
-    final: list[bool]
-    runtime: float
-    workspace: int
-    once: bool
-
-
 class Import:
     """One walk over the program, running each node on fake tensors; `getitem` is no op but a port of one."""
 
@@ -91,7 +76,7 @@ class Import:
         self.roofline = roofline
         self.measured = measured
         self.mode = fake_mode(program.arguments)
-        self.ops: list[ImportedOp] = []
+        self.ops: list[dict[str, Any]] = []  # what `GraphBuilder.add_op` is told of each, but bytes held
         self.values: dict[fx.Node, Any] = {}  # all, as a storage is known by its address
         self.ports: dict[fx.Node, list[tuple[int, int]]] = {}
         self.accesses = StorageAccesses()
@@ -105,7 +90,7 @@ class Import:
         nodes = program.module.graph.nodes
         self.views_wait = any(torch.Tag.inplace_view in getattr(node.target, "tags", ()) for node in nodes)
 
-    def run(self) -> tuple[list[ImportedOp], tuple[Resident, ...]]:
+    def run(self) -> tuple[list[dict[str, Any]], tuple[Resident, ...]]:
         """Return the ops in program order, and the tensors that the caller gives."""
         given = zip(self.program.arguments, self.program.names, self.program.roles, strict=True)
         for node in self.program.module.graph.nodes:
@@ -114,7 +99,7 @@ class Import:
             elif node.op == "output":
                 for returned in node.all_input_nodes:
                     for op, port in self.ports[returned]:
-                        self.ops[op].final[port] = True
+                        self.ops[op]["final"][port] = True
             else:
                 self._add(node)
         return self.ops, tuple(held.resident() for held in self.residents.values())
@@ -176,18 +161,19 @@ class Import:
         # What made the memory that is written now, or read it for what is written, would do other than before.
         spoilt = {self.maker_of[storage] for storage in written if storage in self.maker_of}
         for earlier in spoilt | (control & producers):
-            self.ops[earlier].once = True
+            self.ops[earlier]["once"] = True
         control -= producers
         if self.measured is not None:
             runtime, workspace = self.measured[node.name]
         else:
             runtime, workspace = 0.0 if is_view else self._roofline(target, args, kwargs, result), 0
-        final = [False] * len(sizes)
         once = draws or target.namespace not in _KNOWN or not can_run_again(target, values)
         bases = {(op, port): inputs[alias] for port, alias in enumerate(aliases) if alias >= 0}
         starts = {view: self.start_of[view] - self.start_of.get(base, 0) for view, base in bases.items()}
         self.view_offsets.update((view, offset) for view, offset in starts.items() if offset)
-        self.ops.append(ImportedOp(node.name, inputs, control, sizes, aliases, final, runtime, workspace, once))
+        ports = {"inputs": inputs, "outputs": sizes, "aliases": aliases, "final": [False] * len(sizes)}
+        costs = {"runtime": runtime, "workspace": workspace, "once": once}
+        self.ops.append({"name": node.name, "control": control, **ports, **costs})
         for storage in self.residents.keys() & read:
             held = self.residents[storage]
             (held.writers if storage in written else held.readers).append(op)

@@ -57,10 +57,8 @@ class PlannedStep(nn.Module):
         self._peaks: list[int] = []
         self._peak: int | None = None
         self._is_scheduled = False  # whether a plan is the schedule that was given
-        self._only: Facts | None = None
         call = as_call(inputs)
-        if settings.dynamic is False:
-            self._only = input_facts(inspect.signature(function), *call)
+        self._only = input_facts(inspect.signature(function), *call) if settings.dynamic is False else None
         self._trained = list(PythonState(function).parameters().values())
         try:
             ops, seconds = rehearse(function, call, self._name, self._tree(), self._take)

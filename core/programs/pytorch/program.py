@@ -19,6 +19,7 @@ from torch.export.passes import move_to_device_pass
 from torch.nn.utils.rnn import PackedSequence
 
 from ...base.errors import ProgramError, UsageError
+from ..options import ImportOptions
 from . import tracing
 from .calls import argument_names, tensors_in
 from .step_graph import Call, PythonState, program_of_step, untouched
@@ -41,19 +42,13 @@ _RESULT_ROLES = {
 }
 
 
-def load_program(
-    model: str,
-    training: str = "none",
-    shapes: Mapping[str, int] | None = None,
-    note: Note = lambda text: None,
-    device: str | None = None,
-) -> TorchProgram:
-    """Load a `.pt2` file, or what `module:function` returns for `shapes`: a model or a step, and example inputs."""
+def load_program(model: str, options: ImportOptions = ImportOptions(), note: Note = lambda text: None) -> TorchProgram:
+    """Load a `.pt2` file, or what `module:function` returns for sizes: a model or a step, and example inputs."""
+    training, shapes, device = options.training, options.plain_shapes, options.device
     if model.endswith(".pt2"):
         exported = read_exported(model, device)
-        name = Path(model).name.removesuffix(".pt2")
-        return program_of(exported, None, training, shapes, name, note, model)
-    network, inputs = call_function(model, shapes or {})
+        return program_of(exported, None, training, shapes, Path(model).name.removesuffix(".pt2"), note, model)
+    network, inputs = call_function(model, shapes)
     return program_of(network, inputs, training, None, model.replace(":", "."), note, model, device)
 
 
@@ -235,14 +230,12 @@ def specialised(exported: ExportedProgram, call: Call, shapes: Mapping[str, int]
     return resized
 
 
-def read_exported(path: str, device: str | None) -> ExportedProgram:
-    """Read a file that `torch.export.save` wrote, and move its tensors to `device` if one is given."""
+def read_exported(path: str, device: str) -> ExportedProgram:
+    """Read a file that `torch.export.save` wrote, and move its tensors to `device`."""
     if not Path(path).is_file():
         raise ProgramError(f"{path}: no such file")
     with foreign_code(path, "not an exported program that can be read, or truncated"), silent():
-        exported = torch.export.load(path)
-        if device is not None:
-            exported = move_to_device_pass(exported, device)
+        exported = move_to_device_pass(torch.export.load(path), device)
     if exported.example_inputs is None:
         raise ProgramError(f"{path}: it has no example inputs; save the program that torch.export.export returned")
     return exported

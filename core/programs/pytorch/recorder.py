@@ -53,7 +53,7 @@ class Deferred(torch.Tensor):
     @staticmethod
     def __new__(cls, like: Layout, number: int) -> Deferred:
         """Return a tensor without memory."""
-        kind = {"dtype": like.dtype, "layout": torch.strided, "device": like.device}
+        kind: dict[str, Any] = {"dtype": like.dtype, "layout": torch.strided, "device": like.device}
         made: Deferred = internals.make_wrapper_subclass(
             cls, like.shape, strides=like.stride, storage_offset=like.offset, **kind
         )

@@ -36,10 +36,9 @@ class TorchRuntime(Runtime[bytes]):
 
     def load(self, note: Note) -> None:
         """Export or trace the program."""
-        options = self.options
         self._expected: dict[str, str] | None = None
         self._other: str | None = None  # the result that a call of the model gives otherwise; empty if there is none
-        self.program = load_program(self.model, options.training, options.plain_shapes, note, options.device)
+        self.program = load_program(self.model, self.options, note)
 
     def graph(self, costs: str, note: Note) -> CostGraph:
         """Return the program's graph; see `graph_of`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -50,8 +50,10 @@ def memory_figure(timelines: Sequence[Timeline]) -> Figure:
     stacked = is_stacked(timelines)
     figure = figures.new_figure(11, 5 if stacked else 4.6 + 0.2 * len(_lines(timelines)))
     entries = draw_memory(figure.subplots(), timelines)
-    place, title = ("outside right upper", STACK_TITLE) if stacked else ("outside lower left", None)
-    figure.legend(handles=entries, loc=place, fontsize="small", title=title)
+    if stacked:
+        figure.legend(handles=entries, loc="outside right upper", fontsize="small", title=STACK_TITLE)
+    else:
+        figure.legend(handles=entries, loc="outside lower left", fontsize="small")
     return figure
 
 
@@ -151,7 +153,7 @@ def _draw_lines(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2
         shown = highest_of_bins(memory)
         step = int(np.argmax(np.where(timeline.schedule.targets == device, memory, -1)))
         ends, held = np.append(shown, timeline.steps) + 0.5, np.append(memory[shown], memory[shown[-1]]) / unit
-        style = {"color": color_of(number), "linestyle": line_of(number)}
+        style: dict[str, Any] = {"color": color_of(number), "linestyle": line_of(number)}
         (line,) = axes.step(ends, held, where="post", linewidth=1.2 + 2 * over, **style)  # wider than those over it
         axes.plot([step + 1], [memory[step] / unit], marker="v", color=color_of(number), markeredgecolor="black")
         peak = f"peak {format_bytes(int(memory[step]))} at step {step + 1:,}, {plain(timeline.step_label(step), 56)}"
@@ -377,8 +379,8 @@ def _draw_transfers(axes: Axes, timeline: Timeline, clock: Clock) -> None:
     sent_from_to = list(np.stack((starts, ends), axis=1))
     axes.add_collection(LineCollection(sent_from_to, colors=_TRANSFER, linewidths=0.7, alpha=strength, zorder=0.5))
     for direction, marker in ((1, "v"), (-1, "^")):
-        tips = ends[down == direction]
-        axes.scatter(*tips.T, marker=marker, s=9, color=_TRANSFER, alpha=strength, linewidth=0, zorder=0.6)
+        across, along = ends[down == direction].T
+        axes.scatter(across, along, marker=marker, s=9, color=_TRANSFER, alpha=strength, linewidth=0, zorder=0.6)
 
 
 def _draw_device_memory(axes: Axes, timeline: Timeline, clock: Clock, highest: int) -> None:

@@ -15,7 +15,7 @@ from ...model.timeline import Timeline
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Kind = Literal["memory", "gantt", "arena"]
+Kind = Literal["memory", "gantt", "arena", "graph"]
 ENDINGS = {
     ".png": "a picture",
     ".svg": "a picture",
@@ -50,10 +50,12 @@ def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> 
         return trace(timelines).encode()
     from . import charts
     from .figures import render
+    from .graph_chart import graph_figure
 
     several = any(timeline.problem.devices > 1 for timeline in timelines)
     figures = {"arena": charts.arena_figure, "gantt": charts.gantt_figure, "memory": charts.memory_figure}
-    return render(figures[kind or ("gantt" if several else "memory")](timelines), suffix)
+    draws = {**figures, "graph": graph_figure}[kind or ("gantt" if several else "memory")]
+    return render(draws(timelines), suffix)
 
 
 def plot_schedule(timeline: Timeline, ax: Axes | None = None) -> Axes:

@@ -47,8 +47,8 @@ class Parameters(base.Parameters):
     bias: float = parameter(0.7, "probability to take a gene from the elite parent [rho]", low=0.5, high=1.0)
     populations: int = parameter(1, "populations evolved side by side", low=1)
     exchange: int = parameter(15, "generations between exchanges of the populations' best", low=1)
-    alpha: float = parameter(1.0, "first parameter of the mutants' beta distribution", low=1e-3)
-    beta: float = parameter(1.0, "second parameter of the mutants' beta distribution", low=1e-3)
+    alpha: float = parameter(1.0, "first parameter of the beta distribution of the mutants' genes of ops", low=1e-3)
+    beta: float = parameter(1.0, "second parameter of the beta distribution of the mutants' genes of ops", low=1e-3)
     decoder: Decoder = parameter("queue", "queue: the paper's; lazy: one key per op, placed while decoding")
     settings: str = parameter(
         "", "a file that schedopt train brkga wrote, for all others (default of brkga-tuned: the one that is shipped)"
@@ -84,6 +84,7 @@ class GeneDistribution:
     alpha: float | FloatArray = 1.0
     beta: float | FloatArray = 1.0
     bias: float | FloatArray = 0.7
+    first: int | None = None  # so many genes alone are of that beta distribution, the others uniform; None: all
 
     @cached_property
     def _tables(self) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
@@ -106,7 +107,9 @@ class GeneDistribution:
         rng.random(dtype=np.float32, out=mutants)
         tables, rows = self._tables
         if len(tables):
-            look_up(tables, np.ascontiguousarray(np.broadcast_to(rows, mutants.shape[1])), mutants)
+            places = np.full(mutants.shape[1], -1, np.int32)
+            places[: self.first] = rows
+            look_up(tables, places, mutants)
 
 
 class Evolved:
@@ -139,7 +142,9 @@ def solve(search: Search, parameters: Parameters) -> None:
         parameters, known = replace(parameters, decoder="queue"), None
     if search.exhausted() or (known is None and not has_time_for_one(search)):
         return
-    evolve(search, parameters, GeneDistribution(parameters.alpha, parameters.beta, parameters.bias), known)
+    # Scalars are for the genes of ops (A.6): for all, they would keep the order of uniform keys.
+    of_ops = problem.graph.num_ops * (1 if parameters.decoder == "lazy" else problem.devices + 1)
+    evolve(search, parameters, GeneDistribution(parameters.alpha, parameters.beta, parameters.bias, of_ops), known)
 
 
 def evolve(

@@ -29,7 +29,7 @@ def test_it_does_not_fit(run, diamond_file):
 @pytest.fixture
 def symbolic(tmp_path):
     """An ONNX file whose batch is a symbolic dimension."""
-    onnx = pytest.importorskip("onnx")
+    import onnx
     from models.onnx_models import model_of, save, value
 
     nodes = [onnx.helper.make_node("Exp", ["x"], ["y"]), onnx.helper.make_node("Exp", ["y"], ["z"])]
@@ -50,7 +50,6 @@ def test_the_largest_batch_of_an_onnx_file(run, symbolic):
 
 @pytest.mark.slow
 def test_a_run_confirms_it(run):
-    pytest.importorskip("torch")
     done = run("fit", MODEL, "--memory", "1MiB", "--confirm", "--json")
     assert done.exit_code == 0, done.stderr
     ways = json.loads(done.stdout)["ways"]

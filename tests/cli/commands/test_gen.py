@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from schedopt.core.files.costgraph import find_graphs, format_graph, parse_graph, read_graph, write_graph
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.datasets import recipe
 from schedopt.datasets.filters import topology_hash
 from schedopt.datasets.layered import LayeredParameters
 
+PARAMETERS = yaml.safe_load(Path(__file__).with_name("gen_parameters.yaml").read_text())
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
@@ -105,56 +107,14 @@ def test_data_set_folder_without_split(gen, tmp_path):
     assert "split" not in description
 
 
-def test_every_parameter_of_layered_graphs_reaches_them(described, tmp_path):
-    printed = described(
-        *("layered", tmp_path, "--nodes", 30, "--width", "0.1-0.2", "--node-variability", 0.5),
-        *("--edge-density", 0.5, "--skip-density", 0, "--cost-means", "2,4", "--cost-stds", "0,0"),
-        *("--cost-weights", "1,1", "--unit", "1kB", "--dedup", "in-degrees"),
-    )
-    assert printed["parameters"] == {
-        "nodes": 30,
-        "width_low": 0.1,
-        "width_high": 0.2,
-        "node_variability": 0.5,
-        "edge_density": 0.5,
-        "skip_density": 0.0,
-        "cost_means": [2.0, 4.0],
-        "cost_stds": [0.0, 0.0],
-        "cost_weights": [1.0, 1.0],
-        "unit": 1000,
-    }
-    assert printed["dedup"] == "in-degrees"
-    graph = read_graph(find_graphs([tmp_path])[0])
-    assert set(graph.tensor_size.tolist()) <= {2000, 4000}
-
-
-def test_every_parameter_of_synthetic_graphs_reaches_them(described, tmp_path):
-    printed = described(
-        *("synthetic", tmp_path, "--nodes", "9-12", "--model", "erdos-renyi,stochastic-block"),
-        *("--er-p", 0.5, "--ba-m", 3, "--ws-k", 6, "--ws-p", 0.1, "--sbm-blocks", 3),
-        *("--sbm-within", 0.8, "--sbm-across", 0.2, "--output-weights", "0,1,1"),
-        *("--control-probability", 0.5, "--size-mean", 100, "--size-std", 0, "--noise-std", 0),
-        *("--costs", "outputs"),
-    )
-    assert printed["parameters"] == {
-        "nodes_low": 9,
-        "nodes_high": 12,
-        "models": ["erdos-renyi", "stochastic-block"],
-        "erdos_renyi_p": 0.5,
-        "barabasi_albert_m": 3,
-        "watts_strogatz_k": 6,
-        "watts_strogatz_p": 0.1,
-        "blocks": 3,
-        "block_within": 0.8,
-        "block_across": 0.2,
-        "output_weights": [0.0, 1.0, 1.0],
-        "control_probability": 0.5,
-        "size_mean": 100.0,
-        "size_std": 0.0,
-        "noise_std": 0.0,
-        "costs": "outputs",
-    }
-    assert set(read_graph(find_graphs([tmp_path])[0]).runtime.tolist()) == {0, 100, 200}
+@pytest.mark.parametrize("generator", PARAMETERS)
+def test_every_parameter_of_a_generator_reaches_its_graphs(described, tmp_path, generator):
+    case = PARAMETERS[generator]
+    printed = described(generator, tmp_path, *case["words"].split())
+    assert printed["parameters"] == case["parameters"]
+    assert printed.get("dedup") == case["dedup"]
+    costs = getattr(read_graph(find_graphs([tmp_path])[0]), case["costs"])
+    assert set(costs.tolist()) <= set(case["found"])
 
 
 @pytest.mark.slow

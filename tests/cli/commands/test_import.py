@@ -192,7 +192,6 @@ def test_a_python_function_gives_its_models_graph(run_on, tmp_path):
 @pytest.mark.slow
 def test_a_recurrent_model_is_scheduled_by_its_real_times(run, tmp_path):
     """Each of its ops takes less than half a microsecond, and would be over at once if times were rounded."""
-    pytest.importorskip("torch")
     path = tmp_path / "lstm.pbtxt"
     shown = json.loads(run("import", "models.torch_models:recurrent", "-o", path, "--json").stdout)
     graph = read_graph(path)

@@ -3,11 +3,9 @@
 import json
 import re
 
+import onnx
 import pytest
-
-onnx = pytest.importorskip("onnx")
-
-from models.onnx_models import branches, save  # noqa: E402
+from models.onnx_models import branches, save
 
 
 @pytest.fixture
@@ -18,7 +16,6 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def net(folder):
-    pytest.importorskip("onnxruntime")
     return save(folder / "net.onnx", branches(4, 32))
 
 

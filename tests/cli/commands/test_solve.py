@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import os
 import re
 import signal
 import subprocess
@@ -145,7 +144,6 @@ main()
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_ctrl_c_prints_and_writes_the_best_so_far(run, tmp_path):
     graph, output = tmp_path / "graph.pbtxt", tmp_path / "schedule.json"
     assert run("gen", "layered", "--nodes", 200, "--seed", 1, graph).exit_code == 0

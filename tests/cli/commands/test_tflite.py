@@ -3,10 +3,6 @@
 import json
 
 import pytest
-
-pytest.importorskip("tflite")
-pytest.importorskip("flatbuffers")
-
 from models.tflite_models import branches
 
 

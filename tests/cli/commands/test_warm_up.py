@@ -3,7 +3,6 @@
 import json
 import time
 
-import pytest
 from schedopt.cli import progress
 from schedopt.cli.console import Output
 from schedopt.core.search import warm_up
@@ -25,7 +24,8 @@ def test_every_method_is_compiled_for_each_kind_of_problem_that_it_solves(run, m
 
 
 def test_the_note_names_the_kernel_and_the_remedy_once(monkeypatch, capsys):
-    numba = pytest.importorskip("numba")
+    import numba
+
     monkeypatch.setattr(progress, "_COMPILING_AFTER", 0.0)
     with progress.compiling(Output()):
         assert numba.njit(lambda number: number + 1)(1) == 2

@@ -39,9 +39,8 @@ def layers(sizes, modules=True, extra=None):
 @pytest.mark.parametrize("devices", [1, 2])
 def test_what_is_held_alone_makes_up_the_difference(seed, devices):
     graph, _ = random_graph(np.random.default_rng(seed), 15)
-    results = [
-        schedopt.solve(schedopt.Problem(graph, devices=devices), "random", seed=s, evaluations=1) for s in (seed, 99)
-    ]
+    problem = schedopt.Problem(graph, devices=devices)
+    results = [schedopt.solve(problem, "random", seed=s, evaluations=1) for s in (seed, 99)]
     found = schedopt.diff(*results, graph)
     for peak, alone, result in zip(found.peaks, found.held_by_one, results, strict=True):
         assert peak.memory == result.peak_memory

@@ -6,20 +6,11 @@ from dataclasses import replace
 import pytest
 import schedopt
 from models.seeds import seeds
-from models.small_graphs import sketch
+from models.small_graphs import branches, sketch
 from naive.graphs import random_graph
 from schedopt.core.api.fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, FitOption, LargestBatch
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import input_peak
-
-
-def branches():
-    """Program order peaks at 26 bytes, the best at 19, no op needs more than 18, and two devices take 18."""
-    return sketch(
-        "start -> 10; wide1: start -> 8; wide2: start -> 8; narrow1: wide1 -> 1; narrow2: wide2 -> 1; "
-        "join: narrow1 narrow2 -> 1f",
-        "branches",
-    )
 
 
 @pytest.mark.parametrize(
@@ -122,9 +113,8 @@ def test_what_is_not_proven_is_not_claimed():
     fit = Fit("net", 100, (FitOption(AS_IT_IS, 100, 150, 150), way, again))
     assert fit.sentence() == "No way was found in which it fits; that none exists is not proven."
     proven = replace(fit, ways=(fit.ways[0], replace(way, lower_bound=101), again))
-    assert proven.sentence() == (
-        "No order is below 101 B (proven), and no recomputation was found that fits; one may exist."
-    )
+    said = "No order is below 101 B (proven), and no recomputation was found that fits; one may exist."
+    assert proven.sentence() == said
     assert FitOption(AS_IT_IS, 100, 90, 90, measured=101).verdict == "no", "what was measured counts"
 
 
@@ -141,9 +131,8 @@ def test_the_batch_is_named_with_what_limits_it():
     fit = Fit("net", 100, (), "batch", rows)
     assert fit.sentence() == "It fits with batch 12 in another order; as it is with 8."
     assert "102 B (found)" in repr(fit)
-    assert "at least 101 B" in repr(
-        Fit("net", 100, (), "batch", (replace(rows[1], next_peak=101, next_is_proven=True),))
-    )
+    proven = replace(rows[1], next_peak=101, next_is_proven=True)
+    assert "at least 101 B" in repr(Fit("net", 100, (), "batch", (proven,)))
     ended = Fit("net", 100, (), "n", (LargestBatch(AS_IT_IS, 64, 90, None, True, "size n=65 is not from 2 to 64"),))
     assert ended.sentence() == "It fits with n 64 as it is. No larger one is possible: size n=65 is not from 2 to 64"
     none = Fit("net", 100, (), "n", (LargestBatch(AS_IT_IS, 0, None, 200, True),))

@@ -32,9 +32,8 @@ def test_what_it_writes_it_reads_and_checks(file, tmp_path):
 
 def test_columns_in_any_order_gzip_and_a_byte_order_mark(tmp_path):
     path = tmp_path / "buffers.csv.gz"
-    path.write_bytes(
-        gzip.compress(b"\xef\xbb\xbfsize,id,upper,lower,alignment\r\n10,a,3,0,8\r\n7,b,4,1,1\r\n64,c,5,2,64\r\n")
-    )
+    rows = b"\xef\xbb\xbfsize,id,upper,lower,alignment\r\n10,a,3,0,8\r\n7,b,4,1,1\r\n64,c,5,2,64\r\n"
+    path.write_bytes(gzip.compress(rows))
     packed = schedopt.pack(path, time_limit=1.0)
     assert packed.bound == packed.arena == 81  # c at 0, a at 64, b behind it
     assert packed.offsets == {"a": 64, "b": 74, "c": 0}

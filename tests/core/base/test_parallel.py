@@ -52,7 +52,6 @@ def test_one_worker_is_this_process_and_works_when_asked(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_workers_end_when_the_process_that_started_them_is_killed():
     code = (
         "import os, time; from schedopt.core.base.parallel import Workers; workers = Workers(2); "

@@ -97,9 +97,8 @@ def test_min_cut_bound_is_the_largest_term_of_any_op(seed):
     """Whatever order it is given, although it tries only the steps that can still raise the bound."""
     rng = np.random.default_rng([22, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 11)))
-    largest = sum(plain.persistent) + max(
-        naive.least_arrival(plain, op) + plain.own[op] + plain.workspace[op] for op in plain.ops
-    )
+    terms = (naive.least_arrival(plain, op) + plain.own[op] + plain.workspace[op] for op in plain.ops)
+    largest = sum(plain.persistent) + max(terms)
     for _ in range(2):
         order = np.array(naive.random_order(rng, plain))
         assert min_cut_bound(Problem(graph), order) == largest

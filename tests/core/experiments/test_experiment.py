@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import pytest
 import schedopt
+from models import small_graphs
 from rich.console import Console
 from schedopt.core.base.errors import ClusterError, FormatError, UsageError, WorkerDiedError
 from schedopt.core.experiments import comparison as module
 from schedopt.core.experiments.comparison import Experiment, ResumeFile
 from schedopt.core.files.costgraph import graph_hash
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.graph.graph import CostGraph
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.options import CompareOptions
@@ -26,21 +26,9 @@ from schedopt.core.search.registry import METHODS, Method
 TIMES = {"seconds", "cpu_seconds"}
 
 
-def fork(name: str, wide: int) -> CostGraph:
-    """Two branches of one input; the order given runs both wide ops first."""
-    builder = GraphBuilder(name)
-    builder.add_op("start", outputs=[10], runtime=1)
-    builder.add_op("wide1", inputs=[(0, 0)], outputs=[wide], runtime=2)
-    builder.add_op("wide2", inputs=[(0, 0)], outputs=[wide], runtime=2)
-    builder.add_op("narrow1", inputs=[(1, 0)], outputs=[1], runtime=1)
-    builder.add_op("narrow2", inputs=[(2, 0)], outputs=[1], runtime=1)
-    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[1], final=True, runtime=1)
-    return builder.build()
-
-
 @pytest.fixture
 def graphs() -> list[CostGraph]:
-    return [fork("small", 8), fork("large", 30)]
+    return [small_graphs.branches(name, (10, wide, 1)) for name, wide in (("small", 8), ("large", 30))]
 
 
 @pytest.fixture
@@ -246,12 +234,7 @@ def test_csv_has_a_row_per_run(graphs, fragile):
 
 def branches(name, size):
     """Return a graph whose input order, both wide ops first, needs more than the other order."""
-    builder = schedopt.GraphBuilder(name)
-    start = builder.add_op("start", outputs=[size])
-    wide = [builder.add_op(f"wide{i}", inputs=[(start, 0)], outputs=[size]) for i in range(2)]
-    narrow = [builder.add_op(f"narrow{i}", inputs=[(op, 0)], outputs=[size // 8]) for i, op in enumerate(wide)]
-    builder.add_op("join", inputs=[(op, 0) for op in narrow], outputs=[8], final=True)
-    return builder.build()
+    return small_graphs.branches(name, (size, size, size // 8), (0, 0, 0, 0), "8f")
 
 
 def shown(comparison, width=100):

@@ -239,9 +239,8 @@ def test_damaged_remarks_leave_the_graph_and_a_note(case):
     again, notes = noted(with_dimension(graph, "schedopt/graph " + damaged))
     assert (again.runtime.tolist(), again.annotations) == ([2, 0], NO_ANNOTATIONS)
     (note,) = (note for note in notes if "were dropped" in note)
-    assert note == (
-        "g: modules, lines and the like, and times below a microsecond, were dropped from the file: they are damaged"
-    )
+    said = "g: modules, lines and the like, and times below a microsecond, were dropped from the file: they are damaged"
+    assert note == said
 
 
 @pytest.mark.parametrize(

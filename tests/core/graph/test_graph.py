@@ -26,9 +26,8 @@ def test_arrays_say_what_was_added(seed):
     assert (graph.num_ops, graph.num_tensors) == (len(spec), len(plain.tensors))
     assert graph.op_ids.tolist() == [op["op_id"] for op in spec]
     assert graph.runtime.tolist() == plain.runtime
-    assert [graph.tensor_name(t) for t in range(graph.num_tensors)] == [
-        f"{spec[op]['name']}:{port}" for op, port in plain.tensors
-    ]
+    names = [graph.tensor_name(t) for t in range(graph.num_tensors)]
+    assert names == [f"{spec[op]['name']}:{port}" for op, port in plain.tensors]
     for at, tensor in enumerate(plain.tensors):
         assert graph.tensor_size[at] == plain.size[tensor]
         assert graph.is_final[at] == (tensor in plain.final)

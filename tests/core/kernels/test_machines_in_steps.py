@@ -87,9 +87,8 @@ def test_sequences_are_priced_as_verified_after_each_annealing(seed, together):
         walk = Walk(0.2, case.rng.random((60, 6)), best, found, case.places(case.groups))
         present = Sequence(case.order, position, case.state.placement, np.empty(0, bool))
         energy = anneal_sequence(case.arrays, case.state, course, present, heeded, case.machine, 1e9, walk)
-        cost = run_sequence(
-            case.arrays, case.state, case.lazy.due, case.order, heeded, case.machine, np.inf, no_steps()
-        )
+        given = case.arrays, case.state, case.lazy.due, case.order, heeded, case.machine
+        cost = run_sequence(*given, np.inf, no_steps())
         assert energy == pytest.approx(cost[1], rel=1e-9)
         case.sequence(aim, case.order)
         assert position[case.order].tolist() == list(range(case.ops))

@@ -65,9 +65,8 @@ def test_cross_takes_each_gene_by_its_draw():
     children = rng.random((20, 30), dtype=np.float32)
     draws = children.tolist()
     random_keys.cross(parents, elites, others, bias, children)
-    assert children.tolist() == naive.crossover(
-        draws, parents.tolist(), elites.tolist(), others.tolist(), bias.tolist()
-    )
+    given = (values.tolist() for values in (parents, elites, others, bias))
+    assert children.tolist() == naive.crossover(draws, *given)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -51,9 +51,8 @@ class PlanCase(SequenceCase):
 
     def read(self, count, plan, placement):
         columns = plan.items[:count].tolist(), plan.targets[:count].tolist()
-        return [
-            item if item >= 0 else (self.plain.tensors[~item], target) for item, target in zip(*columns, strict=True)
-        ]
+        moved = zip(*columns, strict=True)
+        return [item if item >= 0 else (self.plain.tensors[~item], target) for item, target in moved]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

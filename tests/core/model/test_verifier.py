@@ -135,6 +135,7 @@ def test_claims_of_steps_that_hold():
     ("step", "claim", "message"),
     [
         (0, {"start": 1.0}, "step 0, op 'a', starts at 0.0 us, but the schedule claims 1.0 us"),
+        (0, {"end": 9.0}, "step 0, op 'a', ends at 1.0 us, but the schedule claims 9.0 us"),
         (2, {"size": 4}, "step 2, transfer of 'a:1', sends 6 bytes, but the schedule claims 4"),
         (3, {"size": 0}, "step 3, op 'b', sends no bytes"),
         (3, {"freed": frozenset({0})}, "step 3, op 'b', frees 'b:0', but the schedule claims otherwise"),

@@ -41,7 +41,6 @@ def pytorch_model(folder):
 
 
 def onnx_model(folder):
-    pytest.importorskip("onnxruntime")
     from models.onnx_models import branches, save
 
     return save(folder / "model.onnx", branches())

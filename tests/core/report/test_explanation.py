@@ -6,12 +6,13 @@ import naive
 import numpy as np
 import pytest
 import schedopt
+from models import small_graphs
 from models.seeds import seeds
-from models.small_graphs import chain_of, sketch
+from models.small_graphs import chain_of, sketch, training_step
 from naive import machines
 from naive.graphs import random_graph
 from schedopt.core.bounds.bounds import memory_bound, path_and_work, recomputation_bound
-from schedopt.core.graph.annotations import Annotations, Resident
+from schedopt.core.graph.annotations import NO_ANNOTATIONS, Annotations, Resident
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.machine import Machine
 from schedopt.core.problem.problem import Problem
@@ -34,17 +35,10 @@ from schedopt.core.report.memory_by_role import alive_at_peak
 from schedopt.core.solve.solve import solve
 
 
-def branches(annotations=None, persistent=0, skip=0):
+def branches(annotations=NO_ANNOTATIONS, persistent=0, skip=0):
     """Two branches of one input, all wide before the first is narrow: 10 + 8 + 8 KiB, branch by branch 10 + 8 + 1."""
-    builder = schedopt.GraphBuilder("branches")
-    kib = 1024
-    builder.add_op("start", outputs=[10 * kib], persistent=persistent)
-    builder.add_op("wide1", inputs=[(0, 0)], outputs=[8 * kib])
-    builder.add_op("wide2", inputs=[(0, 0)], outputs=[8 * kib])
-    builder.add_op("narrow1", inputs=[(1, 0)], outputs=[kib])
-    builder.add_op("narrow2", inputs=[(2, 0)], outputs=[kib])
-    builder.add_op("join", inputs=[(3, 0), (4, 0)], outputs=[kib, skip], final=True)
-    return builder.build(annotations or Annotations())
+    sizes, join = (10 * 1024, 8 * 1024, 1024), f"1024f {skip}f"
+    return small_graphs.branches(sizes=sizes, us=(0, 0, 0, 0), join=join, keep=persistent, annotations=annotations)
 
 
 def test_an_order_that_is_better_and_optimal():
@@ -124,17 +118,11 @@ def test_the_held_bytes_are_the_peak_and_no_order_is_below_the_bounds(seed):
 
 @pytest.mark.parametrize(("runtime", "said"), [(2.0, "layer2 +2 us"), (0.0, "layer2 +1 run")])
 def test_what_runs_again_is_named(runtime, said):
-    builder = schedopt.GraphBuilder("training")
-    for k in range(4):
-        builder.add_op(f"layer{k}", inputs=[(k - 1, 0)] if k else [], outputs=[100], runtime=runtime)
-    for k in reversed(range(4)):
-        inputs = [(k, 0)] if k == 3 else [(k, 0), (6 - k, 0)]
-        builder.add_op(f"back{k}", inputs=inputs, outputs=[10], runtime=runtime)
-    problem = schedopt.Problem(builder.build(), task="runtime", memory_limit=320, recompute=True)
-    again = schedopt.Schedule.single_device([0, 1, 2, 3, 4, 2, 5, 6, 7])
+    problem = schedopt.Problem(training_step(4, runtime=runtime), task="runtime", memory_limit=320, recompute=True)
+    again = schedopt.Schedule.single_device([0, 1, 2, 3, 4, 5, 2, 6, 7, 8])
     assert runs_again(problem, again) == f"Runs again: {said}."
-    assert runs_again(problem, schedopt.Schedule.single_device(range(8))) == ""
-    often = schedopt.Schedule.single_device([0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7])
+    assert runs_again(problem, schedopt.Schedule.single_device(range(9))) == ""
+    often = schedopt.Schedule.single_device([0, 0, 0, 1, 1, *range(2, 9)])
     assert runs_again(problem, often).startswith("Runs again: layer0 +"), "what adds most comes first"
     result = schedopt.solve(problem, "recompute", evaluations=2000)
     assert result.explain() == runs_again(problem, result.schedule)

@@ -67,7 +67,8 @@ def test_summary_by_hand():
     assert new.improvement.mean == pytest.approx((20 + 5) / 2)
     assert new.improvement.half_width == pytest.approx(95.29653552)
     assert (new.least_improvement, new.most_improvement) == (5, 20)
-    assert new.gap_from_best.mean == 0
+    assert new.gap_from_best.mean == new.geometric_gap == 0
+    assert only(CELLS, "old").geometric_gap == pytest.approx(100 * (math.sqrt(100 / 80 * 200 / 190) - 1))
     assert new.gap_from_bound.mean == pytest.approx((60 + 0) / 2)  # the bounds are 50, of old, and 190, of new
     assert (new.wins, new.ties, new.losses) == (2, 0, 0)
     assert (new.graphs, new.runs, new.optimal, new.feasible, new.optimal_graphs) == (2, 2, 1, 1, 1)
@@ -83,6 +84,7 @@ def test_the_spread_over_seeds_by_hand():
     cells[-1] = cell("b", "new", 1, seed=1, status="infeasible", excess=1)  # leaves graph a: 20 and 10
     assert only(cells).seed_deviation == pytest.approx(10 / math.sqrt(2))
     assert only(CELLS).seed_deviation is None
+    assert only([cell("a", "old", 1), cell("a", "new", 0)], "old").geometric_gap is None
 
 
 def test_a_graph_is_infeasible_if_no_run_of_any_method_is_feasible():

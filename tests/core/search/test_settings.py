@@ -230,9 +230,8 @@ def test_a_bad_file_is_one_sentence_before_anything_runs(tmp_path, text, message
 
 def test_new_settings_in_a_file_are_new_runs_to_resume(file):
     def key():
-        (run,) = Experiment(
-            [problem().graph], [f"brkga-tuned:settings={file}"], CompareOptions("runtime", 2)
-        ).runs.values()
+        options, method = CompareOptions("runtime", 2), f"brkga-tuned:settings={file}"
+        (run,) = Experiment([problem().graph], [method], options).runs.values()
         return run.key
 
     before = key()

@@ -117,6 +117,45 @@ def test_a_limit_is_one_of_what_is_reserved(tmp_path):
     schedopt.read_schedule(tmp_path / "above.json", fragmented()).verify()
 
 
+def kept_for_later():
+    """Four blocks of 20 MiB that are made in 1 us each and read at the end, beside one of 60."""
+    builder = schedopt.GraphBuilder("kept")
+    first = builder.add_op("first", outputs=[2 * MIB], runtime=1.0)
+    parts = [builder.add_op(f"part{n}", inputs=[(first, 0)], outputs=[20 * MIB], runtime=1.0) for n in range(4)]
+    small = [builder.add_op(f"small{n}", inputs=[(part, 0)], outputs=[8], runtime=1.0) for n, part in enumerate(parts)]
+    large = builder.add_op("large", inputs=[(op, 0) for op in small], outputs=[60 * MIB], runtime=1.0)
+    last = large
+    for part in parts:
+        last = builder.add_op(f"end{part}", inputs=[(last, 0), (part, 0)], outputs=[8], runtime=1.0)
+    return builder.build()
+
+
+def test_a_limit_of_what_is_reserved_is_kept_by_running_ops_again(tmp_path):
+    graph = kept_for_later()
+    given = {"allocator": "cuda", "recompute": True, "memory_limit": "104MiB", "evaluations": 2000}
+    result = schedopt.solve(graph, **given)
+    assert result.is_feasible and result.reserved.peak <= 104 * MIB and result.runtime > graph.runtime.sum()
+    result.save(tmp_path / "again.json")
+    schedopt.read_schedule(tmp_path / "again.json", graph).verify()
+    answer = schedopt.fit(graph, "104MiB", allocator="cuda", time_limit=1)
+    assert [way.verdict for way in answer.ways] == ["no", "no", "yes"]
+
+
+def test_fit_asks_by_what_is_reserved():
+    verdicts = [schedopt.fit(fragmented(), f"{size}MiB", allocator="cuda", time_limit=1) for size in (68, 67, 38, 36)]
+    assert [[way.verdict for way in answer.ways] for answer in verdicts] == [
+        ["yes", "yes"],
+        ["yes", "yes"],  # as cached segments are given back in the first run
+        ["no", "yes"],
+        ["no", "no", "no"],
+    ]
+    assert verdicts[1].sentence() == "It fits as it is: 67.0 MiB of 67.0 MiB."
+    with pytest.raises(UsageError, match="leave devices=2 out"):
+        schedopt.fit(fragmented(), "1GiB", allocator="cuda", devices=2)
+    with pytest.raises(UsageError, match="allocator= is for one device and size; leave batch= out"):
+        schedopt.fit(fragmented(), "1GiB", allocator="cuda", batch="n")
+
+
 def test_runs_again_are_priced_and_a_method_that_builds_one_order_keeps_it():
     graph = fragmented()
     again = schedopt.solve(graph, allocator="cuda", recompute=True, max_overhead="10%", evaluations=20)

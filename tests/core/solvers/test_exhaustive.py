@@ -69,9 +69,8 @@ def test_what_auto_calls_optimal_on_several_devices(seed, task):
     graph, plain = naive.random_graph(rng, 5 - devices % 2, edges=float(rng.choice([1.0, 1.8])))
     bandwidth, latency = ((np.inf, 0.0), (1e6, 0.5), (4e6, 0.0))[seed % 3]
     limit = None if seed % 4 < 2 else 1 + sum(plain.own) // devices
-    expected = naive.best_schedule(
-        plain, devices, task, np.inf if limit is None else limit, bandwidth=bandwidth, latency=latency
-    )
+    costs = {"bandwidth": bandwidth, "latency": latency}
+    expected = naive.best_schedule(plain, devices, task, np.inf if limit is None else limit, **costs)
     problem = Problem(graph, task, devices, limit, None if bandwidth == np.inf else bandwidth, latency)
     result = solve(problem, "auto", evaluations=300, seed=seed)
     assert result.lower_bound <= expected[1] * (1 + 1e-12)

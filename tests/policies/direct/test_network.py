@@ -71,9 +71,8 @@ def test_of_the_keys_to_decode_one_row_keeps_to_one_device(stays, tmp_path):
 def test_what_links_cost_is_seen_by_networks_that_look_at_it(tmp_path):
     """Of two problems alike but for their links, whose outputs cost the same to send."""
     found = problems(latency=1.0)[:1]
-    dearer = [
-        found[0]._replace(nodes=np.hstack((found[0].nodes[:, :NODE_FEATURES], found[0].nodes[:, NODE_FEATURES:] + 1)))
-    ]
+    nodes = found[0].nodes
+    dearer = [found[0]._replace(nodes=np.hstack((nodes[:, :NODE_FEATURES], nodes[:, NODE_FEATURES:] + 1)))]
     for links in (False, True):
         network = load_network(write_direct_weights(tmp_path / f"{links}.safetensors", links=links))
         (one,), (other,) = (network(batch_of(seen)).most_likely() for seen in (found, dearer))

@@ -7,27 +7,25 @@ import sys
 import numpy as np
 import pytest
 import torch
+from models import batches
+from schedopt.core.problem.problem import Problem
+from schedopt.core.search.search import Search
+from schedopt.policies.direct import network as direct
+from schedopt.policies.direct.keys import seen
+from schedopt.policies.direct.network import DirectNetwork, DirectNetworkParameters
 from schedopt.policies.networks import message_passing
-from schedopt.policies.networks.message_passing import (
-    GatConvolution,
-    Receivers,
-    edge_softmax,
-    using_threads,
-)
+from schedopt.policies.networks.message_passing import GatConvolution, MessageGraph, using_threads
+from schedopt.policies.regal.features import searched_graph
+from schedopt.policies.regal.network import GnnEncoder, RegalNetworkParameters, multigraph_batch
+from schedopt.policies.topoformer.encoders import RELATIONS, GatEncoder, TopoformerEncoder
+from schedopt.policies.topoformer.features import batch_of, encode
 
 needs_dgl = pytest.mark.skipif(not message_passing.uses_dgl(), reason="DGL is not installed")
 WAYS = [pytest.param(True, id="dgl", marks=needs_dgl), pytest.param(False, id="torch")]
 
 
-def sum_messages(messages, targets, nodes):
-    return Receivers(targets, nodes).sum(messages)
-
-
-def mean_messages(messages, targets, nodes):
-    return Receivers(targets, nodes).mean(messages)
-
-
-KINDS = [sum_messages, mean_messages, edge_softmax]
+def graph_of(edges, nodes=7):
+    return MessageGraph(*edges, torch.tensor([nodes]))
 
 
 def go(monkeypatch, through_dgl):
@@ -53,34 +51,23 @@ def random_tensor(seed, *shape):
 @pytest.mark.parametrize("tail", [(), (3,), (3, 2)])
 @pytest.mark.parametrize("seed", range(3))
 def test_messages_by_hand(way, seed, tail):
-    """Large scores too: a softmax must not overflow."""
-    _, targets = random_edges(seed)
-    messages = 100 * random_tensor(seed, len(targets), *tail)
-    total, mean, weights = (reduce(messages, targets, 7) for reduce in KINDS)
-    for node in range(7):
-        mine = targets == node
-        if not mine.any():
-            assert not total[node].any()
-            assert not mean[node].any()
-            continue
-        torch.testing.assert_close(total[node], messages[mine].sum(0))
-        torch.testing.assert_close(mean[node], messages[mine].mean(0))
-        torch.testing.assert_close(weights[mine], messages[mine].softmax(0))
-    assert not (targets == 6).any()
-
-
-@pytest.mark.parametrize("reduce", KINDS)
-def test_gradients(way, reduce):
-    _, targets = random_edges(1, nodes=4, edges=9)
-    messages = random_tensor(1, 9, 2).double().requires_grad_()
-    assert torch.autograd.gradcheck(lambda m: reduce(m, targets, 4), messages)
-
-
-@pytest.mark.parametrize("reduce", KINDS)
-def test_no_edges(way, reduce):
-    heard = reduce(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64), 3)
-    assert heard.shape == ((0, 2) if reduce is edge_softmax else (3, 2))
-    assert not heard.any()
+    """Both ways along a batch whose second graph has no edges; large scores too: a softmax must not overflow."""
+    alone = [random_edges(seed), torch.zeros(2, 0, dtype=torch.int64), random_edges(seed + 1)]
+    whole = MessageGraph.batch([tuple(end.numpy() for end in pair) for pair in alone], [7, 2, 8])
+    ends = torch.cat([pair + at for pair, at in zip(alone, (0, 7, 9), strict=True)], dim=1)
+    nodes, edges = random_tensor(seed, 17, *tail), 100 * random_tensor(seed, ends.shape[1], *tail)
+    assert torch.equal(torch.stack((whole.sources, whole.targets)), ends)
+    torch.testing.assert_close(whole.means(nodes)[1], nodes[7:9].mean(0))
+    for graph, (sources, targets) in ((whole, ends), (whole.reversed, ends.flip(0))):
+        torch.testing.assert_close(graph.of_ends("add", nodes, nodes), nodes[sources] + nodes[targets])
+        weights, sent = graph.softmax(edges), nodes[sources]
+        for *held, messages in ((nodes, None, sent), (None, edges, edges), (nodes, edges, sent * edges)):
+            total, mean = graph.heard(*held), graph.heard(*held, "mean")
+            for node in range(17):
+                mine = targets == node
+                torch.testing.assert_close(total[node], messages[mine].sum(0))
+                torch.testing.assert_close(mean[node], messages[mine].mean(0).nan_to_num())
+                torch.testing.assert_close(weights[mine], edges[mine].softmax(0))
 
 
 def by_hand(layer, features, edges):
@@ -103,51 +90,51 @@ def test_graph_attention_by_hand(way, seed):
     edges, features = random_edges(seed), random_tensor(seed, 7, 5)
     convolution = GatConvolution(5, 4, 3)
     torch.nn.init.normal_(convolution.layer.bias)
-    heard = convolution(features, edges)
+    heard = convolution(features, graph_of(edges))
     torch.testing.assert_close(heard, by_hand(convolution.layer, features, edges))
     torch.testing.assert_close(heard[6], convolution.layer.bias)
     assert not torch.isclose(heard[:6], convolution.layer.bias).all()
 
 
-def test_graph_attention_without_edges(way):
-    convolution = GatConvolution(5, 4, 3)
-    heard = convolution(torch.ones(1, 5), torch.zeros(2, 0, dtype=torch.int64))
-    torch.testing.assert_close(heard[0], convolution.layer.bias)
-
-
-def test_gradients_of_graph_attention(way):
-    edges, features = random_edges(4), random_tensor(4, 7, 3).double().requires_grad_()
-    convolution = GatConvolution(3, 2, 2).double()
-    assert torch.autograd.gradcheck(lambda f: convolution(f, edges), features)
-
-
 @needs_dgl
-def test_a_layer_made_with_dgl_works_where_dgl_does_not(monkeypatch):
-    """As when it moves to a device that DGL was not built for."""
-    edges, features, convolution = random_edges(7), random_tensor(7, 7, 5), GatConvolution(5, 4, 3)
-    heard = convolution(features, edges)
-    go(monkeypatch, False)
-    torch.testing.assert_close(convolution(features, edges), heard)
+def test_dgl_and_torch_agree(monkeypatch):
+    """Embeddings and gradients of every network that sends messages, over a batch of three graphs."""
+    plains = [graph for graph, _ in batches.random_plains(5, 12, 1, 9)]
+    problems = [Problem(graph, "runtime", 2, bandwidth=1e6) for graph in plains]
+    searched = [searched_graph(Search(problem, max_evaluations=30)) for problem in problems]
+    encoded = [encode(plain, 3) for plain in plains]
+    cases = [
+        (GnnEncoder(RegalNetworkParameters(aggregation="sum", width=8)), multigraph_batch, searched),
+        (TopoformerEncoder(11, 2, 8, (1,) * RELATIONS, 4), batch_of, encoded),
+        (GatEncoder(11, 2, 8, 2, 4), batch_of, encoded),
+        (DirectNetwork(DirectNetworkParameters(width=8)), direct.batch_of, [seen(problem) for problem in problems]),
+    ]
+    for network, batch, graphs in cases:
+        found = []
+        for through_dgl in (True, False):
+            go(monkeypatch, through_dgl)
+            embeddings, *_ = getattr(network, "hidden", lambda batch: (network(batch),))(batch(graphs))  # noqa: B023
+            gradients = torch.autograd.grad(embeddings.square().mean(), [*network.parameters()], allow_unused=True)
+            found.append([embeddings, *(gradient for gradient in gradients if gradient is not None)])
+        for through_dgl, through_torch in zip(*found, strict=True):
+            torch.testing.assert_close(through_dgl, through_torch, rtol=1e-6, atol=1e-6)
 
 
 def test_autocast_does_not_lower_the_precision(way):
     edges, features, convolution = random_edges(8), random_tensor(8, 7, 5), GatConvolution(5, 4, 3)
     with torch.autocast("cpu", torch.bfloat16):
-        heard = convolution(features.bfloat16(), edges)
-    torch.testing.assert_close(heard, convolution(features.bfloat16().float(), edges))
+        heard = convolution(features.bfloat16(), graph_of(edges))
+    torch.testing.assert_close(heard, convolution(features.bfloat16().float(), graph_of(edges)))
 
 
 @needs_dgl
 def test_dgl_has_as_many_threads_as_torch_within_and_afterwards():
-    from dgl.utils import get_num_threads, set_num_threads
+    from dgl.utils import get_num_threads
 
     def threads():
         return torch.get_num_threads(), get_num_threads()
 
-    before = threads()
-    try:
-        torch.set_num_threads(2)
-        set_num_threads(2)
+    with using_threads(2):
         with using_threads(3):
             assert threads() == (3, 3)
             with pytest.raises(ValueError, match="within"), using_threads(1):
@@ -155,9 +142,6 @@ def test_dgl_has_as_many_threads_as_torch_within_and_afterwards():
                 raise ValueError("within")
             assert threads() == (3, 3)
         assert threads() == (2, 2)
-    finally:
-        torch.set_num_threads(before[0])
-        set_num_threads(before[1])
 
 
 @pytest.mark.slow
@@ -167,17 +151,7 @@ def test_dgl_is_loaded_in_silence(tmp_path):
     code += "assert uses_dgl() == ('dgl' in sys.modules)"
     environment = {**os.environ, "HOME": str(tmp_path), "DGLBACKEND": "tensorflow"}
     environment.pop("DGLDEFAULTDIR", None)
-    done = subprocess.run(
-        [sys.executable, "-W", "default", "-c", code], capture_output=True, text=True, check=False, env=environment
-    )
+    command = [sys.executable, "-W", "default", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not [path for path in tmp_path.rglob("*") if "dgl" in path.name]
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("reduce", KINDS)
-def test_messages_on_an_accelerator(reduce):
-    _, targets = random_edges(9)
-    messages = random_tensor(9, len(targets), 3)
-    heard = reduce(messages.cuda(), targets.cuda(), 7)
-    torch.testing.assert_close(heard.cpu(), reduce(messages, targets, 7))

@@ -113,7 +113,7 @@ def test_graphs_without_costs_or_edges():
         graph = searched(Problem(builder.build(), task, 2))
         assert np.isfinite(graph.nodes).all()
         assert graph.edges.shape == (0, 3)
-        assert multigraph_batch([graph, graph]).producers.shape == (0,)
+        assert multigraph_batch([graph, graph]).graph.sources.shape == (0,)
 
 
 MACHINES = Path(__file__).parents[3] / "examples" / "machines"
@@ -250,13 +250,11 @@ def test_weights_without_ratios_are_started_from_as_they_are(task, tmp_path):
     write_network(tmp_path / "old.safetensors", RegalNetwork(shape))
     old = load_network(tmp_path / "old.safetensors")
     wider = dataclasses.replace(shape, ratios=True)
-    trainer = Trainer(
-        tmp_path / "run", dataclasses.replace(REGAL, network=wider, start=str(tmp_path / "old.safetensors"))
-    )
+    parameters = dataclasses.replace(REGAL, network=wider, start=str(tmp_path / "old.safetensors"))
+    trainer = Trainer(tmp_path / "run", parameters)
     assert trainer.network.parameters_ == wider
-    searched = searched_graph(
-        Search(Problem(naive.random_graph(np.random.default_rng(73), 12)[0], task, 2), max_evaluations=30)
-    )
+    graph = naive.random_graph(np.random.default_rng(73), 12)[0]
+    searched = searched_graph(Search(Problem(graph, task, 2), max_evaluations=30))
     policies = [network(multigraph_batch([searched], ratios=True)) for network in (old, trainer.network)]
     assert all(torch.equal(one, other) for one, other in zip(*(policy.logits for policy in policies), strict=True))
     policies[1].entropy().sum().backward()

@@ -158,11 +158,8 @@ def tiny_policy(decoder, ops=2, actions=None, **options):
 
 @pytest.mark.parametrize(("encoder", "decoder"), KINDS)
 def test_probabilities_of_all_joint_actions_add_up_to_one(encoder, decoder):
-    for actions, ops in (
-        (ActionParameters(2, 0), 2),
-        (ActionParameters(0, 3, 2), 2),
-        (ActionParameters(0, 0, 0, 3), 3),
-    ):
+    for numbers, ops in (((2, 0), 2), ((0, 3, 2), 2), ((0, 0, 0, 3), 3)):
+        actions = ActionParameters(*numbers)
         policy = tiny_policy(decoder, ops, actions, encoder=encoder)
         probabilities = policy.log_probability(all_actions(ops, policy.heads)).exp()
         assert len(probabilities) > 200

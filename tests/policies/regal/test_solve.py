@@ -221,18 +221,14 @@ def test_weights_for_something_else_are_refused_before_any_evaluation(method, sh
 
 
 def test_weights_that_are_not_installed(tmp_path, monkeypatch):
-    with pytest.raises(
-        UsageError, match=r"regal has no weights for memory on 5 devices, only for memory on 2 devices, "
-    ):
+    with pytest.raises(UsageError, match="regal has no weights for memory on 5 devices, only for memory on 2 devices"):
         solve(problem_of("memory", 5), "regal")
     with pytest.raises(UsageError, match=r"for memory on 9 devices, .*; there can be some for 2 to 8 devices$"):
         solve(problem_of("memory", 9), "idrs")
     monkeypatch.setattr(shipped, "WEIGHTS", tmp_path)
     write_weights(tmp_path / "topoformer-layered.safetensors")
     for method, train in (("regal", "regal"), ("gas", "gas"), ("idrs", "regal")):
-        with pytest.raises(
-            UsageError, match=f"{train} has no weights: .*schedopt train {train} makes some, --weights FILE"
-        ):
+        with pytest.raises(UsageError, match=f"{train} has no weights: .*schedopt train {train} makes some, --weights"):
             parse_method(method)
 
 
@@ -284,9 +280,8 @@ def test_a_graph_too_large_for_the_network_gets_plain_brkga_and_a_note(monkeypat
 @pytest.mark.parametrize("method", METHODS)
 def test_an_interrupt_within_the_network_is_heard(method):
     problem, calls = problem_of(), []
-    solve(
-        problem, method, evaluations=500, watcher=Watcher(on_progress=lambda search: calls.append(search.evaluations))
-    )
+    count = Watcher(on_progress=lambda search: calls.append(search.evaluations))
+    solve(problem, method, evaluations=500, watcher=count)
     within = [at for at, spent in enumerate(calls, start=1) if spent == 250]
     assert len(within) > 5
     for last in (within[2], within[-2]):

@@ -85,9 +85,8 @@ class Enumerated:
         total = 0.0
         for rows in itertools.product(*(range(len(actions)) for actions in self.actions * samples)):
             rows = np.array(rows).reshape(samples, len(graphs))
-            drawn = torch.stack(
-                [torch.cat([self.actions[at][row] for at, row in enumerate(of_sample)]) for of_sample in rows]
-            )
+            rows_of = [[self.actions[at][row] for at, row in enumerate(of_sample)] for of_sample in rows]
+            drawn = torch.stack([torch.cat(chosen) for chosen in rows_of])
             rewards = np.stack([self.rewards[at][rows[:, at]] for at in graphs], axis=1)
             self.monkeypatch.setattr(policy, "sample", lambda policy, count, generator, drawn=drawn: drawn)
             self.monkeypatch.setattr(trainer, "_rewards", lambda phase, cases, actions, found=rewards: found[None])

@@ -55,9 +55,8 @@ def next_log_probabilities(decoder, embeddings, plain, executed):
     heard = []
     for head in range(HEADS):
         part = slice(head * WIDTH // HEADS, (head + 1) * WIDTH // HEADS)
-        keys, values = (
-            [weight[name][part] @ embeddings[op] for op in ready] for name in ("glimpse_key", "glimpse_value")
-        )
+        names = ("glimpse_key", "glimpse_value")
+        keys, values = ([weight[name][part] @ embeddings[op] for op in ready] for name in names)
         compared = torch.stack([query[part] @ key / math.sqrt(WIDTH / HEADS) for key in keys])
         heard.append(sum(share * value for share, value in zip(compared.softmax(0), values, strict=True)))
     glimpse = weight["project"] @ torch.cat(heard)

@@ -188,10 +188,8 @@ def test_the_rows_are_what_plain_passes_make_of_them(seed):
         p.make(p.best(), priorities + noise.gumbel(size=len(priorities)), 1, number % 2 == 1)
     for width in (1, 2, 4, 8, 16) if min(p.peaks) < least else ():
         p.go_through(p.best(), width)
-    for given, (decoded, count) in (
-        (None, without),
-        (priorities, (Decoded(np.array(p.orders), np.array(p.peaks)), p.count)),
-    ):
+    made = Decoded(np.array(p.orders), np.array(p.peaks)), p.count
+    for given, (decoded, count) in ((None, without), (priorities, made)):
         after, passes = tightened(graph.buffers, before, given)
         assert after.orders.tolist() == decoded.orders.tolist()
         assert after.peaks.tolist() == decoded.peaks.tolist()

@@ -52,9 +52,8 @@ class Enumerated:
         self.trainer = Trainer(folder, dataclasses.replace(parameters, network=shape))
         self.examples = encoded_examples([graph for graph, _ in pairs], [], 0)
         self.orders = [np.array(list(naive.all_orders(plain)), np.int32) for _, plain in pairs]
-        self.costs = [
-            price_orders(graph.buffers, orders) for (graph, _), orders in zip(pairs, self.orders, strict=True)
-        ]
+        rows = zip(pairs, self.orders, strict=True)
+        self.costs = [price_orders(graph.buffers, orders) for (graph, _), orders in rows]
         self.greedy = [float(d.peaks[0]) for d in self.policy().greedy()]
 
     def policy(self, numbers=None):

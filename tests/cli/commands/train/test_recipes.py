@@ -74,9 +74,8 @@ def test_a_recipe_makes_weights_from_nothing(name, run, tmp_path):
     starts = [yaml.safe_load((tmp_path / "run" / of_run["name"] / CONFIG).read_text())["start"] for of_run in runs]
     before = [str(tmp_path / "run" / of_run["name"] / "weights.safetensors") for of_run in runs]
     assert starts == ["", *before[:-1]]
-    assert [len(curve_of(tmp_path / "run" / of_run["name"])) for of_run in runs] == [
-        1 + len(of_run["phases"]) for of_run in runs
-    ]
+    lengths = [len(curve_of(tmp_path / "run" / of_run["name"])) for of_run in runs]
+    assert lengths == [1 + len(of_run["phases"]) for of_run in runs]
     again = run(*words, "--resume")
     assert again.exit_code == 0
     assert again.stderr.count("is finished; nothing is left to do") == len(runs)

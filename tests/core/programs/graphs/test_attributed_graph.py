@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import naive
 import networkx as nx
 import numpy as np
 import pytest
+import yaml
 from models.seeds import seeds
 from schedopt.core.base.errors import FormatError, GraphError
 from schedopt.core.graph.annotations import PHASES, Annotations
@@ -238,40 +240,11 @@ def test_byte_order_marks_and_line_continuations(read):
 # Wrong files -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("digraph { a [bytes=4 label=x]; a -> b }", r"node 'a' has no size \(it has bytes\); give it size=BYTES"),
-        ("digraph { a [size=4]; a -> b }", "node 'b' has no size;"),
-        ("digraph { a -> b [size=4]; a -> c; }", "node 'a' has no size"),
-        ("digraph { a [size=4 output_size=4] }", "node 'a' has both size and output_size"),
-        ("digraph { a [size=big] }", "node 'a' has the size 'big', which is not understood; write bytes, like 4096"),
-        ("digraph { a [size=-4] }", "has the size '-4'"),
-        ("digraph { a [size=4 runtime=soon] }", "node 'a' has the runtime 'soon', .* write microseconds"),
-        ("digraph { a [size=4 final=maybe] }", "node 'a' has the final 'maybe', .* write true or false"),
-        ('digraph { a [size="1,2,3" final="true,false"] }', "node 'a' has 3 sizes but 2 values of final"),
-        ("digraph { a -> b [size=1 port=x]; a -> c [size=2 port=x] }", "'a' -> 'c' has the size 2, but port x has 1"),
-        ("digraph { node [size=1] a -> b [port=x] }", "edge 'a' -> 'b' has the port 'x', .* write a whole number"),
-        ("digraph { node [size=1] a -> b [alias=1] }", "node 'b' has 1 outputs, so that an edge cannot alias"),
-        ("digraph { node [size=1] a -> c [alias=0] b -> c [alias=0] }", "'b' -> 'c' aliases port 0 of its target, and"),
-        ("graph { a -- b }", "the graph is undirected; write digraph"),
-        ("digraph { node [size=1] a -- b }", "line 1: '--' is not DOT here: an edge of a digraph is ->"),
-        ("digraph { }", "the graph is empty"),
-        ("digraph { node [size=1] a -> ", "ends inside the graph, at line 1; it is truncated"),
-        ("digraph {\n a [size=1\n", "ends inside the graph, at line 3; it is truncated"),
-        ('digraph {\n "a', "ends inside the graph, at line 2; it is truncated"),
-        ("digraph {\n a [label=<b", "at line 2; it is truncated"),
-        ("digraph {\n /* a", "at line 2; it is truncated"),
-        ("digraph { a [size 1] }", "node 'a' has the size 'true'"),
-        ("digraph { a = }", "line 1: '}' is not DOT here: a name is missing"),
-        ("digraph { a [size=1] } b", "'b' is not DOT here: a file holds one graph"),
-        ("digraph { a [size=1] ? }", "line 1: '\\? }' is not DOT here: it is no token"),
-        ("digraph { a [size=4KiB] }", "line 1: '4KiB\\] }' is not DOT here: a value that .* a number .* needs quotes"),
-        ("nodes: a, b", "line 1: 'nodes' is not DOT here: a DOT file begins with digraph"),
-        ("digraph " + "{" * 2000, "truncated|nested too deeply"),
-        ("  \n", "the file is empty"),
-    ],
-)
+WRONG_DOT = yaml.safe_load(Path(__file__).with_name("wrong_dot.yaml").read_text())
+WRONG_DOT["digraph " + "{" * 2000] = "truncated|nested too deeply"
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG_DOT.items())
 def test_wrong_dot(read, text, message):
     with pytest.raises(FormatError, match=message):
         read(text)

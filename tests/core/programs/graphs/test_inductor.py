@@ -110,7 +110,8 @@ class StopHere(Exception):
 @pytest.fixture
 def planned(monkeypatch, tmp_path):
     """Return a function that lets Inductor plan a program: its document, nodes, and estimate of an order by names."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     memory = pytest.importorskip("torch._inductor.memory")
     import functorch.compile
     from torch._inductor.compile_fx import compile_fx_inner
@@ -168,7 +169,8 @@ def many_outputs(x, w, state):
 
 @pytest.mark.parametrize("function", [pytest.param(in_place, marks=pytest.mark.slow), many_outputs])
 def test_every_order_has_the_peak_of_inductors_estimate_and_is_one_it_allows(function, planned):
-    torch = pytest.importorskip("torch")
+    import torch
+
     plan, nodes, estimate = planned(function, torch.randn(8, 8), torch.randn(8, 8), torch.randn(8))
     graph = inductor.buffer_graph(plan, "live", "live")
     problem, plain = Problem(graph), naive.plain_of(graph)

@@ -5,12 +5,10 @@ import re
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
-
-onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
-
-from models.onnx_models import (  # noqa: E402
+from models.onnx_models import (
     branches,
     model_of,
     quantized,
@@ -19,15 +17,15 @@ from models.onnx_models import (  # noqa: E402
     with_control_flow,
     with_function,
 )
-from models.orders import random_order, write_schedule  # noqa: E402
-from onnx import TensorProto, helper  # noqa: E402
-from schedopt.core.base.errors import FormatError, ProgramError, UsageError  # noqa: E402
-from schedopt.core.programs.importers import options_for, read_model  # noqa: E402
-from schedopt.core.programs.onnx.program import read_program  # noqa: E402
-from schedopt.core.programs.onnx.runtime import graph_of, load_program  # noqa: E402
-from schedopt.core.programs.onnx.session import random_inputs  # noqa: E402
-from schedopt.core.programs.options import ImportOptions  # noqa: E402
-from schedopt.core.programs.pipeline import Observer, apply, measure  # noqa: E402
+from models.orders import random_order, write_schedule
+from onnx import TensorProto, helper
+from schedopt.core.base.errors import FormatError, ProgramError, UsageError
+from schedopt.core.programs.importers import options_for, read_model
+from schedopt.core.programs.onnx.program import read_program
+from schedopt.core.programs.onnx.runtime import graph_of, load_program
+from schedopt.core.programs.onnx.session import random_inputs
+from schedopt.core.programs.options import ImportOptions
+from schedopt.core.programs.pipeline import Observer, apply, measure
 
 FLOAT = 4
 

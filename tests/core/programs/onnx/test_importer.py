@@ -6,18 +6,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-
-onnx = pytest.importorskip("onnx")
-
-from models.onnx_models import branches, model_of, save, value, with_shape_arithmetic  # noqa: E402
-from onnx import TensorProto, helper  # noqa: E402
-from schedopt.core.base.errors import FormatError, ProgramError  # noqa: E402
-from schedopt.core.files.costgraph import read_graph, write_graph  # noqa: E402
-from schedopt.core.programs.importers import read_model  # noqa: E402
-from schedopt.core.programs.onnx.graph import ValueType  # noqa: E402
-from schedopt.core.programs.onnx.runtime import load_program, node_flops  # noqa: E402
-from schedopt.core.programs.options import ImportOptions  # noqa: E402
+from models.onnx_models import branches, model_of, save, value, with_shape_arithmetic
+from onnx import TensorProto, helper
+from schedopt.core.base.errors import FormatError, ProgramError
+from schedopt.core.files.costgraph import read_graph, write_graph
+from schedopt.core.programs.importers import read_model
+from schedopt.core.programs.onnx.graph import ValueType
+from schedopt.core.programs.onnx.runtime import load_program, node_flops
+from schedopt.core.programs.options import ImportOptions
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 FLOAT = 4
@@ -44,9 +42,8 @@ def test_bytes_are_where_they_belong(tmp_path):
         helper.make_node("Add", ["c", "e"], ["f"], "sum"),
         helper.make_node("Identity", ["f"], ["y"], "copy"),
     ]
-    model = model_of(
-        nodes, [value("x", [8, 8])], [value("y", [8, 8]), value("z", [8, 8])], {"w": np.ones((8, 8), np.float32)}
-    )
+    outputs = [value("y", [8, 8]), value("z", [8, 8])]
+    model = model_of(nodes, [value("x", [8, 8])], outputs, {"w": np.ones((8, 8), np.float32)})
     graph = graph_of_model(tmp_path, model)
     size = FLOAT * 64
     by_default = "first view shared second in_place sum copy view_of_input negate"

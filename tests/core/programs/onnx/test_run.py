@@ -6,24 +6,22 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
-
-onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
-
-from models.onnx_models import branches, model_of, random_model, save, value  # noqa: E402
-from models.orders import random_order, write_schedule  # noqa: E402
-from onnx import helper  # noqa: E402
-from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError  # noqa: E402
-from schedopt.core.model.simulator import simulate  # noqa: E402
-from schedopt.core.problem.schedule import Schedule  # noqa: E402
-from schedopt.core.programs.importers import read_model  # noqa: E402
-from schedopt.core.programs.onnx.graph import VIEWS  # noqa: E402
-from schedopt.core.programs.onnx.runtime import IN_PLACE, graph_of, load_program, reorder  # noqa: E402
-from schedopt.core.programs.onnx.session import kernel_times, random_inputs, session_of, session_options  # noqa: E402
-from schedopt.core.programs.options import ImportOptions  # noqa: E402
-from schedopt.core.programs.pipeline import Observer, apply, measure  # noqa: E402
-from schedopt.core.programs.runtime import load_runtime, problem_of  # noqa: E402
+from models.onnx_models import branches, model_of, random_model, save, value
+from models.orders import random_order, write_schedule
+from onnx import helper
+from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError
+from schedopt.core.model.simulator import simulate
+from schedopt.core.problem.schedule import Schedule
+from schedopt.core.programs.importers import read_model
+from schedopt.core.programs.onnx.graph import VIEWS
+from schedopt.core.programs.onnx.runtime import IN_PLACE, graph_of, load_program, reorder
+from schedopt.core.programs.onnx.session import kernel_times, random_inputs, session_of, session_options
+from schedopt.core.programs.options import ImportOptions
+from schedopt.core.programs.pipeline import Observer, apply, measure
+from schedopt.core.programs.runtime import load_runtime, problem_of
 
 PAGE = 4096
 SIDE = 128

@@ -5,6 +5,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+import torch
 from schedopt.core.base.errors import UsageError
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
@@ -14,8 +15,6 @@ from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import apply
 from schedopt.core.programs.runtime import load_runtime
 from schedopt.core.solve.solve import solve
-
-torch = pytest.importorskip("torch")
 
 SOURCE = """
 import torch

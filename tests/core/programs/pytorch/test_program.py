@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from models.torch_programs import MODELS, build, copies, same_bits
 from schedopt.core.base.errors import ProgramError, UsageError
+from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pytorch.program import DEFAULTS, load_program, program_of
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -183,7 +184,7 @@ def test_exported_files_train_and_run(tmp_path, functional):
     results = program.module(*copies(program.arguments))
     close(list(results[program.results.index("output") :]), wanted)
     if not functional:
-        trained = load_program(str(path), "sgd")
+        trained = load_program(str(path), ImportOptions(training="sgd"))
         assert trained.name == "normed-sgd"
         close(trained.module(*copies(trained.arguments)), wanted[0].mean() + wanted[1].mean())
 
@@ -224,7 +225,7 @@ def stretched(tmp_path_factory):
 
 def test_symbolic_sizes_take_the_values_asked_for(stretched):
     path, symbol = stretched
-    program = load_program(path, shapes={symbol: 6})
+    program = load_program(path, ImportOptions(shapes={symbol: 6}))
     x, table, times = program.arguments
     assert x.tolist() == [[3.0 * row, 3.0 * row + 1, 3.0 * row + 2] for row in (0, 1, 2, 3, 0, 1)]
     assert times == 2
@@ -243,7 +244,7 @@ def test_symbolic_sizes_take_the_values_asked_for(stretched):
 def test_symbolic_sizes_are_asked_for(stretched, shapes, message):
     path, symbol = stretched
     with pytest.raises(UsageError) as error:
-        load_program(path, shapes={name or symbol: value for name, value in shapes.items()})
+        load_program(path, ImportOptions(shapes={name or symbol: value for name, value in shapes.items()}))
     assert str(error.value).endswith(message.format(symbol))
 
 
@@ -440,11 +441,11 @@ def test_a_file_without_example_inputs_is_refused(folder):
 
 def test_options_that_do_not_fit_are_refused(folder):
     with pytest.raises(UsageError, match="training 'lion' is unknown; use one of none, sgd, adam"):
-        load_program("program_nets:build", "lion")
+        load_program("program_nets:build", ImportOptions(training="lion"))
     with pytest.raises(UsageError, match="program_nets:build: the function has no keyword argument 'batch'"):
-        load_program("program_nets:build", shapes={"batch": 3})
+        load_program("program_nets:build", ImportOptions(shapes={"batch": 3}))
     with pytest.raises(UsageError, match=r"whole\.pt2: there is no symbolic size 'batch'; it has none"):
-        load_program("whole.pt2", shapes={"batch": 3})
+        load_program("whole.pt2", ImportOptions(shapes={"batch": 3}))
 
 
 def test_a_product_makes_the_calls_of_a_model_whose_parameters_require_gradients():

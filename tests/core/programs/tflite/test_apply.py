@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("tflite")
-pytest.importorskip("flatbuffers")
 pytest.importorskip("tflite_micro")
 
 import schedopt

@@ -1,11 +1,6 @@
 """TFLite models as graphs, by hand."""
 
 import numpy as np
-import pytest
-
-pytest.importorskip("tflite")
-pytest.importorskip("flatbuffers")
-
 from models.tflite_models import Model, branches, control_flow, stateful, with_variables
 from schedopt.core.model.simulator import input_peak
 from schedopt.core.programs.tflite.interpreter import Costs

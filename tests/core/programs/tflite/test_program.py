@@ -4,10 +4,6 @@ import struct
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tflite")
-pytest.importorskip("flatbuffers")
-
 from models.tflite_models import Model, branches
 from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.programs.tflite.program import parse_program

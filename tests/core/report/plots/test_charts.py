@@ -18,6 +18,7 @@ from schedopt.core.report.plots.charts import gantt_figure, memory_figure
 from schedopt.core.report.plots.comparison_charts import best_ratios, draw_comparison
 from schedopt.core.report.plots.draw import draw
 from schedopt.core.report.plots.figures import byte_unit, color_of, time_unit
+from schedopt.core.report.plots.graph_chart import graph_figure
 from schedopt.core.report.summaries import Cell, by_graph
 
 ODD_NAMES = ("_hidden", "$x^2$", "$", "a\nb", "</script>", "\"'&<b>", "層/卷積", "x" * 300)
@@ -88,9 +89,8 @@ def test_several_orders_are_lines_with_their_peaks():
         line, marker = figure.axes[0].lines[2 * number : 2 * number + 2]
         assert max(line.get_ydata()) * unit == pytest.approx(timeline.simulation.peak)
         assert marker.get_xdata()[0] == timeline.peak_step + 1
-        assert (
-            f"peak {format_bytes(timeline.simulation.peak)} at step {timeline.peak_step + 1}" in labels(figure)[number]
-        )
+        said = f"peak {format_bytes(timeline.simulation.peak)} at step {timeline.peak_step + 1}"
+        assert said in labels(figure)[number]
 
 
 def test_the_memory_limit_is_drawn():
@@ -144,7 +144,7 @@ def test_without_runtimes_a_gantt_chart_is_by_steps():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["memory", "gantt"])
+@pytest.mark.parametrize("kind", ["memory", "gantt", "graph"])
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_any_name_can_be_drawn(kind, suffix, recwarn):
     timeline = wide(len(ODD_NAMES), ODD_NAMES)
@@ -152,6 +152,21 @@ def test_any_name_can_be_drawn(kind, suffix, recwarn):
     assert data == draw([timeline], f"x{suffix}", kind)
     assert data.startswith(b"\x89PNG" if suffix == ".png" else b"<?xml")
     assert not list(recwarn)
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_a_graph_is_drawn_by_layers_in_the_colors_of_a_schedule(devices):
+    timeline = drawn(3, devices)
+    edges, ops = graph_figure([timeline]).axes[0].collections
+    (sources, targets), points = timeline.problem.graph.edges, ops.get_offsets()
+    assert len(np.unique(points, axis=0)) == len(points)
+    assert (points[sources, 0] < points[targets, 0]).all()
+    ends = [line[[0, -1]] for line in edges.get_segments()]
+    assert np.allclose(ends, np.stack((points[sources], points[targets]), 1))
+    place = timeline.schedule.placement(timeline.problem.graph)
+    assert (edges.get_colors()[:, 0] < 0.4).tolist() == (place[sources] != place[targets]).tolist()
+    assert devices > 1 or (np.diff(ops.get_array()[timeline.schedule.op_order()]) > 0).all()
+    assert devices == 1 or np.allclose(ops.get_facecolors(), [to_rgba(color_of(at)) for at in place.tolist()])
 
 
 def wide_graph(ops=8):

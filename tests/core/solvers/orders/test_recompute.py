@@ -1,14 +1,16 @@
 """recompute, fixed-order and checkpoint-segments: one contract, and what each promises beyond it."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import schedopt
+from models import small_graphs
 from models.repeated_runs import random_graph
 from models.seeds import seeds
+from models.small_graphs import training_step
 from schedopt.core.bounds.bounds import memory_bound
-from schedopt.core.graph.annotations import Annotations
 from schedopt.core.model.simulator import input_peak
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
@@ -22,28 +24,10 @@ SEARCHES = [name for name in REPEATING if METHODS[name].searches and METHODS[nam
 BUDGET = {"evaluations": 3000}
 
 
-def training_step(layers, *, phases=False, runtime=2.0):
-    """A chain of layers and its backward pass, which reads what each layer made."""
-    builder = schedopt.GraphBuilder("training")
-    made = [builder.add_op("layer0", outputs=[100], runtime=runtime)]
-    for k in range(1, layers):
-        made.append(builder.add_op(f"layer{k}", inputs=[(made[-1], 0)], outputs=[100], runtime=runtime))
-    back = builder.add_op("loss", inputs=[(made[-1], 0)], outputs=[10], runtime=runtime)
-    for k in reversed(range(layers)):
-        back = builder.add_op(f"back{k}", inputs=[(back, 0), (made[k], 0)], outputs=[10], runtime=runtime)
-    names = (*["forward"] * (layers + 1), *["backward"] * layers)
-    return builder.build(Annotations(phases=names) if phases else Annotations())
-
-
 @pytest.fixture
 def branches():
     """Program order takes 26 bytes, the best order 19, no op more than 18; no recomputation keeps 18."""
-    builder = schedopt.GraphBuilder("branches")
-    start = builder.add_op("start", outputs=[10], runtime=1.0)
-    wide = [builder.add_op(f"wide{k}", inputs=[(start, 0)], outputs=[8], runtime=1.0) for k in range(2)]
-    ends = [builder.add_op(f"end{k}", inputs=[(op, 0)], outputs=[1], runtime=1.0) for k, op in enumerate(wide)]
-    builder.add_op("sum", inputs=[(op, 0) for op in ends], outputs=[1], final=True, runtime=1.0)
-    return builder.build()
+    return small_graphs.branches(us=(1, 1, 1, 1))
 
 
 def checked(result):
@@ -141,12 +125,8 @@ def test_fixed_order_keeps_the_order_of_first_runs():
 
 def test_ops_that_may_run_once_do():
     graph = training_step(6)
-    frozen = schedopt.GraphBuilder("once")
-    for op in range(graph.num_ops):
-        inputs = [(int(graph.tensor_producer[t]), 0) for t in graph.inputs[1][slice(*graph.inputs[0][op : op + 2])]]
-        size = int(graph.tensor_size[op])
-        frozen.add_op(graph.op_names[op], inputs=inputs, outputs=[size], runtime=2.0, once=True)
-    problem = Problem(frozen.build(), "runtime", memory_limit=520, recompute=True)
+    once = replace(graph, runs_once=np.ones(graph.num_ops, np.bool_))
+    problem = Problem(once, "runtime", memory_limit=520, recompute=True)
     for method in REPEATING:
         result = solve(problem, method, **(BUDGET if METHODS[method].counts_evaluations else {"time_limit": 2}))
         assert len(result.schedule) == graph.num_ops
@@ -213,9 +193,8 @@ def test_an_interrupted_method_returns_a_valid_schedule(method):
 
 
 def test_segments_follow_the_phases_or_say_what_they_take_for_them():
-    said = solve(
-        Problem(training_step(9, phases=True), "runtime", memory_limit=700, recompute=True), "checkpoint-segments"
-    )
+    problem = Problem(training_step(9, phases=True), "runtime", memory_limit=700, recompute=True)
+    said = solve(problem, "checkpoint-segments")
     found = solve(Problem(training_step(9), "runtime", memory_limit=700, recompute=True), "checkpoint-segments")
     assert said.is_feasible
     assert not said.notes

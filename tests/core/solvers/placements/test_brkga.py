@@ -115,6 +115,11 @@ def test_uniform_genes_are_drawn_as_if_all_were():
     alpha = np.array([1.0, 2.0, 1.0, 1.0, 3.0])
     mixed = GeneDistribution(alpha, ones).sample(np.random.default_rng(1), 7, 5)
     assert ((mixed == plain) == (alpha == 1)).all()
+    first = GeneDistribution(2.0, 1.0, first=3).sample(np.random.default_rng(1), 7, 5)
+    assert ((first == plain) == [False, False, False, True, True]).all()
+    # The method's scalars are for the genes of ops (A.6): for all, they would keep the order of the keys.
+    plain, favoured = (solve(brkga_problem("runtime"), f"brkga:alpha={a}", evaluations=100) for a in (1, 3))
+    assert not same(plain.schedule, favoured.schedule)
 
 
 def test_chromosomes_of_very_many_genes_are_fewer(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -133,28 +134,23 @@ def _bound(result: Result) -> int:
 
 def _optimize_table(optimized: Optimized) -> Table:
     """Build the table: program order, the order found, and what no order can beat."""
-    result, before = optimized.result, input_peak(optimized.result.problem.graph)
-    by_order = dict(zip(("before", "after"), optimized.rows, strict=False))
-    measured = [row.measured_peak for row in by_order.values()]
-    own = by_order["before"].own_peak if by_order else None
-    measured += [] if own is None else [own]
-    memory = bytes_alike([before, result.peak_memory, _bound(result)], also=measured)
-    time = times_alike(also=(row.median_microseconds for row in by_order.values()))
-    table = number_table("order", "peak", "change", *(("measured", "change", "time") if by_order else ()))
+    result, rows = optimized.result, optimized.rows[:2]
+    before, bound = input_peak(result.problem.graph), _bound(result)
+    own = rows[0].own_peak if rows else None
+    measured = [row.measured_peak for row in rows]
+    memory = bytes_alike([before, result.peak_memory, bound], also=measured + ([] if own is None else [own]))
+    time = times_alike(also=(row.median_microseconds for row in rows))
+    table = number_table("order", "peak", "change", *(("measured", "change", "time") if rows else ()))
     if own is not None:
         table.add_row("as it is", "", "", memory(own), change(own, measured[0]), "")
+    changes = ["", *(change(peak, measured[0]) for peak in measured[1:])]
+    runs = [
+        (memory(row.measured_peak), changed, time(row.median_microseconds))
+        for row, changed in zip(rows, changes, strict=True)
+    ]
     method = f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else "")
-    for name, key, peak in (("program order", "before", before), (method, "after", result.peak_memory)):
-        cells = [name, memory(peak), change(peak, before) if key == "after" else ""]
-        if by_order:
-            row, first = by_order.get(key), by_order["before"]
-            if row is None:
-                cells += ["", "", ""]
-            else:
-                changed = change(row.measured_peak, first.measured_peak) if key == "after" else ""
-                cells += [memory(row.measured_peak), changed, time(row.median_microseconds)]
-        table.add_row(*cells)
-    bound = _bound(result)
+    table.add_row("program order", memory(before), "", *chain(*runs[:1]))
+    table.add_row(method, memory(result.peak_memory), change(result.peak_memory, before), *chain(*runs[1:]))
     table.add_row("lower bound", memory(bound), change(bound, before))
     return table
 

@@ -25,22 +25,14 @@ def input_order(search: Search, parameters: Parameters) -> None:
     search.offer_order(search.problem.graph.input_order)
 
 
-def dfs(search: Search, parameters: Parameters) -> None:
-    """Offer the depth-first sequence."""
-    with suppress(Cancelled):
-        search.offer_order(kahn_order(search.problem.graph, last_in_first_out=True, heed=search.cancellable))
+def _offers(order_of: Callable[..., IndexArray], **how: bool) -> Callable[[Search, Parameters], None]:
+    """Return the method that offers an order of the graph; nothing if it has no time for all of it."""
 
+    def solve(search: Search, parameters: Parameters) -> None:
+        with suppress(Cancelled):
+            search.offer_order(order_of(search.problem.graph, heed=search.cancellable, **how))
 
-def bfs(search: Search, parameters: Parameters) -> None:
-    """Offer the breadth-first sequence."""
-    with suppress(Cancelled):
-        search.offer_order(kahn_order(search.problem.graph, last_in_first_out=False, heed=search.cancellable))
-
-
-def dfs_postorder(search: Search, parameters: Parameters) -> None:
-    """Offer the reverse postorder of a depth-first search."""
-    with suppress(Cancelled):
-        search.offer_order(reverse_postorder(search.problem.graph, heed=search.cancellable))
+    return solve
 
 
 def lpmf(search: Search, parameters: Parameters) -> None:
@@ -99,6 +91,10 @@ def postorder(first: int, following: list[list[int]], visited: bytearray, steps:
             visited[following[op][at]] = 1
             stack += [(op, at + 1), (following[op][at], 0)]
     return order
+
+
+dfs, bfs = _offers(kahn_order, last_in_first_out=True), _offers(kahn_order, last_in_first_out=False)
+dfs_postorder = _offers(reverse_postorder)
 
 
 def greedy_order(buffers: Buffers, stop: Callable[[], bool] = lambda: False) -> IndexArray | None:

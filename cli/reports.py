@@ -146,7 +146,7 @@ def _optimize_table(optimized: Optimized) -> Table:
     changes = ["", *(change(peak, measured[0]) for peak in measured[1:])]
     runs = [
         (memory(row.measured_peak), changed, time(row.median_microseconds))
-        for row, changed in zip(rows, changes, strict=True)
+        for row, changed in zip(rows, changes, strict=False)
     ]
     method = f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else "")
     table.add_row("program order", memory(before), "", *chain(*runs[:1]))

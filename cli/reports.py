@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -12,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from ..core.base.tables import FirstThatFits, compact_table, number_table
-from ..core.base.units import bytes_alike, format_change, signed, times_alike
+from ..core.base.units import Written, bytes_alike, format_change, signed, times_alike
 from ..core.bounds.bounds import memory_bound
 from ..core.files.atomic import write_atomically
 from ..core.model.simulator import input_peak
@@ -132,29 +133,24 @@ def _bound(result: Result) -> int:
 
 
 def _optimize_table(optimized: Optimized) -> Table:
-    """Build the table: program order, the order found, and the bound of all orders."""
-    result, before = optimized.result, input_peak(optimized.result.problem.graph)
-    by_order = dict(zip(("before", "after"), optimized.rows, strict=False))
-    measured = [row.measured_peak for row in by_order.values()]
-    own = by_order["before"].own_peak if by_order else None
-    measured += [] if own is None else [own]
-    memory = bytes_alike([before, result.peak_memory, _bound(result)], also=measured)
-    time = times_alike(also=(row.median_microseconds for row in by_order.values()))
-    table = number_table("order", "peak", "change", *(("measured", "change", "time") if by_order else ()))
+    """Build the table: program order, the order found, and what no order can beat."""
+    result, rows = optimized.result, optimized.rows[:2]
+    before, bound = input_peak(result.problem.graph), _bound(result)
+    own = rows[0].own_peak if rows else None
+    measured = [row.measured_peak for row in rows]
+    memory = bytes_alike([before, result.peak_memory, bound], also=measured + ([] if own is None else [own]))
+    time = times_alike(also=(row.median_microseconds for row in rows))
+    table = number_table("order", "peak", "change", *(("measured", "change", "time") if rows else ()))
     if own is not None:
         table.add_row("as it is", "", "", memory(own), change(own, measured[0]), "")
+    changes = ["", *(change(peak, measured[0]) for peak in measured[1:])]
+    runs = [
+        (memory(row.measured_peak), changed, time(row.median_microseconds))
+        for row, changed in zip(rows, changes, strict=False)
+    ]
     method = f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else "")
-    for name, key, peak in (("program order", "before", before), (method, "after", result.peak_memory)):
-        cells = [name, memory(peak), change(peak, before) if key == "after" else ""]
-        if by_order:
-            row, first = by_order.get(key), by_order["before"]
-            if row is None:
-                cells += ["", "", ""]
-            else:
-                changed = change(row.measured_peak, first.measured_peak) if key == "after" else ""
-                cells += [memory(row.measured_peak), changed, time(row.median_microseconds)]
-        table.add_row(*cells)
-    bound = _bound(result)
+    table.add_row("program order", memory(before), "", *chain(*runs[:1]))
+    table.add_row(method, memory(result.peak_memory), change(result.peak_memory, before), *chain(*runs[1:]))
     table.add_row("lower bound", memory(bound), change(bound, before))
     return table
 
@@ -266,10 +262,7 @@ def module_table(shares: MemoryShares) -> Table:
 
 def phase_table(shares: MemoryShares) -> Table:
     """Return the peak within each phase, and where it is."""
-    table = Table("phase")
-    table.add_column("peak", justify="right")
-    table.add_column("step", justify="right")
-    table.add_column("running")
+    table = Table("phase", Column("peak", justify="right"), Column("step", justify="right"), "running")
     memory = bytes_alike(peak.memory for peak in shares.phases)
     for peak in shares.phases:
         runs = f"{peak.runs} ({peak.source})" if peak.source else peak.runs
@@ -277,13 +270,10 @@ def phase_table(shares: MemoryShares) -> Table:
     return table
 
 
-def shares_table(title: str, sizes: Mapping[str, int]) -> Table:
-    """Return the bytes of each role or module, most first."""
-    total = max(1, sum(sizes.values()))
-    table = Table(title)
-    table.add_column("bytes", justify="right")
-    table.add_column("share", justify="right")
-    memory = bytes_alike(also=sizes.values())
+def shares_table(title: str, sizes: Mapping[str, int], total: int = 0, memory: Written | None = None) -> Table:
+    """Return the bytes of each role or module, most first, and their share of a total, by default of all."""
+    total, memory = total or max(1, sum(sizes.values())), memory or bytes_alike(also=sizes.values())
+    table = Table(title, Column("bytes", justify="right"), Column("share", justify="right"))
     for name, size in sizes.items():
         table.add_row(escape(name), memory(size), f"{100 * size / total:.1f}%")
     return table
@@ -302,9 +292,7 @@ def snapshot_tables(document: Mapping[str, Any], top: int) -> list[tuple[str, Ta
     peak, then = document["peak_allocated"], document["reserved_then"]
     options = document["reserved_by_options"]
     memory = bytes_alike([peak, then, document["peak_reserved"], document["arena"], *options.values()])
-    table = Table(show_header=False)
-    table.add_column("")
-    table.add_column("", justify="right")
+    table = Table("", Column(justify="right"), show_header=False)
     table.add_row("allocations, events", f"{document['allocations']:,}, {document['events']:,}")
     table.add_row("allocated at most", memory(peak))
     table.add_row("reserved then", memory(then))
@@ -322,8 +310,5 @@ def snapshot_tables(document: Mapping[str, Any], top: int) -> list[tuple[str, Ta
     for kind, holders in document["holders"].items():
         shown = {name: size for name, size in list(holders.items())[:top] if name}
         if shown:
-            of_kind = Table(kind, Column("bytes", justify="right"), Column("share", justify="right"))
-            for name, size in shown.items():
-                of_kind.add_row(escape(name), memory(size), f"{100 * size / peak:.1f}%")
-            tables.append((f"allocated at the peak, by {kind}", of_kind))
+            tables.append((f"allocated at the peak, by {kind}", shares_table(kind, shown, peak, memory)))
     return tables

@@ -26,16 +26,6 @@ Backward = Literal["gradient", "passed on", "inputs", "output", "extra", "weight
 
 
 @dataclass(frozen=True)
-class Variant:
-    """Size of the images, how many at once, whether to train, and whether parameters are persistent bytes."""
-
-    size: int
-    batch: int = 1
-    training: bool = False
-    resident_weights: bool = True
-
-
-@dataclass(frozen=True)
 class Activation:
     """A float32 tensor of shape `(batch, channels, height, width)`, as an output port of an op."""
 
@@ -80,10 +70,8 @@ class ConvNet:
     Runtimes are a roofline, not a measurement: FLOPs at 2 TFLOP/s, or bytes at 50 GB/s, in whole microseconds.
     """
 
-    def __init__(self, name: str, variant: Variant) -> None:
-        self.batch = variant.batch
-        self.training = variant.training
-        self._resident = variant.resident_weights
+    def __init__(self, name: str, batch: int = 1, training: bool = False, resident_weights: bool = True) -> None:
+        self.batch, self.training, self._resident = batch, training, resident_weights
         self._builder = GraphBuilder(name)
         self._sizes: dict[tuple[int, int], int] = {}
         self._tape: list[_Step] = []
@@ -285,13 +273,10 @@ class ConvNet:
             self._add(name, [gradient], [], flops, step.weights, control=readers, touched=2 * step.weights)
 
 
-def nasnet_a(
-    name: str, variant: Variant, *, penultimate: int, repeats: int, stem: int, skip_reduction: bool
-) -> CostGraph:
+def nasnet_a(net: ConvNet, size: int, *, penultimate: int, repeats: int, stem: int, skip_reduction: bool) -> CostGraph:
     """Write out NASNet-A (`repeats` @ `penultimate`) for ImageNet, without its auxiliary head (Zoph et al. 2018, A)."""
-    net = ConvNet(name, variant)
     filters = penultimate // 24
-    current = net.conv("stem/conv", net.image(3, variant.size), stem, 3, 2, valid=True)
+    current = net.conv("stem/conv", net.image(3, size), stem, 3, 2, valid=True)
     current, previous = _reduction_cell(net, "stem/cell1", current, current, filters // 4)
     current, previous = _reduction_cell(net, "stem/cell2", current, previous, filters // 2)
     for stage in range(3):
@@ -373,10 +358,9 @@ def _reduction_cell(
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 
 
-def resnet50(name: str, variant: Variant) -> CostGraph:
+def resnet50(net: ConvNet, size: int) -> CostGraph:
     """Write out ResNet-50 (He et al. 2016, table 1); blocks that halve the image do it in their first convolution."""
-    net = ConvNet(name, variant)
-    x = net.conv("stem/conv", net.image(3, variant.size), 64, 7, 2, relu=True)
+    x = net.conv("stem/conv", net.image(3, size), 64, 7, 2, relu=True)
     x = net.pool("stem/pool", x, 3, 2, "max")
     for stage, (channels, blocks) in enumerate(STAGES, start=1):
         for block in range(1, blocks + 1):
@@ -400,10 +384,9 @@ LEVELS = (64, 128, 256, 512)
 BOTTOM = 1024
 
 
-def unet(name: str, variant: Variant) -> CostGraph:
+def unet(net: ConvNet, size: int) -> CostGraph:
     """Write out U-Net (Ronneberger et al. 2015): unpadded, two classes; heights are even before pooling."""
-    net = ConvNet(name, variant)
-    x = net.image(1, variant.size)
+    x = net.image(1, size)
     skipped: list[Activation] = []
     for level, channels in enumerate(LEVELS, start=1):
         x = _two_convs(net, f"down{level}", x, channels)
@@ -437,7 +420,7 @@ def fits(size: int) -> bool:
 class Architecture:
     """A network: the maker of its graph, its published image size, and the smallest possible one, in pixels."""
 
-    build: Callable[[str, Variant], CostGraph]
+    build: Callable[[ConvNet, int], CostGraph]
     size: int
     smallest: int
 
@@ -468,4 +451,4 @@ def architecture_graph(
     if name == "unet" and not fits(size):
         raise UsageError(f"unet cannot halve images of size {size} four times; use 188 plus a multiple of 16")
     title = f"{name}-{'training' if training else 'inference'}-b{batch}"
-    return chosen.build(title, Variant(size, batch, training, resident_weights))
+    return chosen.build(ConvNet(title, batch, training, resident_weights), size)

@@ -224,11 +224,6 @@ def count_graphs(ops: Sequence[int], parts: Sequence[str]) -> dict[str, Any]:
     return counts
 
 
-def generated_names(recipe: Recipe, count: int) -> list[str]:
-    """Return the names of the graphs of a data set, in their order."""
-    return [recipe.file_name(index, count) for index in range(count)]
-
-
 def write_generated(
     folder: DatasetFolder,
     recipe: Recipe,
@@ -237,7 +232,7 @@ def write_generated(
     jobs: int = 1,
     advance: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Generate graphs into a folder made for the `generated_names`, and return their counts."""
+    """Generate graphs into a folder made for their names by the recipe, and return their counts."""
     graphs: list[tuple[int, str]] = []
     discarded = 0
     for drawn, name in zip(generate(recipe, count, jobs), folder.names, strict=True):
@@ -269,11 +264,6 @@ def improvable_originals(originals: Sequence[Original], task: Task, devices: int
     return [original for original, room in rooms if room], [o.graph.name for o, room in rooms if not room]
 
 
-def augmented_names(originals: Sequence[Original], copies: int) -> list[list[str]]:
-    """Return per original its name and then those of its copies in a data set."""
-    return names_of_copies([original.graph.name for original in originals], copies)
-
-
 def write_augmented(
     folder: DatasetFolder,
     originals: Sequence[Original],
@@ -287,7 +277,7 @@ def write_augmented(
     ops = [original.graph.num_ops for original in originals]
     sizes = [(number, original.topology) for number, original in zip(ops, originals, strict=True)]
     parts = split_by_size(sizes, ratio, seed) if ratio else [""] * len(originals)
-    names = augmented_names(originals, copies)
+    names = names_of_copies([original.graph.name for original in originals], copies)
     place = {o.topology: (own, part) for o, own, part in zip(originals, names, parts, strict=True)}
     own_files = ((o.topology, 0, format_graph(o.graph, *SUFFIXES[folder.suffix])) for o in originals)
     for topology, number, data in chain(own_files, encoded_copies(originals, copies, seed, folder.suffix, jobs)):

@@ -222,7 +222,7 @@ def family_command(
 def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     """Draw graphs of a family and write them where the options say."""
     from ...datasets.filters import KeepWithRoom, parse_dedup
-    from ...datasets.folder import DatasetFolder, generated_names, write_generated
+    from ...datasets.folder import DatasetFolder, write_generated
     from ...datasets.recipe import Recipe, generate
     from ..progress import progress_bar
 
@@ -237,7 +237,7 @@ def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
         graph = {"graph": drawn.name, "ops": drawn.ops, "tensors": drawn.tensors, "topology": drawn.topology}
         write_one(ctx, output.path, drawn.data, graph | {"seed": given["seed"]})
         return
-    names = generated_names(recipe, given["count"])
+    names = [recipe.file_name(index, given["count"]) for index in range(given["count"])]
     folder = DatasetFolder(output.path, output.suffix, names, given["overwrite"])
     with (
         workers_of(given["backend"], given["address"], given["jobs"], lambda: incomplete(output.path)) as workers,
@@ -360,7 +360,7 @@ def augment(
         facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
         write_one(ctx, to.path, copy, facts | {"topology": topology, "seed": seed})
         return
-    names = chain.from_iterable(data.augmented_names(originals, copies))
+    names = chain.from_iterable(data.names_of_copies([o.graph.name for o in originals], copies))
     folder = data.DatasetFolder(to.path, to.suffix, list(names), given["overwrite"])
     with (
         workers_of(given["backend"], given["address"], given["jobs"], lambda: incomplete(to.path)) as workers,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _BAR = 40
+_MEASURED = ("ops", "edges", "diameter")
 _LIST_HELP = "Of a folder: a row per graph, with the hash of its topology, not histograms."
 
 
@@ -52,7 +53,7 @@ def show(
 
 
 def _show_graph(graph: Any, json: bool) -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from ...core.report.differences import summarise
     from ...core.report.memory_by_role import resident_roles
@@ -66,9 +67,7 @@ def _show_graph(graph: Any, json: bool) -> None:
     peaks = (summary["persistent_bytes"], summary["input_peak"], summary["memory_bound"])
     memory = bytes_alike(peaks, also=(summary["tensor_bytes"], *roles.values()))
     time = times_alike([summary["total_runtime"], summary["critical_path"]])
-    table = Table(show_header=False)
-    table.add_column("")
-    table.add_column("", justify="right")
+    table = Table("", Column(justify="right"), show_header=False)
     table.add_row("ops", f"{summary['ops']:,}")
     table.add_row("tensors", f"{summary['tensors']:,}")
     table.add_row("edges", f"{summary['edges']:,}")
@@ -107,7 +106,7 @@ def _show_folder(folder: str, out: Any, json: bool, is_list: bool) -> None:
     from json import dumps
 
     from rich.markup import escape
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from ...core.bounds.diameter import diameter
     from ...core.files.costgraph import find_graphs, read_graph
@@ -127,23 +126,16 @@ def _show_folder(folder: str, out: Any, json: bool, is_list: bool) -> None:
     if json:
         write("\n".join(dumps(row) for row in rows))
         return
+    graphs = f"{len(rows):,} graph{'s' * (len(rows) != 1)}"
     if is_list:
-        table = Table("graph")
-        for key in ("ops", "edges", "diameter"):
-            table.add_column(key, justify="right")
-        table.add_column("topology")
+        table = Table("graph", *(Column(key, justify="right") for key in _MEASURED), "topology")
         for row in rows:
             name = escape(str(Path(row["graph"]).relative_to(folder)))
-            table.add_row(name, *(f"{row[key]:,}" for key in ("ops", "edges", "diameter")), row["topology"])
-        show(table, f"{folder}, {_graphs(rows)}")
+            table.add_row(name, *(f"{row[key]:,}" for key in _MEASURED), row["topology"])
+        show(table, f"{folder}, {graphs}")
         return
-    columns = {key: [row[key] for row in rows] for key in ("ops", "edges", "diameter")}
-    for title, values in columns.items():
-        show(_histogram(values), f"{title}, {_graphs(rows)}")
-
-
-def _graphs(rows: list[Any]) -> str:
-    return f"{len(rows):,} graph{'s' * (len(rows) != 1)}"
+    for key in _MEASURED:
+        show(_histogram([row[key] for row in rows]), f"{key}, {graphs}")
 
 
 def _histogram(values: list[Any]) -> Table:

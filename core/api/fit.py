@@ -421,7 +421,7 @@ class _Question:
         if self.memory == 0:
             raise UsageError("the memory must be more than 0; write it like 8GiB")
         if self.is_graph:
-            given = [name for name, value in self.options.items() if value != _DEFAULTS[name]]
+            given = [*ImportOptions(**self.options).changed]
             if self.inputs is not None or given:
                 what = "inputs" if self.inputs is not None else given[0]
                 raise UsageError(f"a graph has its sizes and costs; {what} is for a model that is imported")
@@ -667,4 +667,3 @@ _PREDICTED = (
     "{0}: does not run here, so that what it needs is predicted: its tensors, where the runtime's planner puts them, "
     "without what the runtime has for itself"
 )
-_DEFAULTS: dict[str, Any] = {"training": "none", "shapes": {}, "device": "cpu"}

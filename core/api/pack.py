@@ -97,11 +97,9 @@ class PackedBuffers(PrintedTable):
 
     def table(self) -> Table:
         """Return the table of `schedopt pack`, for Rich to print."""
-        from rich.table import Table
+        from rich.table import Column, Table
 
-        table = Table(show_header=False)
-        table.add_column("")
-        table.add_column("", justify="right")
+        table = Table("", Column(justify="right"), show_header=False)
         table.add_row("buffers", f"{len(self.buffers.ids):,}")
         memory = bytes_alike([self.arena, self.bound])
         table.add_row("arena", f"{memory(self.arena)} ({self.arena:,} bytes)")

@@ -24,7 +24,7 @@ from ..graph.annotations import NO_ANNOTATIONS
 from ..graph.builder import GraphBuilder
 from ..graph.graph import CostGraph
 from .atomic import write_out
-from .costgraph_remarks import REMARKS, remarks_of, rounded_runtimes, with_devices, with_remarks
+from .costgraph_remarks import REMARKS, remarks_of, with_remarks
 from .reading import read_raw, unzipped
 
 FINAL_MARK = "schedopt/final"
@@ -221,9 +221,11 @@ def parse_graph(
     devices = {node.id: node.device for node in message.node if node.device != FINAL_MARK}
     if any(devices.values()):
         said.append("device counts only where --pins from-graph asks for it")
+        named = tuple(devices.get(id_, "") for id_ in graph.op_ids.tolist())
+        graph = replace(graph, annotations=replace(graph.annotations, devices=named))
     if said:
         note(f"{name}: {'; '.join(said)}")
-    return with_devices(graph, devices)
+    return graph
 
 
 def _dropped(message: Any) -> set[str]:
@@ -373,7 +375,7 @@ def _message(graph: CostGraph) -> Any:
     aliases = graph.alias_of.tolist()
     control = graph.is_control.tolist()
     final = graph.is_final.tolist()
-    runtime = rounded_runtimes(graph)
+    runtime = [min(int(value), INT64_MAX) for value in np.rint(graph.runtime).tolist()]
     devices = graph.annotations.devices or ("",) * graph.num_ops
     pinned: list[int] = []
     message = CostGraphDef()

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..base.arrays import INT64_MAX, FloatArray, frozen
+from ..base.arrays import FloatArray, frozen
 from ..base.errors import GraphError, UsageError
 from ..graph.annotations import NO_ANNOTATIONS, Annotations, Resident
 from ..graph.graph import CostGraph
@@ -26,11 +26,6 @@ REMARKS = "schedopt/graph "
 _VERSION = 1
 _PER_OP = ("modules", "lines", "phases")
 _MEMBERS = frozenset(("version", "ops", "runtimes", *_PER_OP, "residents", "imported", "views", "once"))
-
-
-def rounded_runtimes(graph: CostGraph) -> list[int]:
-    """Return the runtimes in whole microseconds, as `compute_cost` holds them, shape `(ops,)`."""
-    return [min(int(value), INT64_MAX) for value in np.rint(graph.runtime).tolist()]
 
 
 def remarks_of(graph: CostGraph) -> str:
@@ -87,14 +82,6 @@ def with_remarks(graph: CostGraph, texts: Sequence[str], where: str, note: Calla
         note(f"{where}: which ops may not run twice is not known any more, so that none may")
         return replace(graph, runs_once=frozen(np.ones(graph.num_ops), np.bool_))
     return replace(graph, runtime=runtimes, annotations=annotations, runs_once=frozen(once, np.bool_))
-
-
-def with_devices(graph: CostGraph, devices: Mapping[int, str]) -> CostGraph:
-    """Return a graph with the devices that its file names for ops, by their ids, among the annotations."""
-    if not any(devices.values()):
-        return graph
-    named = tuple(devices.get(id_, "") for id_ in graph.op_ids.tolist())
-    return replace(graph, annotations=replace(graph.annotations, devices=named))
 
 
 class _UntrueError(ValueError):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -51,6 +51,7 @@ class Watcher:
     on_progress: Callable[[Search], None] | None = None
 
 
+@dataclass(eq=False, repr=False)
 class Search:
     """The run of a method: it offers schedules, spends its budget, and asks whether to go on.
 
@@ -96,39 +97,28 @@ class Search:
     ...         search.offer_order(graph.input_order)
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        seed: int | np.random.Generator = 0,
-        jobs: int = 1,
-        max_evaluations: float = math.inf,
-        deadline: float = math.inf,
-        watcher: Watcher | None = None,
-        initial: Schedule | None = None,
-        lower_bound: float = 0.0,
-        kept_back: float = 0.0,
-    ) -> None:
-        self.problem = problem
-        self.seed = seed
-        self.rng = np.random.default_rng(seed)
-        self.jobs = jobs
-        self.max_evaluations = max_evaluations
-        self.deadline = deadline
-        watcher = watcher or Watcher()
+    problem: Problem
+    _: KW_ONLY
+    seed: int | np.random.Generator = 0
+    jobs: int = 1
+    max_evaluations: float = math.inf
+    deadline: float = math.inf
+    watcher: Watcher | None = None
+    initial: Schedule | None = None
+    lower_bound: float = 0.0
+    kept_back: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+        watcher = self.watcher or Watcher()
         self.interrupt, self.on_progress = watcher.interrupt, watcher.on_progress
-        self.initial = initial
-        self.lower_bound = lower_bound
-        self.kept_back = kept_back
         self.evaluations = 0.0
         self.best: Schedule | None = None
         self.best_simulation: Simulation | None = None
         self.best_fitness: tuple[int, float] = (2**63, math.inf)
-        self.found_by = ""
-        self.working = ""
+        self.found_by = self.working = ""
         self.notes: list[str] = []
-        self.timed_out = False
-        self.depends_on_time = False
+        self.timed_out = self.depends_on_time = False
         self._adopted = 0.0
 
     @property

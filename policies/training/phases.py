@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
+from scipy.stats import rankdata
 from torch import Tensor, nn
 
 from ...core.base.arrays import FloatArray, IntArray
@@ -416,10 +417,7 @@ def directions(pairs: int, size: int, rng: np.random.Generator) -> Tensor:
 
 def centred_ranks(fitness: FloatArray) -> FloatArray:
     """Return the ranks of all values, scaled to -0.5 for the smallest and 0.5 for the largest; equals share a rank."""
-    values = fitness.ravel()
-    below = (values[None, :] < values[:, None]).sum(1)
-    equal = (values[None, :] == values[:, None]).sum(1)
-    ranks: FloatArray = (below + (equal - 1) / 2) / (len(values) - 1) - 0.5
+    ranks: FloatArray = (rankdata(fitness.ravel()) - 1) / (fitness.size - 1) - 0.5
     return ranks.reshape(fitness.shape)
 
 

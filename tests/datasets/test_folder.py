@@ -13,10 +13,8 @@ from schedopt.datasets.filters import topology_hash
 from schedopt.datasets.folder import (
     DatasetFolder,
     Original,
-    augmented_names,
     distinct_originals,
     encoded_copies,
-    generated_names,
     improvable_originals,
     names_of_copies,
     noisy_copy,
@@ -162,7 +160,7 @@ def contents(folder):
 
 def test_generated_graphs_are_numbered_and_split(tmp_path):
     recipe = Recipe(LayeredParameters(nodes=20), seed=2, suffix=".pbtxt")
-    folder = DatasetFolder(tmp_path / "new" / "set", ".pbtxt", generated_names(recipe, 20))
+    folder = DatasetFolder(tmp_path / "new" / "set", ".pbtxt", [recipe.file_name(n, 20) for n in range(20)])
     calls = []
     counts = write_generated(folder, recipe, 20, (3, 1, 1), advance=lambda: calls.append(1))
     wanted = {"graphs": 20, "ops": {"least": 20, "most": 20}, "split": {"train": 12, "valid": 4, "test": 4}}
@@ -181,14 +179,14 @@ def test_generated_graphs_are_numbered_and_split(tmp_path):
 def test_jobs_do_not_change_a_file(tmp_path):
     for jobs in (1, 2):
         recipe = Recipe(LayeredParameters(nodes=20))
-        folder = DatasetFolder(tmp_path / str(jobs), ".pb.gz", generated_names(recipe, 15))
+        folder = DatasetFolder(tmp_path / str(jobs), ".pb.gz", [recipe.file_name(n, 15) for n in range(15)])
         write_generated(folder, recipe, 15, (3, 1, 1), jobs)
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
 
 def test_copies_go_where_their_original_goes(tmp_path):
     originals = [Original(graph, topology_hash(graph)) for graph in (layered(seed, 10 + seed) for seed in range(7))]
-    names = augmented_names(originals, 3)
+    names = names_of_copies([original.graph.name for original in originals], 3)
     folder = DatasetFolder(tmp_path, ".pb", [name for own in names for name in own])
     counts = write_augmented(folder, originals, 3, 0, (3, 1, 1))
     assert counts["graphs"] == 28

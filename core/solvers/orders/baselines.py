@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 
 import numpy as np
 
@@ -24,22 +25,14 @@ def input_order(search: Search, parameters: Parameters) -> None:
     search.offer_order(search.problem.graph.input_order)
 
 
-def dfs(search: Search, parameters: Parameters) -> None:
-    """Offer the depth-first sequence."""
-    with suppress(Cancelled):
-        search.offer_order(kahn_order(search.problem.graph, last_in_first_out=True, heed=search.cancellable))
+def _offers(order_of: Callable[..., IndexArray], **how: bool) -> Callable[[Search, Parameters], None]:
+    """Return the method that offers an order of the graph; nothing if it has no time for all of it."""
 
+    def solve(search: Search, parameters: Parameters) -> None:
+        with suppress(Cancelled):
+            search.offer_order(order_of(search.problem.graph, heed=search.cancellable, **how))
 
-def bfs(search: Search, parameters: Parameters) -> None:
-    """Offer the breadth-first sequence."""
-    with suppress(Cancelled):
-        search.offer_order(kahn_order(search.problem.graph, last_in_first_out=False, heed=search.cancellable))
-
-
-def dfs_postorder(search: Search, parameters: Parameters) -> None:
-    """Offer the reverse postorder of a depth-first search."""
-    with suppress(Cancelled):
-        search.offer_order(reverse_postorder(search.problem.graph, heed=search.cancellable))
+    return solve
 
 
 def lpmf(search: Search, parameters: Parameters) -> None:
@@ -73,25 +66,35 @@ def kahn_order(graph: CostGraph, *, last_in_first_out: bool, heed: Heed = iter) 
 def reverse_postorder(graph: CostGraph, *, heed: Heed = iter) -> IndexArray:
     """Return the reverse postorder of a depth-first search that visits sources and successors by index."""
     pointers, successors = (a.tolist() for a in graph.successors)
+    following = [successors[first:last] for first, last in pairwise(pointers)]
     visited = bytearray(graph.num_ops)
-    postorder: list[int] = []
+    order: list[int] = []
     steps = heed(range(2 * graph.num_ops))  # an op is on top of the stack when it is entered and after each child
     for source in np.flatnonzero(np.diff(graph.predecessors[0]) == 0).tolist():
-        stack = [(source, pointers[source])]
-        visited[source] = 1
-        while stack:
-            next(steps)
-            op, at = stack.pop()
-            while at < pointers[op + 1] and visited[successors[at]]:
-                at += 1
-            if at == pointers[op + 1]:
-                postorder.append(op)
-            else:
-                successor = successors[at]
-                visited[successor] = 1
-                stack.append((op, at + 1))
-                stack.append((successor, pointers[successor]))
-    return frozen(postorder[::-1], np.int32)
+        order += postorder(source, following, visited, steps)
+    return frozen(order[::-1], np.int32)
+
+
+def postorder(first: int, following: list[list[int]], visited: bytearray, steps: Iterator[int]) -> list[int]:
+    """Return what follows an op and was not visited, each op after what follows it; takes a step per look at one."""
+    order = []
+    stack = [(first, 0)]
+    visited[first] = 1
+    while stack:
+        next(steps)
+        op, at = stack.pop()
+        while at < len(following[op]) and visited[following[op][at]]:
+            at += 1
+        if at == len(following[op]):
+            order.append(op)
+        else:
+            visited[following[op][at]] = 1
+            stack += [(op, at + 1), (following[op][at], 0)]
+    return order
+
+
+dfs, bfs = _offers(kahn_order, last_in_first_out=True), _offers(kahn_order, last_in_first_out=False)
+dfs_postorder = _offers(reverse_postorder)
 
 
 def greedy_order(buffers: Buffers, stop: Callable[[], bool] = lambda: False) -> IndexArray | None:

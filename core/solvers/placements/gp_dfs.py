@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import repeat
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from ...problem.schedule import Schedule
 from ...search.parameters import Parameters
 from ...search.plans import Plans
 from ...search.search import Cancelled, Search
-from ..orders.baselines import Heed
+from ..orders.baselines import Heed, postorder
 
 
 def solve(search: Search, parameters: Parameters) -> None:
@@ -139,25 +140,8 @@ def device_orders(graph: CostGraph, placement: IndexArray, devices: int, heed: H
     visited = bytearray(graph.num_ops)
     for last in heed(range(graph.num_ops)):
         if not users[last]:
-            orders[device[last]] += _postorder(last, before, visited)
+            orders[device[last]] += postorder(last, before, visited, repeat(0))
     return orders
-
-
-def _postorder(last: int, before: list[list[int]], visited: bytearray) -> list[int]:
-    """Return the ops below `last` that were not visited, each after its predecessors."""
-    order = []
-    stack = [(last, 0)]
-    visited[last] = 1
-    while stack:
-        op, at = stack.pop()
-        while at < len(before[op]) and visited[before[op][at]]:
-            at += 1
-        if at == len(before[op]):
-            order.append(op)
-        else:
-            visited[before[op][at]] = 1
-            stack += [(op, at + 1), (before[op][at], 0)]
-    return order
 
 
 def merge(problem: Problem, placement: IndexArray, orders: list[list[int]], heed: Heed = iter) -> Schedule:

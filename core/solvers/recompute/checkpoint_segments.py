@@ -98,7 +98,8 @@ class _Segments:
         """Let the backward pass's tensors of a segment run again before they are read first."""
         segment = self.forward[start:end]
         inside = set(segment)
-        kept = {op for op in segment if self.runs_once[op] or any(self._leaves(r, inside) for r in self.readers[op])}
+        leaves = {op for op in segment if any(self.is_forward[r] and r not in inside for r in self.readers[op])}
+        kept = leaves.union(op for op in segment if self.runs_once[op])
         needed: set[int] = set()
         for op in reversed(segment):
             is_read = any(not self.is_forward[reader] or reader in needed for reader in self.readers[op])
@@ -108,9 +109,6 @@ class _Segments:
         if behind:
             first = min(behind, key=self.place.__getitem__)
             again.setdefault(first, []).extend(op for op in segment if op in needed)
-
-    def _leaves(self, reader: int, inside: set[int]) -> bool:
-        return bool(self.is_forward[reader]) and reader not in inside
 
     def _pruned(self, order: list[int]) -> list[int]:
         """Leave out runs that nothing reads before their op runs again."""

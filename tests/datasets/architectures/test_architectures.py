@@ -6,7 +6,7 @@ from schedopt.core.files.costgraph import format_graph, parse_graph
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.datasets.architectures import ARCHITECTURES, ConvNet, Variant, architecture_graph
+from schedopt.datasets.architectures import ARCHITECTURES, ConvNet, architecture_graph
 
 
 def parameters(graph):
@@ -103,7 +103,7 @@ def test_runtimes_are_the_roofline():
 
 
 def test_backward_pass_by_hand():
-    net = ConvNet("tiny", Variant(size=8, training=True))
+    net = ConvNet("tiny", training=True)
     x = net.conv("conv", net.image(3, 8), 4, 3, relu=True)
     z = net.add("add", net.pool("pool", x, 3, 1, "max"), x)
     z = net.concat("concat", [z, x])

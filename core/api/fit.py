@@ -89,13 +89,20 @@ class FitOption:
         return not is_below or (self.result is not None and self.result.is_proven_infeasible)
 
     @property
+    def runs_again(self) -> bool:
+        """Whether it fits as ops run again."""
+        return self.result is not None and self.result.problem.recompute and self.verdict == "yes"
+
+    @property
     def added(self) -> str:
-        """The repeated runs' share of the time of all ops or, where none has one, of their number, and retries."""
+        """The repeated runs, of the time of all ops or, where none has one, of their number; and retries."""
+        said = []
+        if self.runs_again and self.result is not None:
+            unit = "runs" if self.result.problem.counts_runs else "time"
+            said = [f"+{100 * self.result.added_share:.2f}% {unit}"]
         if self.retries:
-            return f"{self.retries} retr{'y' if self.retries == 1 else 'ies'} a run"
-        if self.result is None or not self.result.problem.recompute or self.verdict != "yes":
-            return ""
-        return f"+{100 * self.result.added_share:.2f}% {'runs' if self.result.problem.counts_runs else 'time'}"
+            said.append(f"{self.retries} retr{'y' if self.retries == 1 else 'ies'} a run")
+        return ", ".join(said)
 
 
 @dataclass(frozen=True)
@@ -194,7 +201,8 @@ class Fit(PrintedTable):
                 **{"way": way.name, "verdict": way.verdict, "peak_memory": way.peak, "lower_bound": way.lower_bound},
                 **({"device": way.device, "memory": way.memory} if way.device else {}),
                 **({} if way.measured is None else {"measured_peak": way.measured}),
-                **({"added_share": way.result.added_share} if way.result is not None and way.added else {}),
+                **({"retries": way.retries} if way.retries else {}),
+                **({"added_share": way.result.added_share} if way.result is not None and way.runs_again else {}),
             }
             for way in self.ways
         ]
@@ -470,8 +478,9 @@ class _Question:
             requests = Requests(graph, allocator)
             run = requests.events(graph.input_order)
             first = replace(first, peak=requests.reserved(run))
-            if first.verdict == "no" and (retries := requests.retries(run, self.memory)) >= 0:
-                first = replace(first, peak=self.memory, retries=retries)
+            if first.verdict == "no":
+                peak, retries = requests.least_capacity(run, bound, [(0, True)])
+                first = replace(first, peak=peak, retries=retries) if peak <= self.memory else first
         order = self._solved(IN_ANOTHER_ORDER, graph, 1)
         ways = self._confirmed(first, order)
         if not any(way.verdict == "yes" for way in ways):

@@ -164,9 +164,8 @@ class LoadedSchedule:
     def _check_status(self, totals: Totals) -> None:
         """Compare the status and the lower bound with what the schedule takes."""
         name, problem, bound = self.problem.graph.name, self.problem, self.lower_bound
-        peaks, time = totals.peak_per_device, problem.time_of(len(self.schedule), totals.runtime)
-        limit, reserved = problem.memory_limit, self.reserved
-        is_kept = problem.is_feasible(peaks, time) and (reserved is None or limit is None or reserved.peak <= limit)
+        reserved, time = self.reserved, problem.time_of(len(self.schedule), totals.runtime)
+        is_kept = problem.is_feasible([reserved.peak] if reserved else totals.peak_per_device, time)
         if self.status in _EXCEEDED:  # a bound on those that keep the limit says nothing of this one
             if is_kept:
                 raise ScheduleError(f"{name}: the schedule claims to be {self.status}, but no limit is exceeded")

@@ -11,19 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..base.arrays import FloatArray, IndexArray, IntArray
+from ..base.arrays import IndexArray, IntArray
 from ..graph.graph import Buffers
 from .jit import kernel
-from .metropolis import tolerated
-from .orders.order_memory import shift, target_of
 
 MIB = 1 << 20
 LEAST, SMALL, SMALL_SEGMENT, LARGE_FROM, STEP = 512, MIB, 2 * MIB, 10 * MIB, 2 * MIB
 REGION = 1 << 42  # bytes of addresses that an expandable segment can grow to
-
-# Of moves of a walk: steps from a request that reserved more, what each byte counts that a free block lacked, and the
-# share of moves that change the opening block.
-NEAR, LACK, SHARE_OF_BLOCKS = 20, 0.05, 0.1
 
 # Columns of `blocks`; links are rows, -1 for none. PLACE is where the list of free blocks has it.
 ADDRESS, SIZE, BEFORE, AFTER, STATE, POOL, EXPANDABLE, AGE, PLACE = range(9)
@@ -485,96 +479,22 @@ def order_events(b: Buffers, order: IndexArray, uses: IndexArray, events: IntArr
 
 
 @kernel
-def reserved_by(
-    before: IntArray,
-    run: IntArray,
-    sizes: IntArray,
-    held: IntArray,
-    grown: IntArray,
-    lack: float,
-    most: float,
-    m: Memory,
-) -> float:
-    """Return the bytes reserved by some events and then two runs of others, or a number from `most` on.
+def reserved_by(before: IntArray, run: IntArray, sizes: IntArray, held: IntArray, most: float, m: Memory) -> int:
+    """Return the bytes reserved by some events and then runs of others, until one reserves no more; or from `most` on.
 
-    All is on one stream, and memory is made empty first. `lack` times what the largest free block lacks of each request
-    that reserves more is added, and `grown` gets how many of these there are in runs, then the first of them.
+    All is on one stream, and memory is made empty first.
     """
     m.totals[:] = 0
     m.totals[FRONTIER] = 1 << 46
     m.pools[:] = 0
     m.pools[:, HEAD] = -1
-    grown[0], lacked = 0, 0.0
     for event in before:
         _apply(event, sizes[max(event, ~event)], 0, held, m)
-    for _ in range(2):
+    before_run = np.int64(-1)
+    while before_run < m.totals[RESERVED]:  # what a run leaves free is the same after each that reserves no more
+        before_run = m.totals[RESERVED]
         for event in run:
-            size, reserved = sizes[max(event, ~event)], m.totals[RESERVED]
-            _apply(event, size, 0, held, m)
-            if m.totals[RESERVED] == reserved:
-                continue
-            if lack:
-                largest, pool = 0, int(size > SMALL)
-                for place in range(m.pools[pool, COUNT]):
-                    largest = max(largest, m.blocks[m.free[pool, place], SIZE])
-                lacked += lack * max(0, size - largest)
-                grown[0] += 1
-                if grown[0] < grown.size:
-                    grown[grown[0]] = event
-            if m.totals[RESERVED] + lacked >= most:
-                return float(m.totals[RESERVED] + lacked)
-    return float(m.totals[RESERVED] + lacked)
-
-
-class ReservedWalk(NamedTuple):
-    """Where a walk over orders is, the best that it met, and scratch space."""
-
-    before: IntArray  # events before the runs
-    sizes: IntArray
-    order: IndexArray
-    place: IndexArray  # of each op in the order
-    grown: IntArray  # of the order, as `reserved_by` gives it
-    best: IndexArray
-    price: FloatArray  # of the order, of the best, and the opening block of the best
-    next_grown: IntArray
-    held: IntArray
-    uses: IndexArray
-    events: IntArray
-
-
-@kernel
-def walk_reserved(b: Buffers, walk: ReservedWalk, temperature: float, draws: FloatArray, m: Memory) -> None:
-    """Move single ops, many near a request that reserved more, or change the opening block, the last of `sizes`.
-
-    Metropolis says what is kept; `draws` are uniform, of shape `(moves, 4)`.
-    """
-    sizes = walk.sizes
-    order, place, ops, opening = walk.order, walk.place, walk.order.size, sizes.size - 1
-    for move in range(len(draws)):
-        bar = walk.price[0] + tolerated(temperature, draws[move, 0])
-        step = target = int(draws[move, 1] * ops)
-        near, block = min(walk.grown[0], walk.grown.size - 1), sizes[opening]
-        if draws[move, 2] < SHARE_OF_BLOCKS:
-            sizes[opening] = STEP * (1 + int(draws[move, 3] * walk.price[1] / STEP))
-        else:
-            if draws[move, 2] < 0.5 and near:
-                event = walk.grown[1 + int(draws[move, 1] * near)]
-                op = b.producer[event] if event < b.size.size else event - b.size.size
-                step = min(max(place[op] + int((4 * draws[move, 2] - 1) * NEAR), 0), ops - 1)
-            target = target_of(b, order, place, step, draws[move, 3])
-            if target == step:
-                continue
-            shift(order, place, step, target)
-        count = order_events(b, order, walk.uses, walk.events)
-        price = reserved_by(walk.before, walk.events[:count], sizes, walk.held, walk.next_grown, LACK, bar, m)
-        if price >= bar and price > walk.price[0]:
-            shift(order, place, target, step)
-            sizes[opening] = block
-            continue
-        walk.price[0] = price
-        for at in range(walk.grown.size):
-            walk.grown[at] = walk.next_grown[at]
-        if price < walk.price[1]:
-            walk.price[1], walk.price[2] = price, sizes[opening]
-            for at in range(ops):
-                walk.best[at] = order[at]
+            _apply(event, sizes[max(event, ~event)], 0, held, m)
+            if m.totals[RESERVED] >= most:
+                return int(m.totals[RESERVED])
+    return int(m.totals[RESERVED])

@@ -255,4 +255,6 @@ def _written(value: object) -> str:
     if isinstance(value, tuple):
         sizes = [f"{1 << place}:{parts}" for place, parts in enumerate(value)]
         return str(value[0]) if len(set(value)) == 1 else f"[{','.join(sizes)}]"
+    if isinstance(value, float):
+        return np.format_float_positional(value)
     return str(value // MIB) if isinstance(value, int) and not isinstance(value, bool) else str(value)

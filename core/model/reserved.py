@@ -1,19 +1,19 @@
 """Bytes that a caching allocator reserves for a program whose ops run again and again in one order, on one device.
 
-Weights and what else is resident are allocated first, each by itself, and stay. Then the ops run, twice: what two runs
-reserve, more do not exceed.
+Weights and what else is resident are allocated first, each by itself, and stay. Then the ops run until a run reserves
+no more: all others do as that one, for what a run makes is free after it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
 
-from ..base.arrays import FloatArray, IndexArray, IntArray, frozen
-from ..base.errors import ScheduleError
+from ..base.arrays import IndexArray, IntArray, frozen
+from ..base.errors import ScheduleError, UsageError
 from ..graph.graph import CostGraph
 from ..kernels import caching_allocator as kernel
 from ..problem.problem import Problem
@@ -22,7 +22,9 @@ from .allocators import MIB, Allocator
 from .unrolled import of_runs
 from .verifier import Replay
 
-RUNS = 2
+RUNS = 4
+"""Before the run whose retries are counted, on a device of a given capacity."""
+MOST_BYTES = 1 << 41
 _NO_EVENTS = frozen([], np.int64)
 
 
@@ -43,10 +45,12 @@ class Requests:
         b = self.buffers
         asked = np.concatenate([b.size, b.workspace, weights, [0]])
         self.sizes = frozen(np.where(asked > 0, allocator.rounded(asked), 0), np.int64).copy()
+        if asked.sum(dtype=float) > MOST_BYTES:
+            raise UsageError(f"{graph.name}: an allocator is asked for at most {MOST_BYTES:,} bytes in all")
         first = len(b.size) + len(b.workspace)
         self.weights = np.arange(first, first + len(weights))
         self._uses, self._held = np.empty(len(b.size), np.int32), np.empty(len(asked), np.int64)
-        self._events, self._grown = np.empty(2 * first, np.int64), np.zeros(64, np.int64)
+        self._events = np.empty(2 * first, np.int64)
         self._memories = [allocator.memory(len(asked), is_downwards=way) for way in (True, False)]
 
     def events(self, order: IndexArray) -> IntArray:
@@ -64,43 +68,50 @@ class Requests:
     def reserved(
         self, run: IntArray, opening_block: int = 0, is_before_weights: bool = True, most: float = math.inf
     ) -> int:
-        """Return the bytes reserved by two runs of these events; from `most` on, some number that is at least that."""
+        """Return the bytes reserved by runs of these events; from `most` on, some number that is at least that."""
         before, reserved = self.before(opening_block, is_before_weights), 0
         for memory in self._memories:
-            found = kernel.reserved_by(before, run, self.sizes, self._held, self._grown, 0.0, most, memory)
-            reserved = max(reserved, int(found))
+            found = kernel.reserved_by(before, run, self.sizes, self._held, most, memory)
+            reserved = max(reserved, found)
             if reserved >= most:
                 break
         return reserved
 
-    def walk(
-        self, order: IndexArray, opening_block: int, is_before_weights: bool, moves: Iterable[tuple[float, FloatArray]]
-    ) -> tuple[IndexArray, int]:
-        """Return the best order and opening block that a walk from others meets, given temperatures and draws."""
-        before, order = self.before(max(opening_block, kernel.STEP), is_before_weights), np.array(order, np.int32)
-        memory, sizes, held, grown = self._memories[0], self.sizes, self._held, self._grown
-        run = self.events(order)
-        price = kernel.reserved_by(before, run, sizes, held, grown, kernel.LACK, math.inf, memory)
-        place, found = np.argsort(order).astype(np.int32), np.array([price, price, opening_block])
-        scratch = (grown, held, self._uses, self._events)
-        walk = kernel.ReservedWalk(before, sizes, order, place, grown.copy(), order.copy(), found, *scratch)
-        for temperature, draws in moves:
-            kernel.walk_reserved(self.buffers, walk, temperature, draws, memory)
-        return walk.best, int(found[2])
+    def least_capacity(
+        self, run: IntArray, least: int, blocks: Iterable[tuple[int, bool]], late: Callable[[], bool] = lambda: False
+    ) -> tuple[int, int]:
+        """Return the bytes of the smallest device on which runs go on, and how often each gives free segments back.
 
-    def retries(self, run: IntArray, capacity: int, opening_block: int = 0, is_before_weights: bool = True) -> int:
-        """Return how often in each run free segments are given back on a device of so many bytes; -1 if it dies."""
-        before, retries = self.before(opening_block, is_before_weights), 0
-        for is_downwards in (True, False):
-            counts = []
-            for runs in (RUNS, RUNS + 1):
-                events = np.concatenate([before, *[run] * runs])
-                found = self.allocator.replay(events, self.sizes, capacity=capacity, is_downwards=is_downwards)
-                if found.done < len(events):
-                    return -1
-                counts.append(found.retries)
-            retries = max(retries, counts[1] - counts[0])
-        return retries
+        That is with any of these opening blocks, from `least` on, in steps of 1 MiB; as found when it is late.
+        """
+        found = []
+        for block in blocks:
+            before, high, retries = self.before(*block), self.reserved(run, *block), 0
+            low = -(-least // MIB) * MIB
+            while low < high and not late():
+                middle = (low + high) // 2 // MIB * MIB
+                again = retries_of(self.allocator, self.sizes, before, run, middle)
+                if again < 0:
+                    low = middle + MIB
+                else:
+                    high, retries = middle, again
+            found.append((high, retries))
+        return min(found)
+
+
+def retries_of(allocator: Allocator, sizes: IntArray, before: IntArray, run: IntArray, capacity: int) -> int:
+    """Return how often each run gives free segments back on a device of so many bytes, -1 if it needs more."""
+    retries = 0
+    for is_downwards in (True, False):
+        counts = []
+        for runs in (RUNS, RUNS + 1):
+            events = np.concatenate([before, *[run] * runs])
+            found = allocator.replay(events, sizes, capacity=capacity, is_downwards=is_downwards)
+            if found.done < len(events) or found.peak > capacity:
+                return -1
+            counts.append(found.retries)
+        retries = max(retries, counts[1] - counts[0])
+    return retries
 
 
 def pool_graph(graph: CostGraph, allocator: Allocator, is_large: bool, parts: int = 0) -> CostGraph:
@@ -165,15 +176,31 @@ def verify_reserved(problem: Problem, schedule: Schedule, reserved: Reserved) ->
     opening = [block, ~block] if reserved.opening_block else []
     before = [*opening, *resident] if reserved.is_before_weights else [*resident, *opening]
 
-    def replayed(first: list[int], capacity: int | None = None) -> int:
-        events = np.array(first + RUNS * own)
-        ways = [allocator.replay(events, sizes, capacity=capacity, is_downwards=way) for way in (False, True)]
-        return max(way.peak if way.done == len(events) else 2**62 for way in ways)
-
-    if (found := replayed(before)) != reserved.peak:
+    events = [np.array(first, np.int64) for first in (before, resident, own)]
+    if (found := _settled(allocator, sizes, events[0], events[2])) != reserved.peak:
         raise ScheduleError(f"{name}: the schedule claims that {reserved.peak} bytes are reserved, but {found} are")
-    capacity = reserved.least_capacity
-    if min(replayed(first, capacity) for first in (before, resident)) > capacity:
-        raise ScheduleError(f"{name}: the schedule does not run on a device of {capacity} bytes, as it claims")
     if reserved.bound > reserved.peak:
         raise ScheduleError(f"{name}: the schedule reserves less than its bound of {reserved.bound} bytes")
+    capacity, retries = reserved.least_capacity, {0}
+    if not 0 <= capacity <= reserved.peak:
+        raise ScheduleError(f"{name}: the schedule claims a least capacity of {capacity} bytes, above its reserved")
+    if capacity < reserved.peak:
+        retries = {retries_of(allocator, sizes, first, events[2], capacity) for first in events[:2]} - {-1}
+    if not retries:
+        raise ScheduleError(f"{name}: the schedule does not run on a device of {capacity} bytes, as it claims")
+    if reserved.retries not in retries:
+        raise ScheduleError(f"{name}: the schedule claims {reserved.retries} retries a run, but has {min(retries)}")
+
+
+def _settled(allocator: Allocator, sizes: IntArray, before: IntArray, run: IntArray) -> int:
+    """Return the bytes reserved once a run reserves no more, whichever way new segments lie."""
+    most = 0
+    for is_downwards in (False, True):
+        reserved, events = -1, np.concatenate([before, run])
+        while True:
+            found = allocator.replay(events, sizes, is_downwards=is_downwards).peak
+            if found == reserved:
+                break
+            reserved, events = found, np.concatenate([events, run])
+        most = max(most, reserved)
+    return most

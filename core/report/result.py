@@ -128,14 +128,17 @@ class Result(PrintedTable):
     @property
     def is_feasible(self) -> bool:
         """Whether the schedule keeps the memory limit, and that of the time."""
-        peaks, limit = self.simulation.peak_per_device.tolist(), self.problem.memory_limit
-        is_above = self.reserved is not None and limit is not None and self.reserved.peak > limit
-        return not is_above and self.problem.is_feasible(peaks, self._time)
+        return self.problem.is_feasible(self._limited, self._time)
+
+    @property
+    def _limited(self) -> list[int]:
+        """Bytes per device that a memory limit is about: live ones, or what an allocator reserves."""
+        return [self.reserved.peak] if self.reserved else self.simulation.peak_per_device.tolist()
 
     @property
     def excess(self) -> int:
         """Bytes above the limit of the worst device, or microseconds above that of the time, if that is more."""
-        return self.problem.fitness(self.simulation.peak_per_device.tolist(), self._time)[0]
+        return self.problem.fitness(self._limited, self._time)[0]
 
     @property
     def added_share(self) -> float:
@@ -301,7 +304,7 @@ def _recompute_table(result: Result) -> Table:
     status, about = _status(result)
     table.add_row("status", status, "", about)
     if problem.memory_limit is not None:
-        excess = result.peak_memory - problem.memory_limit
+        excess = max(result._limited) - problem.memory_limit
         kept = "kept" if excess <= 0 else f"exceeded by {memory(excess)}"
         table.add_row("memory limit", _limit(problem.memory_limit, memory), "", kept)
     if problem.runtime_limit is not None:

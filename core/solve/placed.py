@@ -58,6 +58,8 @@ def solve_and_place(
         raise UsageError(f"{problem.graph.name}: addresses are found for equal devices, not for {what}")
     if allocator is not None and (problem.devices > 1 or problem.task != "memory") and not problem.recompute:
         raise UsageError(f"{problem.graph.name}: an allocator is one device's, and for the memory task")
+    if allocator is not None:
+        Requests(problem.graph, allocator)  # refuses bytes beyond what an allocator has
     warm_up_places(addresses=alignment is not None, allocator=allocator is not None)
     seconds = spec.time_limit or budget.pop("time_limit", None)
     evaluations = spec.evaluations or budget.get("evaluations")
@@ -90,7 +92,7 @@ def _tightened(
 ) -> Result:
     """Return a result that keeps a lower limit of live bytes, so that what is reserved keeps the limit."""
     best, problem = first, first.problem
-    limit = live = problem.memory_limit
+    limit = live = problem.memory_limits[0]
     for _ in range(TIGHTENED):
         if limit is None or live is None or best.is_feasible or watcher.interrupt.is_set():
             break
@@ -130,8 +132,7 @@ def warm_up_places(*, addresses: bool = True, allocator: bool = True) -> None:
         _Smoother(graph, graph.input_order, 1, np.random.default_rng(0)).order(2, 1.0, 0.0)
     if allocator:
         requests = Requests(graph, Allocator())
-        requests.retries(requests.events(graph.input_order), MIB, 0, True)
-        requests.walk(graph.input_order, 0, True, [(1.0, np.zeros((1, 4)))])
+        requests.least_capacity(requests.events(graph.input_order), MIB, [(0, True)])
 
 
 def _improved_with_order(result: Result, best: Placer, time_limit: float, rng: np.random.Generator) -> Placer:

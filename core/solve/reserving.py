@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ..base.arrays import FloatArray, IndexArray, IntArray
+from ..base.arrays import IndexArray, IntArray
 from ..bounds.bounds import is_met, recomputation_bound
 from ..kernels.orders.order_memory import memory_of_steps
 from ..model.allocators import MIB, Allocator
@@ -32,11 +31,10 @@ LARGE_SHARE, SMALL_SHARE = 0.3, 0.1
 OTHER_SEARCH, OTHER_EVALUATIONS, OTHER_SEEDS = "order-search", 2000, 8
 """Orders of other seeds, as many as the time is enough for: live bytes are alike, but not what they reserve."""
 NO_BLOCK = (0, True)
-HOT, COLD, MOVES_AT_ONCE, CALLS = 1.0 * MIB, 0.2 * MIB, 50, 200
 PARTS = (2, 3, 4)
 """Of segments, into which small blocks fit as a dual feasible function counts them."""
-STRIDES = tuple(MIB << power for power in range(8, 0, -1))
-"""Opening blocks are tried in steps, from wide to narrow ones."""
+STRIDES, MOST_BLOCKS = tuple(MIB << power for power in range(30, 0, -1)), 1024
+"""Opening blocks are tried in steps, from wide to narrow ones, until so many would be tried."""
 
 
 @dataclass
@@ -45,6 +43,7 @@ class Plan:
 
     requests: Requests
     late: Callable[[], bool]
+    bound: int = 0
     reserved: int = 2**62
     live: int = 2**62
     order: IndexArray = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -60,15 +59,20 @@ class Plan:
 
     def try_orders(self, orders: Iterable[IndexArray]) -> None:
         """Price orders with opening blocks, in steps from wide to narrow ones."""
-        tried = [(order, self.try_order(order)) for order in orders]
+        tried = []
+        for order in orders:
+            if self.order.size == 0 or not self.late():
+                tried.append((order, self.try_order(order)))
         if self.requests.allocator.expandable_segments:  # its blocks are all cut from one segment
             return
         for stride in STRIDES:
+            if stride * MOST_BLOCKS < self.reserved:
+                return
             for order, events in tried:
-                step = stride if stride == STRIDES[0] else 2 * stride  # others were tried with a wider stride
+                step = 2 * stride  # others were tried with a wider one
                 for block in range(stride, self.reserved, step):
                     for is_before in (True, False):
-                        if self.late():
+                        if self.late() or self.reserved <= self.bound:
                             return
                         self.try_block(order, events, (block, is_before))
 
@@ -79,21 +83,6 @@ class Plan:
             live = int(memory_of_steps(self.requests.buffers, order).max())
             self.reserved, self.live, self.order, self.block = found, live, order, block
 
-    def anneal(self, seconds: float, seed: int) -> None:
-        """Walk from the best plan over other orders and opening blocks, for so many seconds or a number of moves."""
-        rng, start = np.random.default_rng(seed), time.monotonic()
-
-        def moves() -> Iterator[tuple[float, FloatArray]]:
-            for call in range(CALLS if seconds == math.inf else sys.maxsize):
-                passed = call / CALLS if seconds == math.inf else (time.monotonic() - start) / seconds
-                if passed >= 1 or self.late():
-                    return
-                yield HOT * (COLD / HOT) ** passed, rng.random((MOVES_AT_ONCE, 4))
-
-        order, block = self.requests.walk(self.order, *self.block, moves())
-        events = self.try_order(order)
-        self.try_block(order, events, (block, self.block[1]))
-
 
 def reserve(result: Result, allocator: Allocator, seconds: float, watcher: Watcher) -> Result:
     """Return a result with what its schedule reserves, or with a schedule that reserves less."""
@@ -103,46 +92,47 @@ def reserve(result: Result, allocator: Allocator, seconds: float, watcher: Watch
     requests, input_order = Requests(runs.graph, allocator), problem.graph.input_order
     program = requests if not problem.recompute else Requests(problem.graph, allocator)
     before = program.reserved(program.events(input_order))
-    plan, searches = Plan(requests, late), method_of(result.method).searches and not problem.recompute
-    bound, orders = 0, [schedule.op_order()]
+    searches, is_live = method_of(result.method).searches and not problem.recompute, problem.task == "memory"
+    bound, orders, solved = 0, [schedule.op_order()], [result]
     for is_large, share in ((True, LARGE_SHARE), (False, SMALL_SHARE)):
         given: dict[str, Any] = {"time_limit": share * seconds}
         if seconds == math.inf:
-            given = {"evaluations": OTHER_EVALUATIONS}
+            given = {"evaluations": OTHER_EVALUATIONS} if searches else {}
         pool = Problem(pool_graph(problem.graph, allocator, is_large))
-        if searches:
-            found = solve(pool, DEFAULT_METHOD, seed=result.seed, watcher=watcher, **given)
-            orders.append(found.schedule.op_order())
-        elif not problem.recompute:
-            found = solve(pool, INPUT_METHOD)
-        least = [recomputation_bound(pool.graph)[0] if problem.recompute else found.lower_bound]
-        if not is_large and not problem.recompute:
-            parts = (Problem(pool_graph(problem.graph, allocator, False, count)) for count in PARTS)
-            least += [solve(part, INPUT_METHOD).lower_bound for part in parts]
+        if problem.recompute:
+            least: list[float] = [recomputation_bound(pool.graph)[0]]
+        else:
+            solved.append(solve(pool, DEFAULT_METHOD if searches else INPUT_METHOD, watcher=watcher, **given))
+            orders += [solved[-1].schedule.op_order()] * searches
+            least = [solved[-1].lower_bound]
+        if not (is_large or problem.recompute or allocator.expandable_segments):  # whose blocks lie in one segment
+            parts = [Problem(pool_graph(problem.graph, allocator, False, count)) for count in PARTS]
+            given = {"time_limit": share * seconds / len(parts)} if seconds < math.inf else {}
+            least += [solve(part, INPUT_METHOD, watcher=watcher, **given).lower_bound for part in parts]
         bound += rounded_to_segments(max(least), allocator, is_large)
+    plan = Plan(requests, late, max(bound, int(result.lower_bound) if is_live else 0))
     if searches:
         graph, buffers = problem.graph, problem.graph.buffers
         quick = [reverse_postorder(graph), greedy_order(buffers, late)]
         quick += [kahn_order(graph, last_in_first_out=way) for way in (True, False)]
         orders += [input_order, *(order for order in quick if order is not None)]
     plan.try_orders(orders)
-    left = max(0.0, end - time.monotonic())
     for seed in range(result.seed + 1, result.seed + 1 + OTHER_SEEDS * searches):
-        limit = min(end, end - left / 2) - time.monotonic()
-        if late() or limit <= 0 or plan.reserved <= bound:
+        left = end - time.monotonic()
+        if late() or plan.reserved <= plan.bound:
             break
         limits: dict[str, Any] = {
             "evaluations": OTHER_EVALUATIONS,
-            "time_limit": limit if math.isfinite(limit) else None,
+            "time_limit": left if math.isfinite(left) else None,
         }
         other = solve(problem, parse_method(OTHER_SEARCH), seed=seed, watcher=watcher, **limits)
+        solved.append(other)
         plan.try_orders([other.schedule.op_order()])
-    if searches and plan.reserved > bound and not late():
-        plan.anneal(end - time.monotonic(), result.seed)
-    return _with_reserved(result, plan, bound, before, late())
+    is_repeatable = all(found.is_repeatable for found in solved) and not late()
+    return _with_reserved(replace(result, is_repeatable=is_repeatable), plan, before)
 
 
-def _with_reserved(result: Result, plan: Plan, bound: int, before: int, is_late: bool) -> Result:
+def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
     """Return the result with its plan, verified."""
     problem, requests, allocator = result.problem, plan.requests, plan.requests.allocator
     run, (block, is_before) = requests.events(plan.order), plan.block
@@ -152,13 +142,17 @@ def _with_reserved(result: Result, plan: Plan, bound: int, before: int, is_late:
     if not allocator.expandable_segments:
         other = Requests(requests.graph, replace(allocator, expandable_segments=True))
         otherwise[f"with {other.allocator}"] = other.reserved(other.events(plan.order))
-    least, retries = _least_capacity(plan, run)
-    reserved = Reserved(str(allocator), plan.reserved, min(bound, plan.reserved), *plan.block, least, retries)
+    blocks = {plan.block, NO_BLOCK}
+    least, retries = requests.least_capacity(run, plan.live + int(requests.graph.persistent.sum()), blocks, plan.late)
+    if least >= plan.reserved:
+        least, retries = plan.reserved, 0
+    reserved = Reserved(str(allocator), plan.reserved, plan.bound, *plan.block, least, retries)
     schedule = result.schedule if problem.recompute else Schedule.single_device(plan.order)
     verify_reserved(problem, schedule, reserved)
-    limit, status = problem.memory_limit, result.status
+    limit, status = problem.memory_limits[0], result.status
+    is_proven = limit is not None and (result.is_proven_infeasible or plan.bound > limit)
     if limit is not None and plan.reserved > limit:
-        status = "infeasible" if bound > limit else "limit-not-met"
+        status = "infeasible" if is_proven else "limit-not-met"
     elif status in ("optimal", "feasible"):
         is_optimal = is_met(result.value, result.lower_bound) if problem.recompute else reserved.is_optimal
         status = "optimal" if is_optimal else "feasible"
@@ -173,25 +167,6 @@ def _with_reserved(result: Result, plan: Plan, bound: int, before: int, is_late:
         status=status,
         reserved=reserved,
         reserved_otherwise=otherwise,
-        is_repeatable=result.is_repeatable and not is_late,
+        is_proven_infeasible=is_proven,
         notes=tuple(notes),
     )
-
-
-def _least_capacity(plan: Plan, run: IntArray) -> tuple[int, int]:
-    """Return the bytes of the smallest device on which a plan runs, and how often in each run memory is given back."""
-    found, least = [], plan.live // MIB
-    for block in {plan.block, NO_BLOCK}:
-        low, high, retries = least, plan.reserved // MIB, -1
-        while low < high or retries < 0:
-            middle = (low + high) // 2
-            again = plan.requests.retries(run, middle * MIB, *block)
-            if again >= 0:
-                high, retries = middle, again
-            elif low == high:
-                break
-            else:
-                low = middle + 1
-        if retries >= 0:
-            found.append((high * MIB, retries))
-    return min(found)

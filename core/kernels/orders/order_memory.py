@@ -55,17 +55,17 @@ def smooth(
     least = _height(memory, limit, power)
     for move in range(draws.shape[0]):
         step = int(draws[move, 0] * order.size)
-        target = target_of(b, order, place, step, draws[move, 1])
+        target = _target(b, order, place, step, draws[move, 1])
         if target == step:
             continue
-        shift(order, place, step, target)
+        _shift(order, place, step, target)
         order_memory(b, order, np.int64(0), uses, memory)
         height = _height(memory, limit, power)
         if height <= least:
             moved += 1
             least = height
         else:
-            shift(order, place, target, step)
+            _shift(order, place, target, step)
     return moved
 
 
@@ -81,7 +81,7 @@ def _height(memory: IntArray, limit: int, power: float) -> float:
 
 
 @inlined
-def target_of(b: Buffers, order: IndexArray, place: IndexArray, step: int, draw: float) -> int:
+def _target(b: Buffers, order: IndexArray, place: IndexArray, step: int, draw: float) -> int:
     """Return a step between those that an op waits for and those that wait for it: often the first, or the last."""
     op = order[step]
     low = 0
@@ -99,7 +99,7 @@ def target_of(b: Buffers, order: IndexArray, place: IndexArray, step: int, draw:
 
 
 @inlined
-def shift(order: IndexArray, place: IndexArray, step: int, target: int) -> None:
+def _shift(order: IndexArray, place: IndexArray, step: int, target: int) -> None:
     """Move an op to another step, and those between by one."""
     op = order[step]
     way = 1 if target > step else -1

@@ -477,9 +477,9 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.made.clear()
         while self.settled:  # an interrupt leaves the rest to the next call
             tensor = self.settled[-1]
-            is_lazy = isinstance(tensor, Deferred) and tensor.value is not None
-            if is_lazy and is_held_by_python_alone(tensor) and not weakref.getweakrefcount(tensor):
-                swap_tensors(tensor, tensor.value.data)  # type: ignore[no-untyped-call]
+            value = tensor.value if isinstance(tensor, Deferred) else None
+            if value is not None and is_held_by_python_alone(tensor) and not weakref.getweakrefcount(tensor):
+                swap_tensors(tensor, value.data)  # type: ignore[no-untyped-call]
             del self.settled[-1], tensor
         return pytree.tree_map_only(Deferred, lambda made: None if made.value is None else made.value.data, returned)
 

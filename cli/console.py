@@ -59,7 +59,7 @@ def show(renderable: Any, title: str | None = None) -> None:
 
 
 class _Visible:
-    """Something to print, with what commands a terminal written out; styles are no part of the text."""
+    """Something to print, with a terminal's commands written out; styles are no part of the text."""
 
     def __init__(self, renderable: Any) -> None:
         self.renderable = renderable
@@ -77,7 +77,7 @@ def tell(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Print what went wrong, or that it was interrupted, to standard error, likewise."""
+    """Print an error, or an interruption, to standard error, likewise."""
     print(_fitted(text, sys.stderr), file=sys.stderr)
 
 

@@ -40,18 +40,18 @@ class FlowingGroup(TyperGroup):
             command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
         if command is not None and ctx is not None:
             for param in (*command.params, command.get_help_option(ctx)):
-                _say_what_it_takes(param, ctx)
+                _set_metavar(param, ctx)
         return command
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help of the group itself, with room beside its options."""
         for param in self.get_params(ctx):
-            _say_what_it_takes(param, ctx)
+            _set_metavar(param, ctx)
         super().format_help(ctx, formatter)
 
 
-def _say_what_it_takes(param: Any, ctx: Any) -> None:
-    """Write what an option takes as the pages do, so that its help has room; limits go into the help."""
+def _set_metavar(param: Any, ctx: Any) -> None:
+    """Write the values of an option as the pages do, so that its help has room; limits go into the help."""
     if isinstance(param, TyperArgument):
         param.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
     if isinstance(param, TyperOption):

@@ -54,7 +54,7 @@ def options_of(
 
 
 def option_of(kind: type[Any], name: str) -> Any:
-    """Return what declares a command's parameter as the option of one field; Typer checks its range."""
+    """Return the declaration of a command's parameter as the option of one field; Typer checks its range."""
     field, parameter = option_named(kind, name), _parameter(kind, name, name, "")
     made, info = get_args(parameter.annotation)
     info.default = parameter.default

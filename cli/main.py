@@ -71,7 +71,7 @@ def _boundary() -> Iterator[None]:
 
 
 def _copy_of(error: SchedoptError) -> str:
-    """Put what could not be written into a temporary folder; return where, or nothing if there is no room either."""
+    """Put the unwritten data into a temporary folder; return its place, or nothing if there is no room either."""
     if not isinstance(error, UnwrittenError):
         return ""
     from tempfile import mkdtemp
@@ -85,7 +85,7 @@ def _copy_of(error: SchedoptError) -> str:
 
 
 def reworded(error: Any) -> str:
-    """Return the message of a bad parameter, as a sentence that names the value and what may stand there."""
+    """Return the message of a bad parameter, as a sentence that names the value and the values allowed."""
     message = str(error.message).removeprefix("Value error, ")
     if choices := re.findall(r"'([^']*)'", message) if " is not one of " in message else []:
         value, *known = choices

@@ -1,4 +1,4 @@
-"""Progress on a terminal, and Ctrl-C that keeps what is done: the bar, and a search with its live line."""
+"""Progress on a terminal, and Ctrl-C that keeps finished work: the bar, and a search with its live line."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ Bar = Callable[..., None]
 
 @contextmanager
 def progress_bar(out: Output, what: str, total: float) -> Iterator[Bar]:
-    """Show on a terminal how much is done, the time that remains, and a text; yields what to call as it goes on."""
+    """Show progress on a terminal, the time that remains, and a text; yields the function that advances it."""
     # A share has no time beside it: whoever knows it says in the text how long the rest takes.
 
     def update(by: float = 1, *, done: float | None = None, what: str | None = None) -> None:
@@ -161,7 +161,7 @@ class LiveLine:
 
 
 class _Searching:
-    """Says on a live line what runs, the best value, the budget used."""
+    """Shows on a live line the running method, the best value, the budget used."""
 
     def __init__(self, line: LiveLine) -> None:
         self.line = line
@@ -186,7 +186,7 @@ class _Searching:
 
 @contextmanager
 def stages(out: Output, what: str, searching: str = "") -> Iterator[Observer]:
-    """Draw the stages of a job on a terminal, each in place of the one before: its number, what is done, the runs."""
+    """Draw the stages of a job on a terminal, each in place of the one before: its number, its progress, the runs."""
     from ..core.programs.pipeline import Observer
 
     drawn, line, text = ExitStack(), None, ""

@@ -76,7 +76,7 @@ def change(value: float, before: float) -> str:
 
 
 def optimized_document(job: Job, optimized: Optimized) -> dict[str, Any]:
-    """Return what was found as plain values."""
+    """Return the result as plain values."""
     result = optimized.result
     graph = result.problem.graph
     again = {"runs": len(result.schedule), "added_share": result.added_share} if result.problem.recompute else {}
@@ -108,7 +108,7 @@ _WORTH = 0.9  # of the peak, what recomputation may go below to be named
 
 
 def print_report(job: Job, optimized: Optimized) -> None:
-    """Print the table, what the peak is made of, and whether the times differ."""
+    """Print the table, the holders of the peak, and whether the times differ."""
     from ..core.bounds.bounds import recomputation_bound
     from ..core.programs.pipeline import limit_sentence
     from ..core.programs.runtime import limit_sentences, time_sentences
@@ -133,7 +133,7 @@ def _bound(result: Result) -> int:
 
 
 def _optimize_table(optimized: Optimized) -> Table:
-    """Build the table: program order, the order found, and what no order can beat."""
+    """Build the table: program order, the order found, and the bound of all orders."""
     result, rows = optimized.result, optimized.rows[:2]
     before, bound = input_peak(result.problem.graph), _bound(result)
     own = rows[0].own_peak if rows else None
@@ -156,7 +156,7 @@ def _optimize_table(optimized: Optimized) -> Table:
 
 
 def range_document(job: Job, dimension: str, plan: RangePlan) -> dict[str, Any]:
-    """Return what was found as plain values."""
+    """Return the result as plain values."""
     return {
         "model": job.model,
         "output": job.output,
@@ -207,7 +207,7 @@ _MODULES_SHOWN = 10
 
 
 def peak_table(peak: Peak, top: int) -> FirstThatFits:
-    """Return the table of what is alive at the peak, with the `top` largest holders."""
+    """Return the table of the tensors alive at the peak, with the `top` largest holders."""
     rows = []
     for holder in peak.holders[:top]:
         more, names = len(holder.waiting) - _NAMES_SHOWN, ", ".join(holder.waiting[:_NAMES_SHOWN])
@@ -280,7 +280,7 @@ def shares_table(title: str, sizes: Mapping[str, int], total: int = 0, memory: W
 
 
 def draw_result(result: Result, target: str) -> None:
-    """Draw a result, and the input order beside it unless that is what was asked for."""
+    """Draw a result, and the input order beside it unless it is the input order itself."""
     timelines = [timeline_of(result.method, result.problem, result.schedule, result.addresses)]
     if result.method != INPUT_METHOD:
         timelines.insert(0, input_timeline(result.problem.graph))
@@ -288,7 +288,7 @@ def draw_result(result: Result, target: str) -> None:
 
 
 def snapshot_tables(document: Mapping[str, Any], top: int) -> list[tuple[str, Table]]:
-    """Build the tables of a memory snapshot with their titles: what is reserved and why, and who holds the peak."""
+    """Build the tables of a memory snapshot with their titles: reserved bytes, their causes, and the peak's holders."""
     peak, then = document["peak_allocated"], document["reserved_then"]
     options = document["reserved_by_options"]
     memory = bytes_alike([peak, then, document["peak_reserved"], document["arena"], *options.values()])

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: what a command makes of them; it imports nothing heavy."""
+"""Ctrl-C and SIGTERM: their effect on a command; imports nothing heavy."""
 
 from __future__ import annotations
 

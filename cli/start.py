@@ -1,4 +1,4 @@
-"""Entry of the `schedopt` script: what holds around a command; it imports nothing heavy, so that Ctrl-C is answered."""
+"""Entry of the `schedopt` script: the frame of a command; imports nothing heavy, so that Ctrl-C is answered."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _prepare_streams() -> None:
-    r"""Stand in for streams that are closed, and show what an encoding lacks as `\u2026`."""
+    r"""Stand in for closed streams, and show characters that an encoding lacks as `\u2026`."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - open until the end
@@ -63,7 +63,7 @@ def _full(error: OSError) -> tuple[str, int]:
 
 
 def _bug(error: Exception) -> str:
-    """Write the traceback to a file, and return what to say."""
+    """Write the traceback to a file, and return the message."""
     import platform
     import tempfile
     import traceback

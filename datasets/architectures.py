@@ -1,4 +1,4 @@
-"""Published networks whose graphs the project writes itself, by name, with what writes convolutional ones out."""
+"""Published networks whose graphs the project writes itself, by name, with the writer of convolutional ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Activation:
 
 @dataclass(frozen=True)
 class _Step:
-    """What the backward pass must know of a forward op."""
+    """A forward op's facts for the backward pass."""
 
     name: str
     inputs: tuple[Activation, ...]
@@ -159,7 +159,7 @@ class ConvNet:
         relu: bool = False,
         valid: bool = False,
     ) -> Activation:
-        """Add a convolution, and what belongs to it."""
+        """Add a convolution, and its companions."""
         shape = (channels, *self._shape_after(x, kernel, stride, valid))
         bias = channels if norm == "none" or not self.training else 0
         x = self._convolution(name, x, shape, kernel * kernel * x.channels * channels, bias)
@@ -236,7 +236,7 @@ class ConvNet:
         return self._builder.build()
 
     def _receive(self, name: str, x: Activation, gradient: tuple[int, int]) -> None:
-        """Note a gradient of `x`, added to what has come before from its other readers."""
+        """Note a gradient of `x`, added to the earlier ones from its other readers."""
         before = self._gradients.get(x.place)
         if before is not None:
             size = self._size(x)
@@ -418,7 +418,7 @@ def fits(size: int) -> bool:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network: what makes its graph, its published image size, and the smallest possible one, in pixels."""
+    """A network: the maker of its graph, its published image size, and the smallest possible one, in pixels."""
 
     build: Callable[[ConvNet, int], CostGraph]
     size: int

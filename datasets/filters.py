@@ -86,7 +86,7 @@ def _scramble(labels: _Labels) -> _Labels:
 
 
 def _heard(near: NDArray[np.int64], far: NDArray[np.int64], count: int, salt: int) -> Callable[[_Labels], _Labels]:
-    """Return what sums, modulo 2^64, the scrambled labels at the far ends of one kind of edge, seen from each op."""
+    """Return the function that sums, modulo 2^64, scrambled labels at far ends of a kind of edge, seen from each op."""
     speakers = far[np.argsort(near, kind="stable")]
     pointers = np.concatenate(([0], np.cumsum(np.bincount(near, minlength=count))))
 
@@ -133,7 +133,7 @@ def in_degree_sequence(graph: CostGraph) -> tuple[int, ...]:
 
 
 def dedup_key(graph: CostGraph, dedup: Dedup, topology: str) -> Hashable:
-    """Return what two graphs must share to count as one: the topology hash, or the in-degree sequence."""
+    """Return the key that two graphs share to count as one: the topology hash, or the in-degree sequence."""
     return topology if dedup == "topology" else in_degree_sequence(graph)
 
 

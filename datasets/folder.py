@@ -127,7 +127,7 @@ class DatasetFolder:
         before.replace(self._file(name))
 
     def finish(self, description: dict[str, Any]) -> dict[str, Any]:
-        """Write `dataset.json`, which says the topology of each file, too; return what it says."""
+        """Write `dataset.json`, which has the topology of each file, too; return its content."""
         files = {
             self._file(name).relative_to(self.path).as_posix(): self._topologies[name]
             for name in self.names

@@ -58,7 +58,7 @@ class LayeredParameters(Parameters):
 
     @property
     def title(self) -> str:
-        """What its graphs are called in a data set, before their number."""
+        """The name of its graphs in a data set, before their number."""
         return f"layered-{self.nodes}"
 
     def draw(self, index: int, rng: np.random.Generator) -> CostGraph:
@@ -91,7 +91,7 @@ def layered_graph(parameters: LayeredParameters, rng: np.random.Generator, name:
 
 
 def assign_nodes(parameters: LayeredParameters, rng: np.random.Generator) -> list[range]:
-    """Algorithm 1: the ops of each layer; the last layer takes what is left."""
+    """Algorithm 1: the ops of each layer; the last layer takes the rest."""
     nodes, variability = parameters.nodes, parameters.node_variability
     width = rng.uniform(parameters.width_low, parameters.width_high)
     target_layers = max(1, math.ceil(math.sqrt(nodes * (1 / width - 1))))  # eq. 11

@@ -26,7 +26,7 @@ class Family(Protocol):
 
     @property
     def title(self) -> str:
-        """What its graphs are called in a data set, before their number."""
+        """The name of its graphs in a data set, before their number."""
 
     def draw(self, index: int, rng: np.random.Generator) -> CostGraph:
         """Draw the graph of this index in a data set."""
@@ -44,7 +44,7 @@ class Recipe:
     suffix: str = ".pb.gz"  # file format, a key of `SUFFIXES`; `.pb.gz` by default
 
     def file_name(self, index: int, count: int = 1) -> str:
-        """Return what graph `index` of `count` is called in a data set, such as `layered-500-0001`."""
+        """Return the name of graph `index` of `count` in a data set, such as `layered-500-0001`."""
         return f"{self.family.title}-{index + 1:0{max(DIGITS, len(str(count)))}d}"
 
 

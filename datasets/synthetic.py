@@ -79,7 +79,7 @@ class SyntheticParameters(Parameters):
 
     @property
     def title(self) -> str:
-        """What its graphs are called in a data set, before their number."""
+        """The name of its graphs in a data set, before their number."""
         return "synthetic"
 
     def draw(self, index: int, rng: np.random.Generator) -> CostGraph:

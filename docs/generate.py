@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 
 import schedopt
 import typer
+import yaml
 from schedopt.cli.main import app
 from schedopt.core.base.options import written_range
 from schedopt.core.search.registry import METHODS, parameter_fields
@@ -284,6 +285,19 @@ def _step(step: Step) -> str:
     return f"`{step.method}`{share}{most}{f' (`{given}`)' if given else ''}"
 
 
+def weights_table(_: str) -> str:
+    """Return the shipped weights with what their cards say."""
+    rows = []
+    for path in sorted((DOCS.parent / "policies" / "weights").glob("*.yaml")):
+        card = yaml.safe_load(path.read_text())
+        network, used = card["recipe"]["network"], f"`{path.stem.partition('-')[0]}`"
+        if "task" in network:
+            task = {"memory": "peak", "runtime": "makespan"}[network["task"]]
+            used += f", {task}, {network.get('devices', 'any number of')} devices"
+        rows.append((f"`{path.stem}`", used, card["network"], str(card["hours"]), str(card["commit"])))
+    return _table(("weights", "for", "network", "hours", "commit"), rows)
+
+
 TABLES: dict[str, Callable[[str], str]] = {
     "rows": rows_table,
     "options": options_table,
@@ -293,6 +307,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     "names": names_table,
     "reference": reference,
     "schedule": schedule_table,
+    "weights": weights_table,
 }
 
 

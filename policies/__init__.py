@@ -1,1 +1,1 @@
-"""Learned methods: a folder for each, what their networks and their training share, and the shipped weights."""
+"""Learned methods: a folder for each, the common parts of their networks and training, and the shipped weights."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
-from schedopt.core.graph.builder import GraphBuilder
+from models.small_graphs import sketch
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.registry import METHODS
 from schedopt.core.search.search import Search
@@ -31,7 +31,7 @@ ROOMS = [
 MOST_LINES = {
     **{"base": 975, "graph": 870, "problem": 1160, "kernels": 7115, "model": 1530, "bounds": 1110, "addresses": 425},
     **{"files": 2015, "search": 1855, "solvers": 5160, "report": 2525, "solve": 605, "experiments": 1660},
-    **{"programs": 10730, "api": 1925, "__init__.py": 1, "cli": 3715, "datasets": 1335, "policies": 5470},
+    **{"programs": 10760, "api": 1925, "__init__.py": 1, "cli": 3715, "datasets": 1335, "policies": 5470},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}
@@ -231,9 +231,7 @@ def test_broad_excepts_are_around_the_code_of_others():
 
 def test_a_search_changes_its_own_fields_alone():
     """Methods spend, note, offer and take parts; the fields of a `Search` are written in its own file."""
-    builder = GraphBuilder("one")
-    builder.add_op("op", outputs=[1])
-    fields = set(vars(Search(Problem(builder.build()))))
+    fields = set(vars(Search(Problem(sketch("op -> 1")))))
     for path in FILES:
         if path == ROOT / "core" / "search" / "search.py":
             continue

@@ -25,7 +25,7 @@ def test_ci_runs_the_two_commands_of_the_readme():
 
 
 def test_the_readme_is_one_screen_that_leads_on():
-    assert README.count("\n") <= 150
+    assert README.count("\n") <= 120
     for link in re.findall(r"\]\(([^)#]+)", README):
         assert re.match(r"\w+:", link) or (ROOT / link).exists(), link
 

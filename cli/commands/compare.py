@@ -35,7 +35,7 @@ _PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture"}
 
 
 def _one_more(incomplete: str) -> list[str]:
-    """Return what the last of several methods may become, for shells to complete."""
+    """Return the possible continuations of the last of several methods, for shells to complete."""
     first, comma, _ = incomplete.rpartition(",")
     return [f"{first}{comma}{name}" for name in method_names()]
 
@@ -126,7 +126,7 @@ with_options(compare, {"reference": options_of(CompareOptions, without=["jobs"])
 
 
 def _progress(experiment: Experiment, bar: Bar) -> Callable[[Cell], None]:
-    """Say on a bar how many runs are done, what runs now, and the best value on that graph so far."""
+    """Show on a bar the number of finished runs, the present run, and the best value on that graph so far."""
 
     def describe() -> str:
         run = next(iter(experiment.unfinished), None)

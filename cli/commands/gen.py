@@ -137,7 +137,7 @@ def room_asked(ctx: typer.Context) -> tuple[Task, int] | None:
 def finish_folder(
     ctx: typer.Context, out: Output, folder: Any, parameters: dict[str, Any], counts: dict[str, Any]
 ) -> None:
-    """Write dataset.json and say what was written."""
+    """Write dataset.json and name the written files."""
     description = {
         "schedopt": VERSION,
         "generator": ctx.info_name,
@@ -160,7 +160,7 @@ def finish_folder(
 
 
 def incomplete(path: str) -> str:
-    """Say what becomes of a data set whose workers are lost."""
+    """Name the state of a data set whose workers are lost."""
     return (
         f"the graphs in {path} are not all; the same command with --overwrite makes them anew, without --backend here"
     )

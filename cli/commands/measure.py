@@ -1,4 +1,4 @@
-"""`schedopt measure`: what a program really takes, in its own order and in those of schedules."""
+"""`schedopt measure`: the real memory and time of a program, in its own order and in those of schedules."""
 
 from __future__ import annotations
 

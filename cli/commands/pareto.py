@@ -90,7 +90,7 @@ with_options(pareto, {"graph": options_of(ParetoOptions)})
 
 
 def _written(front: ParetoFront, output: str | None, plot: str | None, schedules: str | None) -> list[str]:
-    """Write what was asked for of a front with points; return what was written."""
+    """Write the requested files of a front with points; return their names."""
     from ...core.files.atomic import write_atomically
 
     written = []

@@ -1,4 +1,4 @@
-"""`schedopt show`: what a graph, a folder of graphs, or a schedule's peak looks like."""
+"""`schedopt show`: a graph, a folder of graphs, or a schedule's peak."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _read_initial(path: str | None, problem: Problem, force: bool) -> Schedule |
 
 
 def _remark(out: Output, result: Result) -> None:
-    """Say on standard error what the table cannot."""
+    """Add remarks to the table on standard error."""
     from ...core.report.result import reference_value
 
     problem = result.problem

@@ -152,7 +152,7 @@ with_options(grid_search, {"held_out": options_of(GridOptions)})
 
 
 def _read_output(output: str | None, method: str) -> dict[str, Any]:
-    """Return what the output file holds already, or the start of a new one."""
+    """Return the content of the output file, or the start of a new one."""
     from ...core.files.atomic import check_writable
     from ...core.search.settings import read_document
 
@@ -351,7 +351,7 @@ def _left(seconds: float) -> list[str]:
 
 
 def report(method: str, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None:
-    """Print how the validations of a finished run went, and what to do with the weights; or one JSON document."""
+    """Print the validations of a finished run, and the next step with the weights; or one JSON document."""
     from rich.table import Table
 
     from ...policies.training.run_folder import WEIGHTS, curve_of

@@ -1,1 +1,1 @@
-"""Addresses: where in its device's arena each tensor lies, so that what lives at the same time never overlaps."""
+"""Addresses: the place of each tensor in its device's arena, so that tensors of one moment never overlap."""

@@ -37,7 +37,7 @@ class Lifetimes:
 
     @staticmethod
     def of(lower: Any, upper: Any, size: Any, alignment: Any = 1, names: Sequence[str] = ()) -> Lifetimes:
-        """Build from anything array-like; one alignment may stand for all, and names say what errors call each."""
+        """Build from anything array-like; one alignment may stand for all, and names are those of each in errors."""
         given = [np.asarray(column) for column in (lower, upper, size)]
         given.append(np.broadcast_to(np.asarray(alignment), given[0].shape))
         if any(column.ndim != 1 or len(column) != len(given[0]) for column in given):
@@ -73,7 +73,7 @@ class Lifetimes:
 
     @cached_property
     def unit(self) -> int:
-        """What every offset and the arena are multiples of: the greatest common divisor of the alignments."""
+        """The unit of every offset and the arena: the greatest common divisor of the alignments."""
         return math.gcd(*map(int, np.unique(self.alignment))) or 1
 
     @cached_property
@@ -244,7 +244,7 @@ class PlacementOrders:
         return self.highest <= self.lifetimes.live or time.monotonic() >= deadline or self.stop()
 
     def _place(self, order: IndexArray, limit: int) -> int:
-        """Place in an order, up to a limit; keep what is best, on a tie the last."""
+        """Place in an order, up to a limit; keep the best, on a tie the last."""
         highest = int(first_fit(self.placing, order, limit))
         if highest <= self.highest and highest <= limit:
             self.highest, self.order = highest, order

@@ -1,4 +1,4 @@
-"""Addresses for the steps of a schedule: lifetimes per device, packed one by one; views lie within what they share."""
+"""Addresses for the steps of a schedule: lifetimes per device, packed one by one; views lie within their buffer."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def pieces_of(problem: Problem, schedule: Schedule) -> list[list[Piece]]:
 
 
 def _made(graph: CostGraph, schedule: Schedule, offsets: dict[tuple[int, int], int]) -> tuple[tuple[int, ...], ...]:
-    """Return the offsets of what each step makes: of buffers as packed, of views within them."""
+    """Return the offsets of each step's outputs: of buffers as packed, of views within them."""
     aliases, is_control, within = graph.alias_of.tolist(), graph.is_control.tolist(), graph.annotations.view_offsets
     at: list[dict[int, int]] = [{} for _ in range(int(schedule.targets.max(initial=0)) + 1)]
     made = []

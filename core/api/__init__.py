@@ -1,1 +1,1 @@
-"""The public verbs of Python, which take what people write: paths, texts with units, objects of other libraries."""
+"""The public verbs of Python, which take paths, texts with units, and objects of other libraries."""

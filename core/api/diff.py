@@ -34,7 +34,7 @@ def diff(
         With `graph`, two schedules: each a `Schedule`, a `Result`, the path of a schedule file, the names of all ops in
         order, or `"input"` for program order. Without, two graphs or paths of their files.
     graph
-        What the schedules are of; by default `a` and `b` are graphs.
+        The graph of the schedules; by default `a` and `b` are graphs.
     force
         Whether to take a schedule file that says that it was made for another graph; not by default.
     note

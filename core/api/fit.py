@@ -53,7 +53,7 @@ _NOT_PROVEN = "No way was found in which it fits; that none exists is not proven
 
 @dataclass(frozen=True)
 class FitOption:
-    """A way to run a model, and what it needs on the fullest device."""
+    """A way to run a model, and the bytes that it needs on the fullest device."""
 
     # `as it is`, `as traced, in program order` (of PyTorch, whose own call is `as it is`), `in another order`,
     # `with recomputation`, `on 2 devices`, or `on all devices` of a machine
@@ -90,7 +90,7 @@ class FitOption:
 
     @property
     def added(self) -> str:
-        """What runs again, of the time of all ops or, where none has one, of their number, and retries; or nothing."""
+        """The repeated runs' share of the time of all ops or, where none has one, of their number, and retries."""
         if self.retries:
             return f"{self.retries} retr{'y' if self.retries == 1 else 'ies'} a run"
         if self.result is None or not self.result.problem.recompute or self.verdict != "yes":
@@ -115,7 +115,7 @@ class LargestBatch:
 
 @dataclass(frozen=True, repr=False)
 class Fit(PrintedTable):
-    """Whether a model fits into the memory of a device, and how; printed, it is what `schedopt fit` prints."""
+    """Whether a model fits into the memory of a device, and how; prints as in `schedopt fit`."""
 
     name: str  # what the model is called
     memory: int | None  # bytes that each device has; None if a machine alone says it
@@ -184,7 +184,7 @@ class Fit(PrintedTable):
         return _batch_table(self) if self.batch is not None else _way_table(self)
 
     def report(self) -> Iterator[RenderableType]:
-        """Return what `schedopt fit` prints, for Rich to print."""
+        """Return the output of `schedopt fit`, for Rich to print."""
         return titled(self.title(), self.table(), self.sentence())
 
     def document(self) -> dict[str, Any]:
@@ -252,7 +252,7 @@ def _optional(value: int | None, written: Written) -> str:
 
 
 class Need(NamedTuple):
-    """What a batch needs."""
+    """Bytes that a batch needs."""
 
     peak: int  # bytes by the best schedule found
     bound: int  # bytes that no schedule is below
@@ -338,18 +338,18 @@ def fit(
 ) -> Fit:
     """Say whether a model fits into a memory, as it is or otherwise, or the largest batch that does.
 
-    Of a TFLite model, what must fit is the least arena in which TensorFlow Lite for Microcontrollers starts and runs it
+    Of a TFLite model, the least arena must fit in which TensorFlow Lite for Microcontrollers starts and runs it
     here; if it does not, its tensors alone, by a prediction that is marked as such.
 
     Parameters
     ----------
     model
-        A graph, the path of its file, or what `import_model` takes.
+        A graph, the path of its file, or a model as in `import_model`.
     memory
-        Of each device, as `"8GiB"` or a number of bytes. Beside a machine that says what its devices have it may be
-        left out, and limits each of them further.
+        Of each device, as `"8GiB"` or a number of bytes. Beside a machine that states the memories of its devices it
+        may be left out, and limits each of them further.
     inputs, training, shapes, device
-        What a PyTorch module is called with, and how the model is imported, as in `import_model`.
+        The arguments of a PyTorch module, and the options of the import, as in `import_model`.
     devices
         The most devices to try, 1 to 64; 1 by default. It ends with the first number of them on which the model fits.
     machine
@@ -359,7 +359,7 @@ def fit(
         Instead, find the largest size of this name that fits: a symbolic dimension (ONNX, exported programs), or a
         keyword argument of `module:function`. By default the model has the size that it has.
     confirm
-        Whether what fits on one device is run in that order, in a new process, and its peak measured; not by default.
+        Whether the order that fits on one device is run in a new process and its peak measured; not by default.
         Program order is run beside any other, since both must give the same results.
     allocator
         `"cuda"`, with options as in `solve`: the answer is about the bytes that PyTorch's caching allocator reserves,
@@ -367,7 +367,7 @@ def fit(
     time_limit, seed, jobs
         Of each search for an order, as in `solve`; by default the time of `auto`, 0 and 1.
     note, progress
-        Called with each remark worth showing, and with what is done now; by default they are dropped.
+        Called with each remark worth showing, and with the present work; by default they are dropped.
 
     Returns
     -------
@@ -405,7 +405,7 @@ def fit(
 
 @dataclass
 class _Question:
-    """What is asked of which model, and how it is imported."""
+    """The question, the model, and the options of its import."""
 
     model: Any
     inputs: Any
@@ -417,7 +417,7 @@ class _Question:
     graphs: dict[int, CostGraph] = field(default_factory=dict)
 
     def check(self, batch: str | None) -> None:
-        """Refuse what cannot be asked, before anything is imported."""
+        """Refuse impossible questions, before anything is imported."""
         if self.memory == 0:
             raise UsageError("the memory must be more than 0; write it like 8GiB")
         if self.is_graph:
@@ -448,14 +448,14 @@ class _Question:
 
     @property
     def _program_order(self) -> str:
-        """What program order is called: that of a trace is not how PyTorch runs the model itself."""
+        """The name of program order: that of a trace is not how PyTorch runs the model itself."""
         is_file = isinstance(self.model, (str, os.PathLike))
         is_torch = not self.is_graph and (not is_file or kind_by_name(os.fspath(self.model)) == "pytorch")
         return AS_TRACED if is_torch else AS_IT_IS
 
     @cached_property
     def arenas(self) -> TfliteRuntime | None:
-        """The program, if its runtime keeps all that it has in one arena, which then is what must fit."""
+        """The program, if its runtime keeps all its tensors in one arena, which then must fit."""
         if not isinstance(self.model, (str, os.PathLike)) or kind_by_name(os.fspath(self.model)) != "tflite":
             return None
         return cast("TfliteRuntime", load_runtime(os.fspath(self.model), ImportOptions(**self.options), self.note))
@@ -566,7 +566,7 @@ class _Question:
         return FitOption(name, self.memory, peak, bound, result=result, retries=retries)
 
     def _needed(self, result: Result) -> int:
-        """Return what a schedule needs: its peak, or the least arena in which its order runs, or is said to."""
+        """Return the need of a schedule: its peak, or the least arena in which its order runs, or is predicted to."""
         if self.arenas is None or result.problem.devices > 1:
             return result.peak_memory
         graph, order = result.problem.graph, result.schedule.op_order().tolist()
@@ -574,7 +574,7 @@ class _Question:
         return self._predicted(graph, order) if least is None else least
 
     def _predicted(self, graph: CostGraph, order: Sequence[int] | None = None) -> int:
-        """Return the peak of an order by the model, or of program order; of an arena without what only a run shows."""
+        """Return the peak of an order by the model, or of program order; of an arena without a run's extra bytes."""
         if self.arenas is None:
             return input_peak(graph)
         return self.arenas.predicted(graph, order)[0] + int(graph.persistent.sum())
@@ -596,7 +596,7 @@ class _Question:
         return way
 
     def _need(self, batch: str, size: int, devices: int) -> Need:
-        """Return what a size needs on one or several devices; looks for an order only where that can matter."""
+        """Return the need of a size on one or several devices; looks for an order only where that can matter."""
         graph = self._graph(batch, size)
         problem = Problem(graph, devices=devices)
         bound, now = memory_bound(problem), input_peak(graph)
@@ -613,7 +613,7 @@ class _Question:
         return solve_and_place(problem, parse_method(DEFAULT_METHOD), None, self.asked.allocator, **self.asked.budget)
 
     def _confirmed(self, first: FitOption, order: FitOption) -> list[FitOption]:
-        """Return the ways on one device with what a run takes, if it is asked for and they should fit."""
+        """Return the ways on one device with the peak of a run, if it is asked for and they should fit."""
         assert order.result is not None
         if not self.asked.confirm or order.verdict != "yes":
             return [first, order]
@@ -628,7 +628,7 @@ class _Question:
     def _confirmed_batches(
         self, batch: str, first: LargestBatch, order: LargestBatch
     ) -> tuple[LargestBatch, LargestBatch]:
-        """Return the rows of both ways on one device with what a run with their largest batch takes."""
+        """Return the rows of both ways on one device with the peak of a run of their largest batch."""
         if order.batch:
             problem = Problem(self._graph(batch, order.batch))
             runs = self._measured(self._result(problem, f"{batch}={order.batch:,}"), {batch: order.batch})

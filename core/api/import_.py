@@ -47,7 +47,7 @@ def import_model(
         graph, a DOT, networkx node-link JSON or WfCommons JSON file, a CSV file of edges; or `module:function`, which
         returns a PyTorch model or step and its example inputs.
     inputs
-        What a PyTorch module is called with: a tuple of arguments, a dict of keywords, or one tensor.
+        The arguments of a PyTorch module: a tuple of arguments, a dict of keywords, or one tensor.
     training
         `none` for the forward pass (default); `sgd` or `adam` for a training step, or
         `adam:learning_rate=0.01`. (PyTorch)
@@ -63,7 +63,7 @@ def import_model(
         Where a PyTorch model is run: `cpu` (default) or `cuda`. A module is not moved.
     default_size, reverse
         Bytes of a node without a size, as `"4KiB"`, else an error (also of WfCommons files), and whether edges lead
-        from a user to what it depends on. (DOT, node-link JSON, CSV)
+        from a user to its dependency. (DOT, node-link JSON, CSV)
     graph
         Which graph, where a file holds several. (Inductor)
     note

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class ParameterInfo(NamedTuple):
-    """A parameter of a method: its default, and what it means."""
+    """A parameter of a method: its default, and its meaning."""
 
     default: Any
     help: str
 
 
 class MethodInfo(NamedTuple):
-    """A method: its name, what it does, where it is from, and its parameters by name."""
+    """A method: its name, summary, source, and parameters by name."""
 
     name: str
     summary: str
@@ -59,7 +59,7 @@ class MethodList(PrintedTable, tuple[MethodInfo, ...]):
 
 
 def methods() -> MethodList:
-    """Return every method with what it does, where it is from, and its parameters with their defaults.
+    """Return every method with its summary, its source, and its parameters with their defaults.
 
     Those of other packages come last; where one cannot be used, its summary says why.
 

@@ -43,14 +43,14 @@ def from_networkx(
     - `control`: true for an order without a tensor.
 
     Values may have units: `"4KiB"`, `"5ms"`. Arguments are in the order of the edges, or of their keys where these are
-    numbers and all different, as in what `to_networkx` returns.
+    numbers and all different, as in the graphs of `to_networkx`.
 
     Parameters
     ----------
     graph
         The networkx graph.
     name
-        What to call the graph; by default the networkx graph's own name, or `graph`.
+        Name of the graph; by default the networkx graph's own name, or `graph`.
     default_size
         Bytes of the output of a node without a size, as `"4KiB"`; by default that is an error.
     note

@@ -63,12 +63,12 @@ def optimize(
         Whether ops may run again where no order that is found keeps the limit, for the least added time (default); no
         op does without a limit. Random ops and those that write in place never run again.
     costs
-        `measured` (default): the ops are run to plan them, for their workspace; `roofline`: no op is run, so that what
-        does not fit into memory is planned, without workspace, by times from FLOPs and bytes.
+        `measured` (default): the ops are run to plan them, for their workspace; `roofline`: no op is run, so that a
+        step that does not fit into memory is planned, without workspace, by times from FLOPs and bytes.
     plan
         A schedule file of the step's graph, as `schedopt.solve(schedopt.import_model(step, inputs)).save("step.json")`
         writes it: its order is taken where the step records that graph, which it does once its optimizer has its
-        state; what else it records is planned as ever. (Functions)
+        state; all other ops are planned as ever. (Functions)
     dynamic
         None (default) to plan anew for each new kind of call, False to refuse all that are not like the first.
     plan_limit
@@ -83,14 +83,14 @@ def optimize(
     Returns
     -------
     torch.nn.Module
-        It is called as the model is, and returns what the model returns, without gradients; its parameters, buffers and
-        mode are the model's own. For a function it does what the function does and returns what it returns; the state
+        It is called as the model is, and returns the model's outputs, without gradients; its parameters, buffers and
+        mode are the model's own. For a function it has the function's effects and returns its results; the state
         is in its optimizer, as ever.
 
     Raises
     ------
     ProgramError, UsageError
-        If PyTorch makes no one graph of the model, the method is not used like this, a memory limit is below what is
+        If PyTorch makes no one graph of the model, the method is not used like this, a memory limit is below the bytes
         held anyway, or `plan` is of another graph.
     ScheduleError
         If no schedule that keeps the memory limit was found, or a step's results would differ from program order's.

@@ -31,9 +31,9 @@ class PackedBuffers(PrintedTable):
     Parameters
     ----------
     buffers
-        What was packed.
+        The packed buffers.
     packing
-        Its offsets, and what they take.
+        Its offsets, and the bytes that they take.
     seconds
         Wall time from the buffers read and the kernels compiled.
     is_interrupted
@@ -84,7 +84,7 @@ class PackedBuffers(PrintedTable):
         write_atomically(path, text)
 
     def document(self) -> dict[str, Any]:
-        """Return what `schedopt pack --json` prints, as plain Python values."""
+        """Return the output of `schedopt pack --json`, as plain Python values."""
         return {
             "buffers": len(self.buffers.ids),
             "arena": self.arena,
@@ -125,7 +125,7 @@ def pack(
         The path of a CSV file with the columns `id`, `lower`, `upper` (exclusive), `size` and maybe `alignment`; or
         mappings with these keys. Offsets that are there already are not looked at.
     align
-        What every offset is a multiple of, as 64 or `"4KiB"`, instead of what the buffers say; by default they say it.
+        The unit of every offset, as 64 or `"4KiB"`, instead of the buffers' own, which is the default.
     time_limit
         Wall time, as `"2s"` or a number of seconds; 10 seconds by default. It ends before once the bound is met.
     seed
@@ -164,7 +164,7 @@ def pack(
 
 
 def verify_buffers(where: str, buffers: Buffers, offsets: Sequence[int], arena: int, bound: int | None = None) -> None:
-    """Check offsets of buffers by code that shares nothing with what packs."""
+    """Check offsets of buffers by code that shares nothing with the packer."""
     known = buffers.lifetimes
     columns = (known.lower, known.upper, known.size, known.alignment)
     rows = zip(buffers.ids, offsets, *(column.tolist() for column in columns), strict=True)

@@ -51,14 +51,14 @@ def solve(
     method
         A name of `schedopt.methods()`, with parameters as in `"brkga:elites=10"`; `auto` by default.
     task
-        What to minimise: `memory`, the peak of the fullest device (default), or `runtime`, the makespan.
+        The objective: `memory`, the peak of the fullest device (default), or `runtime`, the makespan.
     devices
         1 to 64; by default 1 for memory, 2 for runtime and for methods made for several devices.
     memory_limit
         Bytes per device, as `5242880` or `"5MiB"`, or a share of the input order's peak, as `"60%"`; by default none.
     bandwidth, latency
-        Between devices: `"10GB/s"` or bytes per second, by default infinite, and what each transfer adds, as `"5us"` or
-        a number of microseconds, by default 0.
+        Between devices: `"10GB/s"` or bytes per second, by default infinite, and the latency of each transfer, as
+        `"5us"` or a number of microseconds, by default 0.
     evaluations, time_limit
         Complete schedules priced, and wall time, as `"2s"` or a number of seconds; by default the method's own.
     seed, jobs
@@ -72,7 +72,7 @@ def solve(
         for the least peak with at most a share of the time of all ops added, as `"10%"` or 0.1.
     addresses, align
         Whether to give all that the schedule makes an offset in its device's arena, and to choose an order whose arena
-        is small (False); what offsets are multiples of, as 16 or `"64B"` (64). The time limit is for both.
+        is small (False); the unit of offsets, as 16 or `"64B"` (64). The time limit is for both.
     allocator
         `"cuda"`, or with options as `"cuda:expandable_segments:True"`: on one device, choose the order and an opening
         block for which PyTorch's caching allocator reserves least; a memory limit then is one of what it reserves.

@@ -18,8 +18,8 @@ def verify(problem: GraphLike | Problem, schedule: ScheduleLike) -> Totals:
         A `Problem`, whose memory limit must be kept; or a graph or the path of its file, which stand for the problem
         that the schedule was made for: that of the `Result` or the file, else without limits and with free transfers.
     schedule
-        A `Schedule`, a `Result`, the path of a schedule file, or the names of all ops in order, all on device 0. What
-        a result or a file claims is checked, too.
+        A `Schedule`, a `Result`, the path of a schedule file, or the names of all ops in order, all on device 0.
+        Values stated by a result or a file are checked, too.
 
     Returns
     -------

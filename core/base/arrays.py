@@ -1,4 +1,4 @@
-"""Arrays of graphs: their types, and what makes, freezes and groups them."""
+"""Arrays of graphs: their types, and the functions that make, freeze and group them."""
 
 from __future__ import annotations
 

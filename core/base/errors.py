@@ -23,11 +23,11 @@ class GraphError(SchedoptError):
 
 
 class FormatError(SchedoptError):
-    """A file that cannot be read as what it should be."""
+    """A file that cannot be read in its format."""
 
 
 class UnwrittenError(FormatError):
-    """A file that cannot be written; `data` is what it should have held, for a copy elsewhere, and `path` its name."""
+    """A file that cannot be written; `data` is its content, for a copy elsewhere, and `path` its name."""
 
     def __init__(self, message: str, path: str, data: bytes) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Names that people give, and what a wrong one may have meant."""
+"""Names that people give, and the names closest to a wrong one."""
 
 from __future__ import annotations
 

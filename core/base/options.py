@@ -50,7 +50,7 @@ def option(
     read: Reader | None = None,
     **more: str,
 ) -> Any:
-    """Declare an option: its default, a line of help, its inclusive range, and what reads a text or a number."""
+    """Declare an option: its default, a line of help, its inclusive range, and the reader of a text or a number."""
     # More is of its flag: `short` (one letter), `panel` of the help, `metavar`, `shown` (a default in words); or
     # `json`, its name there if not the usual one, empty to leave it out.
     return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "read": read, **more})
@@ -125,7 +125,7 @@ def value_type(kind: type[Any], name: str) -> Any:
 
 
 def _checked(value: Any, kind: Any, called: str) -> Any:
-    """Return a value, a whole number as an int; refuse what is none of the choices, or not true or false."""
+    """Return a value, a whole number as an int; refuse other values than the choices, or than true and false."""
     if get_origin(kind) is Literal and value not in get_args(kind):
         choices = [str(choice) for choice in get_args(kind)]
         raise UsageError(f"{called} must be one of {', '.join(choices)}, not {value!r}{did_you_mean(value, choices)}")

@@ -98,8 +98,8 @@ def map_as_ended(
             _kill(pool)
 
 
-def call_there(function: Callable[..., Result], *arguments: Any, must_stop: Callable[[], bool]) -> Result | None:
-    """Call a function in a worker of the pool in use, and return what it returns; None once `must_stop` says so."""
+def call_in_worker(function: Callable[..., Result], *arguments: Any, must_stop: Callable[[], bool]) -> Result | None:
+    """Call a function in a worker of the pool in use, and return its result; None once `must_stop` returns true."""
     future: Future[Result] = _pool.submit(function, *arguments)
     while not wait([future], _STOP_SECONDS).done:
         if must_stop():
@@ -152,7 +152,7 @@ class Workers:
                 self._pool.shutdown()
 
     def start(self, function: Callable[..., Result], *arguments: Any) -> Callable[[], Result]:
-        """Begin a piece of work; returns what to call, once, for its result."""
+        """Begin a piece of work; returns the function to call, once, for its result."""
         if self._pool is None:
             return partial(function, *arguments)
         future: Future[Result] = self._pool.submit(function, *arguments)

@@ -20,7 +20,7 @@ def seconds_for(numbers: float) -> float:
 
 @cache
 def _seconds_per_number() -> float:
-    """Sort some numbers several times, and return what one takes where others disturb least."""
+    """Sort some numbers several times, and return the time of one where others disturb least."""
     drawn, least = np.random.default_rng(0).random(_NUMBERS), float("inf")
     for _ in range(_ROUNDS):
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Tables as text, HTML and CSV: what the command line prints, Python shows as `repr` and notebooks display."""
+"""Tables as text, HTML and CSV: printed by the command line, shown by Python as `repr`, displayed by notebooks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Printed(ABC):
         """Return title, tables and remarks, for Rich to print."""
 
     def summary(self) -> str:
-        """Return what the command line prints, as text."""
+        """Return the output of the command line, as text."""
         return text_of(*self.report())
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class FirstThatFits:
 
 
 def compact_table() -> Table:
-    """Start a table that spends its width on what it says, not on lines."""
+    """Start a table that spends its width on its cells, not on lines."""
     from rich import box
     from rich.table import Table
 
@@ -90,7 +90,7 @@ def number_table(names: str, *columns: str) -> Table:
 
 
 def titled(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
-    """Yield a title, and what stands below it; texts are plain."""
+    """Yield a title, and the lines below it; texts are plain."""
     from rich.text import Text
 
     if title:
@@ -119,7 +119,7 @@ def csv_of(rows: Iterable[Mapping[str, Any]], names: Iterable[str]) -> str:
 
 
 def _printed(parts: Iterable[RenderableType]) -> Console:
-    """Return a console that has recorded what was printed on it."""
+    """Return a console that has recorded its output."""
     from rich.console import Console
 
     console = Console(file=io.StringIO(), record=True, width=_WIDTH, highlight=False, emoji=False, force_jupyter=False)

@@ -230,6 +230,6 @@ def format_change(value: float, before: float) -> str:
 
 
 def signed(number: float, decimals: int = 2) -> str:
-    """Write a number with its sign, but for what rounds to 0."""
+    """Write a number with its sign, unless it rounds to 0."""
     text = f"{number:+.{decimals}f}"
     return text if float(text) else text[1:]

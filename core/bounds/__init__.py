@@ -1,1 +1,1 @@
-"""Bounds that no schedule can beat, and what all orders of one device have in common."""
+"""Lower bounds of every schedule, and the common properties of all orders of one device."""

@@ -44,7 +44,7 @@ def critical_path(graph: CostGraph) -> float:
 
 
 def least_times(problem: Problem) -> tuple[int, FloatArray, FloatArray]:
-    """Return how many devices run ops, and what each op and each transfer takes at least, microseconds."""
+    """Return how many devices run ops, and the least time of each op and each transfer, microseconds."""
     graph, machine = model_of(problem.graph), problem.machine
     runs_ops: BoolArray = np.ones(problem.devices, bool)
     runtime: FloatArray = graph.runtime / machine.devices[0].speed
@@ -60,7 +60,7 @@ def least_times(problem: Problem) -> tuple[int, FloatArray, FloatArray]:
 
 
 def runtime_bound(problem: Problem, stop: Callable[[], bool] = lambda: False) -> float:
-    """Return what no makespan is below, microseconds."""
+    """Return the lower bound of every makespan, microseconds."""
     # The largest of the longest path, of the work shared as best it can be, and of the work between a head and a tail.
     # Where devices differ, these also know each op's best device and its transfers, unless `stop` says so.
     if problem.devices == 1 and problem.machine.is_equal:
@@ -101,7 +101,7 @@ def path_and_work(problem: Problem) -> tuple[float, float]:
 
 
 def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
-    """Return the earliest start of each op, and what follows it at least, microseconds; shape `(ops,)` each."""
+    """Return the earliest start of each op, and the least time after it, microseconds; shape `(ops,)` each."""
     # Ops run in turn where a transfer takes longer (Papadimitriou and Yannakakis 1990); on large graphs it takes none.
     graph, (_, runtime, sending) = model_of(problem.graph), least_times(problem)
     if graph.num_ops > LARGEST_WITH_HEADS or graph.num_ops * len(graph.edges[0]) > MOST_WORK:
@@ -120,7 +120,7 @@ def heads_and_tails(problem: Problem) -> tuple[FloatArray, FloatArray]:
 
 
 def _heads(order: Any, runtime: FloatArray, sources: Any, targets: Any, cost: FloatArray) -> FloatArray:
-    """Return the earliest start of each op, given what an edge from a source to a target takes; shape `(ops,)`."""
+    """Return the earliest start of each op, given the time of an edge from a source to a target; shape `(ops,)`."""
     by_target, ops = np.lexsort((sources, targets)), len(runtime)
     pointers, before = csr(targets[by_target], sources[by_target], ops)
     heads = new_heads(ops)
@@ -130,7 +130,7 @@ def _heads(order: Any, runtime: FloatArray, sources: Any, targets: Any, cost: Fl
 
 
 def energy_bound(head: FloatArray, tail: FloatArray, runtime: FloatArray, energy: FloatArray) -> float:
-    """Return what no schedule is faster than, microseconds, by when ops may start and must have ended."""
+    """Return the lower bound of every makespan, microseconds, by when ops may start and must have ended."""
     # The longest head, runtime and tail; or a head and a tail, and the energy of all ops that have no less, which run
     # between (as Fernandez and Bussell 1973). An energy is what an op adds at least to the mean time, weighted in any
     # way, that devices are busy. Of many ops only some heads are tried.
@@ -141,7 +141,7 @@ def energy_bound(head: FloatArray, tail: FloatArray, runtime: FloatArray, energy
 
 
 def _energies(times: FloatArray) -> FloatArray:
-    """Return what each op adds to the weighted time that devices are busy, microseconds; shape `(ops,)`."""
+    """Return each op's part of the weighted time that devices are busy, microseconds; shape `(ops,)`."""
     can = np.isfinite(times)
     finite = np.where(can, times, 0.0)
     weight = np.full(times.shape[1], 1.0 / times.shape[1])
@@ -236,7 +236,7 @@ def memory_bound(problem: Problem) -> int:
 
 
 def recomputation_bound(graph: CostGraph) -> tuple[int, int]:
-    """Return what no schedule on one device is below even if ops may run again, bytes, and the op that needs it."""
+    """Return the lower bound of a peak on one device even if ops may run again, bytes, and the op that needs it."""
     # An op's inputs, outputs and workspace are there, and in the end all that is final. The op is -1 if that is more.
     need, buffers = op_needs(graph, 1), graph.buffers
     final = int(buffers.size[buffers.is_final].sum())
@@ -255,7 +255,7 @@ def min_cuts(
     stop: Callable[[], bool] = lambda: False,
     has_time_for: Callable[[float], bool] = lambda seconds: True,
 ) -> Iterator[tuple[int, BoolArray]]:
-    """Yield for op after op what no order's step of it is below, and the smallest set with which it is met."""
+    """Yield for op after op the lower bound of its step in every order, and the smallest set with which it is met."""
     # What the op allocates, its workspace, and the least memory in which any order can arrive at it: a minimum cut
     # between its ancestors and descendants. That is at most the memory of its step in a known order, so ops are tried
     # by that, the largest first.
@@ -281,7 +281,7 @@ def min_cuts(
 
 
 def min_cut_bound(problem: Problem, order: NDArray[Any], known: int = 0, **limits: Any) -> int:
-    """Return the min-cut bound on the peak, bytes, or what is known if that is more; given any order of the ops."""
+    """Return the min-cut bound on the peak, bytes, or the known bound if that is more; given any order of the ops."""
     # Several devices share it evenly, views sent alone where that is less.
     graph, devices = model_of(problem.graph), problem.devices
     persistent, order = int(graph.persistent.sum()), order[order < graph.num_ops]
@@ -304,7 +304,7 @@ def is_met(value: float, bound: float) -> bool:
 
 
 def possible_times(problem: Problem) -> FloatArray:
-    """Return what each op takes on each device, microseconds, infinite where it may not be; shape `(ops, devices)`."""
+    """Return the time of each op on each device, microseconds, infinite where it may not be; shape `(ops, devices)`."""
     times: FloatArray = np.where(problem.rules.allowed, problem.rules.times, np.inf)
     return times
 
@@ -321,7 +321,7 @@ class EdgesOf:
 
 
 class EdgeCosts:
-    """What edges between ops cost in transfers."""
+    """Costs of edges between ops in transfers."""
 
     def __init__(self, problem: Problem) -> None:
         graph, machine = problem.graph, problem.machine
@@ -349,7 +349,7 @@ class EdgeCosts:
         self.mean = self.count * latency + self.bytes * per_byte
 
     def between(self, edge: int, source: Any = ...) -> FloatArray:
-        """Return what an edge takes from each device, or from one, to each, microseconds; `(devices, devices)`."""
+        """Return the time of an edge from each device, or from one, to each, microseconds; `(devices, devices)`."""
         cost: FloatArray = self.count[edge] * self.latency[source]
         return cost + self.bytes[edge] * self.per_byte[source] if self.bytes[edge] else cost
 
@@ -388,7 +388,7 @@ def earliest_ends(
 
 
 def split_buffers(graph: CostGraph) -> Buffers:
-    """Return the buffers, split where views, which may be sent alone, are smaller than what they are views of."""
+    """Return the buffers, split where views, which may be sent alone, are smaller than their bases."""
     # Each view is put within what it is a view of, next to its other views as far as they fit, and over them beyond.
     # What is held of a buffer, on any devices, has at least the bytes of the union of what is needed: any layout is
     # valid. A piece is alive as long as any tensor that has room in it is needed.

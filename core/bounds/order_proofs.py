@@ -1,4 +1,4 @@
-"""The partial order of a graph's ops, what every order below a peak has in common, and proofs that there is none."""
+"""The partial order of a graph's ops, the precedences of all orders below a peak, and proofs that there is none."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOST_BYTES = 2**26  # of all cases that are put off
 class PartialOrder(NamedTuple):
     """Which op must come before which; a set of ops is a row of 64-bit words, op `j` bit `j % 64` of word `j // 64`.
 
-    The seven graphs of Topoformer 4.1 are `reduction`, `other_edges`, what `before` holds beyond the edges, the
+    The seven graphs of Topoformer 4.1 are `reduction`, `other_edges`, the pairs of `before` beyond the edges, the
     reverses of these three, and `incomparable`.
     """
 
@@ -82,7 +82,7 @@ class Precedences:
     """Which op must come before which in every order whose peak stays at a target.
 
     An op finds resident at least the minimum cut between all that comes before it and after it (see `min_cuts`). If
-    another op on one side raises that cut above what the target leaves, the other side is forced: then cuts grow and
+    another op on one side raises that cut above the target's room, the other side is forced: then cuts grow and
     force more. When one exceeds the target on every side, no order has such a peak.
     """
 
@@ -107,12 +107,12 @@ class Precedences:
         return self.propagate(known, target, stop)
 
     def given(self) -> Known:
-        """Return what the graph alone says, nothing of which has been looked at: a copy to add to."""
+        """Return the precedences of the graph alone, none of which has been looked at: a copy to add to."""
         before, after = self._known.copy()
         return Known(before, after, np.ones(len(self.need), bool))
 
     def propagate(self, known: Known, target: int, stop: Callable[[], bool]) -> Verdict:
-        """Add to what is known of the orders whose peak stays at a target, until nothing more follows."""
+        """Add precedences of the orders whose peak stays at a target, until nothing more follows."""
         limits = target - self.need
         if limits.min() < 0:
             return "impossible"

@@ -1,4 +1,4 @@
-"""The bound on a makespan from what even placements must send (Donath and Hoffman 1973; `docs/concepts/bounds.md`)."""
+"""The bound on a makespan from transfers of even placements (Donath and Hoffman 1973; `docs/concepts/bounds.md`)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def partition_bound(
     stop: Callable[[], bool] = lambda: False,
     has_time_for: Callable[[float], bool] = lambda seconds: True,
 ) -> float:
-    """Return what no schedule on devices with blocking transfers is faster than, microseconds."""
+    """Return the lower bound of a makespan on devices with blocking transfers, microseconds."""
     devices, runtime, sending = least_times(problem)
     if problem.machine.is_beside:
         return known
@@ -58,16 +58,16 @@ def partition_bound(
 
 
 class _EvenCuts:
-    """What placements of a problem whose devices have limited work must send.
+    """Bytes that placements of a problem must send, if the work of each device is limited.
 
-    Let a schedule end at m. No device works longer, and every transfer takes its time of two devices, so
-    `devices * m >= work + 2 * sent`. A tensor whose maker and readers, p ops, are on k devices is sent to k - 1 at
-    least, and of the pairs of these ops at most (k - 1) floor(p / 2) ceil(p / 2) are apart. So with weights of that
-    reciprocal times what sending the tensor takes, twice what is sent is at least the sum over devices of `x L x`, x
-    being the device's ops as a vector of zeros and ones, and L the Laplacian of the weights. Prices p on the ops change
-    nothing: that sum is also `x (L - diag p) x`, and all prices. The vectors x are orthogonal in the inner product
-    of the runtimes, and have their loads as squared lengths; so the sum is at least that of the loads, the largest
-    first, times the smallest eigenvalues. Least of all are loads as uneven as m allows.
+    Let a schedule end at m. No device works longer, and every transfer takes its time of two devices, so `devices * m
+    >= work + 2 * sent`. A tensor whose maker and readers, p ops, are on k devices is sent to k - 1 at least, and of the
+    pairs of these ops at most (k - 1) floor(p / 2) ceil(p / 2) are apart. So with weights of that reciprocal times the
+    cost of sending the tensor, twice the cost of all transfers is at least the sum over devices of `x L x`, x being the
+    device's ops as a vector of zeros and ones, and L the Laplacian of the weights. Prices p on the ops change nothing:
+    that sum is also `x (L - diag p) x`, and all prices. The vectors x are orthogonal in the inner product of the
+    runtimes, and have their loads as squared lengths; so the sum is at least that of the loads, the largest first,
+    times the smallest eigenvalues. Least of all are loads as uneven as m allows.
     """
 
     def __init__(self, problem: Problem, devices: int, runtime: FloatArray, sending: FloatArray) -> None:

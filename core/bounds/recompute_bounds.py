@@ -1,11 +1,12 @@
 """Lower bounds where ops may run again: on the time that a memory limit adds, and on the peak for so much added time.
 
 When an op runs for the first time, its ancestors have run and its descendants have not. Every op is then *done for
-good*, with all it waits for, or *still to run*: for the first time, or again, which costs its runtime. What waits by a
-control edge and has run lets nothing run again before it. A buffer whose maker is done for good and that an op which is
-still to run reads is in memory; so is what the op itself needs. The cheapest such division that keeps a limit has as
-its Lagrangian relaxation, in which a byte costs a price, a minimum cut; the best price gives the bound. Bounds of
-several moments add up where each op's runtime is shared out: what the flow of one leaves is what the next one has.
+good*, with all it waits for, or *still to run*: for the first time, or again, which costs its runtime. An op that waits
+by a control edge and has run lets nothing run again before it. A buffer whose maker is done for good and that an op
+which is still to run reads is in memory; so are the bytes that the op itself needs. The cheapest such division that
+keeps a limit has as its Lagrangian relaxation, in which a byte costs a price, a minimum cut; the best price gives the
+bound. Bounds of several moments add up where each op's runtime is shared out: the flow of one leaves its remainder to
+the next.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class FirstRuns:
         )
 
     def take_time(self, op: int, limit: int, price: float) -> float:
-        """Return the microseconds that a price on bytes bounds the first run of `op` by, and use up what proves it."""
+        """Return the microseconds by which a price on bytes bounds the first run of `op`; use up proving runtimes."""
         # The runtimes that are left bound what other moments add.
         spare = limit - int(self.needs[op])
         self._look_at(op, spare)
@@ -117,7 +118,7 @@ class FirstRuns:
         return int(self.needs[op]) + math.ceil(self._divide(1.0, 0.0).least)
 
     def _look_at(self, op: int, spare: float = math.inf) -> None:
-        """Label what has run at the moment, leave out what the op needs itself, and rule out what is too large."""
+        """Label the ops done at the moment, leave out the op's own needs, and rule out too large ones."""
         b, label = self.graph.buffers, self.flow.label
         label[:] = FREE
         label[self.ops : self.has_run][b.is_final] = SINK
@@ -153,7 +154,7 @@ class FirstRuns:
 
 
 def _value(least: float, paid: float) -> float:
-    """Return what a weighted sum leaves for the objective, rounded down."""
+    """Return a weighted sum's bound on the objective, rounded down."""
     return least - paid - 2**-50 * (least + paid)
 
 
@@ -164,7 +165,7 @@ def _dual(
     bound: float,
     least: Division,
 ) -> Dual:
-    """Return a bound on the objective of every division that keeps the bound, by a price on what is constrained."""
+    """Return a bound on the objective of every division that keeps the bound, by a price on the constraint."""
     if least.least > bound:
         return Dual(math.inf, 0.0)
     free = divide(0.0)
@@ -215,7 +216,7 @@ def recompute_bound(
 
 
 def _rounded_up(added: float, op_times: FloatArray) -> float:
-    """Return a bound rounded up to what runs can add where all times are multiples of some whole number."""
+    """Return a bound rounded up to a sum of runs where all times are multiples of some whole number."""
     if math.isinf(added) or not np.all(op_times == np.floor(op_times)) or not op_times.any():
         return added
     unit = math.gcd(*(int(time) for time in set(op_times.tolist())))
@@ -266,7 +267,7 @@ def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> s
 
 
 def _parts(graph: CostGraph, op: int) -> str:
-    """Return what an op needs while it runs, as a part of a sentence."""
+    """Return an op's needs while it runs, as a part of a sentence."""
     b = graph.buffers
     inputs = b.used[b.used_ptr[op] : b.used_ptr[op + 1]]
     amounts = {

@@ -29,7 +29,7 @@ _AHEAD = 4  # tasks on their way per worker, which so has the next one when it e
 _WORDS = {"dask": "Dask scheduler", "ray": "Ray cluster"}
 _STARTS = {"dask": "dask scheduler", "ray": "ray start --head"}
 _FINDS_VERSION = "__import__('schedopt.version', fromlist=['VERSION']).VERSION"
-"""What a worker evaluates to say its version: a text, since one without schedopt could not import a function of it."""
+"""The expression by which a worker tells its version: a text, since one without schedopt has no function of it."""
 _BEGINS_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
 _CONNECT_SECONDS, _SILENT_SECONDS, _VERSION_SECONDS, _LOOK_SECONDS, _CLOSE_SECONDS = 3.0, 10.0, 60.0, 0.5, 2.0
 
@@ -98,7 +98,7 @@ class Cluster:
             tasks, futures = list(self._begun.values()), self._clear()
         for future in futures:
             future.cancel()
-        if tasks and self._is_there():
+        if tasks and self._is_reachable():
             self._engine.cancel(tasks)
 
     def _clear(self) -> list[Future[Any]]:
@@ -117,21 +117,21 @@ class Cluster:
                     task.add_done_callback(lambda task, future=future: self._ended.put((future, task)))  # type: ignore[misc]
                 self._waiting.popleft()
         except Exception:
-            if self._is_there():
+            if self._is_reachable():
                 raise
 
     def _listen(self) -> None:
-        """Take what has ended, and look whether the cluster is there, until it is left or gone."""
+        """Take finished tasks, and look whether the cluster is there, until it is left or gone."""
         looked = time.monotonic()
         while not self._is_closed and self._failure is None:
             with suppress(queue.Empty):
                 self._end(*self._ended.get(timeout=_LOOK_SECONDS))
-            if time.monotonic() - looked > _LOOK_SECONDS and self._is_there():
+            if time.monotonic() - looked > _LOOK_SECONDS and self._is_reachable():
                 looked = time.monotonic()
                 with self._lock:
                     self._start_waiting()
 
-    def _is_there(self) -> bool:
+    def _is_reachable(self) -> bool:
         """Count the workers; without a head to ask for them, all tasks fail."""
         try:
             self._workers = self._engine.workers()
@@ -141,7 +141,7 @@ class Cluster:
 
     def _end(self, future: Future[Any], task: Future[Any]) -> None:
         error = CancelledError() if task.cancelled() else task.exception()
-        if error is not None and not self._is_there():
+        if error is not None and not self._is_reachable():
             return
         with self._lock:
             is_wanted = self._begun.pop(future, None) is not None and future.set_running_or_notify_cancel()
@@ -270,7 +270,7 @@ def _refuse_other(who: str, found: str, wanted: str) -> None:
 
 
 def _own(error: BaseException) -> BaseException:
-    """Return the task's own error, or what it means that the engine has ended it."""
+    """Return the task's own error, or the reason why the engine has ended it."""
     error = getattr(error, "cause", None) or error  # Ray's
     if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == __name__.partition(".")[0]:
         return WorkerRefusedError(f"a worker that came later has no schedopt, and this is {VERSION}: stop it")

@@ -54,7 +54,7 @@ class Comparison(Printed):
     Parameters
     ----------
     settings
-        What all runs share.
+        The common settings of all runs.
     methods, reference, graphs
         Names, as in the cells.
     cells
@@ -103,16 +103,16 @@ class Comparison(Printed):
         }
 
     def csv(self) -> str:
-        """Return one row per cell, with a header; what a failed run lacks is empty."""
+        """Return one row per cell, with a header; missing values of a failed run are empty."""
         return csv_of(map(asdict, self.cells), (field.name for field in fields(Cell)))
 
     @property
     def title(self) -> str:
-        """What was compared: task, graphs, devices, limits, budgets and seeds."""
+        """The subject of the comparison: task, graphs, devices, limits, budgets and seeds."""
         return title_of(self.settings, len(self.graphs))
 
     def report(self, per_graph: bool = False) -> Iterator[RenderableType]:
-        """Yield what `schedopt compare` prints; `per_graph` adds a table with a row per graph."""
+        """Yield the output of `schedopt compare`; `per_graph` adds a table with a row per graph."""
         from rich.text import Text
 
         yield Text(self.title, style="bold")
@@ -128,7 +128,7 @@ class Comparison(Printed):
             yield Text(line)
 
     def summary(self, per_graph: bool = False) -> str:
-        """Return what `schedopt compare` prints, as text; `per_graph` adds a table with a row per graph."""
+        """Return the output of `schedopt compare`, as text; `per_graph` adds a table with a row per graph."""
         return text_of(*self.report(per_graph))
 
     def page(self) -> str:
@@ -215,7 +215,7 @@ def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
 
 
 def _cell(run: Run, **found: Any) -> Cell:
-    """Return the cell of a run with what was found."""
+    """Return the cell of a run with its result."""
     graph = run.problem.graph
     return Cell(graph.name, run.sha256, model_of(graph).num_ops, run.spec.text, run.seed, **found)
 

@@ -1,4 +1,4 @@
-"""The front of peak memory against time: its points, what no schedule can beat, its table and its chart."""
+"""The front of peak memory against time: its points, its bounds, its table and its chart."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SUFFIXES = {".csv": "a row per point", ".json": "settings, points and bounds"}
 
 
 class LimitBound(NamedTuple):
-    """What a memory limit costs at the least."""
+    """The least cost of a memory limit."""
 
     limit: int  # bytes per device
     time: float  # microseconds, or runs where every run counts alike, below which no schedule is that keeps the limit
@@ -104,17 +104,17 @@ class ParetoFront(Printed):
 
     @property
     def least_time(self) -> float:
-        """What no schedule takes less than, whatever its memory: microseconds, or runs."""
+        """The lower bound of the time of every schedule, whatever its memory: microseconds, or runs."""
         return self.bounds[0].time if self.bounds else 0.0
 
     def title(self) -> str:
-        """Return the line above the table: what graph it is, and what is traded."""
+        """Return the line above the table: the graph, and the two traded quantities."""
         graph, devices = self.problem.graph, self.problem.devices
         what = "recomputation on 1 device" if devices == 1 else f"makespan on {devices} devices"
         return f"{graph.name}: {model_of(graph).num_ops:,} ops, peak memory against time, {what}"
 
     def added_share(self, point: FrontPoint) -> float:
-        """Return what a point takes more than each op once, or than the least makespan found, as a share of that."""
+        """Return a point's time beyond each op once, or beyond the least makespan found, as a share of that."""
         least = self.least_time if self.problem.recompute else self.points[0].time
         return 0.0 if not least or is_met(point.time, least) else point.time / least - 1
 
@@ -145,7 +145,7 @@ class ParetoFront(Printed):
         return table
 
     def remarks(self) -> list[str]:
-        """Return what there is to say below the table, a sentence each."""
+        """Return the remarks below the table, a sentence each."""
         lines = [f"No schedule is below {format_bytes(self.least_peak)}, whatever time it takes."]
         if len(self.points) == 1 and self.is_complete:
             is_least = self.points[0].peak_memory <= self.least_peak
@@ -153,7 +153,7 @@ class ParetoFront(Printed):
         return lines
 
     def report(self) -> Iterator[RenderableType]:
-        """Return what `schedopt pareto` prints: title, table and remarks, for Rich to print."""
+        """Return the output of `schedopt pareto`: title, table and remarks, for Rich to print."""
         tables = [self.table(), self.table(narrow=True)]
         parts: list[RenderableType] = [FirstThatFits(tables), *self.remarks()] if self.points else []
         return titled(self.title(), *parts)
@@ -287,7 +287,7 @@ def _draw(axes: Axes, front: ParetoFront) -> None:
 
 
 def _draw_bound(axes: Axes, front: ParetoFront, bytes_: float, size: float) -> None:
-    """Fill what no schedule reaches: below the least peak, and within each limit below the time that it costs."""
+    """Fill the region of no schedule: below the least peak, and within each limit below its least time."""
     from ..report.plots.figures import GREY, PEAK
 
     (left, _), (bottom, top) = axes.get_xlim(), axes.get_ylim()

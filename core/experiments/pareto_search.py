@@ -1,7 +1,7 @@
 """The searches of a front: both ends, then a memory limit after the other between them; finished ones on disk.
 
 The ends are the least peak that adds no time, on several devices the least makespan, and the least peak at any time.
-Each search starts from what was found for the limit above.
+Each search starts from the schedule found for the limit above.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import FormatError, ScheduleError, UsageError
-from ..base.parallel import call_there, is_here
+from ..base.parallel import call_in_worker, is_here
 from ..base.units import format_bytes
 from ..bounds.bounds import memory_bound
 from ..bounds.recompute_bounds import recompute_bound
@@ -37,7 +37,7 @@ from .pareto_front import LimitBound, ParetoFront, front_points
 
 SPEC = parse_method(DEFAULT_METHOD)
 BOUND_SHARE = 0.1
-"""Of the time limit of a search, for the bound on the peak of what it found."""
+"""Of the time limit of a search, for the bound on the peak of its schedule."""
 
 
 _WRITTEN = (
@@ -82,14 +82,16 @@ class SweepFile(JsonLines):
 def search(
     whole: Problem, problem: Problem, settings: ParetoOptions, initial: Schedule | None, interrupt: threading.Event
 ) -> Found | None:
-    """Do a search, and bound what it found under the problem of the front; None if it was interrupted."""
+    """Do a search, and bound its schedule under the problem of the front; None if it was interrupted."""
     result = solve(problem, SPEC, **settings.budget, initial=initial, watcher=Watcher(interrupt))
     if result.status == "interrupted":
         return None
     return result, _peak_bound(whole, settings, result, interrupt)
 
 
-def search_there(whole: Problem, problem: Problem, settings: ParetoOptions, initial: Schedule | None) -> Found | None:
+def search_in_worker(
+    whole: Problem, problem: Problem, settings: ParetoOptions, initial: Schedule | None
+) -> Found | None:
     """Do a search in a worker of a cluster, one thread of it, whose kernels may not be compiled yet."""
     warm_up(problem, SPEC)
     return search(whole, problem, replace(settings, jobs=1), initial, Watcher().interrupt)
@@ -180,7 +182,7 @@ class Sweep:
             if is_here(1):
                 found = search(*asked, self.interrupt)
             else:
-                found = call_there(search_there, *asked, must_stop=self.interrupt.is_set)
+                found = call_in_worker(search_in_worker, *asked, must_stop=self.interrupt.is_set)
             if found is None:
                 raise KeyboardInterrupt
             if self.file is not None:

@@ -1,4 +1,4 @@
-"""Tables of a comparison, of all methods and of each graph, and remarks on what their numbers are over."""
+"""Tables of a comparison, of all methods and of each graph, and remarks on the basis of their numbers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _summary_table(
 
 
 def title_of(settings: CompareOptions, graphs: int) -> str:
-    """Write what was compared: task, graphs, devices, limits, budgets and seeds."""
+    """Write the subject of the comparison: task, graphs, devices, limits, budgets and seeds."""
 
     def count(number: int, noun: str) -> str:
         return f"{number:,} {noun}{'s' * (number != 1)}"
@@ -196,7 +196,7 @@ def _range(summary: MethodSummary) -> str:
 
 
 def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference: str, task: str) -> Iterator[str]:
-    """Say what the table's numbers are over, what they leave out, and what went wrong."""
+    """Return the basis of the table's numbers, the runs left out, and the errors."""
     graphs = max(summary.seconds.graphs for summary in summaries)
     if graphs > 1:
         factor = f"{interval_factor(graphs):.2f} standard errors of {graphs} graphs"
@@ -236,7 +236,7 @@ def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference
 
 
 class Shown(NamedTuple):
-    """A cell of a table: what is read, and the number that it sorts by; without one it comes last."""
+    """A cell of a table: its text, and the number that it sorts by; without one it comes last."""
 
     text: str
     number: float | None = None

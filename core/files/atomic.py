@@ -64,7 +64,7 @@ def make_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def check_writable(path: str | Path) -> None:
-    """Find before the work what would keep its result from being written, by making a file beside it for a moment."""
+    """Find before the work any obstacle to writing its result, by making a file beside it for a moment."""
     if not os.fspath(path):
         raise FormatError("the name of a file to write is empty")
     try:

@@ -487,7 +487,7 @@ def find_graphs(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def graph_hash(graph: CostGraph) -> str:
-    """Return the SHA-256 of what a graph holds, but for its name."""
+    """Return the SHA-256 of a graph's content, without its name."""
     rounded = np.round(graph.runtime)
     digest = hashlib.sha256(format_graph(replace(graph, runtime=rounded, annotations=NO_ANNOTATIONS), "binary"))
     if np.any(graph.runtime != rounded):

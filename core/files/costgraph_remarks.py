@@ -21,7 +21,7 @@ from ..graph.annotations import NO_ANNOTATIONS, Annotations, Resident
 from ..graph.graph import CostGraph
 
 REMARKS = "schedopt/graph "
-"""What the `dimension` that holds them begins with."""
+"""The beginning of the `dimension` that holds them."""
 
 _VERSION = 1
 _PER_OP = ("modules", "lines", "phases")
@@ -60,7 +60,7 @@ def remarks_of(graph: CostGraph) -> str:
 
 
 def with_remarks(graph: CostGraph, texts: Sequence[str], where: str, note: Callable[[str], None]) -> CostGraph:
-    """Return a graph read from the fields of its file with what its remarks say of it."""
+    """Return a graph read from the fields of its file with its remarks."""
     if not texts:
         return graph
     try:
@@ -102,7 +102,7 @@ def _document(texts: Sequence[str], graph: CostGraph) -> dict[str, Any]:
 
 
 def _runtimes(document: dict[str, Any], graph: CostGraph, where: str, note: Callable[[str], None]) -> FloatArray:
-    """Return the exact runtimes, but for ops whose `compute_cost` is no longer what they round to."""
+    """Return the exact runtimes, except for ops whose `compute_cost` differs from their rounded value."""
     if "runtimes" not in document:
         return graph.runtime
     written = _listed(document["runtimes"], graph.num_ops, int, float)

@@ -64,6 +64,6 @@ class JsonLines:
             raise FormatError(f"{self.path}: cannot be written: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """Close the file; what could not be written to it has been told."""
+        """Close the file; unwritten lines have been reported."""
         with contextlib.suppress(OSError):
             self._file.close()

@@ -1,4 +1,4 @@
-"""Machine files: YAML of devices, links, and what is fixed (`docs/concepts/machines.md`), and CSV files of op times."""
+"""Machine files: YAML of devices, links, and fixed ops (`docs/concepts/machines.md`), and CSV files of op times."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def read_machine(path: str | Path, op_times: str | Path | None = None) -> Machin
 
 
 def _lines(root: Any) -> dict[Place, int]:
-    """Return the line of each value of a YAML document; what an alias names again has its line where it is first."""
+    """Return the line of each value of a YAML document; an aliased value again has its line where it is first."""
     lines: dict[Place, int] = {}
     waiting: list[tuple[Place, Any]] = [((), root)] if root is not None else []
     seen: set[int] = set()
@@ -98,7 +98,7 @@ def machine_of(
 
 
 class _Reader:
-    """Reads a document value by value; `place` is what it reads."""
+    """Reads a document value by value; `place` is the name of the present one."""
 
     def __init__(self, document: Any, where: Callable[[Place], str], is_own: bool) -> None:
         self.document, self.where, self.is_own = document, where, is_own

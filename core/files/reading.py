@@ -24,7 +24,7 @@ _MOST_BITS = 256
 
 
 def path_of(given: str | os.PathLike[str]) -> Path:
-    """Return what names a file as a path."""
+    """Return the name of a file as a path."""
     if not isinstance(given, (str, os.PathLike)):
         raise UsageError(f"the path of a file is wanted, not {type(given).__name__}")
     return Path(given)
@@ -37,12 +37,12 @@ def largest_file() -> int:
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return what a file holds, after gzip if it is that; `-` is standard input."""
+    """Return a file's content, after gzip if it is that; `-` is standard input."""
     return unzipped(read_raw(path), str(path))
 
 
 def read_raw(path: str | os.PathLike[str], head: int = 0) -> bytes:
-    """Return what a file holds as it is, or so many bytes of its head; otherwise as `read_bytes`."""
+    """Return a file's raw content, or so many bytes of its head; otherwise as `read_bytes`."""
     file, most = path_of(path), head or largest_file() + 1
     try:
         if str(path) == "-":
@@ -57,7 +57,7 @@ def read_raw(path: str | os.PathLike[str], head: int = 0) -> bytes:
 
 
 def unzipped(data: bytes, where: str) -> bytes:
-    """Return what a gzip holds, of as many members as it has, or the data themselves if they are none."""
+    """Return a gzip's content, of as many members as it has, or the data themselves if they are none."""
     if not data.startswith(GZIP):
         return data
     try:
@@ -88,14 +88,14 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Return what a JSON file holds, plain or gzip."""
+    """Return a JSON file's content, plain or gzip."""
     return parse_json(read_text(path), lambda what: f"{path}: {what}")
 
 
 def parse_json(
     text: str | bytes, tell: Callable[[str], str], pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
 ) -> Any:
-    """Return the plain values of a JSON document; `tell` makes the text of an error of what is wrong."""
+    """Return the plain values of a JSON document; `tell` makes the text of an error."""
     try:
         return json.loads(text, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:

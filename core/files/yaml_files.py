@@ -19,7 +19,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 def read_yaml(path: str | Path) -> Any:
-    """Return what a file holds, None if it is empty."""
+    """Return a file's content, None if it is empty."""
     try:
         return parse_yaml(read_bytes(path).decode("utf-8-sig"))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -35,7 +35,7 @@ def not_yaml(path: str | Path, error: Exception) -> FormatError:
 
 
 def parse_yaml(text: str) -> Any:
-    """Return what a text holds."""
+    """Return a text's content."""
     depth = 0
     for bracket in re.findall(r"[\[\]{}]", text):  # of which the parser takes seconds to say that they are too deep
         depth += 1 if bracket in "[{" else -1
@@ -80,7 +80,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_scalar(node)
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Copy what `<<` names into a mapping: each level of aliases may be many times the level before."""
+        """Copy the mappings of `<<` into a mapping: each level of aliases may be many times the level before."""
         for key, value in node.value:
             parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
             merged = [part for part in parts if key.tag == _MERGE and isinstance(part, yaml.MappingNode)]
@@ -92,7 +92,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _check_size(values: Any) -> None:
-    """Refuse what aliases make large: each time that something is named counts all that it holds."""
+    """Refuse documents that aliases make large: each mention of a value counts all that it holds."""
     sizes: dict[int, float] = {}
 
     def size(value: Any) -> float:

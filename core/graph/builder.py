@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OpCosts(TypedDict, total=False):
-    """What an op costs beside its outputs; what is not given is 0."""
+    """Costs of an op beside its outputs, 0 by default."""
 
     runtime: float  # microseconds
     workspace: int  # bytes while it runs
@@ -40,7 +40,7 @@ class GraphBuilder:
     name
         Of the graph.
     where
-        What errors call it, such as the path of its file; by default its name.
+        Its name in errors, such as the path of its file; by default its name.
 
     Examples
     --------
@@ -107,8 +107,8 @@ class GraphBuilder:
             Whether its outputs are kept to the end: for all, or per port.
         writes
             Indices into `inputs` of the tensors whose memory it writes in place. It waits for the ops added before it
-            that read this memory; neither they, nor it, nor what made the memory may be computed again. Ops added after
-            it read its output that is a view of what it wrote, if they read that.
+            that read this memory; neither they, nor it, nor the maker of the memory may be computed again. Ops added
+            after it read its output that is a view of the written memory, if they read that.
         **costs
             `runtime`, `workspace` and `persistent`: microseconds, temporary bytes, bytes resident throughout; each is
             0 by default. `once`: whether it may not run again, false by default. `is_final`, `runs_once`: old names.
@@ -174,7 +174,7 @@ class GraphBuilder:
         Parameters
         ----------
         annotations
-            Where the ops come from and what is resident; none by default.
+            Origins of the ops, and residents; none by default.
 
         Raises
         ------
@@ -329,7 +329,7 @@ class GraphBuilder:
         return found
 
     def _check_types(self) -> None:
-        """Refuse what arrays would round or read as something else."""
+        """Refuse values that arrays would round or misread."""
         owners = np.repeat(np.arange(len(self._names)), self._output_counts)
         for what, values, usual, kind, wanted in (
             ("name", self._names, str, str, "a text"),

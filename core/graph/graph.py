@@ -46,7 +46,7 @@ class Tensor(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """A graph on one device, reduced to what its memory depends on: all views of a tensor share its buffer."""
+    """A graph on one device, reduced to the parts of its memory: all views of a tensor share its buffer."""
 
     # per buffer, shape `(buffers,)`: bytes, the op that allocates it, whether it is kept to the end
     size: IntArray
@@ -86,7 +86,7 @@ class CostGraph:
     Parameters
     ----------
     name
-        What to call the graph in reports, usually the stem of its file.
+        Name of the graph in reports, usually the stem of its file.
     op_names, op_ids
         Per op: its unique name, and its id in the file.
     runtime, workspace, persistent
@@ -96,13 +96,13 @@ class CostGraph:
     tensor_size, alias_of, is_final, is_control
         Per tensor, shape `(tensors,)`: bytes; the tensor it is a view of, or -1; kept to the end; control.
     read_ptr, read_tensor
-        What each op reads as written, repeats included: data in argument order, then control.
+        The inputs of each op as written, repeats included: data in argument order, then control.
     input_order
         Shape `(ops,)`: the ops in the order of the file, or the nearest one in which no op comes before its inputs.
     runs_once
         Per op, shape `(ops,)`: whether it may not run again, as it writes in place or draws random numbers.
     annotations
-        Where the ops come from and what is resident; none by default. Graphs are equal whatever these say.
+        Origins of the ops, and residents; none by default. They do not count when graphs are compared.
 
     Examples
     --------
@@ -142,7 +142,7 @@ class CostGraph:
                 vars(self)[name] = view
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy is made of: not what follows from it."""
+        """Return the content of a copy: no derived fields."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -152,7 +152,7 @@ class CostGraph:
 
     @cached_property
     def ops(self) -> tuple[Op, ...]:
-        """Every op with what it costs, reads and makes, in the order of the file."""
+        """Every op with its costs, inputs and outputs, in the order of the file."""
         names = self.tensor_names
         columns = (self.op_ids, self.runtime, self.workspace, self.persistent, self.runs_once)
         reads = (tuple(names[t] for t in read.tolist()) for read in np.split(self.read_tensor, self.read_ptr[1:-1]))
@@ -243,7 +243,7 @@ class CostGraph:
 
     @cached_property
     def buffers(self) -> Buffers:
-        """The graph reduced to what one device's memory depends on; persistent bytes, always there, are left out."""
+        """The graph reduced to the buffers of one device's memory; persistent bytes, always there, are left out."""
         data = ~self.is_control
         roots = np.flatnonzero(data & (self.alias_of < 0))
         buffer_of_root = np.full(self.num_tensors, -1, np.int32)

@@ -1,7 +1,7 @@
 """The cost model: devices as arrays, a schedule one step at a time, and when steps run where transfers overlap ops.
 
 Steps are taken in their order, each as early as it can be. An op waits for its device and its inputs. A blocking
-transfer waits for both of its devices, so what happens on a device happens in the order of the steps (REGAL A.4). A
+transfer waits for both of its devices, so the events of a device come in the order of the steps (REGAL A.4). A
 transfer beside work waits for its tensor, for the op before it on its target, and, under contention, for the one before
 it on its link (`docs/concepts/machines.md`); memory then follows by sorting moments. A whole
 schedule is priced by `run_steps`; searches that may stop midway take blocking steps by `step_op` and `step_transfer`.
@@ -22,7 +22,7 @@ from .graph_arrays import GraphArrays, graph_arrays, most_transfers
 from .jit import inlined, kernel
 
 NO_LIMIT = 2**62
-FINE, NOT_THERE, NO_LINK = 0, 1, 2
+FINE, MISSING_INPUT, NO_LINK = 0, 1, 2
 THROUGHOUT = -1  # in place of a buffer's cell: a resident at its home, or a replica, whose bytes do not come and go
 
 
@@ -54,7 +54,7 @@ class TimedSteps(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """What changes while a schedule is priced.
+    """The state of a schedule that is being priced.
 
     A tensor on a device is the cell `tensor * devices + device`: when it is `there` (-1 if it is not), the cell whose
     `buffer` it shares, and of that the `last` step that uses it and whether it is `kept`. Per device the `clock`, that
@@ -120,7 +120,7 @@ def replicated(problem: Problem) -> BoolArray:
 
 
 class State(NamedTuple):
-    """What changes while a schedule is stepped through; a tensor on a device is `tensor * devices + device`."""
+    """The state of a schedule that is being stepped through; a tensor on a device is `tensor * devices + device`."""
 
     placement: IndexArray
     pending: IndexArray
@@ -163,7 +163,7 @@ def new_steps(g: GraphArrays, devices: int) -> Steps:
 
 
 def no_steps() -> Steps:
-    """Return what asks for no steps."""
+    """Return the request for no steps."""
     return Steps(np.empty(0, np.int32), np.empty(0, np.int32))
 
 
@@ -187,7 +187,7 @@ def _release(g: GraphArrays, s: State, cell: int, device: int, devices: int) -> 
 
 @inlined
 def _add_replicas(g: GraphArrays, m: MachineArrays, placement: IndexArray, resident: IntArray) -> None:
-    """Add to what devices hold the residents that are everywhere, on those that read them away from their home."""
+    """Add the residents that are everywhere to the bytes of devices that read them away from their home."""
     for tensor in range(m.first_resident, g.tensor_size.size):
         if not m.everywhere[tensor]:
             continue
@@ -394,7 +394,7 @@ def _use(s: Scratch, cell: int, step: int, end: Any) -> None:
 
 @inlined
 def _find_lifetimes(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, count: int) -> None:
-    """Fill `buffer`, `last` and `kept`, and what each step takes up but for what it frees."""
+    """Fill `buffer`, `last` and `kept`, and the bytes that each step takes up, without those that it frees."""
     devices = s.clock.size
     for tensor in range(m.first_resident, g.tensor_size.size):
         for device in range(devices):
@@ -457,7 +457,7 @@ def _note_freed(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps,
 
 @inlined
 def note_rows(m: MachineArrays, s: Scratch, steps: TimedSteps, count: int) -> None:
-    """Fill `row`: devices, what is there from the start, and last transfers that start whenever their link is free."""
+    """Fill `row`: devices, initial tensors, and last transfers that start whenever their link is free."""
     devices = s.clock.size
     for step in range(count):
         if steps.items[step] >= m.first_home:
@@ -552,7 +552,7 @@ def account(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, cou
 
 @kernel
 def run_steps(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, memory: bool) -> tuple[int, int]:
-    """Time steps, and account for their memory if asked to; returns the first wrong step and what is wrong with it."""
+    """Time steps, and account for their memory if asked to; returns the first wrong step and its fault."""
     begin(s)
     for step in range(steps.items.size):
         item, device = steps.items[step], steps.targets[step]
@@ -561,7 +561,7 @@ def run_steps(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, m
         else:
             start, end = time_transfer(g, m, s, ~item, device, s.clock[device])
         if start < 0.0:
-            return step, NOT_THERE
+            return step, MISSING_INPUT
         if end == np.inf:
             return step, NO_LINK
         steps.start[step] = start
@@ -591,7 +591,7 @@ def find_receivers(
 
 
 @kernel
-def strike_out_sent(items: IndexArray, targets: IndexArray, receivers: NDArray[np.uint64]) -> bool:
+def clear_sent(items: IndexArray, targets: IndexArray, receivers: NDArray[np.uint64]) -> bool:
     """Take the receiver of each transfer out of its tensor's set; returns whether all were in it."""
     for step in range(items.size):
         if items[step] < 0:

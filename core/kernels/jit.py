@@ -35,7 +35,7 @@ def _compiled(function: Function, **options: str) -> Function:
 
 
 class _CacheFile(IndexDataCacheFile):  # type: ignore[misc]
-    """What numba keeps of a kernel; nothing if it is of a version of schedopt that had other types."""
+    """Numba's cache of a kernel; nothing if it is of a version of schedopt that had other types."""
 
     def _load_index(self) -> Any:
         try:
@@ -70,7 +70,7 @@ def _has_place() -> bool:
 
 
 def _own_folder(folder: Path) -> Path | None:
-    """Make a folder that nobody else can write to, as what is cached is code; None if it cannot be."""
+    """Make a folder that nobody else can write to, as the cache is code; None if it cannot be."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()

@@ -23,14 +23,14 @@ class Walk(NamedTuple):
 
 @inlined
 def tolerated(temperature: float, draw: float) -> float:
-    """Return by how much a move may raise what is minimised at most, as Metropolis accepts it."""
+    """Return by how much a move may raise the objective at most, as Metropolis accepts it."""
     rise: float = -temperature * math.log(max(draw, 1e-300))
     return rise
 
 
 @inlined
 def bar_of(energy: float, temperature: float, draw: float) -> Any:
-    """Return what a move may cost at most: the logarithm of a cost counts, not the cost."""
+    """Return the largest cost of an accepted move: the logarithm of a cost counts, not the cost."""
     return energy * math.exp(tolerated(temperature, 1.0 - draw))
 
 

@@ -15,12 +15,12 @@ from ..kernels.cost_model import (
     FINE,
     NO_LINK,
     TimedSteps,
+    clear_sent,
     device_arrays,
     find_receivers,
     new_scratch,
     replicated,
     run_steps,
-    strike_out_sent,
 )
 from ..kernels.graph_arrays import graph_arrays
 from ..problem.problem import Problem
@@ -31,7 +31,7 @@ from .unrolled import of_runs
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """What a schedule costs: bytes and microseconds."""
+    """The cost of a schedule: bytes and microseconds."""
 
     peak_per_device: IntArray  # shape `(devices,)`
     clock_per_device: FloatArray
@@ -79,7 +79,7 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     placement = schedule.placement(graph)
     receivers = needed_receivers(graph, placement)
     receivers[replicated(problem)] = 0
-    if not strike_out_sent(schedule.items, schedule.targets, receivers) or receivers.any():
+    if not clear_sent(schedule.items, schedule.targets, receivers) or receivers.any():
         raise ScheduleError(f"{graph.name}: the schedule's transfers are not those its placement needs")
     _check_places(problem, placement)
     used = int(schedule.targets.max()) + 1  # the others stay empty, and there may be many

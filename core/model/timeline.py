@@ -1,4 +1,4 @@
-"""A schedule step by step: when each step runs, what each device holds, who holds it and until when."""
+"""A schedule step by step: the times of each step, the bytes of each device, their holders and lifetimes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Buffer:
 
 
 def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
-    """Return what the devices hold besides persistent bytes, by first step; control tensors are left out."""
+    """Return the bytes on devices besides persistent ones, by first step; control tensors are left out."""
     graph, own = problem.graph, model_of(problem.graph).num_tensors
     pointers, inputs = (column.tolist() for column in graph.inputs)
     outputs, aliases = graph.output_ptr.tolist(), graph.alias_of.tolist()
@@ -90,7 +90,7 @@ def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
 
 
 def freed_after(problem: Problem, schedule: Schedule) -> list[list[int]]:
-    """Return for each step the tensors that it is the last to need on its device, views with what they share."""
+    """Return for each step the tensors that it is the last to need on its device, views with their base."""
     if problem.recompute:
         (runs, order), outputs = of_runs(problem, schedule), problem.graph.outputs
         made = (sorted(outputs(op), key=problem.graph.is_control.item) for op in schedule.items.tolist())  # data first
@@ -105,7 +105,7 @@ def freed_after(problem: Problem, schedule: Schedule) -> list[list[int]]:
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """A schedule with its costs, and what is alive at each step."""
+    """A schedule with its costs, and the tensors alive at each step."""
 
     label: str  # what to call the schedule
     # problem, schedule, simulation: what was solved, the steps, and what they cost by the simulator
@@ -133,7 +133,7 @@ class Timeline:
 
     @property
     def device_names(self) -> list[str]:
-        """What the devices are called."""
+        """The names of the devices."""
         return [device.name for device in self.problem.machine.devices]
 
     @property
@@ -155,7 +155,7 @@ class Timeline:
         return graph.op_names[item] if item >= 0 else graph.tensor_name(~item)
 
     def step_label(self, step: int) -> str:
-        """Return what `step_name` does, and in parentheses the op's module and line, if known."""
+        """Return the text of `step_name`, and in parentheses the op's module and line, if known."""
         item, name = int(self.schedule.items[step]), self.step_name(step)
         source = self.problem.graph.annotations.source_of(item) if item >= 0 else ""
         return f"{name} ({source})" if source else name
@@ -166,7 +166,7 @@ class Timeline:
         return involved
 
     def alive(self, step: int, device: int) -> list[Holding]:
-        """Return what a device holds while a step runs, largest first; beside transfers, when it starts."""
+        """Return the tensors on a device while a step runs, largest first; beside transfers, when it starts."""
         if self.problem.machine.is_beside:
             now = self.step_start[step]
             held = [
@@ -216,7 +216,7 @@ class Timeline:
         return float(self.simulation.step_end[[holding.last, *holding.readers]].max())
 
     def _memory_beside(self, device: int) -> tuple[FloatArray, IntArray]:
-        """Do what `memory_over_time` does where steps overlap: by when each holding begins and ends."""
+        """Return `memory_over_time` where steps overlap: by when each holding begins and ends."""
         changes: list[tuple[float, bool, int]] = []
         for holding in self.holdings:
             if holding.device == device:
@@ -244,7 +244,7 @@ class Timeline:
 
 
 def timeline_of(label: str, problem: Problem, schedule: Schedule, addresses: Addresses | None = None) -> Timeline:
-    """Step through a schedule and record what is alive when; where ops run several times, of the graph of the runs."""
+    """Step through a schedule and record lifetimes; where ops run several times, of the graph of the runs."""
     problem, schedule = of_runs(problem, schedule)
     simulation = simulate(problem, schedule)
     persistent = np.zeros(problem.devices, np.int64)

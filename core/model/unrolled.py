@@ -76,7 +76,7 @@ def of_runs(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
 
 
 def _annotations(known: Annotations, order: Sequence[int]) -> Annotations:
-    """Return the annotations of the runs; what is resident is read and written by every run of an op."""
+    """Return the annotations of the runs; residents are read and written by every run of an op."""
     runs_of: dict[int, list[int]] = {}
     for step, op in enumerate(order):
         runs_of.setdefault(int(op), []).append(step)

@@ -1,6 +1,6 @@
 """The independent verifier: replays a schedule, and its addresses, in plain Python and names the first broken rule.
 
-It shares no code with the kernels, nor with what finds where ops may run: every rule is read off the machine and the
+It shares no code with the kernels, nor with the search for possible devices: every rule is read off the machine and the
 graph again. Memory is counted by intervals, each from the step that takes the bytes to the last that needs them.
 """
 
@@ -25,7 +25,7 @@ from ..problem.schedule import Addresses, Schedule
 
 @dataclass(frozen=True)
 class Totals:
-    """What the verifier found: bytes per device, and the makespan in microseconds."""
+    """The verifier's totals: bytes per device, and the makespan in microseconds."""
 
     peak_per_device: list[int]
     runtime: float
@@ -37,7 +37,7 @@ class Totals:
 
 
 class StepClaim(NamedTuple):
-    """What a file says of one step; None where it says nothing."""
+    """A file's claims on one step; None where it has none."""
 
     # start, end: when it runs, microseconds
     start: float | None = None
@@ -54,7 +54,7 @@ Moment = tuple[float, int, bool]
 
 @dataclass(slots=True)
 class Holding:
-    """Bytes on a device while steps need them, with what shares them: a tensor and its views, or none."""
+    """Bytes on a device while steps need them, with the tensors that share them: a tensor and its views, or none."""
 
     device: int
     size: int
@@ -71,7 +71,7 @@ class Holding:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that each device holds at most and (target) devices while a step runs; what steps are the last to need."""
+    """Bytes that each device holds at most and (target) devices while a step runs; the last users of each tensor."""
 
     peaks: list[int]
     steps: list[int]
@@ -116,7 +116,7 @@ class Replay:
         return self.homes is not None and number >= 0 and self.problem.replicate and not self.homes.held[number].writers
 
     def run(self) -> Memory:
-        """Check every rule, find when every step runs, and return what devices hold."""
+        """Check every rule, find when every step runs, and return the bytes of devices."""
         self._check_steps()
         self._check_places()
         self._check_transfers()
@@ -128,7 +128,7 @@ class Replay:
         return name if name == f"device {device}" else f"'{name}'"
 
     def _check_steps(self) -> None:
-        """Check that what runs exists, each op once, or again where that is allowed; fill `placement`."""
+        """Check that all ops of steps exist, each once, or again where that is allowed; fill `placement`."""
         graph, devices = self.graph, self.problem.devices
         ops, tensors = len(self.reads), len(self.producer)
         if self.problem.recompute and any(item < 0 or source or target for item, source, target in self.steps):
@@ -152,10 +152,10 @@ class Replay:
             self.placement[item] = target
         for op in range(ops):
             if op not in self.placement:
-                raise ScheduleError(f"{graph.name}: {self._what_lacks(op)}")
+                raise ScheduleError(f"{graph.name}: {self._missing_step(op)}")
 
-    def _what_lacks(self, op: int) -> str:
-        """Return what a schedule without an op lacks: its run, or the home of the resident that it holds."""
+    def _missing_step(self, op: int) -> str:
+        """Return the missing step of a schedule without an op: its run, or the home of the resident that it holds."""
         if op < self.own_ops:
             return f"op {self.graph.op_label(op)} never runs"
         return (
@@ -165,7 +165,7 @@ class Replay:
         )
 
     def _check_places(self) -> None:
-        """Check pins, groups, and that what writes a resident is at its home."""
+        """Check pins, groups, and that the writers of a resident are at its home."""
         graph, machine = self.graph, self.machine
         names = list(enumerate(graph.op_names))
         for pattern, wanted in machine.pins:
@@ -187,7 +187,7 @@ class Replay:
                 self._check_same([home, *resident.writers, *late], f"are to be at the home of '{resident.name}'")
 
     def _may_read_a_copy(self, op: int, number: int) -> bool:
-        """Whether a reader comes before all that writes a resident, or reads what the last one before it left."""
+        """Whether a reader comes before all writers of a resident, or reads the state of the last one before it."""
         assert self.homes is not None
         writers = set(self.homes.held[number].writers)
         if op in writers:
@@ -208,7 +208,7 @@ class Replay:
                 raise ScheduleError(f"{self.graph.name}: {labels} {what}, but run on different devices")
 
     def _precedes(self, one: int, other: int) -> bool:
-        """Whether an op, which uses a resident that is written, must end before another begins, by what each reads."""
+        """Whether an op that uses a written resident must end before another begins, by the inputs of each."""
         return bool(self._earlier[other] >> self._bit[one] & 1)
 
     @cached_property
@@ -233,7 +233,7 @@ class Replay:
         return earlier
 
     def _check_transfers(self) -> None:
-        """Check that what is sent is what is read elsewhere, once to each device, from where it is made."""
+        """Check that tensors are sent to where they are read, once to each device, from where they are made."""
         sent: set[tuple[int, int]] = set()
         for item, source, target in self.steps:
             if item >= 0:
@@ -278,7 +278,7 @@ class Replay:
         for tensor in self.reads[op]:
             arrived = self.there.get((tensor, device))
             if arrived is None:
-                raise ScheduleError(f"{self.graph.name}: {self._what_is_missing(op, tensor, device)}")
+                raise ScheduleError(f"{self.graph.name}: {self._missing_input(op, tensor, device)}")
             start = max(start, arrived)
         self.done.add(op)
         self.clock[device] = end = start + self.duration(op, device)
@@ -286,7 +286,7 @@ class Replay:
             self.there[tensor, device] = end
         return start, end
 
-    def _what_is_missing(self, op: int, tensor: int, device: int) -> str:
+    def _missing_input(self, op: int, tensor: int, device: int) -> str:
         name = self.graph.tensor_name(tensor)
         if tensor >= self.own_tensors:
             return f"'{name}' is read on {self._name(device)}, but not sent there"
@@ -322,7 +322,7 @@ class Replay:
         return start, end
 
     def duration(self, op: int, device: int) -> float:
-        """Return what an op takes on a device, microseconds."""
+        """Return the time of an op on a device, microseconds."""
         what = self.machine.devices[device]
         runtime: float | None = self.runtime[op] / what.speed if what.speed > 0 else None
         if self.machine.op_times and what.speed > 0:
@@ -332,7 +332,7 @@ class Replay:
         return runtime
 
     def _memory(self) -> Memory:
-        """Add up what devices hold, moment by moment."""
+        """Add up the bytes of devices, moment by moment."""
         changes: dict[Moment, list[tuple[int, int]]] = {}
         freed: list[set[int]] = [set() for _ in self.steps]
         self.holdings = self._holdings()
@@ -355,7 +355,7 @@ class Replay:
         return Memory(peaks, during, freed)
 
     def _holdings(self) -> list[Holding]:
-        """Return what devices hold for a time: outputs with their views, copies, workspace."""
+        """Return the temporary bytes of devices: outputs with their views, copies, workspace."""
         workspace, last_run = self.graph.workspace.tolist(), {item: at for at, (item, *_) in enumerate(self.steps)}
         at: dict[tuple[int, int], Holding] = {}
         found: list[Holding] = []
@@ -385,7 +385,7 @@ class Replay:
         return found
 
     def _throughout(self) -> list[int]:
-        """Return what each device holds from the first step to the last."""
+        """Return the bytes on each device from the first step to the last."""
         held, persistent = [0] * self.problem.devices, self.graph.persistent.tolist()
         for op, device in self.placement.items():
             held[device] += persistent[op]
@@ -461,7 +461,7 @@ def _is_close(claimed: float, found: float) -> bool:
 
 
 def _check_claim(graph: CostGraph, number: int, item: int, claim: StepClaim, found: StepClaim) -> None:
-    """Compare what is claimed of a step with what was found."""
+    """Compare the claims on a step with the verifier's own values."""
     name = f"op {graph.op_label(item)}" if item >= 0 else f"transfer of '{graph.tensor_name(~item)}'"
     where = f"{graph.name}: step {number}, {name}, "
     for verb, claimed, real in (("starts", claim.start, found.start), ("ends", claim.end, found.end)):
@@ -499,7 +499,7 @@ def verify_addresses(problem: Problem, schedule: Schedule, addresses: Addresses)
 
 
 def _pieces(replay: Replay, addresses: Addresses) -> list[list[Piece]]:
-    """Return what each device needs in its arena, with the moments from and until which it does."""
+    """Return the pieces of each device's arena, with the moments of their lifetimes."""
     graph, offsets = replay.graph, dict[tuple[int, int], int]()
     for step, (item, *_) in enumerate(replay.steps):
         outputs = () if item >= replay.own_ops else replay.outputs[item] if item >= 0 else (~item,)
@@ -525,7 +525,7 @@ def _pieces(replay: Replay, addresses: Addresses) -> list[list[Piece]]:
 
 
 def _check_views(replay: Replay, holding: Holding, offsets: dict[tuple[int, int], int]) -> None:
-    """Compare the offsets of views with those of what they are views of, and with the bytes that all share."""
+    """Compare the offsets of views with those of their bases, and with the bytes that all share."""
     graph, (first, *views) = replay.graph, holding.made
     at, start = {first[1]: offsets[first]}, offsets[first]
     for step, tensor in views:

@@ -1,4 +1,4 @@
-"""A machine: devices of different speeds and memories, the links between them, and what is fixed on it."""
+"""A machine: devices of different speeds and memories, the links between them, and fixed placements."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Device:
     name
         Unique in its machine.
     kind
-        What op times and links may be given for, such as `gpu`; `device` by default.
+        The kind to which op times and links may refer, such as `gpu`; `device` by default.
     memory
         Bytes, or None (default) for no limit.
     speed
@@ -92,8 +92,8 @@ class Machine:
         Per name of an op its microseconds by kind of device, None where it cannot run. By default, and for a kind that
         is not there, an op takes its runtime by the device's speed.
     places
-        What errors call `links`, `op_times`, each pin and each group, by `pin PATTERN` and `together NUMBER`: file and
-        line; by default they are named alone.
+        The names in errors of `links`, `op_times`, each pin and each group, by `pin PATTERN` and `together NUMBER`:
+        file and line; by default they are named alone.
 
     Raises
     ------
@@ -173,7 +173,7 @@ class Machine:
 
     @cached_property
     def microseconds_per_byte(self) -> FloatArray:
-        """What a byte takes from each device to each; infinite without a link, 0 within a device."""
+        """The time of a byte from each device to each; infinite without a link, 0 within a device."""
         bandwidth = np.array(self.bandwidth)
         with np.errstate(over="ignore"):
             cost = np.divide(1e6, bandwidth, out=np.full(bandwidth.shape, np.inf), where=bandwidth > 0)
@@ -187,7 +187,7 @@ class Machine:
 
     @cached_property
     def mean_link(self) -> tuple[float, float]:
-        """What a transfer takes over the mean of all links, and each byte of it, in microseconds; 0 without links."""
+        """The time of a transfer over the mean of all links, and of each byte of it, microseconds; 0 without links."""
         linked = self.has_link & ~np.eye(len(self.devices), dtype=bool)
         if not linked.any():
             return 0.0, 0.0

@@ -200,7 +200,7 @@ class Problem:
 
     @cached_property
     def rules(self) -> PlacementRules:
-        """What each op takes where, and where it may run."""
+        """The time of each op on each device, and the devices where it may run."""
         return placement_rules(self.graph, self.machine)
 
     @cached_property
@@ -233,11 +233,11 @@ class Problem:
 
     @cached_property
     def op_times(self) -> FloatArray:
-        """What a run of each op counts, shape `(ops,)`: microseconds, or 1 where every run counts alike."""
+        """The count of a run of each op, shape `(ops,)`: microseconds, or 1 where every run counts alike."""
         return frozen(np.ones(self.graph.num_ops), np.float64) if self.counts_runs else self.graph.runtime
 
     def time_of(self, runs: int, runtime: float) -> float:
-        """Return what a schedule takes of so many runs and microseconds: the latter, unless every run counts alike."""
+        """Return the time of a schedule of so many runs and microseconds: the latter, unless every run counts alike."""
         return float(runs) if self.counts_runs else runtime
 
     @cached_property
@@ -257,7 +257,7 @@ class Problem:
         return int(np.argmax(need))
 
     def value(self, peak: int, runtime: float) -> float:
-        """Return what the task minimises, of the two."""
+        """Return the objective of the task, of the two."""
         return peak if self.task == "memory" else runtime
 
     def is_feasible(self, peaks: Sequence[int], runtime: float = 0.0) -> bool:
@@ -278,7 +278,7 @@ class Problem:
         -------
         tuple
             Bytes above the limit of the worst device, or microseconds above that of the runtime, rounded up, if that
-            is more; and what the task minimises.
+            is more; and the objective of the task.
         """
         limited = zip(peaks, self.memory_limits, strict=False) if self.is_limited else ()
         excess = max((peak - limit for peak, limit in limited if limit is not None), default=0)
@@ -305,7 +305,7 @@ def parameter_types() -> dict[str, Any]:
 
 
 def _with_links(machine: Any, devices: Any, bandwidth: Any, latency: Any) -> Machine:
-    """Return a machine; what is given of equal devices replaces its own."""
+    """Return a machine; the links of equal devices replace its own."""
     if not isinstance(machine, Machine):
         raise UsageError(f"the machine of a Problem is a Machine, not {type(machine).__name__}")
     devices = _number("devices", devices, Integral, "a whole number")
@@ -341,7 +341,7 @@ def _number(name: str, value: Any, kind: type[Any], wanted: str) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class PlacementRules:
-    """What each op takes on each device, and where it may run."""
+    """The time of each op on each device, and the devices where it may run."""
 
     times: FloatArray  # shape `(ops, devices)`: microseconds, infinite where an op cannot run
     allowed: BoolArray  # shape `(ops, devices)`: whether an op, and all that is on one device with it, may be there
@@ -370,7 +370,7 @@ class PlacementRules:
 
 
 def placement_rules(graph: CostGraph, machine: Machine) -> PlacementRules:
-    """Return what may run where."""
+    """Return the rules of placement."""
     times = _times(graph, machine)
     allowed = np.isfinite(times)
     _check_runnable(graph, machine, allowed)
@@ -382,7 +382,7 @@ def placement_rules(graph: CostGraph, machine: Machine) -> PlacementRules:
         allowed[ops] &= devices
         if len(wrong := [op for op in ops if not allowed[op].any()]):
             what = f"{where}{graph.name}: op {graph.op_label(wrong[0])} is pinned to '{name}'"
-            raise UsageError(f"{what}, {_why_not_there(graph, machine, wrong[0], number, times[wrong[0]][devices])}")
+            raise UsageError(f"{what}, {_pin_conflict(graph, machine, wrong[0], number, times[wrong[0]][devices])}")
     groups = _Groups(graph, allowed)
     for number, patterns in enumerate(machine.together):
         where = machine.place(f"together {number}")
@@ -462,8 +462,8 @@ def _check_runnable(graph: CostGraph, machine: Machine, allowed: BoolArray) -> N
         raise UsageError(f"{where}{graph.name}: op {graph.op_label(int(stuck[0]))} can run on no device: {why}")
 
 
-def _why_not_there(graph: CostGraph, machine: Machine, op: int, pin: int, times: FloatArray) -> str:
-    """Return why an op is not where a pin wants it, given what it takes there: it cannot run, or an earlier pin."""
+def _pin_conflict(graph: CostGraph, machine: Machine, op: int, pin: int, times: FloatArray) -> str:
+    """Return why an op is not where a pin wants it, given its time there: it cannot run, or an earlier pin."""
     if not np.isfinite(times).any():
         return "where it cannot run: speed 0, or no op time"
     earlier = (pair for pair in machine.pins[:pin] if fnmatch.fnmatchcase(graph.op_names[op], pair[0]))

@@ -1,9 +1,9 @@
-"""Tensors with a home: what the caller gives and keeps lies on one device from the first step to the last.
+"""Tensors with a home: tensors that the caller gives and keeps lie on one device from the first step to the last.
 
 On one device such a tensor is so many persistent bytes. On several it has a place of its own: an op without runtime
 at the end of the graph holds it, runs on its home, and every op that reads the tensor reads that of the op.
 
-Which state of a resident an op reads is what the caller gave, or what an op that writes it in place left. Both can be
+An op reads a resident in the state of the caller, or in that of an op that wrote it in place. Both can be
 sent to readers elsewhere. The state is that of the last writer that a reader comes after. Where some writer comes
 neither before nor after a reader it depends on the order, and of a writer of several residents no output is known to be
 one of them; such readers stay at the home.
@@ -40,8 +40,8 @@ class GraphWithHomes(CostGraph):
     """A graph whose residents are held by ops of their own, after those of the model; `with_homes` makes it.
 
     Op `model.num_ops + n` holds resident `n` of `held`: it takes no time, its persistent bytes are the tensor's, and
-    tensor `model.num_tensors + n` is what others read; that takes no further bytes where its home is. What a writer
-    leaves of it is a view of that tensor, if anybody reads it: a copy of it takes as many bytes.
+    tensor `model.num_tensors + n` is read by others; that takes no further bytes where its home is. The state that a
+    writer leaves of it is a view of that tensor, if anybody reads it: a copy of it takes as many bytes.
     """
 
     model: CostGraph = None  # type: ignore[assignment]
@@ -147,7 +147,7 @@ def _users(resident: Resident) -> list[int]:
 
 
 def _reads(graph: CostGraph, held: tuple[Resident, ...], states: tuple[States, ...]) -> tuple[Any, Any]:
-    """Return what each op reads, with the states of residents that it reads or writes behind the rest."""
+    """Return the inputs of each op, with the states of residents that it reads or writes behind the rest."""
     own = np.repeat(np.arange(graph.num_ops), np.diff(graph.read_ptr)), graph.read_tensor
     more = [
         (op, state.later.get(op, graph.num_tensors + number))
@@ -203,7 +203,7 @@ def states_of(graph: CostGraph, held: tuple[Resident, ...]) -> list[States]:
 
 
 def _left_by(graph: CostGraph, writer: int, resident: Resident) -> int | None:
-    """Return the tensor that is what a writer leaves: its only one, without bytes, and all who read it are users."""
+    """Return the tensor that a writer leaves: its only one, without bytes, and all who read it are users."""
     made = [tensor for tensor in graph.outputs(writer) if not graph.is_control[tensor]]
     if len(made) != 1 or graph.tensor_size[made[0]] or graph.alias_of[made[0]] >= 0 or graph.is_final[made[0]]:
         return None

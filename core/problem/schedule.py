@@ -90,7 +90,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Arena:
-    """What one device needs beside its persistent bytes."""
+    """Bytes of one device beside its persistent bytes."""
 
     size: int  # bytes, a multiple of the alignment
     # the most bytes alive at any step of this schedule, each piece rounded up to the alignment: no addresses for it

@@ -1,1 +1,1 @@
-"""Real programs: import them as graphs, apply schedules to them, and measure what that saved."""
+"""Real programs: import them as graphs, apply schedules to them, and measure the savings."""

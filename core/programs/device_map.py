@@ -30,7 +30,7 @@ PROCESSORS = ("cpu", "host")
 """Kinds of device that accelerate calls `cpu`: it keeps weights there, and sends them to where the others run."""
 
 INPUTS = ""
-"""Stands among modules for what the model is given, and for its own parameters: accelerate has both on one device."""
+"""Stands among modules for the model's inputs, and for its own parameters: accelerate has both on one device."""
 
 Place = int | str  # a device as accelerate calls it: the number of an accelerator, or `cpu`
 
@@ -49,8 +49,8 @@ def device_map(graph: CostGraph, schedule: Schedule, machine: Machine) -> Device
     """Return the device of each module with parameters or buffers: where most of its forward pass or its bytes are.
 
     accelerate moves all inputs of a module that is named here to its device. So a module is on one device with all that
-    is in it if it has parameters of its own, or if code of its own reads what comes from outside beside what is on
-    another device; if it only reads what modules in it give, these are on one device.
+    is in it if it has parameters of its own, or if code of its own reads tensors from outside beside those on
+    another device; if it only reads outputs of modules in it, these are on one device.
     """
     modules = _Modules(graph, schedule, accelerate_names(machine))
     while modules.join():
@@ -142,7 +142,7 @@ class _Modules:
         return found
 
     def join(self) -> bool:
-        """Have what conflicts on one device: a module, if it reads from outside of it, or else what it reads from."""
+        """Have conflicting modules on one device: a module, if it reads from outside of it, or the one it reads."""
         found = self.conflicts(self.devices)
         for module, units in found:
             if module and not all(unit.startswith(f"{module}.") for unit in units):
@@ -162,12 +162,12 @@ class _Modules:
 
 
 def _main(devices: Mapping[str, Place]) -> Place:
-    """Return where accelerate puts what the model is given, and runs what `cpu` keeps: the first accelerator."""
+    """Return where accelerate puts the model's inputs, and runs the modules kept on `cpu`: the first accelerator."""
     return min((device for device in devices.values() if isinstance(device, int)), default="cpu")
 
 
 def _most(votes: Mapping[Place, float], otherwise: Place) -> Place:
-    """Return what most votes are for."""
+    """Return the choice with most votes."""
     return max(sorted(votes, key=str), key=votes.__getitem__, default=otherwise)
 
 
@@ -178,7 +178,7 @@ def _runs_on(devices: Mapping[str, Place]) -> dict[str, Place]:
 
 
 def accelerate_names(machine: Machine) -> dict[int, Place]:
-    """Return what accelerate calls the devices of a machine: `cpu` (also `host`), or their number among the others."""
+    """Return accelerate's names of the devices of a machine: `cpu` (also `host`), or their number among the others."""
     accelerators = [at for at, device in enumerate(machine.devices) if device.kind not in PROCESSORS]
     return {at: accelerators.index(at) if at in accelerators else "cpu" for at in range(len(machine.devices))}
 
@@ -227,7 +227,7 @@ def check_weights(
 
 
 def check_map_output(model: str, output: str) -> None:
-    """Find before the work what would keep a device map from being written."""
+    """Find before the work any obstacle to writing a device map."""
     if kind_by_name(model) != "pytorch":
         raise UsageError(f"{model}: a device map is of the modules of a PyTorch model; leave out --format device-map")
     if not output.endswith(".json"):

@@ -27,7 +27,7 @@ _OWN_ERROR = re.compile(r"^schedopt\.core\.base\.errors\.\w+: ")
 
 
 def ask(function: str, question: dict[str, Any], about: str | None = None, seconds: float | None = None) -> Any:
-    """Call a function `module:function` of `core.programs` with JSON values; return what it returns, as JSON has it."""
+    """Call a function `module:function` of `core.programs` with JSON values; return its result, as JSON has it."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", __name__, function],
@@ -67,7 +67,7 @@ class SystemAllocator:
     """Measures the most that code holds, in every allocation of `MAPPED_FROM` bytes or more, in a process of its own.
 
     glibc maps each of these by itself and counts them exactly, in whole pages. It fills a hole in its heap before it
-    maps, so `measure` takes all holes out of use. Its mark never falls, so `measure` raises what is held to the mark,
+    maps, so `measure` takes all holes out of use. Its mark never falls, so `measure` raises the held bytes to the mark,
     by an allocation that nobody touches and that takes no memory.
     """
 
@@ -82,7 +82,7 @@ class SystemAllocator:
         self._libc.mallopt(_MMAP_MAX, 1 << 30)
 
     def measure(self, run: Callable[[], Any]) -> tuple[Any, int, int]:
-        """Return what a function gives, the most bytes held meanwhile, and those held afterwards."""
+        """Return a function's result, the most bytes held meanwhile, and those held afterwards."""
         gc.collect()  # what it would free while measuring is a hole
         size = _LARGEST_HOLE
         while size >= MAPPED_FROM:  # takes every hole of the heap that could hold a counted allocation, for good
@@ -156,7 +156,7 @@ def time_runs(run: Callable[[], object]) -> dict[str, Any]:
 
 @cache
 def _microseconds_per_fault() -> float:
-    """Return what it takes here to map a page and fill it with zeros."""
+    """Return the time here to map a page and fill it with zeros."""
     with mmap.mmap(-1, _PAGES * mmap.PAGESIZE) as memory:
         start = time.perf_counter()
         memory[:: mmap.PAGESIZE] = bytes(_PAGES)
@@ -191,7 +191,7 @@ def _keep_freed_memory() -> bool:
 
 
 def _give_freed_memory_back() -> None:
-    """Set glibc as it is by default, but for thresholds that stay where they are, and give back what is kept."""
+    """Set glibc to its defaults, except for thresholds that stay where they are, and give back the kept memory."""
     libc = ctypes.CDLL(None)
     libc.mallopt(_MMAP_MAX, 65536)
     libc.mallopt(_TRIM_THRESHOLD, 128 * 1024)

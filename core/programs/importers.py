@@ -1,4 +1,4 @@
-"""Importers of models, whoever wrote them: a table, a look at what a model is, and the options that go with it.
+"""Importers of models, whoever wrote them: a table, the test of a model's kind, and the options that go with it.
 
 An importer is a function `read(model, options, note) -> CostGraph`, or a `Runtime` where such models can be run. It is
 named here as a string and imported when chosen, since PyTorch and ONNX take seconds to load.
@@ -71,7 +71,7 @@ def read_model(model: str, options: ImportOptions, note: Callable[[str], None]) 
 
 
 def load(entry: str) -> Any:
-    """Import what is named as `module:function` or `module:class` of `core.programs`."""
+    """Import the object of `core.programs` named as `module:function` or `module:class`."""
     module, _, function = entry.partition(":")
     try:
         return getattr(import_module(f"schedopt.core.programs.{module}"), function)
@@ -109,7 +109,7 @@ def kind_by_name(model: str) -> str | None:
 
 
 def kind_of(model: str) -> str:
-    """Return the name in `IMPORTERS` of what a model is, by its suffix or else its content."""
+    """Return the name in `IMPORTERS` of a model's kind, by its suffix or else its content."""
     path = Path(model)
     if path.is_dir():
         return "inductor"
@@ -162,11 +162,11 @@ def _kind_of_json(path: Path) -> str:
 
 
 _PROGRAM_OPTIONS: dict[str, type] = {"training": str, "shapes": dict, "device": str}
-"""The options that say what program it is, and their types."""
+"""The options that identify the program, and their types."""
 
 
 def with_imported(graph: CostGraph, model: str, options: ImportOptions) -> CostGraph:
-    """Return a graph that says what model it is of, and which options are not the default."""
+    """Return a graph that names its model, and the options that are not the default."""
     given = {name: dict(value) if isinstance(value, Mapping) else value for name, value in options.changed.items()}
     return replace(graph, annotations=replace(graph.annotations, imported={"model": model, **given}))
 

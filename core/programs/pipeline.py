@@ -44,7 +44,7 @@ class Observer:
 
 @dataclass(frozen=True)
 class Job:
-    """What `optimize` does."""
+    """The work of `optimize`."""
 
     model: str  # a file, or `module:function`
     output: str  # a file of the model's kind
@@ -65,7 +65,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Optimized:
-    """What came of it."""
+    """Its outcome."""
 
     result: Result
     rows: tuple[Measurement, ...]  # program order, then the order found; empty if nothing was measured
@@ -121,7 +121,7 @@ def apply(
     overwrite: bool = False,
     is_header: bool = False,
 ) -> str:
-    """Write a model in the order of a schedule, or its arena; return what the results are bitwise those of."""
+    """Write a model in the order of a schedule, or its arena; return the model with bitwise equal results."""
     check_output(model, output, overwrite=overwrite, is_header=is_header)
     runtime = load_runtime(model, options, note)
     graph = runtime.graph("roofline", _nothing)
@@ -137,7 +137,7 @@ def measure(
     *,
     force: bool = False,
 ) -> list[Measurement]:
-    """Measure a model in program order and then of each schedule; Ctrl-C leaves only what ran."""
+    """Measure a model in program order and then of each schedule; Ctrl-C leaves only finished runs."""
     observer.on_stage(1, 3, "importing the program")
     runtime = load_runtime(model, options, observer.note)
     graph = runtime.graph("roofline", observer.note)
@@ -181,7 +181,7 @@ def check_limit(name: str, result: Result, *, remedy: str = "", consequence: str
 
 
 def limit_sentence(result: Result) -> str:
-    """Say how a schedule keeps its memory limit, if it has one: by its order, or what runs again for how much time."""
+    """Say how a schedule keeps its memory limit, if it has one: by its order, or by repeated runs for how much time."""
     problem = result.problem
     if problem.memory_limit is None or not result.is_feasible:
         return ""
@@ -232,7 +232,7 @@ class SizedGraph:
         return self._between(size) if self.is_linear and size not in self.imported else self.at(size)
 
     def agrees(self, size: int) -> bool:
-        """Whether an import gives what the linear forms say."""
+        """Whether an import equals the values of the linear forms."""
         true, guess = self.at(size), self._between(size)
         return self.is_same_kind(true) and _are_alike(true, guess, "tensor_size", "persistent")
 
@@ -322,7 +322,7 @@ class _Search:
         self._add(replace(self.graph.high, **means))
 
     def _bound(self, size: int) -> int:
-        """Return what no order is below at a size: solved there, or by needing no search, or by other sizes' bounds."""
+        """Return the bound of all orders at a size: solved there, or by needing no search, or by other bounds."""
         if size in self.bounds:
             return self.bounds[size]
         graph = self.graph.near(size)
@@ -334,7 +334,7 @@ class _Search:
         return best
 
     def best(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], list[AtSize]]:
-        """Return the order whose worst gap is the least, and what it needs at each size."""
+        """Return the order whose worst gap is the least, and its need at each size."""
         bounds = {size: self._bound(size) for size in sizes}
         plans = {
             order: [AtSize(n, self._peak(n, self._first), self._peak(n, order), bounds[n]) for n in sizes]

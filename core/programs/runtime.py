@@ -151,7 +151,7 @@ def limit_sentences(row: Measurement) -> list[str]:
 def run_rounds(
     run: Callable[[str], Mapping[str, Any]], orders: Sequence[str], repeats: int, on_run: OnRun
 ) -> dict[str, list[Mapping[str, Any]]]:
-    """Run the orders in turn, each round beginning with another one; Ctrl-C leaves the reports of what ran."""
+    """Run the orders in turn, each round beginning with another one; Ctrl-C leaves the reports of finished runs."""
     reports: dict[str, list[Mapping[str, Any]]] = {order: [] for order in orders}
     number, total = 0, repeats * len(orders)
     try:
@@ -178,7 +178,7 @@ def check_order(graph: CostGraph, order: Sequence[int]) -> None:
 
 
 def cost_of(graph: CostGraph, order: Sequence[int]) -> Simulation:
-    """Return what an order of a program's ops costs on one device."""
+    """Return the cost of an order of a program's ops on one device."""
     return simulate(problem_of(graph, order), Schedule.single_device(np.array(order)))
 
 
@@ -244,10 +244,10 @@ class Runtime(ABC, Generic[Version]):
 
     @abstractmethod
     def question(self, graph: CostGraph, order: Sequence[int] | None, file: Path) -> dict[str, Any]:
-        """Return what `runs` is asked for a run in an order, or in program order; `file` is free to be written.
+        """Return the question to `runs` for a run in an order, or in program order; `file` is free to be written.
 
-        It answers with `peak`, the bytes held at most beside those of `held`; `digests` of the results; and what
-        `time_runs` tells.
+        It answers with `peak`, the bytes held at most beside those of `held`; `digests` of the results; and the output
+        of `time_runs`.
         """
 
     def held(self, graph: CostGraph) -> int:
@@ -268,10 +268,10 @@ class Runtime(ABC, Generic[Version]):
         return ""
 
     def remark(self, reports: Mapping[str, Sequence[Mapping[str, Any]]], note: Note) -> None:
-        """Say what is worth knowing of the runs of each order."""
+        """Return the remarks on the runs of each order."""
 
     def source(self, note: Note) -> str:
-        """Return what the program's results are those of: the model, unless a note says why not."""
+        """Return the reference of the program's results: the model, unless a note says why not."""
         return self.model
 
     def write(self, graph: CostGraph, order: Sequence[int], output: str, note: Note) -> str:
@@ -297,7 +297,7 @@ class Runtime(ABC, Generic[Version]):
         """Run the program in program order and in `orders` of its graph, which has measured costs.
 
         In each of `repeats` rounds every order runs once, in a process of its own; one that is program order has the
-        runs of that. Program order comes first; Ctrl-C leaves only what ran. Raises `ProgramError` if a run fails.
+        runs of that. Program order comes first; Ctrl-C leaves only finished runs. Raises `ProgramError` if a run fails.
         """
         every: dict[str, Sequence[int] | None] = {PROGRAM_ORDER: None, **orders}
         first = graph.input_order.tolist()  # a version that is planned anew may be another than the program as it is

@@ -176,7 +176,7 @@ class ScheduleDifference(PrintedTable):
 
 @dataclass(frozen=True)
 class Change:
-    """A tensor, or what is resident, whose bytes differ in two graphs; None in the graph that does not have it."""
+    """A tensor, or a resident, whose bytes differ in two graphs; None in the graph that does not have it."""
 
     name: str
     source: str
@@ -191,7 +191,7 @@ class Change:
 
 @dataclass(frozen=True, repr=False)
 class GraphDifference(PrintedTable):
-    """What two graphs differ in. Ops are the same by name; by kind and number in a module, if both know the modules."""
+    """The differences of two graphs. Ops are the same by name; by kind and number in a module, if both know these."""
 
     names: tuple[str, str]  # what the graphs are called
     # per graph the counts and sums: `ops`, `tensors`, `tensor_bytes`, `persistent_bytes`, `input_peak` (bytes of
@@ -289,7 +289,7 @@ def _measured(graph: CostGraph) -> tuple[dict[str, float], dict[str, int], dict[
 
 
 def _ops(graph: CostGraph, by_module: bool) -> dict[Hashable, int]:
-    """Return each op by what tells which op of another graph it is."""
+    """Return each op by its identity in another graph."""
     if not by_module:
         return {name: op for op, name in enumerate(graph.op_names)}
     found: dict[Hashable, int] = {}
@@ -313,7 +313,7 @@ def _tensors(graph: CostGraph, ops: dict[Hashable, int]) -> dict[Hashable, _Size
 
 
 def _residents(graph: CostGraph, ops: dict[Hashable, int], are_named: bool) -> dict[Hashable, _Sized]:
-    """Return what is resident by its name; by op, where some graph does not name it."""
+    """Return residents by name; by op, where some graph does not name them."""
     if are_named:
         sizes = {f"{held.role} {held.name}": held.size for held in graph.annotations.residents if held.op >= 0}
     else:
@@ -323,7 +323,7 @@ def _residents(graph: CostGraph, ops: dict[Hashable, int], are_named: bool) -> d
 
 
 def _changes(old: dict[Hashable, _Sized], new: dict[Hashable, _Sized]) -> Iterator[Change]:
-    """Yield what takes other bytes."""
+    """Yield the tensors of changed bytes."""
     for key in dict.fromkeys((*old, *new)):
         name, source, _ = new.get(key) or old[key]
         before, after = (sized[key][2] if key in sized else None for sized in (old, new))

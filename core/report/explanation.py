@@ -1,4 +1,4 @@
-"""Explanations: of a peak on one device, who holds it; of a makespan, its critical chain; and what bounds either."""
+"""Explanations: of a peak on one device, its holders; of a makespan, its critical chain; and the bounds of either."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WEIGHTS = {RESIDENT_ROLES["parameter"], UNNAMED}
 
 
 def explain(problem: Problem, schedule: Schedule, input_peak: int, lower_bound: int) -> tuple[str, str, str]:
-    """Return what is proven of an order on one device, what holds its peak, and what recomputation could give."""
+    """Return the proofs on an order on one device, the holders of its peak, and the possible gain of recomputation."""
     peak = alive_at_peak(problem, schedule)
     least, op = recomputation_bound(problem.graph)
     held = held_at(problem.graph, peak)
@@ -36,7 +36,7 @@ def explain(problem: Problem, schedule: Schedule, input_peak: int, lower_bound: 
 
 
 def _proven(peak: int, input_peak: int, lower_bound: int) -> str:
-    """Return what is proven of an order."""
+    """Return the proofs on an order."""
     value, before, bound = written_apart(peak, input_peak, lower_bound)
     if peak > lower_bound and peak == input_peak:
         return f"No order better than program order was found; none is below {bound} (proven)."
@@ -48,7 +48,7 @@ def _proven(peak: int, input_peak: int, lower_bound: int) -> str:
 
 
 def _recomputation(peak: int, least: int, needed_by: str) -> str:
-    """Return what recomputation could give; the op that alone needs the least bytes is empty if these stay anyway."""
+    """Return the possible gain of recomputation; the op that needs the least bytes is empty if these stay anyway."""
     if least >= peak:
         reason = f"{needed_by} alone needs" if needed_by else "what stays to the end is"
         return f"Recomputation cannot help: {reason} as much."
@@ -59,7 +59,7 @@ def _recomputation(peak: int, least: int, needed_by: str) -> str:
 
 
 INPUT, DEVICE, LINK, TURN = "for their inputs", "for a busy device", "for a busy link", "for a transfer's turn"
-"""What a step waits for: what it reads, its device, its link, or the op listed before a transfer beside work."""
+"""The cause of a step's wait: its inputs, its device, its link, or the op listed before a transfer beside work."""
 
 
 class Link(NamedTuple):
@@ -75,7 +75,7 @@ class Link(NamedTuple):
 def explain_makespan(
     problem: Problem, schedule: Schedule, costs: Simulation, input_runtime: float, lower_bound: float
 ) -> tuple[str, ...]:
-    """Return what is proven of a makespan, and what its critical chain runs, waits for, and is longest in."""
+    """Return the proofs on a makespan, and the ops, the waits and the longest parts of its critical chain."""
     chain, (path, work) = critical_chain(problem, schedule, costs), path_and_work(problem)
     values = (costs.runtime, input_runtime, lower_bound)
     time = times_alike(values, (path, work))
@@ -249,13 +249,13 @@ def why_none_fits(problem: Problem, proven: float) -> str:
 
 
 def least_peak(problem: Problem, proven: float = 0) -> int:
-    """Return what no schedule's fullest device is below, bytes; `proven` is what is proven of the task."""
+    """Return the lower bound of the fullest device of every schedule, bytes; `proven` is the task's own bound."""
     least = int(lower_bound(replace(problem, task="memory")))
     return max(least, int(proven)) if problem.task == "memory" and math.isfinite(proven) else least
 
 
 def _staying(problem: Problem) -> str:
-    """Return how much of what an order needs stays throughout, as a part of a sentence."""
+    """Return how many of an order's bytes stay throughout, as a part of a sentence."""
     resident = int(problem.graph.persistent.sum())
     if not resident:
         return ""

@@ -85,7 +85,7 @@ def memory_shares(problem: Problem, schedule: Schedule) -> MemoryShares:
 
 
 def resident_roles(graph: CostGraph) -> dict[str, int]:
-    """Return the persistent bytes of a graph by role, most first; what has no name is `other persistent bytes`."""
+    """Return the persistent bytes of a graph by role, most first; unnamed ones are `other persistent bytes`."""
     roles: Counter[str] = Counter()
     for resident in graph.annotations.residents:
         if resident.op >= 0:
@@ -185,7 +185,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Peak:
-    """The step with the most memory, and what is alive there, largest first."""
+    """The step with the most memory, and the tensors alive there, largest first."""
 
     # its place in the schedule, the device, and the bytes on it
     step: int
@@ -201,7 +201,7 @@ class Peak:
 
 
 def alive_at_peak(problem: Problem, schedule: Schedule, addresses: Addresses | None = None) -> Peak:
-    """List what is alive at a schedule's peak; where ops run several times, what which run made, for which runs."""
+    """List the tensors alive at a schedule's peak; where ops run several times, by their run, and its readers."""
     timeline = timeline_of(problem.graph.name, problem, schedule, addresses)
     graph, schedule = timeline.problem.graph, timeline.schedule
     step, device = timeline.peak_step, timeline.fullest_device

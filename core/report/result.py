@@ -49,9 +49,9 @@ class Result(PrintedTable):
     Parameters
     ----------
     problem, schedule, simulation
-        What was solved, the best schedule found, and what it costs.
+        The problem, the best schedule found, and its cost.
     method, found_by
-        What was asked for, and what produced the schedule.
+        The method asked for, and the one that produced the schedule.
     status
         `optimal` (value equals the bound), `feasible`, `infeasible` (it is proven that no schedule keeps the limit),
         `limit-not-met` (none was found that does) or `interrupted`. Above the limit, it is the schedule of least
@@ -63,12 +63,12 @@ class Result(PrintedTable):
     is_repeatable
         Whether the same call gives the same schedule: not if time ended or steered the search.
     notes
-        What there is to say about the run, a sentence each.
+        Notes on the run, a sentence each.
     is_proven_infeasible
         Whether it is proven that no schedule keeps the memory limit, with recomputation however much runs again; the
         last note says why.
     addresses
-        Where each step puts what it makes, and the arenas that this takes; None if that was not asked for.
+        The offsets of each step's outputs, and the arenas that this takes; None if that was not asked for.
     reserved, reserved_otherwise
         What an allocator reserves, None if that was not asked for; and in which other ways how many bytes.
 
@@ -103,7 +103,7 @@ class Result(PrintedTable):
 
     @property
     def value(self) -> float:
-        """What the task minimises: peak bytes or makespan in microseconds; runs where every run counts alike."""
+        """The objective of the task: peak bytes or makespan in microseconds; runs where every run counts alike."""
         return self.problem.value(self.simulation.peak, self._time)
 
     @property
@@ -139,7 +139,7 @@ class Result(PrintedTable):
 
     @property
     def added_share(self) -> float:
-        """What runs again, as a share of the time of all ops once; of their number where no op has a runtime."""
+        """The repeated runs, as a share of the time of all ops once; of their number where no op has a runtime."""
         total = float(self.problem.op_times.sum())
         return self._time / total - 1 if len(self.schedule) > self.problem.graph.num_ops else 0.0
 
@@ -165,14 +165,14 @@ class Result(PrintedTable):
         return _recompute_table(self) if self.problem.recompute else _table(self)
 
     def title(self) -> str:
-        """Return the line above the table: what graph it is."""
+        """Return the line above the table, which names the graph."""
         graph = model_of(self.problem.graph)
         return f"{graph.name}: {graph.num_ops:,} ops, {graph.num_data_tensors:,} tensors"
 
     def explain(self) -> str:
-        """Return what holds the peak, or makes the makespan, a sentence a line, as below the table of `schedopt solve`.
+        """Return the causes of the peak or the makespan, a sentence a line, as below the table of `schedopt solve`.
 
-        Where ops may run again: which of them do, and what each adds. Empty for the peak on several devices.
+        Where ops may run again: which of them do, and how much each adds. Empty for the peak on several devices.
         """
         if self.problem.recompute:
             said = (runs_again(self.problem, self.schedule), layers_again(self.problem, self.schedule))
@@ -191,7 +191,7 @@ class Result(PrintedTable):
         return "\n".join(found[1 if self.is_proven_infeasible else 0 :])  # the last note says more
 
     def document(self) -> dict[str, Any]:
-        """Return the schedule file as plain Python values; `docs/concepts/formats.md` says what they mean."""
+        """Return the schedule file as plain Python values; `docs/concepts/formats.md` defines them."""
         problem, graph = self.problem, self.problem.graph
         peaks = self.simulation.peak_per_device.tolist()
         evaluations = round(self.evaluations, 3)
@@ -319,7 +319,7 @@ def _recompute_table(result: Result) -> Table:
 
 
 def _name(result: Result) -> str:
-    """Return what the table calls the method."""
+    """Return the method's name in the table."""
     return f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else "")
 
 
@@ -330,7 +330,7 @@ def _limit(limit: int, memory: Written) -> str:
 
 
 def _writers(result: Result) -> tuple[Written, Written]:
-    """Return how the table writes bytes and microseconds, each in one unit; what it compares is told apart."""
+    """Return how the table writes bytes and microseconds, each in one unit; compared values are told apart."""
     problem, limit = result.problem, result.problem.memory_limit
     arenas = result.addresses.arenas if result.addresses else ()
     sizes = [float(result.peak_memory), *(size for arena in arenas for size in (arena.size, arena.bound))]
@@ -363,7 +363,7 @@ def _add_devices(table: Table, result: Result, memory: Written, time: Written) -
 
 
 def _add_arenas(table: Table, result: Result, memory: Written) -> None:
-    """Add what each device's arena takes, and how far that is from what lives at once."""
+    """Add the size of each device's arena, and its distance from the bytes of one moment."""
     if result.addresses is None:
         return
     for device, arena in enumerate(result.addresses.arenas):

@@ -17,7 +17,7 @@ _SAME = 1e-12
 
 @dataclass(frozen=True)
 class Cell:
-    """One finished run: a method on a graph with a seed; None is what a failed run did not get to."""
+    """One finished run: a method on a graph with a seed; None is a value that a failed run did not get to."""
 
     # the graph's name in the comparison, the hash of its content, and its size
     graph: str
@@ -187,7 +187,7 @@ def compare_ranks(rank: tuple[float, float], other: tuple[float, float]) -> int:
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """What a comparison says about a method: percentages per graph, of the mean over feasible seeds, then averaged."""
+    """A method's results in a comparison: percentages per graph, of the mean over feasible seeds, then averaged."""
 
     method: str  # as given, with its parameters
     # how many it was run on, and how often

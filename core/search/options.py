@@ -1,4 +1,4 @@
-"""Options of a problem and of a search: what the commands and functions that solve something ask for.
+"""Options of a problem and of a search, in the commands and functions that solve something.
 
 The command line reads the fields for its help, so nothing heavy is imported here before a problem is made.
 """
@@ -94,7 +94,7 @@ def _default_time_limits() -> str:
 
 @dataclass(frozen=True)
 class ProblemOptions(Options):
-    """What is minimised, on which devices and within which limits: the problem that every graph poses."""
+    """The objective, the devices and the limits: the problem that every graph poses."""
 
     task: Task = option("memory", "What to minimise: memory (peak) or runtime (makespan)", read=_task)
     devices: int | None = option(
@@ -320,7 +320,7 @@ class SolveOptions(Budget, ProblemOptions):
 
     @property
     def alignment(self) -> int | None:
-        """What offsets are multiples of, bytes; None if no addresses are asked for."""
+        """The unit of offsets, bytes; None if no addresses are asked for."""
         return (self.align or DEFAULT_ALIGNMENT) if self.addresses else None
 
 
@@ -359,7 +359,7 @@ class FitOptions(Budget):
 
 @dataclass(frozen=True)
 class PackOptions(Budget):
-    """What offsets are multiples of, and the budget of the search."""
+    """The unit of offsets, and the budget of the search."""
 
     evaluations: None = fixed(None)
     jobs: int = fixed(1)

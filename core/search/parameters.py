@@ -1,4 +1,4 @@
-"""Parameters of methods, trainings and generators: frozen dataclasses whose fields say what they may be."""
+"""Parameters of methods, trainings and generators: frozen dataclasses whose fields state their ranges."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parameter(default: Any, help: str, low: float | None = None, high: float | N
     default
         Its default.
     help
-        What it means, in one line.
+        Its meaning, in one line.
     low, high
         The range of its value, both ends included; None by default, for no limit.
 
@@ -74,7 +74,7 @@ class Parameters(Options):
 
 
 def check_declared(kind: type[Any]) -> None:
-    """Raise TypeError unless a class of another package is a dataclass of parameters that say what they are."""
+    """Raise TypeError unless a class of another package is a dataclass of parameters with declared fields."""
     if not (isinstance(kind, type) and issubclass(kind, Parameters) and "__dataclass_fields__" in vars(kind)):
         raise TypeError(f"{kind!r} is not a dataclass derived from schedopt.Parameters")
     for field in dataclasses.fields(kind):

@@ -1,4 +1,4 @@
-"""Plans on a machine for methods: an order of the ops, a device for each, and how early it is sent what it lacks."""
+"""Plans on a machine for methods: an order of the ops, a device for each, and how early its inputs are sent."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ class Plans:
         return complete
 
     def plan(self, order: Any, lead: Any = None) -> Plan:
-        """Return a plan of an order, each op sent what it lacks as early as can be by default."""
+        """Return a plan of an order, each op sent its missing inputs as early as can be by default."""
         order = self.homes_first(order)
         position = np.empty(self.ops, np.int32)
         position[order] = np.arange(self.ops)
         return Plan(order, position, np.zeros(self.ops, np.int32) if lead is None else np.array(lead, np.int32))
 
     def price(self, plan: Plan, placement: Any) -> tuple[int, Cost]:
-        """Return how many steps a plan has, which `steps[1]` then holds, and what it costs."""
+        """Return how many steps a plan has, which `steps[1]` then holds, and its cost."""
         self.scratch.placement[:] = placement
         count, cost = price_plan(self.arrays, self.machine, self.scratch, plan, self.steps, self.aim)
         return count, Cost(*cost)
@@ -87,7 +87,7 @@ class Plans:
         return as_schedule(self.arrays.producer, self.scratch.placement, self.steps[1], count)
 
     def listed_schedule(self) -> Schedule:
-        """Return the schedule of the ops that `place_along` placed last, each sent what it lacks as early as can be."""
+        """Return the schedule of the ops that `place_along` placed last, each sent its inputs as early as can be."""
         steps, homes, placement = self.steps[0], self.ops - self.own, self.scratch.placement
         steps.items[:homes], steps.targets[:homes] = np.arange(self.own, self.ops), placement[self.own :]
         steps.start[:homes] = steps.end[:homes] = 0.0
@@ -149,7 +149,7 @@ class Plans:
         return found
 
     def schedules_along(self, order: Any) -> list[Schedule]:
-        """Return what follows an order: on each sort of device alone, or else each op where it ends first."""
+        """Return the schedules along an order: on each sort of device alone, or else each op where it ends first."""
         plan, machine = self.plan(order), self.problem.machine
         for place in (self.placements_of_one_device, lambda: [self.place_along(order)]):
             schedules = [self.schedule(plan, placement) for placement in place() if placement is not None]
@@ -178,7 +178,7 @@ def may_exceed(problem: Problem) -> bool:
 
 
 def objective_of(problem: Problem, size: float = 1.0, bound: float = 1.0) -> Objective:
-    """Return what the kernels minimise for a problem, a makespan against a bound, with the transfers that suit it."""
+    """Return the kernels' objective for a problem, a makespan against a bound, with the transfers that suit it."""
     is_peak = problem.task == "memory"
     limits = np.array([NO_LIMIT if limit is None else limit for limit in problem.memory_limits], np.float64)
     if is_peak:

@@ -8,7 +8,8 @@ It imports no method, so that a help text costs nothing. The module of a method 
 - `Parameters`: a frozen dataclass derived from `core.search.parameters.Parameters`;
 - `parts(problem, is_counted, jobs) -> list[str]`: the methods that it runs for a problem, with or without a limit of
   the evaluations and with so many workers, itself included if it runs code of its own;
-- `warm_up(tiny) -> Problem`: compiles what a short run would not, and returns the problem for that short run.
+- `warm_up(tiny) -> Problem`: compiles the kernels that a short run would not, and returns the problem for that short
+  run.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Method(NamedTuple):
-    """A method: its `solve(search, parameters)`, and what it can be used for.
+    """A method: its `solve(search, parameters)`, and the problems that it solves.
 
     Parameters
     ----------
@@ -53,7 +54,7 @@ class Method(NamedTuple):
     flags
         Parameters that `solve` has an option for; see `FLAGS`.
     trainer, training
-        How `schedopt train` finds what the method uses, and what it does there in one line: `grid_search` over the
+        How `schedopt train` finds the method's weights or parameters, and a line on its work: `grid_search` over the
         method's parameters, or the module whose `Trainer` trains its network; empty where nothing is trained.
     base, fixed, takes
         Of a preset, which is a built-in method with some parameters fixed: that method, these parameters, and which
@@ -108,7 +109,7 @@ def entry_names(kind: Kind) -> list[str]:
 
 
 def load_entry(kind: Kind, name: str, make: Callable[[Any], T]) -> T | None:
-    """Import what a package adds and `make` of it what is needed; None without such a name, UsageError if broken."""
+    """Import a package's addition and `make` a method of it; None without such a name, UsageError if broken."""
     entry = _entries(kind).get(name)
     if entry is None:
         return None

@@ -60,7 +60,7 @@ class Search:
     Parameters
     ----------
     problem
-        What to solve.
+        The problem to solve.
     seed
         Seed of `rng`, or a generator to draw from.
     jobs
@@ -81,7 +81,7 @@ class Search:
     evaluations
         Complete schedules priced so far.
     best, best_simulation, best_fitness, found_by
-        The best schedule offered, what it costs, its `(excess, value)`, and the method that offered it.
+        The best schedule offered, its cost, its `(excess, value)`, and the method that offered it.
     notes
         Sentences that the user should read.
     depends_on_time
@@ -160,7 +160,7 @@ class Search:
         self.working = before or method
 
     def credit(self, method: str) -> None:
-        """Name the method that finds what is offered from now on."""
+        """Name the method that finds the schedules offered from now on."""
         self.working = method
 
     def note(self, sentence: str, *, instead_of: str = "") -> None:
@@ -220,7 +220,7 @@ class Search:
 
     @contextmanager
     def part(self, share: float = 1.0, *, evaluations: float = math.inf, until: float = math.inf) -> Iterator[None]:
-        """Let what runs within have a share of the budget, at most so many evaluations, up to a moment."""
+        """Let the code within have a share of the budget, at most so many evaluations, up to a moment."""
         whole, deadline = self.max_evaluations, self.deadline
         self.max_evaluations = min(whole, self.evaluations + min(evaluations, share * self.evaluations_left))
         self.deadline = min(deadline, until) if share == 1.0 else min(deadline, until, self.share_of_time(share))

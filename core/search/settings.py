@@ -108,7 +108,7 @@ def differences(first: Any, second: Any, name: str = "") -> list[str]:
 
 
 def plain(config: Any) -> dict[str, Any]:
-    """Turn a dataclass into what YAML and JSON can hold."""
+    """Turn a dataclass into plain values for YAML and JSON."""
 
     def listed(value: Any) -> Any:
         if isinstance(value, dict):

@@ -22,7 +22,7 @@ RISE, FALL, HEAVIEST = 1.5, 0.9, 1e6
 
 
 class Annealing:
-    """An annealing in a share of what is left of a search's budget."""
+    """An annealing in a share of the rest of a search's budget."""
 
     def __init__(self, search: Search, share: float = 1.0) -> None:
         self.search = search
@@ -45,11 +45,11 @@ class Annealing:
         return min(1.0, by_time)
 
     def passed(self) -> float:
-        """Return the part of what was left when the cooling began that is spent."""
+        """Return the spent part of the budget that was left when the cooling began."""
         return (self.progress() - self._start) / max(1e-9, 1.0 - self._start)
 
     def temperatures(self, hot: float, cold: float, *, share: float = 1.0, moves: float = math.inf) -> Iterator[float]:
-        """Begin a cooling; return its temperatures until a share of what is left is spent, or that many moves made."""
+        """Begin a cooling; return its temperatures until a share of the rest is spent, or that many moves made."""
         self._start, self.made = self.progress(), 0
         return self._temperatures(hot, cold, share, moves)
 
@@ -73,7 +73,7 @@ class Annealing:
         return min(self.evaluations, by_time)
 
     def walk(self, temperature: float, draws: tuple[int, int], kept: Any, places: Any, best: Any = None) -> Walk:
-        """Return moves to make, drawn uniformly; what they find counts from a fitness on, the best by default."""
+        """Return moves to make, drawn uniformly; their finds count from a fitness on, the best by default."""
         excess, value = best or self.search.best_fitness
         found = np.array([min(excess, 2**62), value], np.float64)
         return Walk(temperature, self.search.rng.random(draws), found, kept, places)

@@ -126,7 +126,7 @@ def solve(search: Search, parameters: Parameters) -> None:
 
 
 def search_side_by_side(search: Search, courses: Sequence[tuple[Course, int]]) -> None:
-    """Follow courses, each with the number of its seed, until time ends or what is found meets what is proven."""
+    """Follow courses, each with the number of its seed, until time ends or the best value meets the bound."""
     # Each has a search of its own, and what others find does not change it: one from the seed of the run, number 0,
     # finds what it would find alone in the same time, if as many cores are free as there are courses.
     ended, lock = threading.Event(), threading.Lock()

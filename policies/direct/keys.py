@@ -1,4 +1,4 @@
-"""Keys of ops: what the network sees of a problem, the rule whose keys it corrects, and the schedules of keys."""
+"""Keys of ops: the network's view of a problem, the rule whose keys it corrects, and the schedules of keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Seen(NamedTuple):
 
 
 def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
-    """Return what the network sees of a problem; of devices and links that differ it sees the means."""
+    """Return the network's view of a problem; of devices and links that differ it sees the means."""
     graph, ops = problem.graph, problem.graph.num_ops
     sources, targets = graph.edges
     runtime = mean_times(problem)
@@ -90,7 +90,7 @@ def rule_keys(problem: Problem, least_first: FloatArray | None = None, ahead: Fl
 
 
 def _links(problem: Problem, read: Any, mean: float) -> FloatArray:
-    """Return what links cost against a mean runtime, as logarithms, shape `(LINK_FEATURES, ops)`; see `seen`."""
+    """Return the costs of links against a mean runtime, as logarithms, shape `(LINK_FEATURES, ops)`; see `seen`."""
     graph, ops = problem.graph, problem.graph.num_ops
     latency, per_byte = problem.machine.mean_link
     fetched = read * per_byte + latency * np.diff(graph.inputs[0])
@@ -136,7 +136,7 @@ def decode(search: Search, keys: Any) -> None:
 
 
 def values_of(problem: Problem, keys: Any) -> FloatArray:
-    """Return what the schedule of each row of keys costs, microseconds or bytes, shape `(rows,)`."""
+    """Return the value of the schedule of each row of keys, microseconds or bytes, shape `(rows,)`."""
     if problem.task == "runtime":
         values = np.full(len(keys), float(problem.graph.runtime.sum()))
         moves = ~stays(problem, keys)

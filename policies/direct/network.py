@@ -21,7 +21,7 @@ SPREAD = -3.0  # logarithm of the spread of keys before any training: 0.05, half
 
 @dataclasses.dataclass(frozen=True)
 class DirectNetworkParameters(Parameters):
-    """What decides a network's shape, and what it is for."""
+    """The shape of a network, and its purpose."""
 
     task: Task = parameter("runtime", "memory or runtime: what is minimised")
     rounds: int = parameter(4, "of messages, in both directions", low=0, high=64)
@@ -156,7 +156,7 @@ class DirectNetwork(PolicyNetwork):
         return self.policy(batch, *self.hidden(batch))
 
     def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return what the last layers see, of ops and of graphs, shapes `(nodes, width)` and `(graphs, width)`."""
+        """Return the inputs of the last layers, of ops and of graphs, shapes `(nodes, width)` and `(graphs, width)`."""
         graph = batch.graph.to(self.device)
         nodes = self.embed(batch.nodes[:, : self.features].to(self.device))  # (nodes, width)
         for update, norm in zip(self.rounds, self.norms, strict=True):
@@ -167,7 +167,7 @@ class DirectNetwork(PolicyNetwork):
         return self.of_op[:-1](torch.cat((nodes, whole[graph.graph_of_node]), dim=1)), self.of_graph[:-1](whole)
 
     def policy(self, batch: Batch, of_ops: Tensor, of_graphs: Tensor) -> DirectPolicy:
-        """Return the distribution of the keys by what `hidden` gave."""
+        """Return the distribution of the keys by the outputs of `hidden`."""
         correction, spread = self.of_op[-1](of_ops).unbind(1)
         waiting, spread_of_waiting = self.of_graph[-1](of_graphs).unbind(1)
         patience = batch.patience.to(self.device) + batch.transfers_take_time.to(self.device) * waiting

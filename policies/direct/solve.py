@@ -43,7 +43,7 @@ class Parameters(WithWeights):
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Offer what the keys of the network decode to; else those of the rule that it corrects, with a note."""
+    """Offer the schedules of the network's keys; else those of the rule that it corrects, with a note."""
     # On one thread the last bits of what the network gives do not depend on their number.
     if search.exhausted():
         return

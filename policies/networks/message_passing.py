@@ -112,7 +112,7 @@ class MessageGraph:
         return sums / self.sizes.view(-1, *[1] * (values.dim() - 1))
 
     def of_ends(self, how: Literal["add", "dot"], of_sources: Tensor, of_targets: Tensor) -> Tensor:
-        """Add what an edge's ends hold, or multiply it and add up the last axis, which stays with length 1."""
+        """Add the values at an edge's ends, or multiply them and add up the last axis, which stays with length 1."""
         if self.graph is None:
             source, target = of_sources.index_select(0, self.sources), of_targets.index_select(0, self.targets)
             return source + target if how == "add" else (source * target).sum(-1, keepdim=True)
@@ -134,7 +134,7 @@ class MessageGraph:
         return raised / self.heard(edges=raised)[self.targets]
 
     def heard(self, nodes: Tensor | None = None, edges: Tensor | None = None, reduce: Reduce = "sum") -> Tensor:
-        """Add up or average what reaches each node: what sources or edges hold, or its product; 0 without edges."""
+        """Add up or average messages to each node: values of sources or edges, or their product; 0 without edges."""
         if self.graph is None:
             sent: Any = 1 if nodes is None else nodes.index_select(0, self.sources)
             sent = sent if edges is None else sent * edges
@@ -167,7 +167,7 @@ class GatConvolution(nn.Module):
             nn.init.xavier_normal_(parameter, gain=nn.init.calculate_gain("relu"))
 
     def forward(self, features: Tensor, graph: MessageGraph) -> Tensor:
-        """Return what each node hears."""
+        """Return the messages to each node."""
         layer = self.layer
         with torch.autocast(features.device.type, enabled=False):
             values: Tensor = layer.fc(features.to(layer.fc.weight.dtype)).unflatten(1, layer.attn_l.shape[1:])

@@ -40,7 +40,7 @@ class PolicyNetwork(nn.Module):
 
     @classmethod
     def load(cls: type[Network], path: str | Path) -> Network:
-        """Read what `write_network` wrote; other tensors in the file are left alone."""
+        """Read a file of `write_network`; other tensors in the file are left alone."""
         try:
             with safe_open(str(path), "pt") as file:
                 about = (file.metadata() or {}).get("network", "null")

@@ -48,7 +48,7 @@ def weights_of(method: str, name: str) -> list[Path]:
 
 
 class WithWeights(Parameters):
-    """Parameters of a method whose `weights` name those of its network; what cannot be read is refused before a run."""
+    """Parameters of a method whose `weights` name those of its network; unreadable ones are refused before a run."""
 
     method: ClassVar[str]
     room: ClassVar[str]  # of this folder: its `network` has `load_network`
@@ -62,7 +62,7 @@ class WithWeights(Parameters):
             self.network(files[0])
 
     def network(self, file: Path) -> Any:
-        """Return the network of a file, read once by each thread: what stops it belongs to one search."""
+        """Return the network of a file, read once by each thread: its stop belongs to one search."""
         return _network_as_of(self.room, file, modified(file), threading.get_ident())
 
     def identity(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def described(file: Path, names: Sequence[str]) -> tuple[Any, ...]:
 
 
 def modified(file: Path) -> int:
-    """Return when a file was last changed, nanoseconds: what is remembered of it belongs to that time."""
+    """Return when a file was last changed, nanoseconds: its cached content belongs to that time."""
     return file.stat().st_mtime_ns if file.is_file() else 0
 
 

@@ -1,1 +1,1 @@
-"""REGAL (ICLR 2020): a network that chooses what BRKGA draws from, GAS and IDRS, and their training."""
+"""REGAL (ICLR 2020): a network that chooses BRKGA's distributions, GAS and IDRS, and their training."""

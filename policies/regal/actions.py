@@ -1,4 +1,4 @@
-"""Actions of REGAL: what it chooses for each op, and the distributions of genes that this stands for (REGAL A.6)."""
+"""Actions of REGAL: its choices for each op, and the distributions of genes that these stand for (REGAL A.6)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ActionParameters(Parameters):
             raise UsageError("placement, scheduling, crossover and transfers must not all be 0: nothing is to choose")
 
     def heads(self, devices: int) -> tuple[Head, ...]:
-        """Return the choices of each op: as A.6 lists them, the affinities first, then what the paper does not have."""
+        """Return the choices of each op: as A.6 lists them, the affinities first, then those beyond the paper."""
         genes: list[tuple[Kind, int, int]] = []
         if self.placement:
             genes += [("placement", device, self.placement) for device in range(devices)]

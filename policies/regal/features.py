@@ -1,4 +1,4 @@
-"""Features for REGAL's networks: costs, what a short search found (REGAL A.2), and ratios alike in all graphs."""
+"""Features for REGAL's networks: costs, results of a short search (REGAL A.2), and ratios alike in all graphs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def node_features(task: Task, devices: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class SearchedGraph:
-    """What a network sees of a problem, and what the search for it found."""
+    """A network's view of a problem, and the results of the search for it."""
 
     problem: Problem  # the graph, the task and the devices
     nodes: Features  # features of the ops, shape `(ops, node_features(task, devices))`; see `searched_graph`
@@ -129,7 +129,7 @@ def number_of_ratios(task: Task) -> int:
 
 
 def ratios(problem: Problem, found: float) -> FloatArray:
-    """Return what the paper's features do not tell, shape `(ops, number_of_ratios(task))`; most from 0 to 1."""
+    """Return the ratios beyond the paper's features, shape `(ops, number_of_ratios(task))`; most from 0 to 1."""
     of_ops, of_graph = (_memory_ratios if problem.task == "memory" else _runtime_ratios)(problem, found)
     ops = problem.graph.num_ops
     return np.column_stack([*of_ops, *(np.full(ops, value) for value in (*of_graph, np.log(ops) / 8))])

@@ -131,7 +131,7 @@ def taken_actions(policy: RegalPolicy, taken: Taken, seed: Callable[[], int]) ->
 
 
 class AutoregressivePolicy(RegalPolicy):
-    """Ops choose in topological order, each knowing what those before it chose (A.8)."""
+    """Ops choose in topological order, each knowing the choices of those before it (A.8)."""
 
     def __init__(
         self, heads: Sequence[Head], batch: MultigraphBatch, embeddings: Tensor, decoder: AutoregressiveDecoder
@@ -162,7 +162,7 @@ class AutoregressiveDecoder(nn.Module):
         self.choose = Choices(heads, width)
 
     def _heard(self, actions: Tensor) -> Tensor:
-        """Return what the next op hears of actions of shape `(..., heads)`."""
+        """Return the next op's input of actions of shape `(..., heads)`."""
         return torch.stack([vectors(actions[..., at]) for at, vectors in enumerate(self.chosen)]).sum(0)
 
     def forward(self, embeddings: Tensor, batch: MultigraphBatch, actions: Tensor) -> list[Tensor]:
@@ -259,7 +259,7 @@ EPSILON = 1e-5
 
 @dataclasses.dataclass(frozen=True)
 class RegalNetworkParameters(Parameters):
-    """What decides a network's shape, by default A.16's for synthetic graphs, and which of its actions are taken."""
+    """The shape of a network, by default A.16's for synthetic graphs, and the choice of its actions."""
 
     task: Task = parameter("runtime", "memory or runtime: which features there are, and what is minimised")
     devices: int = parameter(2, "how many; paper 2", low=2, high=8)
@@ -341,7 +341,7 @@ class GnnEncoder(nn.Module):
 
 
 class _Messages:
-    """One direction's part of eq. 1: what each node hears, from both ends of its edges and the edges."""
+    """One direction's part of eq. 1: the messages to each node, from both ends of its edges and the edges."""
 
     # The MLP's first layer is applied to nodes and edges, not to triples, the last to what is heard: the same for less
     # work.
@@ -356,7 +356,7 @@ class _Messages:
         self.bias = listeners.heard(edges=torch.ones_like(edges[:, :1]), reduce=reduce) * self.last.bias
 
     def __call__(self, nodes: Tensor) -> Tensor:
-        """Return what each node hears, shape `(nodes, width)`."""
+        """Return the messages to each node, shape `(nodes, width)`."""
         of_ends = self.graph.of_ends("add", nodes @ self.of_producer.T, nodes @ self.of_consumer.T)
         hidden = torch.relu(self.of_edges + of_ends)
         heard: Tensor = self.listeners.heard(edges=hidden, reduce=self.reduce) @ self.last.weight.T + self.bias

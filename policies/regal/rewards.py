@@ -34,7 +34,7 @@ Visit = tuple[int, int]  # number of a graph, and seed
 
 @dataclass(frozen=True)
 class Setting:
-    """What all searches of a run share."""
+    """The common setting of all searches of a run."""
 
     # what is minimised, and on how many devices
     task: Task
@@ -45,7 +45,7 @@ class Setting:
     latency: float = 0.0  # microseconds that each transfer adds; 0 by default
 
     def problem(self, graph: CostGraph) -> Problem:
-        """Return what is to be solved for a graph."""
+        """Return the problem of a graph."""
         return Problem(graph, self.task, devices=self.devices, bandwidth=self.bandwidth, latency=self.latency)
 
 
@@ -65,7 +65,7 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A graph and a seed, and what is known of them."""
+    """A graph and a seed, and their known values."""
 
     searched: SearchedGraph  # what the network sees
     start: Start  # where the searches with a policy's choices begin
@@ -80,14 +80,14 @@ class Case:
 
 
 def plain_value(problem: Problem, evaluations: int, seed: int) -> float:
-    """Return what plain BRKGA finds, as `schedopt solve --method brkga` does: bytes or microseconds [o_s]."""
+    """Return the result of plain BRKGA, as in `schedopt solve --method brkga`: bytes or microseconds [o_s]."""
     search = Search(problem, seed=seed, max_evaluations=evaluations, lower_bound=lower_bound(problem))
     evolve(search, brkga.Parameters(), GeneDistribution())
     return search.best_value
 
 
 def found_value(start: Start, actions: NDArray[Any], parameters: ActionParameters, evaluations: int) -> float:
-    """Return what BRKGA finds with a policy's choices, shape `(ops, heads)`: bytes or microseconds [o_a]."""
+    """Return the result of BRKGA with a policy's choices, shape `(ops, heads)`: bytes or microseconds [o_a]."""
     problem = start.problem
     generator = np.random.default_rng()
     generator.bit_generator.state = start.generator
@@ -99,7 +99,7 @@ def found_value(start: Start, actions: NDArray[Any], parameters: ActionParameter
 def make_case(
     known: Case | Callable[[], CostGraph], setting: Setting, seed: int, evaluations: int | None, teacher: str
 ) -> Case:
-    """Return a case with what is asked for, in a worker."""
+    """Return a case with the requested values, in a worker."""
     if not isinstance(known, Case):
         problem = setting.problem(known())
         bound = lower_bound(problem)
@@ -115,7 +115,7 @@ def make_case(
 
 @dataclass(frozen=True)
 class Graphs:
-    """Numbered graphs: how many, what no other graph is called, and what gives one, in a worker too."""
+    """Numbered graphs: how many, their unique names, and their maker, in a worker too."""
 
     count: int
     name: Callable[[int], str]
@@ -162,7 +162,7 @@ class Cases:
         self._begun: dict[tuple[Visit, int | None, str], Callable[[], Case]] = {}
 
     def begin(self, visit: Visit, evaluations: int | None = None, teacher: str = "") -> None:
-        """Let a worker begin with what is not known of a case; see `get`."""
+        """Let a worker begin with the unknown values of a case; see `get`."""
         asked = (visit, evaluations, teacher)
         if asked in self._begun:
             return

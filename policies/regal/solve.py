@@ -1,4 +1,4 @@
-"""REGAL at work: a network sees what a short search found, and chooses what a longer one draws from (REGAL 4)."""
+"""REGAL at work: a network sees a short search's result, and chooses a longer one's distributions (REGAL 4)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Parameters(WithWeights):
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Run plain BRKGA for the features, then BRKGA, or random search, with what the network chooses."""
+    """Run plain BRKGA for the features, then BRKGA, or random search, with the network's choices."""
     # On one thread the last bits of what the network gives do not depend on their number.
     distribution = propose(search, parameters)
     if distribution is None:
@@ -70,7 +70,7 @@ def solve(search: Search, parameters: Parameters) -> None:
 
 
 def propose(search: Search, parameters: Parameters) -> GeneDistribution | None:
-    """Spend some evaluations on the features, and return what the policy chooses; None if the search must stop."""
+    """Spend some evaluations on the features, and return the policy's choices; None if the search must stop."""
     # The features take at most half of the evaluations, and the generations in which half of the time passes.
     import torch
 

@@ -116,7 +116,7 @@ def apart(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np.i
 
 
 def _fitness(searched: SearchedGraph, parameters: ActionParameters, actions: NDArray[np.int64]) -> tuple[float, float]:
-    """Return the fitness of what a short search finds with these choices."""
+    """Return the fitness of a short search's best with these choices."""
     problem = searched.problem
     search = Search(problem, max_evaluations=TRIED_EVALUATIONS)
     evolve(search, Parameters(), dequantise(actions, problem.graph, problem.devices, parameters))

@@ -221,7 +221,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
-        """Have workers, the graphs, and the file of what plain BRKGA finds."""
+        """Have workers, the graphs, and the file of plain BRKGA's results."""
         file = JsonLines(self.folder / PLAIN, "what plain BRKGA finds", "delete it to search again")
         with closing(file), Workers(self.jobs) as workers:
             self._workers = workers

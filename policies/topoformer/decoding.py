@@ -22,7 +22,7 @@ _ROUNDING = 8.0
 
 
 class Decoded(NamedTuple):
-    """Orders of one graph and what they cost."""
+    """Orders of one graph and their costs."""
 
     orders: IndexArray  # orders of one graph, shape `(rows, ops)`
     peaks: IntArray  # peak memory of each order on one device in bytes, persistent ones left out, shape `(rows,)`
@@ -233,7 +233,7 @@ class DecodedBatch(NamedTuple):
 
 
 class _Context(NamedTuple):
-    """What the steps share, all of it linear in the embeddings."""
+    """The common inputs of the steps, all of them linear in the embeddings."""
 
     # of the glimpse, shape `(graphs, heads, ops, width / heads)`
     keys: Tensor
@@ -251,7 +251,7 @@ class AutoregressiveDecoder(nn.Module):
 
     At step t the query is the sum of linear maps of three embeddings: the mean over the ops, the last op, the first
     op; at the first step learned ones stand for the latter two. Heads attend with it to the ops that can be
-    scheduled, and what they hear, projected, gives with each such op's key `k` the logit `C tanh(q k / sqrt(width))`,
+    scheduled, and their messages, projected, give with each such op's key `k` the logit `C tanh(q k / sqrt(width))`,
     whose softmax is the distribution. Paper: 8 heads, C = 10, width 128 (here the encoder's).
     """
 

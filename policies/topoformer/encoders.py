@@ -40,7 +40,7 @@ class Edges:
         self.graph = graph
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Return what each op hears, zero if there is nobody; all of shape `(graphs, ops, heads, head width)`."""
+        """Return the messages to each op, zero if there is nobody; all of shape `(graphs, ops, heads, head width)`."""
         # Half precision would save little here, so none is used inside.
         precision = torch.promote_types(queries.dtype, torch.float32)
         asked, offered, said = (tensor.flatten(0, 1).to(precision) for tensor in (queries, keys, values))
@@ -62,7 +62,7 @@ class Pairs:
             self.stretches.append((heard, part | ~hears, hears))
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Return what each op hears, zero if there is nobody; all of shape `(graphs, ops, heads, head width)`."""
+        """Return the messages to each op, zero if there is nobody; all of shape `(graphs, ops, heads, head width)`."""
         queries, keys, values = (tensor.transpose(1, 2) for tensor in (queries, keys, values))
         messages = []
         of_stretches = torch.split(queries, LISTENERS_AT_ONCE, dim=2)

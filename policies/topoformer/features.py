@@ -164,7 +164,7 @@ def _largest(apply: Callable[[Any], Any], trivial: Any, count: int, restarts: in
 
 @dataclass(frozen=True, eq=False)
 class EncodedGraph:
-    """What a network sees of one graph, as arrays."""
+    """A network's view of one graph, as arrays."""
 
     graph: CostGraph  # the graph itself
     features: np.ndarray  # features of the ops, shape `(ops, inputs)`, float32; see `op_features`
@@ -175,7 +175,7 @@ class EncodedGraph:
 
 
 def encode(graph: CostGraph, eigenvectors: int = 20, look: Callable[[], None] = lambda: None) -> EncodedGraph:
-    """Compute what a network sees of a graph (Topoformer 4.1, C.5); `look` is called now and then, and may raise."""
+    """Compute a network's view of a graph (Topoformer 4.1, C.5); `look` is called now and then, and may raise."""
     order = partial_order(graph)
     look()
     before = dense(order.before, graph.num_ops)

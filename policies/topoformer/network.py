@@ -45,7 +45,7 @@ Decoder = Literal["priorities", "autoregressive"]
 
 @dataclasses.dataclass(frozen=True)
 class NetworkParameters(Parameters):
-    """What decides a network's shape; the defaults are the small one's, the paper's are in C.2."""
+    """The shape of a network; the defaults are the small one's, the paper's are in C.2."""
 
     encoder: Encoder = parameter("topoformer", f"one of {', '.join(get_args(Encoder))}")
     decoder: Decoder = parameter("priorities", "priorities (section 4.2) or autoregressive (appendix B)")
@@ -119,14 +119,14 @@ class PriorityPolicy:
         return [decode_samples(b, row, count, rng) for b, row in self._values()]
 
     def beam(self, width: int, limit: int = NO_LIMIT, must_stop: Callable[[], bool] = lambda: False) -> list[Decoded]:
-        """Return what a beam of this width finds per graph, with state collapsing."""
+        """Return the best of a beam of this width per graph, with state collapsing."""
         found = [beam(b, row, width, limit=limit, must_stop=must_stop) for b, row in self._values()]
         return [Decoded(one.orders, one.peaks) for one in found]
 
     def two_way(
         self, width: int, most: float, bound: int, must_stop: Callable[[], bool] = lambda: False
     ) -> tuple[Decoded, int]:
-        """Return what beams from both ends find for the only graph, and what they kept; see `decode_two_way`."""
+        """Return the results of beams from both ends for the only graph, and their states; see `decode_two_way`."""
         ((b, row),) = self._values()
         return decode_two_way(b, row, width, most=most, bound=bound, must_stop=must_stop)
 

@@ -1,4 +1,4 @@
-"""Topoformer at work: a network sees a graph once, and orders are decoded from what it says (Topoformer 4)."""
+"""Topoformer at work: a network sees a graph once, and orders are decoded from its output (Topoformer 4)."""
 
 from __future__ import annotations
 

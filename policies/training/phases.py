@@ -54,7 +54,7 @@ def ignored(what: str, done: int, total: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Progress(Generic[Phase]):
-    """What a run says after each step."""
+    """A run's report after each step."""
 
     place: Place  # where the run is
     phase: Phase  # settings of the phase that it is in
@@ -117,7 +117,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         return make(self.parameters.network)
 
     def _set_up(self, trained: Iterable[nn.Parameter], **networks: nn.Module) -> None:
-        """Make the optimiser of what is trained, and take up the run of the checkpoint, if there is one."""
+        """Make the optimiser of the trained weights, and take up the run of the checkpoint, if there is one."""
         self._networks = networks
         for network in networks.values():
             network.train().to(self.parameters.device)
@@ -136,19 +136,19 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
 
     @classmethod
     def prepared(cls, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Phase, Batch] | None:
-        """Return the trainer of a run, or None if told to stop before it is ready; the folder keeps what is done."""
+        """Return the trainer of a run, or None if told to stop before it is ready; the folder keeps finished work."""
         return cls.of(work)
 
     @classmethod
     def of(cls, work: Work, **more: Any) -> PhasedTrainer[Phase, Batch]:
-        """Return the trainer of a run, given what it needs beside."""
+        """Return the trainer of a run, given its other needs."""
         make: Any = cls
         given = {"graphs": work.graphs, "validation": work.validation, "jobs": work.jobs, **more}
         trainer: PhasedTrainer[Phase, Batch] = make(work.folder, work.settings, **given)
         return trainer
 
     def words(self, measured: dict[str, float]) -> list[str]:
-        """Write what was measured in the last steps, a text each."""
+        """Write the measurements of the last steps, a text each."""
         return [text.format(measured[name]) for name, text in self.measures.items() if name in measured]
 
     def said(self, validation: dict[str, float]) -> str:
@@ -161,11 +161,11 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
 
     @abstractmethod
     def _batches(self, phase: Phase) -> Generator[Batch, None, None]:
-        """Yield what is left of the current epoch, from `place.batch` on."""
+        """Yield the rest of the current epoch, from `place.batch` on."""
 
     @abstractmethod
     def _loss(self, phase: Phase, batch: Batch) -> Tensor:
-        """Return what a step makes smaller."""
+        """Return the loss of a step."""
 
     @abstractmethod
     def validate(
@@ -175,13 +175,13 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
 
     @abstractmethod
     def score(self, validation: dict[str, float]) -> float:
-        """Return what decides which weights are the best: the smallest."""
+        """Return the score that decides which weights are the best: the smallest."""
 
     def compile(self) -> None:
         """Run every kernel once, so that none is compiled while it is waited for."""
 
     def _at_work(self) -> AbstractContextManager[None]:
-        """Hold what a run needs from its first step to its last."""
+        """Hold the resources of a run from its first step to its last."""
         return nullcontext()
 
     def _size_of_epoch(self, phase: Phase) -> float:

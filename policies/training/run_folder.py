@@ -59,7 +59,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint(Generic[Settings]):
-    """What a run needs to go on."""
+    """The state from which a run continues."""
 
     path: Path  # the file
     tensors: dict[str, Tensor]  # weights and moments, see `tensors_of`
@@ -163,7 +163,7 @@ def check_device(parameters: TrainingSettings) -> None:
 
 
 def check_ready(work: Any) -> None:
-    """Find before what takes long what would keep a run, a `Work`, from starting or going on; make its folder."""
+    """Find before the long work any obstacle to a run, a `Work`, starting or going on; make its folder."""
     if work.resume:
         read_checkpoint(work.folder, type(work.settings)).check_same(
             work.settings, hash_of(work.graphs, work.validation)
@@ -175,7 +175,7 @@ def check_ready(work: Any) -> None:
 
 
 def open_folder(folder: Path, parameters: TrainingSettings, place: Place) -> None:
-    """Make the folder, write the config, and drop what a run that was killed wrote after its last checkpoint."""
+    """Make the folder, write the config, and drop the lines that a killed run wrote after its last checkpoint."""
     make_folder(folder)
     try:
         for unfinished in folder.glob(".*.safetensors.*"):
@@ -267,7 +267,7 @@ def kept_orders(
 
 @contextmanager
 def shown(screen: Screen, method: str, problem: Problem, what: str, count: int) -> Iterator[Callable[[int], None]]:
-    """Compile what a method runs, and show how many of its orders are there; gives what to call with their number."""
+    """Compile a method's kernels, and show how many of its orders are there; gives the function for their number."""
     with screen.compiling():
         warm_up(problem, parse_method(method))
     with screen.counting(what, count) as bar:

@@ -18,7 +18,7 @@ _KEYS, _RUN_KEYS = {"method", "settings", "runs"}, {"name", "phases", "set", "gi
 
 @dataclass(frozen=True)
 class TrainingSettings(Parameters):
-    """What the settings of every training have: everything that decides its weights, but given graphs."""
+    """Settings of every training: everything that decides its weights, except given graphs."""
 
     command: ClassVar[str]  # of `schedopt train`, whose trainer they are for
     seed: int = parameter(0, "of every random choice", low=0)

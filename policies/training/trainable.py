@@ -42,7 +42,7 @@ _DISTRIBUTIONS = (
 
 
 class Screen(NamedTuple):
-    """Where a run shows what it does before training."""
+    """The display of a run before training."""
 
     # says, if it takes long, that kernels are compiled
     compiling: Callable[[], AbstractContextManager[None]]
@@ -75,7 +75,7 @@ class Trainable:
 
     @property
     def trainer(self) -> Any:
-        """What trains it, a kind of `PhasedTrainer`: `Trainer` of the module that the registry names."""
+        """Its trainer, a kind of `PhasedTrainer`: `Trainer` of the module that the registry names."""
         return import_module(METHODS[self.method].trainer).Trainer
 
     def changes(self, options: dict[str, Any]) -> list[str]:
@@ -85,7 +85,7 @@ class Trainable:
 
 
 def trainable_of(method: str) -> Trainable:
-    """Return what is to know of a method's network."""
+    """Return the facts of a method's network."""
     if method == "topoformer":
         return Trainable(method, _ORDERS, "layered ones", {"precision": "precision"}, {})
     if method == "direct":

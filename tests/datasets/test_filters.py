@@ -25,10 +25,8 @@ from schedopt.datasets.synthetic import SyntheticParameters
 
 def build(*ops):
     """Ops as `(inputs, size, runtime)`."""
-    builder = GraphBuilder("graph")
-    for number, (inputs, size, runtime) in enumerate(ops):
-        builder.add_op(str(number), inputs=[(i, 0) for i in inputs], outputs=[size], runtime=runtime)
-    return builder.build()
+    rows = (f"{at}: {' '.join(map(str, ins))} -> {size} us={us}" for at, (ins, size, us) in enumerate(ops))
+    return sketch("; ".join(rows))
 
 
 SINGLE = build(([], 5, 5))

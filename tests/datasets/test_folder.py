@@ -5,6 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from models.small_graphs import sketch
 from schedopt.core.base.errors import FormatError, GraphError, UsageError
 from schedopt.core.files.costgraph import find_graphs, parse_graph, read_graph
 from schedopt.core.graph.builder import GraphBuilder
@@ -143,11 +144,10 @@ def test_copies_depend_on_seed_number_and_topology_only():
 
 
 def test_copies_that_would_not_fit_are_refused():
-    builder = GraphBuilder("huge")
-    builder.add_op("a", outputs=[2**62, 2**61])
+    huge = sketch(f"a -> {2**62} {2**61}", "huge")
     with pytest.raises(GraphError, match="huge: the costs of a noisy copy would exceed"):
         for seed in range(100):
-            noisy_copy(builder.build(), np.random.default_rng(seed))
+            noisy_copy(huge, np.random.default_rng(seed))
 
 
 def layered(seed, nodes=20):

@@ -132,6 +132,34 @@ def with_function(size=16):
     return model_of(calls, [value("x", [size])], [value("y", [size])], functions=[function])
 
 
+def random_calls(seed, element=TensorProto.FLOAT, ops=16, shape=(2, 4)):
+    """Calls of functions that call functions, ops without a kernel and branches, in a random order of the file."""
+    random, opsets, node = np.random.default_rng(seed), [helper.make_opsetid("", OPSET)], helper.make_node
+    opsets.append(helper.make_opsetid("own", 1))
+    late = [node("Relu", ["b"], ["t"]), node("Add", ["a", "t"], ["c"])]
+    deep = [node("HardSwish", ["b"], ["t"]), node("Late", ["t", "a"], ["c"], domain="own")]
+    bodies = {"Late": late, "Deep": deep}
+    functions = [helper.make_function("own", name, "ab", "c", nodes, opsets) for name, nodes in bodies.items()]
+    names, nodes = ["x"], []
+    for name in (f"n{op}" for op in range(ops)):
+        kind = random.choice(["Add", "Sub", "Relu", "HardSwish", "Late", "Deep", "If"])
+        read = [str(random.choice(names[-6:])) for _ in range(1 if kind in ("Relu", "HardSwish") else 2)]
+        if kind == "If":
+            results = [f"{name}{at}" for at in range(2)]
+            branches = [
+                helper.make_graph([node("Neg", [value_], [result])], "g", [], [value(result, shape, element)])
+                for value_, result in zip(read, results, strict=True)
+            ]
+            nodes.append(node("If", ["c"], [name], name, then_branch=branches[0], else_branch=branches[1]))
+        else:
+            nodes.append(node(kind, read, [name], name, domain="own" * (kind in bodies)))
+        names.append(name)
+    read = {name for node in nodes for name in node.input}
+    ends = [value(name, shape, element) for name in names[1:] if name not in read]
+    random.shuffle(nodes)
+    return model_of(nodes, [value("x", shape, element)], ends, {"c": np.array(True)}, functions=functions)
+
+
 def quantized(channels=16, width=16):
     """A convolution with weights of a byte each, between Quantize and Dequantize nodes, as quantisers write it."""
     random = np.random.default_rng(0)

@@ -11,20 +11,13 @@ SKIPPED = "b: a -> 10 us=1; c: b -> 10 us=1 work=200; d: c a -> 1f us=1"
 
 def chain_of(ops, name="chain"):
     """A chain of ops that each read the one before and make as many bytes as its number, in 2 us."""
-    builder = schedopt.GraphBuilder(name)
-    for op in range(ops):
-        builder.add_op(f"op{op}", inputs=[(op - 1, 0)] if op else [], outputs=[op + 1], runtime=2.0)
-    return builder.build()
+    return sketch("; ".join(f"op{op}: {f'op{op - 1}' * (op > 0)} -> {op + 1} us=2" for op in range(ops)), name)
 
 
 def diamond():
     """source -> left, right -> sink: any order peaks at 4096 + 2048 + 512 bytes and takes 10 us; two devices take 6."""
-    builder = schedopt.GraphBuilder("diamond")
-    source = builder.add_op("source", outputs=[4096], runtime=1.0)
-    left = builder.add_op("left", inputs=[(source, 0)], outputs=[2048], runtime=4.0)
-    right = builder.add_op("right", inputs=[(source, 0)], outputs=[512], runtime=4.0)
-    builder.add_op("sink", inputs=[(left, 0), (right, 0)], outputs=[64], runtime=1.0)
-    return builder.build()
+    ops = "source -> 4096 us=1; left: source -> 2048 us=4; right: source -> 512 us=4; sink: left right -> 64 us=1"
+    return sketch(ops, "diamond")
 
 
 def sketch(text, name="graph", annotations=NO_ANNOTATIONS):
@@ -72,3 +65,10 @@ def training_step(layers, *, phases=False, runtime=2.0, keep=0):
         back.append(f"back{k}: {f'back{k + 1}' if k < layers - 1 else 'loss'} layer{k} -> 10 us={runtime}")
     names = (*["forward"] * (layers + 1), *["backward"] * layers)
     return sketch("; ".join(made + back), "training", Annotations(phases=names if phases else ()))
+
+
+def trade(name="trade", us=(1, 5, 5, 5, 5)):
+    """Return a graph with two points: 13 KiB in 21 us, and 9 KiB in 22 us."""
+    made = ("source -> 4096", "middle: source -> 1024", "heavy: middle -> 8192", "light: heavy -> 16")
+    ops = (*made, "sink: light source -> 16")
+    return sketch("; ".join(f"{op} us={time}" for op, time in zip(ops, us, strict=True)), name)

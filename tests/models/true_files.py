@@ -10,10 +10,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 from models.allocator_traces import small_snapshot
+from models.small_graphs import sketch
 from schedopt.core.base.errors import ProgramError, ScheduleError
 from schedopt.core.files.costgraph import format_graph, read_graph
 from schedopt.core.files.schedule_json import read_imported, read_schedule
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 from schedopt.core.programs.graphs.attributed_graph import format_dot, format_node_link
 from schedopt.core.programs.importers import read_model
@@ -43,12 +43,8 @@ CONFIG = "seed: 3\nphases:\n- epochs: 2\n  nodes: [10, 20]\n  decay: 1e-1\n"
 @cache
 def diamond():
     """Return a graph with views, control edges, times and remarks."""
-    builder = GraphBuilder("diamond")
-    builder.add_op("start", outputs=[10, 4], runtime=1.25, persistent=3)
-    builder.add_op("wide", inputs=[(0, 0)], outputs=[8], runtime=2, workspace=5)
-    builder.add_op("view", inputs=[(0, 1)], outputs=[4], aliases=[0], runtime=0.5, once=True)
-    builder.add_op("join", inputs=[(1, 0), (2, 0)], control=[0], outputs=[1, 2], final=[True, False], runtime=1)
-    return builder.build()
+    ops = "start -> 10 4 us=1.25 keep=3; wide: start -> 8 us=2 work=5; view: start.1 -> 4@0 us=0.5 once"
+    return sketch(f"{ops}; join: wide view !start -> 1f 2 us=1", "diamond")
 
 
 def _import(path):

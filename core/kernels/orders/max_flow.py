@@ -190,7 +190,7 @@ def reachable(pointers: IndexArray, neighbours: IndexArray, start: int) -> BoolA
 def mark_reachable(
     pointers: IndexArray, neighbours: IndexArray, start: int, seen: BoolArray, stack: IndexArray
 ) -> None:
-    """Depth-first search that marks what it meets in `seen`."""
+    """Depth-first search that marks visited nodes in `seen`."""
     stack[0] = start
     height = 1
     while height:

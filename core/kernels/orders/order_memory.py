@@ -113,7 +113,7 @@ def shift(order: IndexArray, place: IndexArray, step: int, target: int) -> None:
 
 
 class Placing(NamedTuple):
-    """What is to be placed, and scratch space; lifetimes are half-open."""
+    """The buffers to be placed, and scratch space; lifetimes are half-open."""
 
     # lower, upper, size, alignment: shape `(pieces,)`
     lower: IntArray
@@ -125,7 +125,7 @@ class Placing(NamedTuple):
 
 
 def new_placing(lower: IntArray, upper: IntArray, size: IntArray, alignment: IntArray) -> Placing:
-    """Allocate what a placement needs."""
+    """Allocate the scratch space of a placement."""
     return Placing(lower, upper, size, alignment, np.zeros(len(size), np.int64), np.zeros(len(size), np.int32))
 
 

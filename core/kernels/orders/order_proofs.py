@@ -57,7 +57,7 @@ def closures(predecessors: Edges, successors: Edges, order: IndexArray) -> Any:
 
 
 class Known(NamedTuple):
-    """What is known of the ops' order."""
+    """Known precedences of the ops."""
 
     # before, after: per op the ops that come before it, and after it, as bits: transitive closures, shape `(ops,
     # words)`
@@ -67,7 +67,7 @@ class Known(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """Two flows to work in, and what the cuts of an op show."""
+    """Two flows to work in, and the findings of an op's cuts."""
 
     # flow, trial: the flow of an op, and of another op beside it
     flow: Flow
@@ -117,7 +117,7 @@ def relate(known: Known, first: int, second: int) -> None:
 
 @kernel
 def arrive(network: Network, flow: Flow, known: Known, op: int, limit: int) -> Any:
-    """Return the least bytes resident when an op starts, given what comes before and after it (or over the limit)."""
+    """Return the least bytes resident when an op starts, given the ops before and after it (or over the limit)."""
     for other in range(known.before.shape[0]):
         if has(known.before[op], other):
             flow.label[other] = SOURCE
@@ -175,7 +175,7 @@ def _measure_set(b: Buffers, trials: Trials) -> Any:
 
 @inlined
 def _move(b: Buffers, trials: Trials, op: int, joins: bool) -> Any:
-    """Let an op join the set or leave it; return by how many bytes that changes what is alive after the set."""
+    """Let an op join the set or leave it; return by how many bytes that changes the bytes alive after the set."""
     sign = 1 if joins else -1
     trials.side[op] = joins
     trials.members[op >> 6] ^= 1 << (op & 63)
@@ -196,7 +196,7 @@ def _move(b: Buffers, trials: Trials, op: int, joins: bool) -> Any:
 def _note_single_moves(
     network: Network, b: Buffers, trials: Trials, known: Known, op: int, limit: int, joins: bool
 ) -> None:
-    """Note what can be before the op as it may join `trials.side` within the limit, with all that comes before it."""
+    """Note possible ops before the op as it may join `trials.side` within the limit, with all that comes before it."""
     base = _measure_set(b, trials)
     moves = 0
     for other in range(trials.moved.size):
@@ -235,7 +235,7 @@ def _note_single_moves(
 def tighten(
     network: Network, b: Buffers, trials: Trials, known: Known, op: int, limit: int, start: int, most: int
 ) -> Any:
-    """Find what must come before or after an op for at most `limit` bytes to be resident when it starts."""
+    """Find the ops that must come before or after an op for at most `limit` bytes to be resident when it starts."""
     # The minimum cut that separates what comes before the op from what comes after is the least that can be resident.
     # Forcing another op to the other side continues that flow; if it then exceeds the limit, the op's side is settled.
     # Each set within the limit shows a side that is possible for all ops at once, so few are tried.

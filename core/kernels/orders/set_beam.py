@@ -62,7 +62,7 @@ class Level(NamedTuple):
 
 
 def first_level(walk: Walk, states: int = 1, most_ready: int = 0) -> Level:
-    """Return the level of the empty set, with room for more states and for what they can run."""
+    """Return the level of the empty set, with room for more states and for their ready ops."""
     first = np.flatnonzero(np.diff(walk.waits_ptr) == 0)
     ready = np.zeros(max(len(first), most_ready), np.int32)
     ready[: len(first)] = first
@@ -78,7 +78,7 @@ def first_level(walk: Walk, states: int = 1, most_ready: int = 0) -> Level:
 
 
 class Candidates(NamedTuple):
-    """Successor states by what makes them, with a hash table over them and scratch space."""
+    """Successor states by their makers, with a hash table over them and scratch space."""
 
     hash: Any
     peak: IntArray
@@ -257,7 +257,7 @@ def _is_safe(b: Buffers, walk: Walk, op: int, executed: Any, resident: int, most
 
 
 def materialise(level: Level, b: Buffers, walk: Walk, c: Candidates, count: int, floor: int) -> Level:
-    """Build the chosen successor states: their sets, what they hold, and what they can run."""
+    """Build the chosen successor states: their sets, their bytes, and their ready ops."""
     # A peak of up to `floor` bytes costs nothing; negative, no op counts as safe.
     parents, ops = c.parent[:count], c.op[:count]
     gained = (walk.next_ptr[ops + 1] - walk.next_ptr[ops]).astype(np.int64)
@@ -331,7 +331,7 @@ class BeamOrders(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What decides which partial orders are kept."""
+    """Rules that decide which partial orders are kept."""
 
     # priorities, zobrist: per op: its priority, and a random number
     priorities: FloatArray

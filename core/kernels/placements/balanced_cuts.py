@@ -1,4 +1,4 @@
-"""Annealing of placements alone: what is sent, and how evenly each window of time is shared out; no order is run."""
+"""Annealing of placements alone: the transfers, and the balance of each window of time; no order is run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .sequences import sending
 
 
 class Cuts(NamedTuple):
-    """A placement by what it costs."""
+    """A placement by its costs."""
 
     placement: IndexArray
     readers: IndexArray  # shape `(tensors, devices)`: how many ops on each device read each tensor

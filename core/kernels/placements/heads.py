@@ -1,4 +1,4 @@
-"""Longest paths, and earliest starts where transfers cost time: what is not sent must share a device, in turn.
+"""Longest paths, and earliest starts where transfers cost time: ops without a transfer between them share a device.
 
 Papadimitriou and Yannakakis 1990 (section 3), without duplication and for any runtimes. Let an op start at `x`. An
 ancestor from which a path to it takes longer than that, if some transfer of the path is paid, is on the same device.

@@ -2,7 +2,7 @@
 
 But for its memory a sequence (see `sequences`) is fully told by a few numbers per place in its order, which are kept at
 every few places: so another is priced from the last of these before it differs, until an op's longest path, or the time
-that devices have lost so far, shows that the makespan will exceed a bar. What is left under a limit is run whole.
+that devices have lost so far, shows that the makespan will exceed a bar. The rest under a limit is run whole.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ROUNDING_OF_SUMS = 1e-9
 
 
 class Course(NamedTuple):
-    """What is known of a graph, and how its present sequence and another stand at every `stride`-th place."""
+    """Facts of a graph, and the state of its present sequence and another at every `stride`-th place."""
 
     # CSR: op -> ops whose tensors it reads, in the order of its inputs, each once; residents only where they are sent
     before_ptr: IndexArray
@@ -70,7 +70,7 @@ class Course(NamedTuple):
 
 
 def new_course(g: GraphArrays, order: IndexArray, m: MachineArrays) -> Course:
-    """Collect what ops wait for, given any topological order, and allocate the rows."""
+    """Collect the predecessors of ops, given any topological order, and allocate the rows."""
     (ops, devices), least = m.times.shape, m.times.min(axis=1)
     readers = np.diff(g.consumer_ptr).astype(np.float64)
     reader = np.repeat(np.arange(ops), np.diff(g.input_ptr))
@@ -109,7 +109,7 @@ def _pair(one: int, two: int) -> int:
 
 @inlined
 def _add_due(g: GraphArrays, q: Sequence, now: Any, op: int, m: MachineArrays) -> None:
-    """Add what an op has made for other devices to what is due between them and its own."""
+    """Add an op's outputs for other devices to the tensors due between them and its own."""
     devices = m.limits.size
     device = q.placement[op]
     due = devices + 1 + devices * (devices - 1) // 2
@@ -149,7 +149,7 @@ def _is_first_reader(g: GraphArrays, q: Sequence, tensor: Any, op: Any) -> Any:
 
 @kernel
 def _send_missing(g: GraphArrays, q: Sequence, now: Any, op: int, m: MachineArrays) -> None:
-    """Send an op what it lacks, one tensor after the other, right before it."""
+    """Send an op its missing inputs, one tensor after the other, right before it."""
     device, devices = q.placement[op], m.limits.size
     for i in range(g.input_ptr[op], g.input_ptr[op + 1]):
         tensor = g.inputs[i]
@@ -229,7 +229,7 @@ def _first_of_changes(c: Course, q: Sequence, places: Places, changes: int, firs
 def _price(
     g: GraphArrays, s: State, c: Course, q: Sequence, first: int, aim: Objective, m: MachineArrays, bar: float
 ) -> tuple[float, int, int, float]:
-    """Return what a sequence costs, its excess, peak and makespan, given the first place where it differs."""
+    """Return the cost of a sequence, its excess, peak and makespan, given the first place where it differs."""
     runtime = makespan_of(g, c, q, first, aim, m, bar / aim.scale)
     cost, excess, peak = aim.scale * runtime, 0, 0
     if aim.memory and cost <= bar:

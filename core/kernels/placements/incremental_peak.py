@@ -29,7 +29,7 @@ TURNED = 0.1
 
 
 class Scale(NamedTuple):
-    """What bytes count: the penalty of a step of `m` is `((m - base) / (size - base)) ** 16`, and 0 below the base."""
+    """The price of bytes: the penalty of a step of `m` is `((m - base) / (size - base)) ** 16`, 0 below the base."""
 
     base: float  # the nearer to the size, the more the fullest places alone count
     size: float
@@ -37,7 +37,7 @@ class Scale(NamedTuple):
 
 
 class Course(NamedTuple):
-    """What each place of an order takes."""
+    """Bytes of each place of an order."""
 
     memory: IntArray  # shape `(ops * devices,)`: bytes on each device during the step, without the workspace
     # Shape `(ops,)`: the most bytes of the device that runs and of those where bytes came, and their penalties
@@ -46,7 +46,7 @@ class Course(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Bytes that change right before (row `2 * op`) and after each op's step; the last row: what is never freed."""
+    """Bytes that change right before (row `2 * op`) and after each op's step; the last row: bytes never freed."""
 
     amount: IntArray  # shape `((2 * ops + 1) * devices,)`
     stamp: IndexArray  # the move that changed each last
@@ -57,7 +57,7 @@ class Changes(NamedTuple):
 
 
 class Lifetimes(NamedTuple):
-    """The lifetimes of a sequence: where its bytes change, what its places take and those of another, and scratch."""
+    """The lifetimes of a sequence: the places of changes, the bytes of its places and those of another, and scratch."""
 
     changes: Changes
     present: Course
@@ -77,7 +77,7 @@ class Lifetimes(NamedTuple):
 
 
 def new_lifetimes(g: GraphArrays, m: MachineArrays) -> Lifetimes:
-    """Allocate what `price_lifetimes` fills."""
+    """Allocate the arrays that `price_lifetimes` fills."""
     ops, tensors, devices = len(g.runtime), len(g.tensor_size), len(m.limits)
     rows = (2 * ops + 1) * devices
     views = tensors if (g.alias_of >= 0).any() else 0
@@ -147,7 +147,7 @@ def _find_held(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: Any) -> None:
 
 @inlined
 def _add(c: Changes, cell: int, amount: int) -> None:
-    """Change what changes in a row on a device, and remember what it was before the present move."""
+    """Change a row on a device, and remember its value before the present move."""
     if c.stamp[cell] != c.clock[0]:
         c.stamp[cell] = c.clock[0]
         c.cells[c.number[0]], c.before[c.number[0]] = cell, c.amount[cell]
@@ -231,7 +231,7 @@ def price_places(
 
 @inlined
 def take_places(z: Lifetimes, first: int, last: int) -> None:
-    """Make what the places from one to another take present."""
+    """Make the bytes of the places from one to another present."""
     devices = z.first.size
     for here in range(first, last + 1):
         z.present.most[here], z.present.penalty[here] = z.other.most[here], z.other.penalty[here]
@@ -288,7 +288,7 @@ class Move(NamedTuple):
 
 @inlined
 def _touch(g: GraphArrays, z: Lifetimes, tensor: int, count: int) -> int:
-    """List a tensor and what it is a view of, unless they are listed; return how many are."""
+    """List a tensor and its base, unless they are listed; return how many are."""
     while tensor >= 0 and z.stamp[tensor] != z.changes.clock[0]:
         z.stamp[tensor] = z.changes.clock[0]
         if not g.is_control[tensor]:
@@ -300,7 +300,7 @@ def _touch(g: GraphArrays, z: Lifetimes, tensor: int, count: int) -> int:
 
 @kernel
 def _touch_all(g: GraphArrays, z: Lifetimes, places: Places, move: Move) -> int:
-    """Begin a move: list the tensors that it may change, and what they are views of, and return how many they are."""
+    """Begin a move: list the tensors that it may change, and their bases, and return how many they are."""
     z.changes.clock[0] += 1
     z.changes.number[0] = 0
     if move.cell >= 0:
@@ -317,7 +317,7 @@ def _touch_all(g: GraphArrays, z: Lifetimes, places: Places, move: Move) -> int:
 
 @inlined
 def _sort_touched(g: GraphArrays, z: Lifetimes, q: Sequence, count: int) -> None:
-    """Sort the tensors listed so that views come before what they are views of: the last made first."""
+    """Sort the tensors listed so that views come before their bases: the last made first."""
     for at in range(1, count):
         tensor = z.touched[at]
         place = q.position[g.producer[tensor]]

@@ -198,7 +198,7 @@ def _meet(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, op: int, device: 
 
 @kernel
 def _settle(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, op: int, device: int) -> None:
-    """Give a device to the homes that are with an op, or to a home itself; what is ready then has to be there."""
+    """Give a device to the homes that are with an op, or to a home itself; ready ops then have to be there."""
     first = z.places.group[op]
     for at in range(z.places.member_ptr[first], z.places.member_ptr[first + 1]):
         member = z.places.members[at]
@@ -225,7 +225,7 @@ def _keep_only(m: MachineArrays, z: Lazy, op: int, device: int) -> None:
 
 @inlined
 def _run(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, op: int, device: int) -> None:
-    """Send an op what it lacks and run it; no device is parked any more."""
+    """Send an op its missing inputs and run it; no device is parked any more."""
     for other in range(z.clock.size):
         z.parked[other] = False
         if has_bit(z.where[op], other):
@@ -335,7 +335,7 @@ def decode_for_makespan(g: GraphArrays, s: State, z: Lazy, keys: Any, m: Machine
 
 @inlined
 def _own_bytes(g: GraphArrays, tensor: int) -> Any:
-    """Return what a tensor counts: a view nothing."""
+    """Return the bytes of a tensor that count: none of a view."""
     return g.tensor_size[tensor] if g.alias_of[tensor] < 0 else 0
 
 
@@ -354,7 +354,7 @@ def _brought_and_freed(g: GraphArrays, z: Lazy, op: int, device: int) -> tuple[i
 
 @inlined
 def _read(g: GraphArrays, z: Lazy, op: int, device: int) -> None:
-    """Bring an op's inputs to its device, and drop everywhere what it is the last to read."""
+    """Bring an op's inputs to its device, and drop everywhere those that it is the last to read."""
     for i in range(g.input_ptr[op], g.input_ptr[op + 1]):
         tensor = g.inputs[i]
         size = _own_bytes(g, tensor)
@@ -476,7 +476,7 @@ def _change(keys: Any, draws: Any, ops: int) -> None:
 def anneal_keys(
     g: GraphArrays, s: State, z: Lazy, keys: Any, aim: Objective, m: MachineArrays, energy: float, walk: Walk
 ) -> float:
-    """Anneal over keys, 5 draws a move; returns what the present `keys` cost then."""
+    """Anneal over keys, 5 draws a move; returns the cost of the present `keys` then."""
     ops, draws = g.runtime.size, walk.draws
     nothing = Steps(z.order[:0], z.order[:0])
     _copy(keys, z.before)

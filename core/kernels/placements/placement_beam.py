@@ -23,7 +23,7 @@ NOBODY = -1
 
 
 class Route(NamedTuple):
-    """The tensors along an order, in slots for as long as they are needed: what the states of a step share."""
+    """The tensors along an order, in slots for as long as they are needed: shared by the states of a step."""
 
     order: IndexArray
     place: IndexArray  # per op
@@ -111,7 +111,7 @@ def assign_slots(g: GraphArrays, route: Route) -> int:
 
 @kernel
 def begin_step(g: GraphArrays, route: Route, step: int) -> int:
-    """Hold the outputs of a step's op, count down its inputs, and list in `dead` what it empties; returns how many."""
+    """Hold the outputs of a step's op, count down its inputs, list emptied slots in `dead`; returns how many."""
     op = route.order[step]
     for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
         route.held[route.slot[tensor]] = tensor
@@ -143,7 +143,7 @@ class Placed(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What a beam may take."""
+    """Limits of a beam."""
 
     size: int  # states at each step
     memory: IntArray  # bytes per device
@@ -153,7 +153,7 @@ class Limits(NamedTuple):
 
 @inlined
 def bytes_on(g: GraphArrays, tensor: int, home: int, device: int) -> Any:
-    """Return what a copy takes: a view takes nothing where it was made."""
+    """Return the bytes of a copy: a view takes nothing where it was made."""
     return 0 if g.alias_of[tensor] >= 0 and home == device else g.tensor_size[tensor]
 
 
@@ -266,7 +266,7 @@ def _receive(g: GraphArrays, p: Placed, tensor: int, slot: int, device: int) -> 
 
 @inlined
 def _send_inputs(g: GraphArrays, route: Route, op: int, device: int, p: Placed, steps: Steps, written: int) -> int:
-    """Send a device what an op reads and it lacks; returns how many steps are written."""
+    """Send a device the missing inputs of an op; returns how many steps are written."""
     for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
         tensor = g.inputs[at]
         slot = route.slot[tensor]
@@ -292,7 +292,7 @@ def _run(g: GraphArrays, route: Route, op: int, device: int, p: Placed) -> None:
 def place_op(
     g: GraphArrays, route: Route, step: int, device: int, limits: Limits, p: Placed, steps: Steps, written: int
 ) -> tuple[int, int]:
-    """Run the op of a step on a device in one state: make room, send what it lacks; what it reads last stays."""
+    """Run the op of a step on a device in one state: make room, send its missing inputs; those read last stay."""
     op = route.order[step]
     fixed = max(p.persistent[device] + g.persistent[op], limits.share)
     need = p.resident[device] + fixed + need_of(g, route, op, device, p.copies)
@@ -340,7 +340,7 @@ class States(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """A step's successors, `state * devices + device`, and what led to those kept."""
+    """A step's successors, `state * devices + device`, and the parents of those kept."""
 
     need: IntArray  # bytes
     tie: Any  # random

@@ -1,8 +1,8 @@
 """Plans on machines, and list scheduling: an order of the ops, a device for each, and how early inputs are sent.
 
-What an op lacks is sent when the order comes to it. Beside work a transfer may have started long before: with lead 0
-it starts as soon as its tensor and the link allow, with 1 not before the op before the last on its target has ended,
-with 2 not before the last has. Less lead takes less memory.
+Missing inputs of an op are sent when the order comes to it. Beside work a transfer may have started long before: with
+lead 0 it starts as soon as its tensor and the link allow, with 1 not before the op before the last on its target has
+ended, with 2 not before the last has. Less lead takes less memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SHARE_OF_LEADS, SHARE_OF_RETURNS = 0.15, 0.3
 
 
 class Plan(NamedTuple):
-    """A plan: the ops in their order, the place of each in it, and per op the lead of what is sent to it."""
+    """A plan: the ops in their order, the place of each in it, and per op the lead of its inputs."""
 
     order: IndexArray
     position: IndexArray
@@ -42,7 +42,7 @@ class Plan(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a plan costs: what is minimised, the worst excess in bytes, the largest peak and the makespan."""
+    """The cost of a plan: the objective, the worst excess in bytes, the largest peak and the makespan."""
 
     energy: float
     excess: int
@@ -133,7 +133,7 @@ def _price(
 def price_plan(
     g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: Any, aim: Objective
 ) -> tuple[int, Cost]:
-    """Write a plan's steps to `steps[1]`, as a schedule has them; returns how many, and what it costs."""
+    """Write a plan's steps to `steps[1]`, as a schedule has them; returns how many, and its cost."""
     count, cost = _price(g, m, s, plan, steps, aim, np.inf)
     if cost.runtime < np.inf and not aim.memory:
         sort_steps(m, s, steps[0], count, steps[1])
@@ -167,7 +167,7 @@ def _put_bunch(s: Scratch, places: Places, bunches: Bunches, draws: Any) -> int:
 def anneal_plan(
     g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: Any, aim: Objective, energy: float, walk: Walk
 ) -> float:
-    """Anneal over plans, by single ops, groups, and leads; returns what the present one costs then."""
+    """Anneal over plans, by single ops, groups, and leads; returns the cost of the present one then."""
     draws = walk.draws
     places, bunches = walk.places
     single = 1.0 - bunches.share if places.groups.first.size else 1.0
@@ -212,9 +212,9 @@ NOWHERE = -1
 
 
 class Greedy(NamedTuple):
-    """What list scheduling goes by, and its scratch.
+    """The data of list scheduling, and its scratch.
 
-    If it `is_quick`, only two devices are tried, and what an op lacks counts as sent when it was made (HEFT's
+    If it `is_quick`, only two devices are tried, and missing inputs count as sent when they were made (HEFT's
     assumption): a blocking transfer just before the op would wait for both devices, and none would leave a busy one.
     """
 
@@ -305,7 +305,7 @@ def _roomiest(m: MachineArrays, z: Greedy, op: int, device: int) -> int:
 
 @inlined
 def _nearest_and_free(g: GraphArrays, s: Scratch, z: Greedy, op: int) -> tuple[int, int]:
-    """Return the device that holds most of what an op reads, and the one that is free first, the first of equals."""
+    """Return the device that holds most of an op's inputs, and the one that is free first, the first of equals."""
     for device in range(z.held.size):
         z.held[device] = 0
     for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
@@ -324,7 +324,7 @@ def _nearest_and_free(g: GraphArrays, s: Scratch, z: Greedy, op: int) -> tuple[i
 
 @inlined
 def _choose(g: GraphArrays, m: MachineArrays, s: Scratch, z: Greedy, op: int) -> int:
-    """Return the device on which an op ends first, `z.ahead` added, if any among those with room for what stays."""
+    """Return the device on which an op ends first, `z.ahead` added, if any among those with room for its residents."""
     near, free, devices = NOWHERE, NOWHERE, z.room.size
     if z.is_quick:
         near, free = _nearest_and_free(g, s, z, op)
@@ -361,7 +361,7 @@ def begin_list(m: MachineArrays, s: Scratch, z: Greedy) -> None:
 def list_ops(
     g: GraphArrays, m: MachineArrays, s: Scratch, z: Greedy, order: IndexArray, steps: TimedSteps, count: int
 ) -> int:
-    """Place some ops more in `s.placement`, each where it ends first, `z.ahead` added, where what stays has room.
+    """Place some ops more in `s.placement`, each where it ends first, `z.ahead` added, where its residents have room.
 
     Returns how many steps there are then, those of residents, at home where they are read first, left out; -1 without a
     link.

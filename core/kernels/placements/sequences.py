@@ -1,6 +1,6 @@
 """Sequences: a placement and one total order of the ops, whose transfers are sent as late as possible; and moves.
 
-*Just in time* sends what an op lacks right before it. *Together* also sends all that is due between the two devices,
+*Just in time* sends missing inputs right before the op. *Together* also sends all due tensors between the two devices,
 both ways, whenever they synchronise anyway: fewer waits, more memory (`docs/methods/several-devices.md`).
 """
 
@@ -39,7 +39,7 @@ class Sequence(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """What annealing minimises: `scale * makespan + sum over steps of a penalty`; see `step_penalty`."""
+    """The objective of annealing: `scale * makespan + sum over steps of a penalty`; see `step_penalty`."""
 
     is_peak: bool
     size: FloatArray  # per device: what bytes are compared to for the peak, else the memory limit
@@ -208,7 +208,7 @@ class Places(NamedTuple):
 
 
 def places_of(group: IndexArray, allowed: BoolArray, groups: Groups = NO_GROUPS, share: float = 0.1) -> Places:
-    """Return where ops may be, given the first op of each one's group, and what moves together besides."""
+    """Return the possible places of ops, given the first op of each one's group, and the homes that move with it."""
     ops = len(group)
     first, device = np.nonzero(allowed & (group == np.arange(ops))[:, None])
     members = csr(group, np.arange(ops), ops)

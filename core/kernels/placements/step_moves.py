@@ -1,7 +1,7 @@
 """Moves of single steps: a schedule as a list of its ops and transfers, any of which goes elsewhere in it.
 
-Every schedule is such a list, so moves reach every plan. What a move breaks is mended while the list is run: a transfer
-that nobody needs, or that was sent already, is left out, and what an op lacks is sent right before it.
+Every schedule is such a list, so moves reach every plan. Each move is repaired while the list is run: a transfer
+that nobody needs, or that was sent already, is left out, and a missing input is sent right before its reader.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Edit(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What plans are run on."""
+    """The setting in which plans are run."""
 
     g: GraphArrays
     s: State

@@ -34,7 +34,7 @@ MULTIPLIER = np.uint64(2685821657736338717)
 
 
 class Annealing(NamedTuple):
-    """What a search keeps between calls."""
+    """The state of a search between calls."""
 
     # shape `(1,)`: the state of the generator (xorshift64*; Vigna 2016), never 0
     draws: np.ndarray[tuple[int], np.dtype[np.uint64]]
@@ -50,7 +50,7 @@ class Annealing(NamedTuple):
 
 
 def new_annealing(g: RunGraph, capacity: int, seed: int) -> Annealing:
-    """Allocate what a search keeps."""
+    """Allocate the state of a search."""
     return Annealing(
         np.array([seed * 2 + 1], np.uint64),
         np.zeros(capacity, np.int32),
@@ -62,7 +62,7 @@ def new_annealing(g: RunGraph, capacity: int, seed: int) -> Annealing:
 
 
 class Aim(NamedTuple):
-    """What annealing is to lower, and how."""
+    """The objective of annealing, and its parameters."""
 
     limit: int  # bytes that a sequence shall keep
     allowed: float  # microseconds that cost nothing
@@ -197,7 +197,7 @@ def _last_use(g: RunGraph, s: Sequence, group: int, step: int) -> int:
 
 @kernel
 def _chain(g: RunGraph, s: Sequence, a: Annealing, group: int, reader: int, limit: int) -> int:
-    """Collect what has to run again before `reader`, in the input order; returns how many runs, 0 if it cannot be."""
+    """Collect the ops to run again before `reader`, in the input order; returns how many runs, 0 if it cannot be."""
     links = 0
     is_possible = True
     for k in range(g.tensor_ptr[group], g.tensor_ptr[group + 1]):
@@ -238,7 +238,7 @@ def _chain(g: RunGraph, s: Sequence, a: Annealing, group: int, reader: int, limi
 
 @kernel
 def _is_used_from(g: RunGraph, s: Sequence, op: int, step: int) -> bool:
-    """Whether what an op makes is read at or after a run, before the op runs again."""
+    """Whether an op's output is read at or after a run, before the op runs again."""
     end = s.length[0]
     for number in range(s.times[op]):
         if s.places[op, number] >= step:
@@ -279,7 +279,7 @@ def delete(g: RunGraph, s: Sequence, a: Annealing) -> int:
 
 @kernel
 def draw_move(g: RunGraph, s: Sequence, a: Annealing, moves_first: bool) -> tuple[int, int]:
-    """Return a random run, and a random other place between what it reads and what reads it; the same if none."""
+    """Return a random run, and a random other place between its inputs and its readers; the same if none."""
     step = _below(a, s.length[0])
     op, number = s.items[step], s.number[step]
     if not moves_first and number == 0:
@@ -381,7 +381,7 @@ def _microseconds(g: RunGraph, s: Sequence) -> float:
 
 @kernel
 def _prune(g: RunGraph, s: Sequence, a: Annealing, moves_first: bool) -> bool:
-    """Take out runs of the ops in `chain` that nothing needs, and of what only they read; False if that cannot be."""
+    """Take out unneeded runs of the ops in `chain`, and of those that only they read; False if that cannot be."""
     count = 0
     while a.chain[count] >= 0:
         count += 1

@@ -1,4 +1,4 @@
-"""Sequences of runs on one device and their edits, by the rules of `core.model.unrolled`: what each run takes."""
+"""Sequences of runs on one device and their edits, by the rules of `core.model.unrolled`: the bytes of each run."""
 # An edit finds the bytes of those buffers alone anew that it touches.
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def excess_between(s: Sequence, limit: int, low: Any, high: Any) -> Any:
 
 @kernel
 def bytes_at_end(g: RunGraph, s: Sequence) -> int:
-    """Return what stays after the last run, of all groups that are not left out."""
+    """Return the bytes left after the last run, of all groups that are not left out."""
     total = g.persistent
     for group in range(s.is_edited.size):
         is_final = False
@@ -312,7 +312,7 @@ def undo(s: Sequence) -> None:
 
 @kernel
 def finish(g: RunGraph, s: Sequence) -> bool:
-    """End an edit and find the bytes of what it touched; whether the sequence is valid (else it is to be undone)."""
+    """End an edit and find the bytes of touched buffers; whether the sequence is valid (else it is to be undone)."""
     for k in range(s.edited[s.is_edited.size]):
         if not add_group(g, s, s.edited[k], PLUS, START, s.items.size):
             return False
@@ -429,7 +429,7 @@ def is_read(g: RunGraph, s: Sequence, step: int) -> bool:
 
 @kernel
 def is_used(g: RunGraph, s: Sequence, op: int, low: int, high: int) -> bool:
-    """Whether a run from one place up to another is of an op that reads what an op makes."""
+    """Whether a run from one place up to another is of an op that reads an op's output."""
     for k in range(g.user_ptr[op], g.user_ptr[op + 1]):
         user = g.users[k]
         for number in range(s.times[user]):

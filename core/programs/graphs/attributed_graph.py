@@ -5,7 +5,7 @@ microseconds; `workspace` and `persistent`, bytes; `final`, whether its outputs 
 port; `once`, whether it may not be computed again; `module`, `line` and `phase`, texts that say where it comes from.
 An edge is a tensor that its target reads: port `port` (0) of its source. An edge with a `size` is a tensor of its own,
 which edges of the same source and `port` share. An edge with `alias`, a port of its target or a list of them, makes
-these views of its tensor. An edge with `control` true is an order without a tensor. What is not given is 0 or false.
+these views of its tensor. An edge with `control` true is an order without a tensor. Missing attributes are 0 or false.
 
 Of DOT the whole grammar is read (https://graphviz.org/doc/info/lang.html). Record ports (`a:out -> b:in:n`) place a
 line in a drawing and are dropped. In a quoted name `\\` is one backslash, which Graphviz keeps as two.
@@ -38,16 +38,16 @@ _REMARKS = {"module": "modules", "line": "lines", "phase": "phases"}
 """The field of `Annotations` for each attribute that is a remark."""
 NODE_ATTRIBUTES = ("size", "output_size", "runtime", "workspace", "persistent", "final", "once", *_REMARKS)
 _COSTS = {"runtime": 0.0, "workspace": 0, "persistent": 0, "once": False}
-"""What a node costs where it does not say so."""
+"""The costs of a node without attributes."""
 EDGE_ATTRIBUTES = ("size", "port", "alias", "control")
 _DRAWING_ATTRIBUTES = re.compile(
     r"arrow\w+|\w*color\w*|font\w+|head\w+|label\w*|same(head|tail)|tail\w+|[hl]?(href|url|URL|head|tail|p)|[xyz]|xlabel|xlp"
     r"|align|bb|class|comment|constraint|decorate|dir|distortion|fixedsize|gradientangle|group|height|id|image|key|layer"
     r"|margin|minlen|name|nojustify|ordering|orientation|penwidth|peripheries|pos|rank|rects|regular|shape|sides|skew"
-    r"|style|target|title|tooltip|weight|width"
+    r"|style|target|title|tooltip|width"
 )
 _GIVEN = re.compile(r"(?<![a-z])(input|param|weight|bias|placeholder|const|arg\d)", re.IGNORECASE)
-"""What a model's inputs and weights are often called."""
+"""Usual names of a model's inputs and weights."""
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
 
 
@@ -59,7 +59,7 @@ class Edge(NamedTuple):
     attributes: Attributes
 
     def called(self, path: str) -> str:
-        """Return what errors call it."""
+        """Return its name in errors."""
         return f"{path}: edge '{self.source}' -> '{self.target}'"
 
 
@@ -402,7 +402,7 @@ def write_graph_file(graph: CostGraph, path: str) -> None:
 
 
 def _parse_node_link(document: Any, where: str) -> AttributedGraph:
-    """Return the nodes and edges of a node-link document; `where` is what errors call it."""
+    """Return the nodes and edges of a node-link document; `where` is its name in errors."""
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
         raise FormatError(f"{where}: not node-link JSON: it has no list of nodes")
     key = "edges" if "edges" in document else "links"

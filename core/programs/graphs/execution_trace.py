@@ -1,8 +1,8 @@
 """Execution traces of PyTorch as graphs: storages become tensors, so any eager program is a graph, without its model.
 
 An op of the graph is an op of PyTorch that is not made of others (`aten::linear` is, `aten::addmm` is not), as in an
-exported program. What runs inside it, and the memory that it takes there, is its workspace. Views make nothing and
-are left out: what reads one reads its storage.
+exported program. The memory of the ops inside it is its workspace. Views make nothing and are left out:
+their readers read the storage.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class _Import:
         self.handed = 0
 
     def walk(self, node: TraceNode, phase: str) -> None:
-        """Import what ran in a node, which is an op or something around ops."""
+        """Import the ops that ran in a node, which is an op or something around ops."""
         stack = [(node, phase)]
         while stack:
             node, phase = stack.pop()
@@ -315,7 +315,7 @@ class _Import:
         return storage
 
     def graph(self, name: str, where: str, note: Callable[[str], None]) -> CostGraph:
-        """Return the graph, and say what a trace cannot tell."""
+        """Return the graph, and note the gaps of a trace."""
         bytes_on = Counter[str]()
         for storage in self.storages:
             bytes_on[storage.device] += storage.size

@@ -2,12 +2,12 @@
 
 `torch.compile` writes one per compiled graph to the folder that `TORCH_TRACE` names, if
 `torch._inductor.config.reorder_for_peak_memory_debug` is set. An op here is one of Inductor's nodes (kernels, after
-fusion), in the order before Inductor reorders them; the peak in this order is what its `estimate_peak_memory` gives:
+fusion), in the order before Inductor reorders them; the peak in this order is that of its `estimate_peak_memory`:
 
 - Inputs that can be freed are ports of one op `inputs`, which everything waits for.
 - A buffer of several parts is freed part by part: a port per part, of which the op that unpacks it returns a view.
 - A buffer written in place goes on under a new name of no bytes. The file does not say which order Inductor enforces:
-  an op that writes in place gets a control edge from every earlier reader of what it reads.
+  an op that writes in place gets a control edge from every earlier reader of its inputs.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _ports(made: list[str], buffers: Mapping[str, _Buffer], wholes: Mapping[str,
 
 
 def _wholes(nodes: Mapping[str, list[str]], buffers: Mapping[str, _Buffer], where: str) -> dict[str, str]:
-    """Return for each part what it is a part of."""
+    """Return for each part its whole."""
     made_with = {buffer: made for made in nodes.values() for buffer in made}
     wholes: dict[str, str] = {}
     sizes: defaultdict[str, int] = defaultdict(int)

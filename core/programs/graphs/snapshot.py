@@ -1,4 +1,4 @@
-"""Memory snapshots of PyTorch (`torch.cuda.memory._dump_snapshot`): allocations, what they reserve, who holds them."""
+"""Memory snapshots of PyTorch (`torch.cuda.memory._dump_snapshot`): allocations, their reservations, their holders."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_pickle(path: str) -> Any:
-    """Return the plain values that a pickle holds, without running what is in it; `path` may be gzip.
+    """Return the plain values that a pickle holds, without running its code; `path` may be gzip.
 
     Raises
     ------
@@ -93,7 +93,7 @@ class Snapshot:
 
     @property
     def is_expandable(self) -> bool:
-        """Whether its segments are expandable: what they were before the recording is then not known."""
+        """Whether its segments are expandable: their state before the recording is then not known."""
         return self.allocator.expandable_segments
 
     @property
@@ -105,7 +105,7 @@ class Snapshot:
 
     @cached_property
     def replay(self) -> Replay:
-        """What the model of the allocator does with the same requests."""
+        """The response of the allocator's model to the same requests."""
         return self.replayed()
 
     @property
@@ -153,7 +153,7 @@ class Snapshot:
         return made, freed
 
     def packed(self, time_limit: float) -> Packing:
-        """Give the allocations fixed addresses: what one arena would need in place of the allocator."""
+        """Give the allocations fixed addresses: the bytes of one arena in place of the allocator."""
         made, freed = self.alive
         return pack_lifetimes(
             Lifetimes.of(made, np.maximum(freed, made + 1), self.allocator.rounded(self.sizes), 512), time_limit
@@ -174,7 +174,7 @@ class Snapshot:
         return {name: dict(counter.most_common()) for name, counter in counts.items()}
 
     def document(self, time_limit: float = 3.0) -> dict[str, Any]:
-        """Return what `schedopt show` prints, as plain values; addresses are searched for so many seconds."""
+        """Return the output of `schedopt show`, as plain values; addresses are searched for so many seconds."""
         at, packing = self.peak_event, self.packed(time_limit)
         known = len(self.events) and not self.is_expandable
         return {
@@ -229,7 +229,7 @@ def read_snapshot(path: str, note: Callable[[str], None] = lambda text: None) ->
     Raises
     ------
     FormatError
-        If it is no snapshot, records no allocation, or frees what was not allocated; the message names the event.
+        If it is no snapshot, records no allocation, or frees unallocated memory; the message names the event.
     """
     document = read_pickle(path)
     try:
@@ -329,7 +329,7 @@ class _Reading:
                     self.early[address] = self._add(address, size, {**block, "stream": segment.get("stream", 0)})
 
     def snapshot(self) -> Snapshot:
-        """Return what was read."""
+        """Return the parsed snapshot."""
         count = len(self.made)
         addresses, sizes, streams, frames = zip(*self.made, strict=True) if self.made else ((), (), (), ())
         numbers = {stream: number for number, stream in enumerate(sorted(set(streams) | {0}))}
@@ -394,8 +394,8 @@ class _Reading:
 def _uncut(end: int, first: int, freed: int, starts: list[tuple[int, int]]) -> int:
     """Return the bytes that a large block kept beyond its request: at most 1 MiB is not cut off.
 
-    What lies between it and the next block is all its own up to 1 MiB, for no free block is that small. Of more, it is
-    what lies before the first block that was put there while it was allocated.
+    The bytes up to the next block are all its own up to 1 MiB, for no free block is that small. Of more, it is
+    the bytes before the first block that was put there while it was allocated.
     """
     if first - end <= MIB:
         return first - end

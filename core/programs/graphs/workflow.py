@@ -71,7 +71,7 @@ class _Workflow:
         return size
 
     def graph(self) -> tuple[AttributedGraph, tuple[Resident, ...]]:
-        """Return tasks and what they read of each other, and the files that come from outside."""
+        """Return tasks and their inputs from each other, and the files that come from outside."""
         import networkx as nx
 
         tasks = nx.DiGraph({key: list(parents) for key, parents in self.parents.items()}).reverse()

@@ -1,4 +1,4 @@
-"""An ONNX graph: what its nodes read, what is inside of them, and the types of its values."""
+"""An ONNX graph: the inputs of its nodes, their inner graphs, and the types of its values."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ RANDOM_OPS = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "R
 _LATEST = 10_000
 OFFICIAL_DOMAINS = {"", "ai.onnx", "ai.onnx.ml"}
 VIEWS = {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}
+WITHOUT_KERNEL = {
+    *("Bernoulli", "CastLike", "CausalConvWithState", "CenterCropPad", "GroupNormalization", "HardSwish"),
+    *("LinearAttention", "Mish", "NegativeLogLikelihoodLoss", "SequenceMap", "SoftmaxCrossEntropyLoss"),
+    *("SwiGLU", "Swish"),
+}
+"""Ops for which ONNX Runtime has no kernel on a CPU: it runs the nodes of their definitions instead."""
 
 
 def node_names(graph: GraphProto) -> list[str]:
@@ -36,23 +42,23 @@ def node_names(graph: GraphProto) -> list[str]:
     return names
 
 
-def default_order(model: ModelProto) -> list[int]:
-    """Return the nodes of a model in the order in which ONNX Runtime runs them by default: depth first from the ends.
+def default_order(nodes: Sequence[NodeProto], places: Sequence[int] | None = None) -> list[int]:
+    """Return nodes in the order in which ONNX Runtime runs them by default: depth first from the ends, the last first.
 
-    Of several the last comes first. Calls of the model's functions count as last: loading puts their nodes there.
+    With `places` they are in the order of these, each after what it reads.
     """
-    graph, functions = model.graph, functions_of(model)
-    makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    place = [((node.domain, node.op_type) in functions, index) for index, node in enumerate(graph.node)]
-    read = [{makers[name] for name in reads(node) if name in makers} for node in graph.node]
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    read = [{makers[name] for name in reads(node) if name in makers} for node in nodes]
     ends = set(range(len(read))).difference(*read)
-    latest_first = (sorted(found, key=place.__getitem__, reverse=True) for found in (*read, ends))
+    latest_first = [sorted(found, reverse=True) for found in (*read, ends)]
+    if places is not None:
+        latest_first[-1] = sorted(range(len(read)), key=places.__getitem__)
     *order, _ = nx.dfs_postorder_nodes(nx.DiGraph(dict(enumerate(latest_first))), len(read))
     return [*order, *sorted({*range(len(read))}.difference(order))]
 
 
 def reads(node: NodeProto) -> Iterator[str]:
-    """Yield the values that a node reads, repeats included; what its graphs take from outside comes last, once."""
+    """Yield the values that a node reads, repeats included; outer values of its graphs come last, once."""
     yield from (name for name in node.input if name)
     captured = dict.fromkeys(name for graph in subgraphs(node) for name in _captured(graph))
     yield from (name for name in captured if name not in node.input)
@@ -94,7 +100,7 @@ def own_tensors(node: NodeProto) -> Iterator[TensorProto]:
 
 
 def opaque_in(model: ModelProto) -> Callable[[NodeProto], bool]:
-    """Return what tells whether ONNX does not say what a node does: control flow, functions, custom and unknown ops."""
+    """Return the test of opaque nodes, which ONNX does not describe: control flow, functions, custom, unknown ops."""
     functions = set(functions_of(model))
     versions = {opset.domain: opset.version for opset in model.opset_import}
 
@@ -119,7 +125,7 @@ def functions_of(model: ModelProto) -> dict[tuple[str, str], onnx.FunctionProto]
 
 
 def random_in(model: ModelProto) -> Callable[[NodeProto], bool]:
-    """Return what tells whether a node draws random numbers, in its graphs or functions perhaps."""
+    """Return the test of nodes that draw random numbers, in their graphs or functions perhaps."""
     functions = functions_of(model)
     seen: set[tuple[str, str]] = set()
 
@@ -158,7 +164,7 @@ def _rename(node: NodeProto, values: Mapping[str, str]) -> None:
 
 
 def _captured(graph: GraphProto) -> Iterator[str]:
-    """Yield what a graph inside of a node takes from outside."""
+    """Yield the outer values that a graph inside of a node reads."""
     own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     own.update(name for node in graph.node for name in node.output)
     yield from (name for node in graph.node for name in reads(node) if name not in own)
@@ -221,7 +227,7 @@ def one_line(error: Exception) -> str:
 
 
 def infer(path: str, skeleton: ModelProto, *, is_strict: bool) -> dict[str, TypeProto]:
-    """Infer the type of every value that can be, evaluating what shapes depend on until that tells no more."""
+    """Infer the type of every value that can be, evaluating the values behind shapes until that tells no more."""
     graph = skeleton.graph
     values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     while True:
@@ -271,7 +277,7 @@ def _values(graph: GraphProto) -> Iterator[ValueInfoProto]:
 def _evaluate(
     path: str, node: NodeProto, model: ModelProto, known: Mapping[str, ValueType], values: dict[str, NDArray[Any]]
 ) -> bool:
-    """Add to `values` what a node of shape arithmetic gives, if that is small and all that it needs is there."""
+    """Add to `values` the result of a node of shape arithmetic, if that is small and all that it needs is there."""
     name = next(iter(node.output), "")
     if name in known and known[name].elements > LARGEST_EVALUATED:
         return False
@@ -301,7 +307,7 @@ def _evaluate(
 
 
 def _grows_large(node: NodeProto, given: Mapping[str, NDArray[Any]]) -> bool:
-    """Whether what a node gives is larger than shapes are, as far as the values that it reads tell."""
+    """Whether a node's result is larger than shapes are, as far as the values that it reads tell."""
     inputs = [given[name] for name in reads(node)]
     elements = float(max((value.size for value in inputs), default=0))
     if node.op_type in ("ConstantOfShape", "Expand") and inputs:
@@ -407,13 +413,13 @@ def give_sizes(path: str, graph: GraphProto, shapes: Mapping[str, Size]) -> dict
 
 
 def _sizes(value: ValueInfoProto) -> list[int | str]:
-    """Return per axis its size, the name of what has none, or `?`."""
+    """Return per axis its size, the name of an unknown one, or `?`."""
     named = [(d, "?" if d.dim_param in NAMELESS else d.dim_param) for d in value.type.tensor_type.shape.dim]
     return [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else name for d, name in named]
 
 
 def kind_of_type(type_: TypeProto) -> str:
-    """Return what a value is that is no tensor."""
+    """Return the kind of a value that is no tensor."""
     return (type_.WhichOneof("value") or "unknown").removesuffix("_type").replace("_", " ")
 
 

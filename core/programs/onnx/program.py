@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto
 
 from ...base.errors import FormatError, ProgramError
 from ..options import Size
@@ -47,7 +47,7 @@ def skeleton_of(path: str, model: ModelProto) -> ModelProto:
     skeleton.functions.extend(model.functions)
     graph = skeleton.graph
     graph.name = model.graph.name or "graph"
-    graph.node.extend(model.graph.node[index] for index in graphs.default_order(model))
+    graph.node.extend(model.graph.node[index] for index in graphs.default_order(model.graph.node))
     _set_unknown_apart(skeleton)
     given = onnx.helper.make_tensor_type_proto(TensorProto.FLOAT, [])
     graph.output.extend(ValueInfoProto(name=value.name, type=given) for value in model.graph.output)
@@ -175,8 +175,13 @@ def _check_external(path: str, what: str, tensor: TensorProto) -> None:
 
 
 def _set_unknown_apart(model: ModelProto) -> None:
-    """Give nodes that ONNX does not have at the model's version a domain of their own, which it lets pass."""
+    """Give nodes that ONNX does not have at the model's version a domain of their own, which it lets pass.
+
+    A domain of others need not be imported: ONNX Runtime takes its latest version.
+    """
     versions = {opset.domain: opset.version for opset in model.opset_import}
+    others = {node.domain for node in graphs.all_nodes(model.graph.node)} - graphs.OFFICIAL_DOMAINS - versions.keys()
+    model.opset_import.extend(OperatorSetIdProto(domain=domain, version=1) for domain in sorted(others))
     official = (node for node in graphs.all_nodes(model.graph.node) if node.domain in graphs.OFFICIAL_DOMAINS)
     unknown = [node for node in official if not graphs.is_known(node, versions)]
     for node in unknown:
@@ -197,7 +202,7 @@ class OnnxProgram:
     # names of what the caller gives (no initialisers), and of what it gets
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    # the nodes that run, in ONNX Runtime's `default_order`, and a unique name for each (`node_names`)
+    # the nodes that run, in ONNX Runtime's default order, and a unique name for each (`node_names`)
     nodes: tuple[NodeProto, ...]
     names: tuple[str, ...]
     folded: tuple[NodeProto, ...]  # the nodes whose inputs are all constant, in that order, too
@@ -207,7 +212,7 @@ class OnnxProgram:
     values: Mapping[str, int] = field(default_factory=dict)  # of inputs, where the caller gives them
     random: frozenset[str] = frozenset()  # names of the nodes that draw random numbers
     opaque: frozenset[str] = frozenset()  # names of the nodes that ONNX does not describe; see `opaque_in`
-    observed: Mapping[str, Any] | None = None  # what a run showed, if one was needed; see `observe`
+    observed: Mapping[str, Any] | None = None  # what ONNX Runtime showed, if asked: see `observe` and `as_loaded`
 
     @property
     def question(self) -> dict[str, Any]:
@@ -225,13 +230,15 @@ def read_program(path: str, shapes: Mapping[str, Size], observed: Mapping[str, A
     initializers = {tensor.name: graphs.ValueType(tensor.data_type, tuple(tensor.dims)) for tensor in graph.initializer}
     labels, constants = graphs.node_names(graph), set(initializers)
     folded, running = list[int](), list[int]()
-    for index in graphs.default_order(model):
+    for index in graphs.default_order(graph.node):
         node = graph.node[index]
         is_folded = node.op_type != DEQUANTIZE and constants.issuperset(graphs.reads(node)) and not is_random(node)
         (folded if is_folded else running).append(index)
         constants.update(filter(None, node.output) if is_folded else ())
     if not running:
         raise ProgramError(f"{path}: all nodes are constant, so there is nothing to schedule")
+    places = {name: at for at, name in enumerate((observed or {}).get("order", ()))}
+    running.sort(key=lambda index: places.get(labels[index], 0))
     return OnnxProgram(
         path=path,
         model=model,
@@ -267,7 +274,7 @@ def runs_of(program: OnnxProgram, order: Sequence[int]) -> list[NodeProto]:
 
 
 def _unused(name: str, step: int, taken: set[str]) -> str:
-    """Return a name for what a run gives; what has none in the file, as it is left out, stays without."""
+    """Return a name for a run's result; one that the file leaves out stays without."""
     run = f"{name} (run {step})" if name else ""
     while run in taken:
         run += "'"

@@ -24,7 +24,17 @@ from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..options import Roofline, Size
 from ..runtime import PROGRAM_ORDER, Note, Runtime
-from .graph import OFFICIAL_DOMAINS, ValueType, bytes_of, functions_of, is_view, own_tensors, reads, subgraphs
+from .graph import (
+    OFFICIAL_DOMAINS,
+    WITHOUT_KERNEL,
+    ValueType,
+    bytes_of,
+    functions_of,
+    is_view,
+    own_tensors,
+    reads,
+    subgraphs,
+)
 from .program import DEQUANTIZE, OnnxProgram, external_files, read_program, runs_of
 
 IN_PLACE = {
@@ -169,7 +179,7 @@ def lent_by_caller(program: OnnxProgram) -> dict[str, str]:
 
 
 def residents_of(program: OnnxProgram) -> tuple[Resident, ...]:
-    """Return constants and inputs, each with its readers; what is inside of an op is one resident, `OP/constants`."""
+    """Return constants and inputs, each with its readers; constants inside an op are one resident, `OP/constants`."""
     readers: dict[str, list[int]] = {name: [] for name in (*program.inputs, *program.constants)}
     lent = lent_by_caller(program)
     for op, node in enumerate(program.nodes):
@@ -189,7 +199,7 @@ def residents_of(program: OnnxProgram) -> tuple[Resident, ...]:
 
 
 def _sizes_inside(node: NodeProto, functions: Mapping[tuple[str, str], FunctionProto]) -> Iterator[int]:
-    """Yield the bytes of the data in the attributes of a node, in the graphs inside of it and in what it calls."""
+    """Yield the bytes of the data in the attributes of a node, in its inner graphs and in the functions it calls."""
     for entry in node.attribute:
         numbers = 4 * len(entry.floats) + 8 * len(entry.ints) + sum(map(len, (entry.s, *entry.strings)))
         yield numbers if numbers > _SETTING else 0
@@ -232,13 +242,13 @@ def load_program(path: str, shapes: Mapping[str, Size], note: Note = lambda text
     program = _with_observation(read_program(path, shapes), note)
     _say(program, note)
     seen = {program.types[name].element for node in program.nodes for name in (*reads(node), *node.output) if name}
-    if not seen <= COMMON:
-        _say_casts(program, note)
-    return program
+    kinds = {node.op_type for node in program.nodes}
+    is_rewritten = not seen <= COMMON or bool(program.model.functions) or not kinds.isdisjoint(WITHOUT_KERNEL)
+    return _as_loaded(program, note) if is_rewritten else program
 
 
 def _with_observation(program: OnnxProgram, note: Note) -> OnnxProgram:
-    """Run a program where shapes or opaque nodes ask for it; return it with what that showed."""
+    """Run a program where shapes or opaque nodes ask for it; return it with the observations."""
     needed = {*program.outputs, *(name for node in program.nodes for name in (*reads(node), *node.output))}
     made = [(node, name) for node in (*program.nodes, *program.folded) for name in node.output if name in needed]
     missing = [(node, name) for node, name in made if name and name not in program.types]
@@ -262,7 +272,7 @@ def _with_observation(program: OnnxProgram, note: Note) -> OnnxProgram:
 
 
 def _say(program: OnnxProgram, note: Note) -> None:
-    """Tell what is not as it stands in the file, and what was seen in one run alone."""
+    """Note the differences from the file, and the observations of one run alone."""
     path, total = program.path, len(program.model.graph.node)
     if program.folded:
         note(f"{path}: {len(program.folded)} of {total} nodes are constant; their results count as initialisers")
@@ -284,20 +294,23 @@ def _say(program: OnnxProgram, note: Note) -> None:
         )
 
 
-def _say_casts(program: OnnxProgram, note: Note) -> None:
-    """Tell what ONNX Runtime casts, as it has no kernels for it on a CPU, or does not load."""
-    from .session import casts_in
+def _as_loaded(program: OnnxProgram, note: Note) -> OnnxProgram:
+    """Return a program in the order that ONNX Runtime gives it; tell what it casts for want of kernels on a CPU."""
+    from .session import as_loaded
 
     try:
-        casts = casts_in(program)
+        loaded = as_loaded(program)
     except ProgramError as error:
-        note(f"{program.path}: planned, but not to be run on this machine: {error}")
-        return
-    if casts:
+        reason = str(error).removeprefix(f"{program.path}: the run failed: ")
+        note(f"{program.path}: planned, but not to be run on this machine: {reason}")
+        return program
+    if loaded["casts"] or loaded["widened"]:
         note(
-            f"{program.path}: ONNX Runtime adds {casts} casts to float32 and back, for want of kernels on a CPU, which "
-            "are not counted: import what it optimised and saved"
+            f"{program.path}: ONNX Runtime adds {loaded['casts']} casts to float32 and back and holds what "
+            f"{loaded['widened']} nodes give in float32, for want of kernels on a CPU, which is not counted: import "
+            "what it optimised and saved"
         )
+    return read_program(program.path, program.sizes, {**(program.observed or {}), "order": loaded["order"]})
 
 
 def reorder(program: OnnxProgram, order: Sequence[int]) -> ModelProto:

@@ -22,7 +22,7 @@ from onnx import ModelProto, TensorProto
 from ...base.errors import ProgramError, UsageError
 from ..fresh_process import SystemAllocator, ask, digest, time_runs
 from ..options import Size
-from .graph import LARGEST_EVALUATED, ValueType, has_subgraphs, node_names, reads
+from .graph import LARGEST_EVALUATED, ValueType, default_order, has_subgraphs, node_names, reads
 from .program import OnnxProgram, is_small_external, load_small, read_program, runs_of
 
 try:
@@ -70,18 +70,39 @@ def session_of(
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def casts_in(program: OnnxProgram) -> int:
-    """Load a program, its large constants left out; return the casts that this adds where the CPU has no kernel."""
-    read = {name for node in program.nodes for name in reads(node)} & program.constants
+def load_file(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Load a program, its large constants left out, in this process; see `as_loaded`."""
+    program = read_program(path, shapes, observed)
+    read = program.constants & {*program.outputs, *(name for node in program.nodes for name in reads(node))}
     tensors = {tensor.name: tensor for tensor in program.model.graph.initializer if tensor.name in read}
     small = {name: tensor for name, tensor in tensors.items() if math.prod(tensor.dims) <= LARGEST_EVALUATED}
     bare = replace(program, inputs=(*program.inputs, *sorted(read.difference(small))))
-    options = session_options()
+    options = session_options(keeps_order=False)
     with tempfile.TemporaryDirectory() as folder:
         options.optimized_model_filepath = f"{folder}/loaded.onnx"
-        session_of(runnable(bare, range(len(program.nodes)), small), Path(program.path).parent, options)
-        loaded = {node.name for node in onnx.load(f"{folder}/loaded.onnx").graph.node}
-    return sum(name.startswith(_CAST) for name in loaded.difference(program.names))
+        given = runnable(bare, order_of_file(program), small, has_sizes=False)
+        session_of(given, Path(path).parent, options)
+        loaded = onnx.load(f"{folder}/loaded.onnx").graph.node  # as it is given, or as it runs if that is rewritten
+    kept = {node.name: at for at, node in enumerate(loaded)}
+    made = {value: at for at, node in enumerate(loaded) for value in node.output}
+    last = len(loaded)
+    places = [
+        kept.get(name, max((made.get(value, last) for value in node.output if value), default=last))  # its definition's
+        for name, node in zip(program.names, program.nodes, strict=True)
+    ]
+    is_rewritten = [node.name for node in loaded] != [node.name for node in given.graph.node]
+    names, order = set(program.names), default_order(program.nodes, places) if is_rewritten else range(len(places))
+    return {
+        "order": [program.names[op] for op in order],
+        "casts": sum(node.name.startswith(_CAST) for node in loaded if node.name not in names),
+        "widened": sum(any(v.startswith(_CAST) for v in node.output) for node in loaded if node.name in names),
+    }
+
+
+def order_of_file(program: OnnxProgram) -> list[int]:
+    """Return the nodes that run as they stand in the file."""
+    places = {name: at for at, name in enumerate(node_names(program.model.graph))}
+    return sorted(range(len(program.names)), key=lambda op: places[program.names[op]])
 
 
 def run_model(model: ModelProto, folder: Path, inputs: Values) -> list[NDArray[Any]]:
@@ -104,7 +125,7 @@ def kernel_times(session: onnxruntime.InferenceSession) -> list[tuple[str, float
 
 @contextmanager
 def _told(what: str) -> Any:
-    """Turn what ONNX Runtime raises into one sentence."""
+    """Turn the errors of ONNX Runtime into one sentence."""
     names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException")
     try:
         yield
@@ -192,9 +213,7 @@ def run_order(
     """Run the program in a file, in an order of its nodes or ONNX Runtime's own: for a profile, time, and memory."""
     program = read_program(path, shapes, observed)
     inputs = random_inputs(program)
-    if (nodes := order) is None:
-        places = {name: at for at, name in enumerate(node_names(program.model.graph))}
-        nodes = sorted(range(len(program.names)), key=lambda op: places[program.names[op]])
+    nodes = order_of_file(program) if order is None else order
     with tempfile.TemporaryDirectory() as profiles:
         options = partial(session_options, profiles, keeps_order=order is not None)
         session = ordered_session(program, nodes, options)
@@ -221,7 +240,7 @@ def ordered_session(
 
 
 def digests(values: Sequence[NDArray[Any]]) -> list[str]:
-    """Return what tells arrays apart: type, shape and all bits of each."""
+    """Return a digest per array: of its type, shape and all bits."""
     return [digest(value.dtype, value.shape, np.ascontiguousarray(value).tobytes()) for value in values]
 
 
@@ -261,7 +280,7 @@ def for_each_node(
     *,
     has_profile: bool = False,
 ) -> dict[str, Any]:
-    """Run each node alone, on what it gets when the program runs; return what `measure` says of it."""
+    """Run each node alone, on its inputs in the program; return the measurement of each by `measure`."""
     constants = constant_tensors(program)
     values: Values = random_inputs(program)
     uses = Counter(name for node in program.nodes for name in dict.fromkeys(reads(node)))
@@ -271,7 +290,8 @@ def for_each_node(
             inputs = {value: values[value] for value in dict.fromkeys(reads(node)) if value not in constants}
             options = session_options(profiles if has_profile else None, keeps_memory=has_profile)
             session = session_of(one_node(program, op, constants, inputs), Path(program.path).parent, options)
-            measured[name], outputs = measure(name, session, inputs)
+            with _told("run"):
+                measured[name], outputs = measure(name, session, inputs)
             values.update(zip(filter(None, node.output), outputs, strict=True))
             del outputs, session
             for value in inputs:
@@ -282,7 +302,7 @@ def for_each_node(
 
 
 def workspace_of(allocator: SystemAllocator, session: Any, inputs: Values) -> tuple[int, list[NDArray[Any]]]:
-    """Return what a session holds at most beyond its results, in bytes, and these."""
+    """Return the most bytes of a session beyond its results, and these."""
     outputs, peak, results = allocator.measure(lambda: session.run(None, inputs))
     return max(0, peak - results), outputs
 
@@ -303,6 +323,14 @@ SECONDS = 300.0  # a run takes no longer, for a damaged loop may have no end
 def observe(program: OnnxProgram) -> Any:
     """Ask another process for the `types` that are missing, and opaque nodes' `workspaces`, by one run."""
     return ask("onnx.session:run_once", program.question, seconds=SECONDS)
+
+
+def as_loaded(program: OnnxProgram) -> Any:
+    """Ask another process for the `order` in which ONNX Runtime runs a program by default, and what loading changes.
+
+    That is the number of `casts` that it adds where the CPU has no kernel, and of nodes that give float32 (`widened`).
+    """
+    return ask("onnx.session:load_file", program.question, seconds=SECONDS)
 
 
 def run_once(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from importlib.metadata import version
 from ...base.errors import ProgramError
 
 OLDEST = (2, 9)
-"""The first torch whose `torch.export` has what is used here; training and learned methods need less."""
+"""The first torch whose `torch.export` has all functions used here; training and learned methods need less."""
 
 
 def refuse_older(found: str) -> None:

@@ -104,7 +104,7 @@ class StorageAccesses:
         self._readers: defaultdict[int, list[int]] = defaultdict(list)  # since it was written last
 
     def add(self, op: int, read: Iterable[int], written: Collection[int]) -> set[int]:
-        """Return the ops that `op` has to follow: who wrote what it reads, and who read what it writes."""
+        """Return the ops that `op` has to follow: writers of its inputs, and readers of memory that it writes."""
         before: set[int] = set()
         for storage in read:
             if storage in self._writer:
@@ -118,7 +118,7 @@ class StorageAccesses:
 
 
 class Sort:
-    """What the schema of an op says about how it is recorded."""
+    """The schema of an op, as far as it matters for recording."""
 
     def __init__(self, op: Any) -> None:
         schema = schema_of(op)
@@ -149,7 +149,7 @@ sort_of = cache(Sort)
 
 @cache
 def view_of(op: Any) -> Any:
-    """Return the op that gives as a view what an op makes of its argument in place; None if there is none."""
+    """Return the op that gives as a view the result of an op on its argument in place; None if there is none."""
     packet = getattr(aten, op.overloadpacket.__name__.removesuffix("_"), None)
     if packet in (None, op.overloadpacket) or op.overloadpacket in _RESIZING:
         return None

@@ -36,7 +36,7 @@ log = logging.getLogger("schedopt.torch_compile")
 def backend(
     module: fx.GraphModule, inputs: Sequence[Any], *, mode: str | None = None, options: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """Compile a graph of TorchDynamo; what `torch.compile(model, backend="schedopt")` calls.
+    """Compile a graph of TorchDynamo, for `torch.compile(model, backend="schedopt")`.
 
     The forward and backward graphs are those of `backend="aot_eager"`, with the same partition between them (minimum
     cut), and so are the results, bit for bit: only the order of ops differs, and only where that lowers the peak that
@@ -79,7 +79,7 @@ def backend(
 
 @dataclass(frozen=True)
 class BackendOptions(OptimizeOptions):
-    """What `options` may hold besides `method`; see `backend`."""
+    """The entries of `options` besides `method`; see `backend`."""
 
     recompute: bool = fixed(False)
     max_overhead: Any = fixed(None)
@@ -141,7 +141,7 @@ class _Compiler:
         return in_order(module, [op for op in names if op != SAVED])
 
     def _kept(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> list[bool]:
-        """Return for each input whether the caller keeps it, by its storage; note what the caller has."""
+        """Return for each input whether the caller keeps it, by its storage; note the caller's storages."""
         if kind == "backward":
             held = {storage_id(storage) for storage in self.callers}
             return [not isinstance(v, torch.Tensor) or storage_id(v.untyped_storage()) in held for v in inputs]

@@ -1,4 +1,4 @@
-"""Private names of TorchDynamo and AOTAutograd; where one is missing, what needs it is refused in one sentence."""
+"""Private names of TorchDynamo and AOTAutograd; where one is missing, its users are refused in one sentence."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class Import:
         return self.ops, tuple(held.resident() for held in self.residents.values())
 
     def _hold(self, node: fx.Node, argument: Any, name: str, role: str) -> None:
-        """Take what the caller gives and keeps."""
+        """Take the tensors that the caller gives and keeps."""
         self.ports[node] = []
         self.values[node] = argument
         if isinstance(argument, torch.Tensor):
@@ -238,7 +238,7 @@ class Import:
         return self.roofline.microseconds(flops, sum(moved.values()))
 
     def _storage(self, tensor: torch.Tensor, node: fx.Node) -> int:
-        """Return what tells the storage of a tensor from all others."""
+        """Return the identity of a tensor's storage."""
         if tensor.layout is not torch.strided:
             raise ProgramError(
                 f"{self.program.name}: node {node_label(node)} has a tensor of layout {tensor.layout}; "

@@ -36,7 +36,7 @@ class PeakMemoryOrder(CustomSchedulerPass):  # type: ignore[misc]
         self.method, self.seconds, self.graphs = method, seconds, graphs
 
     def uuid(self) -> Any:
-        """Return what Inductor's caches know the pass by: a graph compiled with another one is not taken."""
+        """Return the key of the pass in Inductor's caches: a graph compiled with another one is not taken."""
         return ("schedopt", VERSION, self.method, self.seconds)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -67,17 +67,17 @@ class PeakMemoryOrder(CustomSchedulerPass):  # type: ignore[misc]
 
 
 class _Kernels:
-    """The kernels of a graph, the order that Inductor would take, and what it estimates."""
+    """The kernels of a graph, Inductor's order, and its estimates."""
 
     def __init__(self, nodes: list[Any]) -> None:
         scheduler = V.graph.scheduler
         inputs = OrderedSet(V.graph.graph_inputs.keys())
         self.outputs = OrderedSet(V.graph.get_output_names())
         self.name = get_aot_graph_name()
-        none_if_off: dict[str, Any] = {} if config.reorder_for_peak_memory else {"methods": []}
+        fallback: dict[str, Any] = {} if config.reorder_for_peak_memory else {"methods": []}
         with config.patch(reorder_for_peak_memory_debug=False):
             self.stock = memory.reorder_for_peak_memory(
-                nodes, scheduler.name_to_buf, scheduler.name_to_fused_node, inputs, self.outputs, **none_if_off
+                nodes, scheduler.name_to_buf, scheduler.name_to_fused_node, inputs, self.outputs, **fallback
             )
         self.freeable = memory.get_freeable_input_buf(nodes, inputs)
         self.stock_peak = self.estimate(self.stock)
@@ -127,7 +127,7 @@ class _Kernels:
 
 
 class Installation:
-    """What `inductor` returns: a context manager that gives the records, and restores the hook when it ends."""
+    """The result of `inductor`: a context manager that gives the records, and restores the hook when it ends."""
 
     def __init__(self, previous: Any, graphs: list[OrderedGraph]) -> None:
         self._previous, self.graphs = previous, graphs
@@ -157,8 +157,8 @@ def inductor(
     method
         How to search for an order, as in `schedopt.solve`.
     time_limit
-        Of the search per graph, as "2s"; by default all together takes 0.2 ms per kernel, of which a search gets what
-        Inductor's heuristics leave, and 20 ms at least.
+        Of the search per graph, as "2s"; by default all together takes 0.2 ms per kernel, of which a search gets the
+        time that Inductor's heuristics leave, and 20 ms at least.
 
     Returns
     -------
@@ -175,7 +175,7 @@ def inductor(
     >>> import torch
     >>> model = torch.compile(torch.nn.Linear(8, 4))
     >>> with schedopt.inductor() as graphs:
-    ...     pass  # call the model here: what is compiled within is put in order
+    ...     pass  # call the model here: graphs compiled within are put in order
     """
     check_hook()
     previous = getattr(config, HOOK)

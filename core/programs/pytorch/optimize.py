@@ -75,7 +75,7 @@ class PlannedModel(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the plan for these inputs, which is made where there is none yet."""
         if torch.is_grad_enabled():
-            self._say_that_gradients_are_none(args, kwargs)
+            self._warn_without_gradients(args, kwargs)
         if self._differs or current_modes():  # under a dispatch mode TorchDynamo makes no graph
             return self._model(*args, **kwargs)
         if any(isinstance(value, np.ndarray) for value in (*args, *kwargs.values())):
@@ -120,7 +120,7 @@ class PlannedModel(nn.Module):
             self._facts = facts
 
     def _graph(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], None]:
-        """Have TorchDynamo trace a call, and return what makes the plan for it."""
+        """Have TorchDynamo trace a call, and return the maker of the plan for it."""
         self._plans.now.stage = "look"
         try:
             with torch.no_grad(), dynamo_config.patch(_CONFIG), tracing.silent():
@@ -149,7 +149,7 @@ class PlannedModel(nn.Module):
         return input_facts(inspect.signature(self._model.forward), args, kwargs) + settings_facts()
 
     def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what the model itself does, and compare it with what its plan does to copies."""
+        """Return the model's own results, and compare them with those of its plan on copies."""
         now, model, name = self._plans.now, self._model, self._plans.name
         planned: list[Any] | str
         try:
@@ -193,7 +193,7 @@ class PlannedModel(nn.Module):
             return stopped.is_planned
         return True
 
-    def _say_that_gradients_are_none(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _warn_without_gradients(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         remedy = (
             "call it under torch.no_grad(); to train, give optimize a step function, or use "
             'torch.compile(model, backend="schedopt")'
@@ -238,7 +238,7 @@ class _Stopped(BaseException):
 
 
 class _Now(threading.local):
-    """What a thread calls the model for."""
+    """The purpose of a thread's call of the model."""
 
     stage = "run"  # or `look` whether there is a plan, `check on copies`, or `check`, without a comparison
     grad = False  # whether the caller has autograd on
@@ -247,7 +247,7 @@ class _Now(threading.local):
 
 
 class _Plans:
-    """The plans of a model, and what a call is for; they refer to nothing of the model."""
+    """The plans of a model, and the purpose of a call; they refer to nothing of the model."""
 
     def __init__(self, name: str, settings: PlanSettings) -> None:
         self.name = name

@@ -27,8 +27,13 @@ from .torch_internals import current_modes, disable_torch_function, entered, pyt
 _MOST_KINDS = 1000
 
 
+def _is_new(entries: dict[str, Any]) -> bool:
+    """Whether an optimizer's state of a parameter was made in this call."""
+    return any(isinstance(value, Deferred) for value in entries.values())
+
+
 class _Plan(NamedTuple):
-    """How to run what was recorded, and the numbers of the tensors that it returns."""
+    """The plan of recorded ops, and the numbers of the tensors that it returns."""
 
     wanted: tuple[int, ...]
     module: fx.GraphModule | None  # None: in program order
@@ -78,7 +83,7 @@ class PlannedStep(nn.Module):
         self._say_notes()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Do one step, and return what the function returns; its tensors have no graph of autograd."""
+        """Do one step, and return the function's results; its tensors have no graph of autograd."""
         with disable_torch_function():  # modes of functions see the step's calls alone
             if self._only is not None:
                 facts = input_facts(inspect.signature(self._function), args, kwargs)
@@ -88,18 +93,23 @@ class PlannedStep(nn.Module):
             recorder = self._recorder(args, kwargs) if self._is_planned.get(kind, True) else None
         if recorder is None:
             return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, self._function(*args, **kwargs))
+        versions = [(parameter, parameter._version) for _, parameter in self._trained]
         try:
             with recorder.recording():
                 returned = self._function(*args, **kwargs)
             recorder.flush()
+            with disable_torch_function():
+                returned = recorder.settle(returned)
         except BaseException:
+            states = [optimizer.state for _, optimizer in PythonState(self._function).optimizers]
+            begun = [(state, parameter) for state in states for parameter, entries in state.items() if _is_new(entries)]
             try:
                 recorder.recover()  # an op that fails would have ended it earlier: its error goes out
             finally:
-                for _, optimizer in PythonState(self._function).optimizers:
-                    for parameter, entries in list(optimizer.state.items()):  # the next step makes what has no value
-                        if any(isinstance(value, Deferred) and value.value is None for value in entries.values()):
-                            del optimizer.state[parameter]
+                unchanged = {id(parameter) for parameter, version in versions if parameter._version == version}
+                for state, parameter in begun:  # the next step makes what had no use, or has no value
+                    if id(parameter) in unchanged or _is_new(state[parameter]):
+                        del state[parameter]
             raise
         self._most_parts = max(self._most_parts, self._parts)
         if self._peaks and self._peak is None:
@@ -109,8 +119,7 @@ class PlannedStep(nn.Module):
                 self._is_planned.clear()
             self._is_planned[kind] = self._is_planned.get(kind, False) or self._planned_parts > 0
         self._say_notes()
-        with disable_torch_function():
-            return recorder.settle(returned)
+        return returned
 
     def _recorder(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recorder:
         """Return a recorder of one call, which runs each part by its plan."""
@@ -138,7 +147,7 @@ class PlannedStep(nn.Module):
         return recorder
 
     def _tree(self) -> Tree:
-        """Return what was recorded under PyTorch's settings of now, such as the default dtype, which shapes follow."""
+        """Return the recordings under PyTorch's settings of now, such as the default dtype, which shapes follow."""
         return self._trees.setdefault(settings_facts(), Tree())
 
     def _may_plan(self) -> bool:
@@ -155,7 +164,7 @@ class PlannedStep(nn.Module):
         return False
 
     def _take(self, segment: Segment, wanted: Sequence[int], names: StepNames, reason: str) -> None:
-        """Plan what a rehearsal has recorded; end it where the step asks for a value, which no rehearsal can give."""
+        """Plan the ops of a rehearsal; end it where the step asks for a value, which no rehearsal can give."""
         held = self._held(segment, names, [] if reason else None)
         if self._fitting(segment, wanted, held) is None and not (reason and isinstance(self._limit, Share)):
             self._planned(segment, wanted, names, held)
@@ -176,7 +185,7 @@ class PlannedStep(nn.Module):
         return int(self._limit)
 
     def _fitting(self, segment: Segment, wanted: Sequence[int], held: int | None) -> _Plan | None:
-        """Return a plan for what was recorded that returns what is wanted, and keeps the limit beside what is held."""
+        """Return a plan for a recording that returns the wanted values, and keeps the limit beside the held bytes."""
         most = math.inf if held is None else self._bytes() - held
         plans: list[_Plan] = segment.last.plans
         return next((plan for plan in plans if plan.peak <= most and set(wanted) <= set(plan.wanted)), None)
@@ -196,7 +205,7 @@ class PlannedStep(nn.Module):
         return plan
 
     def _planned(self, segment: Segment, wanted: Sequence[int], names: StepNames, held: int | None) -> _Plan:
-        """Make a plan for what was recorded; a limit holds for the whole step, with what its other parts hold."""
+        """Make a plan for a recording; a limit holds for the whole step, with the bytes that its other parts hold."""
         program = step_graph(self._name, segment, wanted, names.of_held())
         settings = self._settings
         if settings.note is not None:
@@ -224,7 +233,7 @@ class PlannedStep(nn.Module):
         return plan
 
     def _say_notes(self) -> None:
-        """Pass on what was noted while plans were made, when what the step itself prints may be silenced."""
+        """Pass on the notes of plans in the making, when the step's own output may be silenced."""
         while self._notes and self._settings.note is not None:
             self._settings.note(self._notes.pop(0))
 
@@ -233,14 +242,14 @@ class PlannedStep(nn.Module):
 
 
 def _kind_of(value: Any) -> Any:
-    """Return what a sequence of ops may depend on of an input."""
+    """Return the properties of an input that a sequence of ops may depend on."""
     if isinstance(value, torch.Tensor):
         return value.dtype, value.shape, value.device
     return value if isinstance(value, (bool, int, str)) else type(value)
 
 
 def step_name(function: Callable[..., Any]) -> str:
-    """Return what to call a step in messages."""
+    """Return the name of a step in messages."""
     while isinstance(function, functools.partial):
         function = function.func
     return str(getattr(function, "__name__", type(function).__name__))

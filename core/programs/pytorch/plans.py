@@ -129,7 +129,7 @@ def as_traced(grad: bool) -> Iterator[None]:
 
 
 Facts = tuple[tuple[str, tuple[str, str]], ...]
-"""Names and what a plan depends on, as errors show it, in short and whole, in the order in which they look at it."""
+"""Names and the properties that a plan depends on, in short and whole, in the order in which errors look at them."""
 
 
 def input_facts(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Facts:
@@ -146,7 +146,7 @@ def input_facts(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Map
 
 
 def _fact(name: str, leaf: Any) -> tuple[str, str]:
-    """Return what a plan depends on of an input: `float32[1, 8]` and its strides, or `3.0` and its type."""
+    """Return an input's properties that a plan depends on: `float32[1, 8]` and its strides, or `3.0` and its type."""
     if not isinstance(leaf, torch.Tensor):
         kind = type(leaf).__qualname__
         if type(leaf).__module__ == "numpy":

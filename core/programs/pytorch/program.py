@@ -43,7 +43,7 @@ _RESULT_ROLES = {
 
 
 def load_program(model: str, options: ImportOptions = ImportOptions(), note: Note = lambda text: None) -> TorchProgram:
-    """Load a `.pt2` file, or what `module:function` returns for sizes: a model or a step, and example inputs."""
+    """Load a `.pt2` file, or the result of `module:function` for sizes: a model or a step, and example inputs."""
     training, shapes, device = options.training, options.plain_shapes, options.device
     if model.endswith(".pt2"):
         exported = read_exported(model, device)
@@ -65,7 +65,7 @@ def program_of(
     """Trace a model, exported forward or as one training step (see `update_of`), or record a step of the user's own.
 
     The loss is the first output if that is a single float, else the sum of the means of all float outputs. Numbers that
-    enter a step of the user's own (learning rates, what follows from the number of steps) are `constant` arguments.
+    enter a step of the user's own (learning rates, values from the number of steps) are `constant` arguments.
     """
     name = name or str(getattr(model, "__name__", type(model).__name__))
     where = where or name
@@ -426,7 +426,7 @@ def training_step(
 
 
 def _loss(outputs: Any, where: str) -> tuple[torch.Tensor, str]:
-    """Return the loss of a model's outputs and what it is, in words."""
+    """Return the loss of a model's outputs and its definition, in words."""
     leaves = pytree.tree_leaves(outputs)
     floats = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
     if not any(leaf.requires_grad for leaf in floats):

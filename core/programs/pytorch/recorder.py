@@ -170,7 +170,7 @@ class RecordedOp:
         return ops[::-1]
 
     def forget(self) -> None:
-        """Take it, and what came before it, out of the tree, up to where other steps went on or have a plan."""
+        """Take it, and its predecessors, out of the tree, up to where other steps went on or have a plan."""
         node = self
         while node.before is not None and not node.after and not node.plans:
             node.before.after.pop((node.op, node.key), None)
@@ -374,6 +374,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.segment = Segment(tree.root)
         self.leaves: dict[int, torch.Tensor] = {}
         self.made: list[TensorWeakRef] = []
+        self.settled: list[torch.Tensor] = []  # to be made plain
         self.fresh: dict[int, torch.Tensor] = {}  # made of Python's values meanwhile
         self.failed = False
         self.recovers = False  # from an error: what still waits is to run as it was recorded
@@ -384,7 +385,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Record what this thread calls within."""
+        """Record the ops that this thread calls within."""
         with ExitStack() as stack:
             stack.callback(setattr, RECORDING, "recorder", RECORDING.recorder)
             RECORDING.recorder = self
@@ -467,22 +468,23 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         return [tensor.value for tensor in made if tensor.value is not None]
 
     def settle(self, returned: Any) -> Any:
-        """Give every tensor its values, make those plain that Python alone refers to, and return what was returned."""
+        """Give every tensor its values, make those plain that Python alone refers to, and return the step's result."""
         for leaf in self.leaves.values():
             if isinstance(leaf.grad, Deferred):
                 value, leaf.grad = leaf.grad.value, None
                 leaf.grad = None if value is None else value.data
-        made = [tensor for reference in self.made if (tensor := reference()) is not None]
+        self.settled += [tensor for reference in self.made if (tensor := reference()) is not None]
         self.made.clear()
-        while made:
-            tensor = made.pop()
+        while self.settled:  # an interrupt leaves the rest to the next call
+            tensor = self.settled[-1]
             is_lazy = isinstance(tensor, Deferred) and tensor.value is not None
             if is_lazy and is_held_by_python_alone(tensor) and not weakref.getweakrefcount(tensor):
                 swap_tensors(tensor, tensor.value.data)  # type: ignore[no-untyped-call]
+            del self.settled[-1], tensor
         return pytree.tree_map_only(Deferred, lambda made: None if made.value is None else made.value.data, returned)
 
     def recover(self) -> None:
-        """After an error of the step's own code run the ops before it, after one of an op forget what they were for."""
+        """After an error of the step's own code run the ops before it, after one of an op forget their purpose."""
         self.recovers = True
         try:
             if not self.failed:
@@ -621,7 +623,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         segment.next = first
 
     def _key(self, value: Any, numbers: list[Any], free: bool) -> Any:
-        """Return what stands for an argument in the tree, and note a number that may change."""
+        """Return the placeholder of an argument in the tree, and note a number that may change."""
         if isinstance(value, torch.Tensor):
             number = self.segment.number(value)
             if number is not None:
@@ -654,12 +656,12 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
 
     def _refused(self, what: str, remedy: str) -> ProgramError:
-        """Return the error of what the user's code does on the line that runs now."""
+        """Return the error of the user's code on the line that runs now."""
         line = self.sources.note({}, sys._getframe()).line
         return ProgramError(f"{f'{line}: ' if line else ''}{what} cannot be recorded; {remedy}")
 
     def _infer(self, func: Any, sort: Sort, key: Any, numbers: list[Any]) -> RecordedOp:
-        """Return an op that is new in the tree, with what its results are like."""
+        """Return an op that is new in the tree, with the properties of its results."""
         segment = self.segment
         node = RecordedOp(func, key, segment.last)
         node.next = segment.next

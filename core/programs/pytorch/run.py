@@ -1,4 +1,4 @@
-"""Runs of PyTorch programs: op by op or whole, what they give, and what they take in time and memory."""
+"""Runs of PyTorch programs: op by op or whole, their results, their time and memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def digests(*values: Any) -> list[str]:
 
 
 def digest(value: Any) -> str:
-    """Return what tells values apart: type, shape and all bits of a tensor."""
+    """Return a digest of values: of the type, shape and all bits of a tensor."""
     if not isinstance(value, torch.Tensor):
         return repr(value)
     value = value.detach().resolve_conj().resolve_neg()
@@ -66,7 +66,7 @@ class AllocatorTrace:
         self.spans: dict[str, tuple[int, int]] = {}
 
     def peak_and_rest(self, span: str | None = None) -> tuple[int, int]:
-        """Return the most bytes held, and those held at the end, of what was allocated in a span or in all."""
+        """Return the most bytes held, and those held at the end, of the allocations in a span or of all."""
         changes = self.changes
         if span is not None:
             start, end = self.spans[span]
@@ -119,9 +119,10 @@ class _Memory:
 
 
 class Replay:
-    """Runs a graph of ATen calls in its order, drops each value after its last use, and leaves what it is given.
+    """Runs a graph of ATen calls in its order, drops each value after its last use, and leaves its inputs as they are.
 
-    Memory that was given is copied before an op writes to it, and `wrote` told what the argument of a number became.
+    Memory that was given is copied before an op writes to it, and `wrote` gets the new value of the argument of a
+    number.
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class Replay:
         self._memories: dict[int, _Memory] = {}
 
     def _hold(self, node: fx.Node, value: Any, arguments: list[int]) -> None:
-        """Take what is the caller's."""
+        """Take the caller's tensors."""
         if isinstance(value, torch.Tensor):
             self._memories.setdefault(storage_of(value), _Memory()).arguments += arguments
         self._keep(node, value)
@@ -330,7 +331,7 @@ def function_of(code: str) -> Callable[..., Any]:
 
 
 def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
-    """Run the code of a `GraphModule` in a file, for memory and again for time, on what `ARGUMENTS` beside it holds."""
+    """Run the code of a `GraphModule` in a file, for memory and again for time, on the inputs in `ARGUMENTS`."""
     torch.set_num_threads(threads)
     module = function_of(Path(path).read_text(encoding="utf-8"))
     arguments, grad = torch.load(Path(path).parent / ARGUMENTS, weights_only=False)

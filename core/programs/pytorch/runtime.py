@@ -30,7 +30,7 @@ _NOT_SAVED = "PyTorch cannot save the program in a .pt2 file"
 
 
 class TorchRuntime(Runtime[bytes]):
-    """A `.pt2` file, or what `module:function` returns; a version of it is the content of a `.pt2` file."""
+    """A `.pt2` file, or the result of `module:function`; a version of it is the content of a `.pt2` file."""
 
     runs = "pytorch.run:run_file"
 
@@ -75,7 +75,7 @@ class TorchRuntime(Runtime[bytes]):
         return f"the program exported from {self.model}, not of its own call" if self._other else self.model
 
     def remark(self, reports: Mapping[str, Sequence[Mapping[str, Any]]], note: Note) -> None:
-        """Say if what was run is not what a call of the model does."""
+        """Note if the run differs from a call of the model."""
         self.source(note)
 
     def save(self, version: bytes, output: str, note: Note) -> None:
@@ -95,7 +95,7 @@ class TorchRuntime(Runtime[bytes]):
         return {"path": str(file), "device": self.options.device, "threads": torch.get_num_threads()}
 
     def own_peak(self) -> int | None:
-        """Call what `module:function` returns, in a process of its own."""
+        """Call the result of `module:function`, in a process of its own."""
         options = self.options
         if self.model.endswith(".pt2") or options.training != "none":
             return None

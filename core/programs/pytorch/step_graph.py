@@ -1,4 +1,4 @@
-"""Recorded steps: as graphs, rehearsed without a run, and what their Python reaches, kept and restored."""
+"""Recorded steps: as graphs, rehearsed without a run, and the Python objects in reach, kept and restored."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def step_graph(name: str, segment: Segment, wanted: Sequence[int], named: Named)
 
 
 def arguments_of(segment: Segment) -> list[Any]:
-    """Return what the program of a segment runs on: tensors, without autograd, that share memory with those met."""
+    """Return the tensors that the program of a segment runs on, without autograd, sharing memory with those met."""
     return [*(tensor.data for tensor in segment.held.values()), *segment.numbers]
 
 
 def run_in_order(segment: Segment, wanted: Sequence[int], outer: Sequence[Any]) -> dict[int, torch.Tensor]:
     """Run the ops that a step has recorded as it recorded them, each value until its last use, seen by modes.
 
-    Autograd is on, as for plans: without, an LSTM does not keep what its backward pass reads.
+    Autograd is on, as for plans: without, an LSTM does not keep the tensors of its backward pass.
     """
     path = segment.last.path()
     last: dict[int, RecordedOp] = {}
@@ -101,7 +101,7 @@ def _add(graph: fx.Graph, op: RecordedOp, nodes: dict[int, fx.Node], number: Cal
 
 
 class StepNames:
-    """What the tensors that a call of a step works on are called."""
+    """The names of the tensors that a call of a step works on."""
 
     def __init__(self, function: Callable[..., Any], call: Call, trained: Iterable[tuple[str, torch.Tensor]]) -> None:
         self._function = function
@@ -157,7 +157,7 @@ def rehearse(
     Return how many ops the last one recorded, and how many seconds a call takes for these once it knows them all.
 
     Modules, optimizers, gradients, attributes, closures, globals and generators are then as before; other effects
-    (files, iterators) cannot be undone. `take` gets the segment, what it shall return, the names of tensors, and
+    (files, iterators) cannot be undone. `take` gets the segment, the values to return, the names of tensors, and
     why its ops have to run before the function returns, empty if it has; it may raise `Enough`.
     """
     state = PythonState(function)
@@ -212,7 +212,7 @@ def program_of_step(
 
 
 def _step_unseen(scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *args: Any, **kwargs: Any) -> Any:
-    """Do an optimizer's step without a look at what its gradient scaler has found."""
+    """Do an optimizer's step without a look at the findings of its gradient scaler."""
     return optimizer.step(*args, **kwargs)
 
 
@@ -220,11 +220,11 @@ _BUILTINS: tuple[Any, ...] = (OrderedDict, dict, list, set, deque)  # the first 
 
 
 def copy_of(container: Any) -> Any:
-    """Return what a dict, list, set or deque holds, in one of no class of its own."""
+    """Return the content of a dict, list, set or deque, in one of no class of its own."""
     return next(builtin for builtin in _BUILTINS if isinstance(container, builtin))(container)
 
 
-def is_as(container: Any, kept: Any) -> bool:
+def is_unchanged(container: Any, kept: Any) -> bool:
     """Whether a container holds the very same things as when it was copied."""
     if isinstance(container, dict):
         held, before = ({key: id(dict.__getitem__(one, key)) for key in one} for one in (container, kept))
@@ -234,8 +234,8 @@ def is_as(container: Any, kept: Any) -> bool:
 
 
 def put_back(container: Any, kept: Any) -> None:
-    """Let a container hold what it held when it was copied."""
-    if is_as(container, kept):
+    """Let a container hold its content of when it was copied."""
+    if is_unchanged(container, kept):
         return
     builtin: Any = type(kept)  # a class of its own may refuse its methods, as configurations do that are frozen
     builtin.clear(container)
@@ -251,7 +251,7 @@ _PLAIN += (types.BuiltinFunctionType, logging.Logger, np.ndarray, np.generic, to
 
 
 class PythonState:
-    """What a function can change: what it reaches through closures, globals, defaults, attributes and containers."""
+    """The reach of a function: closures, globals, defaults, attributes and containers."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         # with the name under which each was met
@@ -293,7 +293,7 @@ class PythonState:
         return {path.rstrip("."): part for path, part in named}
 
     def _outermost(self) -> list[tuple[str, nn.Module]]:
-        """Return the modules that are in no other, each with what the names in it begin with."""
+        """Return the modules that are in no other, each with the prefix of the names in it."""
         inner = {id(part) for _, module in self.modules for part in module.modules() if part is not module}
         outermost = [(name, module) for name, module in self.modules if id(module) not in inner]
         return [(f"{name}." if len(outermost) > 1 and name else "", module) for name, module in outermost]
@@ -303,11 +303,11 @@ class PythonState:
         return self._random != random_states()
 
     def restore(self) -> None:
-        """Make everything what it was."""
+        """Restore every object."""
         undo_all(reversed(self._restoring))
 
     def _visit(self, name: str, thing: Any) -> Iterator[tuple[str, Any]]:
-        """Keep what a thing consists of, and give it to be visited."""
+        """Keep the parts of an object, and give it to be visited."""
         if isinstance(thing, torch.Tensor):
             if is_lazy(thing):
                 raise ProgramError(f"'{name}' is not initialised yet; call the model once before")
@@ -366,7 +366,7 @@ class PythonState:
 
 
 def _restore(tensor: torch.Tensor, gradient: torch.Tensor | None, required: bool, version: int) -> None:
-    """Let autograd know of a tensor what it knew."""
+    """Restore autograd's state of a tensor."""
     tensor.requires_grad_(required)
     if tensor.grad is not gradient:
         tensor.grad = None
@@ -393,7 +393,7 @@ def random_states() -> tuple[Any, ...]:
 
 @contextmanager
 def untouched(model: nn.Module, tensors: Iterable[torch.Tensor] = ()) -> Iterator[PythonState]:
-    """Undo what is done to a model's attributes, random numbers and these tensors, as when its code runs on fakes."""
+    """Undo changes of a model's attributes, random numbers and these tensors, as when its code runs on fakes."""
     state = PythonState(model)
     changes = [restoring(tensor) for tensor in tensors]
     try:

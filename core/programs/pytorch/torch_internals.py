@@ -120,7 +120,7 @@ with needed_by("PyTorch programs"):
 
 @contextmanager
 def entered(modes: Sequence[TorchDispatchMode]) -> Iterator[None]:
-    """Let modes of dispatch see what is called within."""
+    """Let modes of dispatch see the calls within."""
     for mode in modes:
         _push_mode(mode)
     try:

@@ -68,7 +68,7 @@ class TorchProgram:
 
 
 class Held(NamedTuple):
-    """A tensor that a program is given: its placeholder's name, its role, itself, and what the caller calls it."""
+    """A tensor that a program is given: its placeholder's name, its role, itself, and the caller's name of it."""
 
     name: str
     role: str
@@ -183,7 +183,7 @@ def rename(node: fx.Node, name: str) -> None:
 
 @contextmanager
 def foreign_code(where: str, what: str) -> Iterator[None]:
-    """Turn what a model's own code, or PyTorch in tracing it, raises into one sentence."""
+    """Turn errors of a model's own code, or of PyTorch in tracing it, into one sentence."""
     try:
         yield
     except SchedoptError:
@@ -214,7 +214,7 @@ def line_of(error: BaseException) -> str:
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Keep what PyTorch warns, logs and prints about tracing from the terminal."""
+    """Keep PyTorch's warnings, logs and prints about tracing from the terminal."""
     with LOCK, warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         before = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
@@ -229,7 +229,7 @@ _PLAIN = (torch.Tensor, bool, int, float, complex, str, torch.dtype, torch.devic
 
 
 def known_outputs(model: nn.Module, where: str, *, every: bool) -> RemovableHandle:
-    """Have what a model returns within `with` known as soon as it returns it; see `know_outputs`."""
+    """Have a model's results within `with` known as soon as it returns them; see `know_outputs`."""
     return model.register_forward_hook(lambda _model, _args, outputs: know_outputs(outputs, where, every=every))
 
 
@@ -318,7 +318,7 @@ class Source(NamedTuple):
 
 
 def source_of(node: fx.Node) -> Source:
-    """Return what was recorded of a node when it was traced, or what `torch.export` has noted at it."""
+    """Return the origin of a node recorded when it was traced, or the one that `torch.export` has noted at it."""
     source: Source | None = node.meta.get(_META)
     return source or _exported_source(node)
 
@@ -352,7 +352,7 @@ def with_sources(function: Callable[..., Any], modules: Mapping[str, nn.Module])
 
 
 def sources_of(graph: fx.Graph, names: Sequence[str], roles: Sequence[str]) -> dict[str, Source]:
-    """Return where each call of a program comes from, by name; what follows from a gradient or state is an update."""
+    """Return where each call of a program comes from, by name; ops after a gradient or state are an update."""
     sources = {node: source_of(node) for node in graph.nodes if node.op == "call_function"}
     needed: set[fx.Node] = set()
     for node in reversed(sources):
@@ -388,7 +388,7 @@ class SourceRecorder:
         self.named: dict[Any, dict[str, fx.Node]] = {}
 
     def note(self, meta: dict[str, Any], frame: FrameType) -> Source:
-        """Note where what is called in a frame comes from, and return it."""
+        """Note the origin of a call in a frame, and return it."""
         source, original = self._look_up(frame)
         if original is not None:  # so that a saved program keeps them
             meta.update({key: original.meta[key] for key in _KEPT if key in original.meta})
@@ -407,7 +407,7 @@ class SourceRecorder:
         return source
 
     def _look_up(self, frame: FrameType | None) -> tuple[Source, fx.Node | None]:
-        """Walk the stack outwards, up to what is traced or who runs the backward; return the exported node met, too."""
+        """Walk the stack outwards, up to traced code or the backward's caller; return the exported node met, too."""
         module = line = ""
         phase = "forward"
         while frame is not None and frame.f_code is not self.outermost:
@@ -468,7 +468,7 @@ def is_users(file: str) -> bool:
 
 
 def _common_path(paths: set[str]) -> str:
-    """Return what the paths of several parameters begin with, whole names only."""
+    """Return the common beginning of the paths of several parameters, whole names only."""
     columns = zip(*(path.split(".") for path in paths), strict=False)
     return ".".join(names[0] for names in takewhile(lambda names: len(set(names)) == 1, columns))
 

@@ -88,7 +88,7 @@ def _random(shape: Any, kind: np.dtype[Any], rng: np.random.Generator) -> NDArra
 
 SEED = 0
 INVOCATIONS = 3
-"""Runs whose outputs are compared, each with other inputs: what a model keeps from run to run shows in the later."""
+"""Runs whose outputs are compared, each with other inputs: state kept from run to run shows in the later."""
 
 
 def run_file(path: str, times: bool) -> dict[str, Any]:
@@ -151,7 +151,7 @@ _MOST_BUFFERS = 12  # scratch buffers that an operator may ask for
 
 @dataclass(frozen=True)
 class Costs:
-    """What was found by running a model."""
+    """The costs found by running a model."""
 
     # bytes of the arena in program order; None where the model does not run here
     head: int | None = None

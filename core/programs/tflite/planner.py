@@ -29,7 +29,7 @@ def arena_for(program: TfliteProgram) -> int:
 
 @dataclass
 class Request:
-    """What the planner finds a place for."""
+    """A request for a place to the planner."""
 
     size: int  # bytes, aligned
     # steps in which it is needed, both included
@@ -62,7 +62,7 @@ def _end(requests: Sequence[Request]) -> int:
 
 
 def requests_of(program: TfliteProgram, scratch: Scratch, start: int = 0) -> list[Request]:
-    """Return a request per tensor of all subgraphs, of which `start` and what it calls run, then per scratch buffer."""
+    """Return a request per tensor of all subgraphs, of which `start` and its callees run, then per scratch buffer."""
     requests: list[Request] = []
     begins = []
     for subgraph in program.subgraphs:

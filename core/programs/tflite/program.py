@@ -1,4 +1,4 @@
-"""A TFLite file as what TensorFlow Lite for Microcontrollers sees of it: subgraphs, tensors, operators.
+"""A TFLite file in the view of TensorFlow Lite for Microcontrollers: subgraphs, tensors, operators.
 
 The generated readers of the `tflite` package follow offsets wherever they lead. Here every offset is checked before it
 is followed. Offsets lead forward alone, so none can lead in a circle.
@@ -57,7 +57,7 @@ class FlatBuffer:
         return Table(self, position, size, fields, what)
 
     def error(self, reason: str) -> FormatError:
-        """Return the error that says what is wrong."""
+        """Return the error with its reason."""
         return FormatError(f"{self.where}: not a TFLite model, or truncated: {reason}")
 
 
@@ -209,7 +209,7 @@ class TfliteProgram:
 
     @cached_property
     def names(self) -> list[str]:
-        """A unique name per operator: its first output's, without what a converter merged into it, or `KIND_INDEX`."""
+        """A unique name per operator: its first output's, without names that a converter merged, or `KIND_INDEX`."""
         full = [
             (self.main.tensors[operator.outputs[0]].name if operator.outputs else "") or f"{operator.kind}_{index}"
             for index, operator in enumerate(self.main.operators)
@@ -231,7 +231,7 @@ def load_program(path: str) -> TfliteProgram:
 
 
 def parse_program(data: bytes, path: str) -> TfliteProgram:
-    """Read a TFLite model from its bytes; `path` is what errors call it."""
+    """Read a TFLite model from its bytes; `path` is its name in errors."""
     if data[4:8] != IDENTIFIER:
         raise FormatError(f"{path}: not a TFLite model: bytes 4 to 8 are {data[4:8]!r}, not {IDENTIFIER!r}")
     buffer = FlatBuffer(data, path)
@@ -264,7 +264,7 @@ def parse_program(data: bytes, path: str) -> TfliteProgram:
 
 @dataclass
 class _Reader:
-    """Reads subgraphs, given what the model says for all of them."""
+    """Reads subgraphs, given the model's common tables."""
 
     path: str
     codes: tuple[tuple[str, bool], ...]
@@ -272,7 +272,7 @@ class _Reader:
     is_compressed: bool
 
     def subgraph(self, table: Table) -> Subgraph:
-        """Read one, and check what it says against itself."""
+        """Read one, and check its fields against each other."""
         tensors = tuple(self._tensor(entry) for entry in table.tables(0, "tensor"))
         subgraph = Subgraph(
             tensors,

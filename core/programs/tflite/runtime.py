@@ -36,7 +36,7 @@ _RANDOM = {"MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"}
 
 
 def note_unknown(program: TfliteProgram, costs: Costs, note: Callable[[str], None]) -> None:
-    """Say what is not counted, and what of a model's memory cannot be known here."""
+    """Note the uncounted memory, and the memory that cannot be known here."""
     weights = sum({t.position: t.bytes for s in program.subgraphs for t in s.tensors if t.is_constant}.values())
     if weights:
         note(f"{program.path}: {format_bytes(weights)} of weights stay in the file (flash); they are not counted")
@@ -63,7 +63,7 @@ def note_unknown(program: TfliteProgram, costs: Costs, note: Callable[[str], Non
 def graph_of(program: TfliteProgram, costs: Costs = Costs(), roofline: Roofline = Roofline()) -> CostGraph:
     """Return a program as a computation graph, whose memory is that of TFLM's arena.
 
-    An op that runs subgraphs has what these hold as its workspace, beside its scratch buffers. Ops that touch the same
+    An op that runs subgraphs has their bytes as its workspace, beside its scratch buffers. Ops that touch the same
     variables keep their order, as do custom and random ones; all these run once.
     """
     main = program.main
@@ -104,7 +104,7 @@ def graph_of(program: TfliteProgram, costs: Costs = Costs(), roofline: Roofline 
 
 
 def caller_gives(main: Subgraph) -> list[int]:
-    """Return the tensors that are there before the first operator: inputs, and what is read but never written."""
+    """Return the tensors that are there before the first operator: inputs, and tensors read but never written."""
     written = {tensor for operator in main.operators for tensor in operator.outputs}
     read = (tensor for operator in main.operators for tensor in operator.reads)
     named = dict.fromkeys((*main.inputs, *read, *main.outputs))
@@ -124,7 +124,7 @@ def _variables(main: Subgraph, first: int) -> tuple[Resident, ...]:
 
 
 def _touched(program: TfliteProgram, operator: Operator) -> list[str]:
-    """Return the names of what an operator changes beside its outputs, so that it keeps its place among others."""
+    """Return the names of an operator's side effects beside its outputs, so that it keeps its place among others."""
     main = program.main
     touched = [f"variable {n}" for n in dict.fromkeys(operator.reads) if main.tensors[n].is_variable]
     kinds = {(operator.kind, operator.is_custom)}
@@ -282,7 +282,7 @@ class TfliteRuntime(Runtime[Planned]):
         return head, super().predicted(graph, order)[1]
 
     def remark(self, reports: Mapping[str, Sequence[Mapping[str, Any]]], note: Note) -> None:
-        """Say what the arena of each order is made of."""
+        """Return the parts of the arena of each order."""
         for label, rounds in reports.items():
             if rounds:
                 head, tail, least = (rounds[0][name] for name in ("head", "tail", "arena"))
@@ -308,14 +308,14 @@ class TfliteRuntime(Runtime[Planned]):
         return self._least(self.reordered(graph, order).data)
 
     def found(self, times: bool) -> Costs:
-        """Return what running the operators shows, with their times or not; they are run once."""
+        """Return the observations of running the operators, with their times or not; they are run once."""
         if times not in self._costs:
             self._costs[times] = self._costs.get(True) or measured_costs(self.program, times)
         return self._costs[times]
 
 
 def ask_bytes(function: str, data: bytes, about: str, **question: Any) -> Any:
-    """Ask a function of a file's bytes in a process of its own; `about` is what errors call it."""
+    """Ask a function of a file's bytes in a process of its own; `about` is its name in errors."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"
         path.write_bytes(data)

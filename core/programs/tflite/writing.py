@@ -1,6 +1,6 @@
 """A TFLite file with another list of operators, whose old bytes all stay as they are.
 
-A FlatBuffer's offsets lead forward alone. So what is new (the root, its subgraphs, their lists) is put before the old
+A FlatBuffer's offsets lead forward alone. So the new part (the root, its subgraphs, their lists) is put before the old
 file, which follows from byte 0 to its end: weights, options, quantisation and whatever else is not the order are the
 bytes that they were. An offset is here, as in `flatbuffers.Builder`, the bytes from a place to the end of the new part:
 a position of the old file is negative.
@@ -30,7 +30,7 @@ Fields = Mapping[int, bytes | int]  # of a table, by number: scalars as their by
 
 
 def _place(new: Builder, data: bytes) -> None:
-    """Put bytes before what is there."""
+    """Put bytes before the present ones."""
     new.head -= len(data)
     new.Bytes[new.head : new.head + len(data)] = data
 
@@ -87,7 +87,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Edit:
-    """What of a subgraph becomes other."""
+    """The changes of a subgraph."""
 
     runs: Sequence[Run]  # operators in their new order, perhaps repeated
     # tensors that are there once more, behind its own, with their new names

@@ -58,7 +58,7 @@ def memory_figure(timelines: Sequence[Timeline]) -> Figure:
 
 
 def is_stacked(timelines: Sequence[Timeline]) -> bool:
-    """Whether `draw_memory` draws a stacked area, whose legend is of what is held at the peak."""
+    """Whether `draw_memory` draws a stacked area, whose legend lists the tensors of the peak."""
     return len(timelines) == 1 and timelines[0].problem.devices == 1
 
 
@@ -172,7 +172,7 @@ def _draw_lines(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2
 
 
 class Box(NamedTuple):
-    """Bytes of an arena over steps: what a step makes, or its workspace, whose name is empty."""
+    """Bytes of an arena over steps: outputs of a step, or its workspace, whose name is empty."""
 
     name: str
     first: int
@@ -278,7 +278,7 @@ def clock_of(timeline: Timeline, longest: float) -> Clock:
 
 
 def draw_gantt(axes: Axes, timeline: Timeline) -> None:
-    """Draw what each device of a schedule runs when, and what is sent between devices, over time."""
+    """Draw the steps of each device of a schedule, and the transfers between devices, over time."""
     clock = clock_of(timeline, timeline.simulation.runtime)
     _draw_devices(axes, timeline, clock, clock.length)
     axes.set_xlim(0, clock.length)

@@ -25,7 +25,7 @@ _LINES: tuple[LineStyle, ...] = get_args(LineStyle)
 
 
 def draw_comparison(cells: Sequence[Cell], methods: Sequence[str], reference: str, title: str = "") -> Figure:
-    """Draw what `schedopt compare` found."""
+    """Draw the result of `schedopt compare`."""
     graphs = by_graph(cells)
     others = [method for method in methods if method != reference]
     figure = new_figure(15, 4.2 + 0.22 * math.ceil(len(methods) / 3) + max(0, 0.9 * (len(others) - 4)))

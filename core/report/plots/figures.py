@@ -80,7 +80,7 @@ def number_ticks(axes: Axes, which: Sequence[str] = ("x",)) -> None:
 
 
 def title_of(graph: str, label: str, longest: int = 48) -> str:
-    """Return what a chart of a schedule is called: its graph and its label, but for what the label says already."""
+    """Return the title of a schedule's chart: its graph and its label, without a repeated name."""
     return plain(label if graph in label else f"{graph}: {label}", longest)
 
 

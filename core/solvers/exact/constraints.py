@@ -1,4 +1,4 @@
-"""Constraints and objectives of the CP-SAT model, a function each; objectives say what the solver's numbers mean."""
+"""Constraints and objectives of the CP-SAT model, a function each; objectives define the solver's numbers."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ Minimised = tuple[Variables, Callable[[float], float]]
 
 def add_time_constraints(v: Variables) -> dict[int, Steps]:
     """Add all that holds whatever is minimised; return the steps of each device."""
-    ops_run_on_one_device_each(v)
+    choose_devices(v)
     if v.problem.is_symmetric:
-        equal_devices_are_numbered_as_they_are_used(v)
-    steps_last_what_they_take(v)
-    needed_tensors_are_sent(v)
-    inputs_are_there(v)
-    return devices_and_links_run_one_step_at_a_time(v)
+        number_equal_devices(v)
+    set_durations(v)
+    require_transfers(v)
+    order_inputs(v)
+    return forbid_overlaps(v)
 
 
-def ops_run_on_one_device_each(v: Variables) -> None:
+def choose_devices(v: Variables) -> None:
     """Run each op on exactly one device, and with it all that it is together with."""
     for op, first in enumerate(v.problem.rules.group.tolist()):
         if op == first:
             v.model.add_exactly_one(v.on[op].values())
 
 
-def equal_devices_are_numbered_as_they_are_used(v: Variables) -> None:
+def number_equal_devices(v: Variables) -> None:
     """Let an op be on a device only if one before it, in `v.ranked`, is on the device numbered one lower."""
     # So one op stays on device 0 (REGAL A.2). Every best schedule obeys this once its devices are numbered so.
     ranked = v.ranked[:MOST_RANKED]
@@ -48,8 +48,8 @@ def equal_devices_are_numbered_as_they_are_used(v: Variables) -> None:
                 v.model.add_bool_or([~v.on[op][device], *before])
 
 
-def steps_last_what_they_take(v: Variables) -> None:
-    """Let a step whose duration depends on where it runs last what it takes there."""
+def set_durations(v: Variables) -> None:
+    """Let a step whose duration depends on its device last as long as on that device."""
     for op, takes in enumerate(v.takes):
         if len({*takes.values()}) > 1:
             lasts = sum(duration * v.on[op][device] for device, duration in takes.items())
@@ -61,7 +61,7 @@ def steps_last_what_they_take(v: Variables) -> None:
                 v.model.add(v.transfers[key].end == v.transfers[key].start + duration).only_enforce_if(literal)
 
 
-def needed_tensors_are_sent(v: Variables) -> None:
+def require_transfers(v: Variables) -> None:
     """Have a tensor on a device if and only if a reader is there and its producer is not, over a link that exists."""
     for (tensor, device), sent in v.sent.items():
         v.check_time()
@@ -78,8 +78,8 @@ def needed_tensors_are_sent(v: Variables) -> None:
                 v.model.add_bool_or([~literal, ~sent])
 
 
-def inputs_are_there(v: Variables) -> None:
-    """Run an op after what it reads is produced and sent, and a transfer after its tensor is produced."""
+def order_inputs(v: Variables) -> None:
+    """Run an op after its inputs are produced and sent, and a transfer after its tensor is produced."""
     for tensor, readers in enumerate(v.readers):
         v.check_time()
         if v.producer[tensor] < v.own:
@@ -95,7 +95,7 @@ def inputs_are_there(v: Variables) -> None:
                 v.model.add(v.ops[reader].start >= step.end).only_enforce_if([sent, v.on[reader][device]])
 
 
-def devices_and_links_run_one_step_at_a_time(v: Variables) -> dict[int, Steps]:
+def forbid_overlaps(v: Variables) -> dict[int, Steps]:
     """Let no ops on a device overlap, nor transfers that occupy it or a contended link; return those of each device."""
     of_device: dict[int, Steps] = {device: [] for device in v.devices}
     of_link: dict[tuple[int, int], Steps] = {}
@@ -129,13 +129,13 @@ def bytes_throughout(v: Variables, device: int) -> Any:
 
 
 def most_bytes(v: Variables) -> list[Any]:
-    """Add the memory of devices with blocking transfers; return what each holds at the most, in units of bytes."""
+    """Add the memory of devices with blocking transfers; return the peak of each, in units of bytes."""
     v.add_buffers()
-    buffers_live_to_their_last_use(v)
-    return [bytes_throughout(v, device) + bytes_at_once(v, device) for device in v.devices]
+    set_lifetimes(v)
+    return [bytes_throughout(v, device) + temporary_bytes(v, device) for device in v.devices]
 
 
-def buffers_live_to_their_last_use(v: Variables) -> None:
+def set_lifetimes(v: Variables) -> None:
     """Keep a buffer through every step on its device that reads or sends it or a view of it, or to the end."""
     views: list[list[int]] = [[] for _ in v.producer]
     for tensor, viewed in enumerate(v.graph.alias_of.tolist()):
@@ -170,7 +170,7 @@ def _member_is_used(
         v.model.add(buffer.end >= v.units.horizon).only_enforce_if(given)
 
 
-def bytes_at_once(v: Variables, device: int) -> Any:
+def temporary_bytes(v: Variables, device: int) -> Any:
     """Return the most that buffers alive and the workspace of the op that runs take on a device."""
     interval, fixed = v.model.new_optional_interval_var, v.model.new_optional_fixed_size_interval_var
     intervals, sizes = [], []
@@ -195,7 +195,7 @@ def knows_memory(problem: Problem) -> bool:
 
 
 def minimised_peak(search: Search) -> Minimised:
-    """Minimise the peak of the fullest device, down to what is known to be the least, within limits that differ."""
+    """Minimise the peak of the fullest device, down to the known least, within limits that differ."""
     assert search.best_simulation is not None
     v = Variables(search, counts_time=False)
     add_time_constraints(v)
@@ -221,7 +221,7 @@ def minimised_excess(search: Search) -> Minimised:
 
 
 def minimised_makespan(search: Search) -> Minimised:
-    """Minimise the end of the last op, no later than in the hint if that is feasible; what is sent is read later."""
+    """Minimise the end of the last op, no later than in the hint if that is feasible; sent tensors are read later."""
     v = Variables(search, counts_time=True)
     steps_of_device = add_time_constraints(v)
     if knows_memory(search.problem) and may_exceed(search.problem):
@@ -240,7 +240,7 @@ def minimised_makespan(search: Search) -> Minimised:
 
 
 def _keep_limits(v: Variables, held: list[Any], excess: Any = 0) -> None:
-    """Keep what each device holds within its limit, or exceed it by no more."""
+    """Keep the bytes of each device within its limit, or exceed it by no more."""
     for most, limit in zip(held, v.problem.memory_limits, strict=True):
         if limit is not None:
             v.model.add(most <= min(limit // v.units.bytes, v.most) + excess)

@@ -1,9 +1,9 @@
 """Recomputation as constraint programming: retention intervals (Bartan et al., MOCCASIN, ICML 2023), the order free.
 
-Each op has up to `copies` runs; what a run makes is kept from its place to the last run that reads it. Unlike in
+Each op has up to `copies` runs; the outputs of a run are kept from its place to the last run that reads them. Unlike in
 `variables` an op has several steps on one device, of which each reader chooses the latest before it. No schedule has to
 run an op oftener than its readers run, and once more if it makes something final. So few ops need more than `copies`
-runs, and where one has them its runtimes say what that adds: so a bound of this model becomes one of every schedule.
+runs, and where one has them its runtimes bound the added time: so a bound of this model becomes one of every schedule.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RetentionModel(Model):
         self._one_run_at_a_time(is_fixed)
         self._readers_read_the_latest_run()
         self._add_retentions()
-        self._memory_holds_what_is_kept()
+        self._limit_memory()
         self._add_objective()
 
     def _add_runs(self) -> None:
@@ -117,7 +117,7 @@ class RetentionModel(Model):
                         self.read_from[maker, other, op, copy] = literal
 
     def _add_retentions(self) -> None:
-        """Keep what a run makes to the last run that reads it or a view of it, or to the end."""
+        """Keep a run's outputs to the last run that reads them or a view of them, or to the end."""
         self.kept_to: dict[tuple[int, int], Any] = {}
         data = [tensor for tensor in range(self.graph.num_tensors) if not self.graph.is_control[tensor]]
         for tensor in data:
@@ -140,8 +140,8 @@ class RetentionModel(Model):
                 if base >= 0 and self.producer[base] == maker:
                     self.model.add(self.kept_to[base, other] >= self.kept_to[view, copy]).only_enforce_if(literal)
 
-    def _memory_holds_what_is_kept(self) -> None:
-        """At each place: persistent bytes, what is kept, and the workspace of the run, within the peak."""
+    def _limit_memory(self) -> None:
+        """At each place: persistent bytes, kept outputs, and the workspace of the run, within the peak."""
         unit, problem = self.byte_unit, self.problem
         size, workspace = (self.graph.tensor_size // unit).tolist(), (self.graph.workspace // unit).tolist()
         persistent = int(self.graph.persistent.sum()) // unit
@@ -179,14 +179,14 @@ class RetentionModel(Model):
         return Schedule.single_device(order)
 
     def bound(self, objective: float) -> float:
-        """Return what no schedule of this model beats, bytes or microseconds, of a bound on the objective."""
+        """Return the bound of all schedules of this model, bytes or microseconds, of a bound on the objective."""
         least = math.ceil(objective - 1e-6)
         if self.problem.task == "memory":
             return least * self.byte_unit
         return math.fsum(self.problem.op_times.tolist()) + least * self.time_unit
 
     def bound_of_all(self, bound: float) -> float:
-        """Return what no schedule beats, however often its ops run, where no schedule of this model beats a bound."""
+        """Return the bound of all schedules, however often their ops run, given that of this model's schedules."""
         total, limit = math.fsum(self.problem.op_times.tolist()), self.problem.runtime_limit
         if self.problem.task == "runtime":
             return min(bound, total + self.least_outside)

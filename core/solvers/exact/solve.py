@@ -1,4 +1,4 @@
-"""Constraint programming with OR-Tools' CP-SAT (REGAL A.10); what it proves is in `docs/methods/exact.md`."""
+"""Constraint programming with OR-Tools' CP-SAT (REGAL A.10); its proofs are explained in `docs/methods/exact.md`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_TRANSFERS = 1_000_000  # tensors times pairs of devices; more take gigabyte
 
 @dataclass(frozen=True)
 class Parameters(base.Parameters):
-    """Without a good hint the solver needs minutes for what other methods find at once."""
+    """Without a good hint the solver needs minutes for schedules that other methods find at once."""
 
     hint: int = parameter(1000, "evaluations of auto for the schedule to be hinted with; 0: the input order", low=0)
     copies: int = parameter(2, "how often an op may run, with --recompute", low=1, high=8)
@@ -45,7 +45,7 @@ def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Offer each schedule that the solver finds, and raise the bound to what it proves."""
+    """Offer each schedule that the solver finds, and raise the bound to its proofs."""
     # For the makespan under a memory limit that no schedule known keeps, the peak is minimised first: the result is the
     # next hint, or else the schedule of least excess. The solver's strategies take turns (`interleave_search`), so a
     # run that ends by itself does not depend on the number of workers.
@@ -66,7 +66,7 @@ def solve(search: Search, parameters: Parameters) -> None:
 
 
 def _minimise_in_turn(search: Search) -> None:
-    """Minimise the excess over memory limits if there is any, then the task's value, and record what was proven."""
+    """Minimise the excess over memory limits if there is any, then the task's value, and record the bounds."""
     problem, is_alike = search.problem, len({*search.problem.memory_limits}) == 1
     if problem.graph.num_tensors * problem.devices**2 > MOST_TRANSFERS:
         search.note("the graph has too many tensors for cp-sat on so many devices")
@@ -82,7 +82,7 @@ def _minimise_in_turn(search: Search) -> None:
 
 
 def _minimise(search: Search, model: Variables | RetentionModel, in_units: Callable[[float], float]) -> float:
-    """Solve a model; return what was proven, bytes or microseconds, infinite where it has no schedule."""
+    """Solve a model; return its bound, bytes or microseconds, infinite where it has no schedule."""
     from ortools.sat.python import cp_model
 
     solver, status = _run(search, model)
@@ -90,7 +90,7 @@ def _minimise(search: Search, model: Variables | RetentionModel, in_units: Calla
 
 
 def _recompute(search: Search, parameters: Parameters) -> None:
-    """Decide order and repeated runs, and raise the bound to what holds however often ops run, in any order."""
+    """Decide order and repeated runs, and raise the bound to the one for any number of runs, in any order."""
     problem = search.problem
     model = RetentionModel(search, parameters.copies, bool(parameters.fixed))
     bound = _minimise(search, model, model.bound)
@@ -106,7 +106,7 @@ def _recompute(search: Search, parameters: Parameters) -> None:
 
 
 def _run(search: Search, model: Variables | RetentionModel) -> tuple[Any, Any]:
-    """Solve on another thread while this one offers what is found; return the solver and its status."""
+    """Solve on another thread while this one offers its schedules; return the solver and its status."""
     from ortools.sat.python import cp_model
 
     solver = cp_model.CpSolver()

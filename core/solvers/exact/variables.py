@@ -33,8 +33,8 @@ MOST_TIMES = 20_000  # different ones for which a common unit is looked for: 0.2
 class Units(NamedTuple):
     """How bytes and microseconds become the solver's whole numbers.
 
-    A time is `microseconds` times whole units, rounded down, times `steps`. What then has none lasts 1, so that steps
-    without duration have an order, too; no schedule has enough of them to make up one unit. What is rounded down keeps
+    A time is `microseconds` times whole units, rounded down, times `steps`. A step whose time rounds to none lasts 1,
+    so that such steps have an order, too; no schedule has enough of them to make up one unit. Rounding down keeps
     every bound valid; where sizes have a common divisor, and times one that is not too fine, nothing is.
     """
 
@@ -46,7 +46,7 @@ class Units(NamedTuple):
     horizon: int  # the latest end of any step
 
     def whole(self, times: FloatArray) -> list[list[int]]:
-        """Return times in units, -1 for what is impossible or longer than all that is worth finding."""
+        """Return times in units, -1 for impossible ones or those longer than all that is worth finding."""
         fits = np.isfinite(times) & (times <= self.longest * (1 + 1e-12))
         whole = floor_times(np.where(fits, times, 0.0) / self.microseconds)
         found: list[list[int]] = np.where(fits, whole * self.steps + (whole == 0), -1).tolist()
@@ -159,7 +159,7 @@ class Buffer(NamedTuple):
 
 
 class Model:
-    """What every model has: OR-Tools' `CpModel`, the graph as lists, and how variables are made and hinted."""
+    """The common parts of all models: OR-Tools' `CpModel`, the graph as lists, the making of variables and hints."""
 
     symmetry_level = 2  # how much OR-Tools looks for symmetries
 
@@ -246,7 +246,7 @@ class Variables(Model):
         self._add_transfers()
 
     def _sending(self, tensor: int) -> list[list[int]]:
-        """Return what a tensor takes from each device to each, -1 without a link."""
+        """Return the time of a tensor from each device to each, -1 without a link."""
         with np.errstate(invalid="ignore"):
             takes: FloatArray = (
                 self.machine.latencies + int(self.graph.tensor_size[tensor]) * self.machine.microseconds_per_byte
@@ -304,7 +304,7 @@ class Variables(Model):
         return Step(start, start + durations[0] if is_fixed else self.number(0, self.units.horizon, ended))
 
     def _add_ops(self) -> None:
-        """Each op has a start, and lasts what it takes on its device."""
+        """Each op has a start, and lasts its time on its device."""
         self.takes = [{d: self._op_times[op][d] for d in self.on[op]} for op in range(self.own)]
         self.ops = [self._step(op, [*takes.values()]) for op, takes in enumerate(self.takes)]
 

@@ -276,7 +276,7 @@ class _Proofs:
         self._tightened: tuple[int, Buffers] | None = None
 
     def prove(self) -> None:
-        """Bisect between the bound and what could not be proven impossible, within the allowance of work."""
+        """Bisect between the bound and the least target not proven impossible, within the allowance of work."""
         stretch, stop = self.stretch, self._stop()
         while not stop():
             self.unproven = min(self.unproven, stretch.peak)
@@ -291,7 +291,7 @@ class _Proofs:
                 self.unproven = target
 
     def tightened(self) -> Buffers:
-        """Return the buffers with what any order better than the best obeys."""
+        """Return the buffers with the precedences of any order better than the best."""
         stretch = self.stretch
         if self._tightened is None or self._tightened[0] != stretch.peak:
             if self.precedences.tighten(stretch.peak - 1 - stretch.present, self._stop()) == "impossible":
@@ -372,7 +372,7 @@ def separators(b: Buffers, order: IndexArray) -> IntArray:
     first_reader, last_source = np.full(ops, ops), np.full(ops, -1)
     np.minimum.at(first_reader, np.repeat(place, np.diff(b.successor_ptr)[order[place]]), place[b.successors])
     np.maximum.at(last_source, np.repeat(place, np.diff(b.predecessor_ptr)[order[place]]), place[b.predecessors])
-    all_lead_here = np.concatenate(([0], np.maximum.accumulate(first_reader)[:-1]))
-    all_come_from_here = np.concatenate((np.minimum.accumulate(last_source[::-1])[::-1][1:], [ops]))
+    latest_reader = np.concatenate(([0], np.maximum.accumulate(first_reader)[:-1]))
+    earliest_source = np.concatenate((np.minimum.accumulate(last_source[::-1])[::-1][1:], [ops]))
     here = np.arange(ops)
-    return np.flatnonzero((all_lead_here <= here) & (all_come_from_here >= here))
+    return np.flatnonzero((latest_reader <= here) & (earliest_source >= here))

@@ -24,10 +24,10 @@ from .plan_annealing import PlanAnnealing
 LARGEST_IMPATIENT = 10_000
 """Ops up to which keys may have little patience: one device then takes all, and ready ops pile up on it."""
 SHARE_OF_CUTS, SHARE_OF_STARTS, SHARE_IN_STEPS, SHARE_WITHOUT_LIMIT = 0.1, 0.1, 0.75, 0.2
-"""Of the budget: for the bound on the peak of different devices, their starts, what goes before the annealing of plans
+"""Of the budget: for the bound on the peak of different devices, their starts, the work before the annealing of plans
 on them, and, where transfers take time, for a schedule that may exceed the memory limit."""
 HOTTER_WITHIN = 4.0
-"""How much hotter the annealing of a schedule that keeps a limit begins: what once exceeded it is far from the best."""
+"""How much hotter the annealing of a schedule that keeps a limit begins, as the start is far from the best."""
 LARGEST_IN_CYCLES = 64
 HOTTER_PEAK = 20.0
 """How much hotter the cycles of a small graph's peak are, but for the first, than the annealing of a larger one's."""
@@ -128,7 +128,7 @@ def _in_steps(search: Search, p: Parameters) -> None:
 
 
 def warm_up(tiny: Problem) -> Problem:
-    """Compile what the search on one device needs, too; more is done under a limit that cannot be kept."""
+    """Compile the kernels of the search on one device, too; more is done under a limit that cannot be kept."""
     machine = tiny.machine
     greedy_order(tiny.graph.buffers)
     if (machine.is_beside and tiny.task == "runtime") or not machine.has_link.all():

@@ -79,7 +79,7 @@ class Parameters(base.Parameters):
 
 @dataclass(frozen=True)
 class GeneDistribution:
-    """Per gene or for all, its mutants' beta distribution and the elite's part, `(genes,)`: what REGAL predicts."""
+    """Per gene or for all, its mutants' beta distribution and the elite's part, `(genes,)`: REGAL's prediction."""
 
     alpha: float | FloatArray = 1.0
     beta: float | FloatArray = 1.0

@@ -29,7 +29,7 @@ NO_OP = -1
 _MOST_READS = 10**6
 """Reads of ops that are priced between two looks at the clock."""
 _GENE, _READ = 0.25, 3.0
-"""Work, in numbers sorted in the time: to draw a gene, and to price and offer what an op reads."""
+"""Work, in numbers sorted in the time: to draw a gene, and to price and offer an op's inputs."""
 _MOST_GENES = 2**25
 """Of one schedule: nothing interrupts its drawing and decoding."""
 _BATCH, _MOST_DRAWN = 64, 10**7
@@ -259,7 +259,7 @@ class LazyChromosomes(Chromosomes):
         return plans.plan(order), plans.place_along(order)
 
     def decode(self, chromosome: NDArray[np.float32]) -> Schedule:
-        """Return the schedule that the keys stand for, that of one device if they send what no link carries."""
+        """Return the schedule that the keys stand for, that of one device if they send over a missing link."""
         if not self.is_lazy:
             plans: Plans = self._scratch[0]
             plan, placement = self._plan(plans, chromosome)

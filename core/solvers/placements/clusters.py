@@ -1,4 +1,4 @@
-"""Groups of ops that had better be on one device: a hierarchy, those first that exchange most for what they compute."""
+"""Clusters of ops that share a device: a hierarchy, largest bytes exchanged per work first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Clusters(NamedTuple):
 def clusters_of(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Clusters:
     """Merge ops, then groups, two at a time, in rounds: wherever each is that with which the other exchanges most.
 
-    That is for the ops of the smaller one; an exchange is what the transfers between two groups would cost, over the
+    That is for the ops of the smaller one; an exchange is the cost of the transfers between two groups, over the
     mean of the links: microseconds or, where they are free, bytes, shared out among a tensor's readers.
     """
     parent, first, size, exchange = _merged(problem, stop)
@@ -71,7 +71,7 @@ def moving_groups(groups: Clusters) -> Groups:
 
 
 def _exchanges(problem: Problem) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return what each maker and reader of a tensor exchange by it."""
+    """Return the exchange of each maker and reader of a tensor."""
     graph = problem.graph
     latency, per_byte = problem.machine.mean_link
     cost = latency + graph.tensor_size * per_byte
@@ -85,7 +85,7 @@ def _exchanges(problem: Problem) -> tuple[IntArray, IntArray, FloatArray]:
 
 
 def _together(one: IntArray, other: IntArray, price: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return pairs of two groups, each once, and what they exchange in all."""
+    """Return pairs of two groups, each once, and their whole exchange."""
     low, high = np.minimum(one, other), np.maximum(one, other)
     apart = low != high
     width = int(high.max(initial=0)) + 1

@@ -1,7 +1,7 @@
 """Starts under memory limits: devices are filled along the input order, each op where it has room and costs least.
 
-As m-TOPO of Baechi (Jeon et al. 2020, section 3), but that an op follows what is dear to send, so that a backward pass
-runs where the activations are, and goes where it is fastest. Residents have their home where they are read first.
+As m-TOPO of Baechi (Jeon et al. 2020, section 3), but that an op follows inputs that are dear to send: so a
+backward pass runs where the activations are, as fast as can be. Residents have their home where they are read first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def filled_placements(problem: Problem) -> Iterator[IndexArray]:
 
 
 class _Filling:
-    """Devices that are filled op by op: what each holds, and where tensors are."""
+    """Devices that are filled op by op: the bytes of each, and the places of tensors."""
 
     def __init__(self, problem: Problem, most: FloatArray) -> None:
         self.problem, self.graph, self.most = problem, problem.graph, most

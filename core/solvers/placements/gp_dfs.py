@@ -114,10 +114,10 @@ def _improve(network: Network, side: dict[int, int], heed: Heed) -> bool:
 
 
 def device_orders(graph: CostGraph, placement: IndexArray, devices: int, heed: Heed = iter) -> list[list[int]]:
-    """Return per device the postorder of a depth-first search from its last ops over what they wait for.
+    """Return per device the postorder of a depth-first search from its last ops over their inputs.
 
-    As in XLA's DFS memory scheduler: first what has most extra users below it (an op with n users has n - 1), then most
-    bytes, then the least index. Sums count an op once per way to it, so they are kept from growing without end.
+    As in XLA's DFS memory scheduler: first the op with most extra users below it (an op with n users has n - 1), then
+    most bytes, then the least index. Sums count an op once per way to it, so they are kept from growing without end.
     """
     pointers, predecessors = (a.tolist() for a in graph.predecessors)
     device = placement.tolist()

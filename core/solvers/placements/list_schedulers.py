@@ -1,8 +1,8 @@
 """HEFT, CPOP and PEFT: the field's list schedulers for different devices; and one for graphs too large for decoders.
 
 Topcuoglu, Hariri and Wu 2002 (HEFT with insertion, CPOP) and Arabnejad and Barbosa 2014 (PEFT). As in the papers an op
-is put where transfers run beside work and are not contended; what they find is then priced by the machine's own rules.
-Residents have their home where they are first read, and a device is left out that has no room for what stays there.
+is put where transfers run beside work and are not contended; their plans are then priced by the machine's own rules.
+Residents have their home where they are first read, and a device is left out that has no room for those of an op.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class InsertionSchedule:
 
 
 def _lengthen(stretches: list[tuple[float, float]], start: float, end: float) -> None:
-    """Add the time of an op to stretches without a gap: only what takes no time fits between two ops of one."""
+    """Add the time of an op to stretches without a gap: only ops of no time fit between two ops of one."""
     at = beyond = bisect_left(stretches, (start, end))
     if at and stretches[at - 1][1] == start:
         at -= 1

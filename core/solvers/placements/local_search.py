@@ -106,7 +106,7 @@ class _Walk:
         return fitness
 
     def move(self) -> Callable[[], None] | None:
-        """Make a random move; returns what takes it back, or None if the op drawn cannot move that way."""
+        """Make a random move; returns its inverse, or None if the op drawn cannot move that way."""
         rng = self.search.rng
         op = int(rng.integers(self.ops))
         if self.devices > 1 and rng.integers(2):

@@ -34,7 +34,7 @@ CLEARLY_BETTER = 0.95
 HOT, COLD = 1.0, 0.02
 """First and last temperature of cuts, against the mean runtime."""
 SHARE_OF_LIMIT, LIGHTLY = 0.5, 0.3
-"""The share of the budget left in which a schedule returns within the memory limit, and what its excess weighs at
+"""The share of the budget left in which a schedule returns within the memory limit, and the weight of its excess at
 first, against its makespan."""
 KEYS_PER_OP = 40
 GROUPED, GROUPED_WITH_HOMES = 0.1, 0.3
@@ -45,7 +45,7 @@ RISE = 1e5
 """How much heavier an excess gets if it lasts a whole annealing that begins beyond the memory limit."""
 LEAST_UNCHECKED, MOST_UNCHECKED, PAUSE = 8, 2000, 8
 """How few and how many moves go unchecked at once, and how often none do once the fewest were taken back."""
-SHARE_AS_EVER = 0.2
+UNIFORM_SHARE = 0.2
 """Of the moves: drawn uniformly, so that none is excluded."""
 SHORTEST = 1e-9
 """Of the longest transfer: shorter mean runtimes count as this, as weights have to be finite."""
@@ -252,7 +252,7 @@ class MakespanAnnealing:
         return aim._replace(weight=weight), penalty + aim.scale * runtime, is_within
 
     def _sequence_aim(self, weight: float) -> tuple[Objective, float]:
-        """Return what to minimise and what the sequence costs; a limit may be kept better just in time."""
+        """Return the objective and the cost of the sequence; a limit may be kept better just in time."""
         aim = objective_of(self.problem, bound=self.search.lower_bound)._replace(weight=weight)
         both: list[tuple[Objective, float]] = []
         for tried in (aim, aim._replace(together=False)):
@@ -336,5 +336,5 @@ class MoveDraws:
         uniform = np.where(self.allowed, 1.0 / (devices - 1), 0.0)
         uniform[np.arange(ops), self.placement] = 1.0
         self.weights *= uniform
-        share = (1 - SHARE_AS_EVER) / self.weights.sum()
-        self.sums = (share * self.weights + SHARE_AS_EVER / (2 * ops) * uniform).cumsum()
+        share = (1 - UNIFORM_SHARE) / self.weights.sum()
+        self.sums = (share * self.weights + UNIFORM_SHARE / (2 * ops) * uniform).cumsum()

@@ -63,17 +63,17 @@ from .list_schedulers import list_schedule
 SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_SPREADS, SHARE_OF_CUTS, SHARE_OF_OTHERS = 0.2, 0.15, 0.1, 0.05, 0.1
 SHARE_OF_PROOFS = 0.1
 LEAST_SAVED = 0.5
-"""Of what several devices may save of the peak on one: an order along which beams save less is one of bad luck."""
+"""Of the possible saving of several devices from the peak on one: an order along which beams save less is a bad one."""
 COLD_OPS, WARMEST = 1000, 10.0
-"""Graphs of fewer ops end warmer, in proportion, by at most so much: of what is full a move changes a larger part."""
+"""Graphs of fewer ops end warmer, in proportion, by at most so much: there a move changes more of the bytes."""
 FIRST_BEAM, LARGEST_BEAM, LEAST_DROP = 8, 1024, 200
 CELLS_PER_CALL = 1_000_000
 MOST_CELLS = 2**23
 PLACES_AGAIN, USES_AGAIN = 0.05, 2.0
-"""Of all places those that are priced again after a move, about, and how often the uses of what it touches are read."""
+"""Of all places those that are priced again after a move, about, and how often the uses of its tensors are read."""
 POWER, STEEPER = 16, (1, 2, 4, 8)
-"""Penalties grow with this power of the bytes, and are so much steeper near the peak, one after the other; so must what
-is accepted. A sum over thousands of places says little of the largest before it is steep."""
+"""Penalties grow with this power of the bytes, and are so much steeper near the peak, one after the other; so are
+accepted rises. A sum over thousands of places says little of the largest before it is steep."""
 AIMED = 0.8
 """Of the moves of the annealing, at first, those of ops that fill the fullest places; fewer and fewer, none at last."""
 
@@ -162,7 +162,7 @@ class LeastPeak:
         return one
 
     def _share_bound(self, total: int) -> None:
-        """Raise the bound to an even share of what no order is below on one device."""
+        """Raise the bound to an even share of the bound on one device."""
         if self.problem.task == "memory":
             self.search.raise_lower_bound(-(-total // self.devices))
             self.goal = max(self.goal, int(self.search.lower_bound))
@@ -191,7 +191,7 @@ class LeastPeak:
             self._share_bound(bound + present)
 
     def _stop_after(self, share: float, is_enough: Callable[[], bool] = lambda: False) -> Callable[[], bool]:
-        """Return what says whether to stop: after a share of the time from now on, or if something is enough."""
+        """Return the test whether to stop: after a share of the time from now on, or if something is enough."""
         latest = min(self.search.deadline, time.monotonic() + share * self.annealing.seconds)
         return lambda: self.must_stop() or is_enough() or self.search.is_past(latest)
 
@@ -244,7 +244,7 @@ class LeastPeak:
             drop = min(2 * drop, max(1, (self.peak - self.goal) // 2))
 
     def anneal(self, hot: float, cold: float) -> None:
-        """Anneal the best sequence, the temperature falling with what is left of the budget, penalties ever steeper."""
+        """Anneal the best sequence, the temperature falling with the rest of the budget, penalties ever steeper."""
         search, ops = self.search, self.graph.num_ops
         if self.must_stop():
             return
@@ -296,7 +296,7 @@ class LeastPeak:
         self.offer(Schedule.from_steps(items[steps], source[steps], to[steps]))
 
     def _transfers(self, sequence: Sequence) -> IndexArray:
-        """Return what is sent, `tensor * devices + target`, and after which places if early, and if late."""
+        """Return the transfers, `tensor * devices + target`, and after which places if early, and if late."""
         found = np.empty((3, most_transfers(self.arrays, self.devices)), np.int32)
         return found[:, : find_transfers(self.arrays, self.lifetimes, sequence, *found)]
 
@@ -331,7 +331,7 @@ class LeastPeak:
 
 
 def warm_up(tiny: Problem) -> None:
-    """Compile what runs once a better placement or sequence is found: on a tiny graph on two devices, if at all."""
+    """Compile the kernels after a better placement or sequence: on a tiny graph on two devices, if at all."""
     several = replace(tiny, task="memory", machine=Machine.equal(2, tiny.bandwidth, tiny.latency))
     search = Search(several, max_evaluations=20, lower_bound=-1.0)
     search.offer_order(tiny.graph.input_order)

@@ -27,16 +27,16 @@ MOVES_PER_OP = 200
 GROWTH = 1.15
 HOTTEST, HOT_BY_OPS, COOLING = 0.1, 0.6, 0.01
 RANDOM_ORDERS = 4
-"""What is placed along them may be better balanced, and hold less, than by rank or in the input order."""
+"""Placements along them may be better balanced, and hold less, than by rank or in the input order."""
 SHARE_OF_REPAIR, SHARE_OF_ONE = 0.5, 0.4
 WITHOUT, WITH_HOMES, WITH_LIMITS = 0.1, 0.3, 0.7
 """Of the moves those of a whole group: with neither limits nor homes of weights, with homes, and with limits."""
 
 PRICED = 12
 LEAST_SHARE = 1 / 24
-"""Of the excess: what a group frees, unless none does; smaller ones take as long to try."""
+"""Of the excess: the least bytes that a group frees, unless none does; smaller ones take as long to try."""
 LEAST_LONGER = 1e-6
-"""Of the makespan: moves that take less, or that make it shorter, differ by what they free."""
+"""Of the makespan: moves that take less, or that make it shorter, differ by their freed bytes."""
 NEARLY = 0.5
 MOST_PAIRS = 20_000_000
 NOBODY = -1
@@ -102,7 +102,7 @@ class PlanAnnealing:
         return [order for order in (best, greedy) if order is not None]
 
     def _offer_repaired(self, starts: list[tuple[Plan, IndexArray]]) -> None:
-        """Offer what becomes of starts that exceed the limits when ops leave full devices, the best first."""
+        """Offer the repairs of starts that exceed the limits when ops leave full devices, the best first."""
         search, plans = self.search, self.plans
         if self.groups is None or not self.is_tight or search.exhausted():
             return
@@ -175,7 +175,7 @@ class PlanAnnealing:
                 aim, energy = self._reweighed(plan, aim)
 
     def _reweighed(self, plan: Plan, aim: Objective) -> tuple[Objective, float]:
-        """Weigh the excess more while the present plan has any, else less; return what it costs then."""
+        """Weigh the excess more while the present plan has any, else less; return its cost then."""
         plans = self.plans
         self.search.spend(1)
         _, cost = plans.price(plan, plans.scratch.placement)
@@ -229,7 +229,7 @@ class PlanAnnealing:
 
 
 class _Priced(NamedTuple):
-    """What a placement costs: bytes above the limits (all peaks, and the mean step), makespan, each peak."""
+    """The cost of a placement: bytes above the limits (all peaks, and the mean step), makespan, each peak."""
 
     excess: float
     runtime: float
@@ -237,7 +237,7 @@ class _Priced(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """What is held on a device at its peak, shape `(buffers,)` each."""
+    """The buffers of a device at its peak, shape `(buffers,)` each."""
 
     size: FloatArray  # bytes
     # Places in the hierarchy's order of who made it there, and of the first and the last who reads it there later;
@@ -250,7 +250,7 @@ class _Held(NamedTuple):
 class Repair:
     """Moves groups of ops off devices that exceed their limits, those that free most for the least time.
 
-    What is held on the fullest device at its peak is freed if its maker leaves, or all who read it later: the groups
+    A buffer on the fullest device at its peak is freed if its maker leaves, or all who read it later: the groups
     that free most bytes per microsecond that moving them should take are priced, and the best one goes.
     """
 
@@ -286,7 +286,7 @@ class Repair:
     def _best_of(
         self, moves: list[IndexArray], plan: Plan, placement: IndexArray, present: _Priced
     ) -> tuple[IndexArray, _Priced] | None:
-        """Make the one of some moves that takes least time for what it frees, then those that are nearly as good."""
+        """Make the move that takes least time for its freed bytes, then those that are nearly as good."""
         values = [0.0 if self.search.exhausted() else self._value(present, self._price(plan, m)) for m in moves]
         ranked = sorted(range(len(moves)), key=lambda n: (-values[n], n))
         if not ranked or values[ranked[0]] == 0.0:
@@ -319,7 +319,7 @@ class Repair:
         return _Priced(float(over + lasting), cost.runtime, peaks)
 
     def _held_on(self, device: int, placement: IndexArray) -> _Held:
-        """Return what the plan that was priced last holds on a device when that is fullest."""
+        """Return the buffers of the plan that was priced last on a device when that is fullest."""
         graph, arrays = self.graph, self.plans.arrays
         began, ends, now = self._times_on(device)
         here = placement[graph.tensor_producer] == device

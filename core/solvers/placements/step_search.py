@@ -72,7 +72,7 @@ def solve(search: Search, parameters: Parameters) -> None:
 
 
 class _Walk:
-    """The present plan, the kernels' scratch, and what is minimised."""
+    """The present plan, the kernels' scratch, and the objective."""
 
     def __init__(self, search: Search) -> None:
         self.search, self.problem = search, search.problem
@@ -112,7 +112,7 @@ class _Walk:
             self.search.offer(as_schedule(self.arrays.producer, placement, self.present, self.count))
 
     def cool(self, moves: int, hot: float, cold: float) -> None:
-        """Make so many moves, or as many as the budget allows, while the temperature falls; offer what is better."""
+        """Make so many moves, or as many as the budget allows, while the temperature falls; offer improvements."""
         search, annealing = self.search, Annealing(self.search)
         kept = self.best, self.best_placement
         for temperature in annealing.temperatures(hot, cold, moves=moves):

@@ -1,6 +1,6 @@
 """Checkpointing of segments of the forward pass (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost").
 
-The forward pass is cut into segments of about as many bytes each. What one reads of another is kept; all else that the
+The forward pass is cut into segments of about as many bytes each. Tensors between two are kept; all else that the
 backward pass reads runs again, segment by segment, before it is read first (section 4.1), perhaps cut once more (4.2).
 The paper takes the square root of the layers for the number of segments; here all that matter are tried.
 """
@@ -50,7 +50,7 @@ def _levels(ops: int) -> Iterator[tuple[int, int]]:
 
 
 class _Segments:
-    """The passes of a graph, and what has to run again for the backward pass of a segment."""
+    """The passes of a graph, and the repeated ops of the backward pass of a segment."""
 
     def __init__(self, search: Search) -> None:
         self.graph = graph = search.problem.graph
@@ -95,7 +95,7 @@ class _Segments:
         return [start, *sorted(cut for cut in cuts if start < cut < end), end]
 
     def _rerun(self, start: int, end: int, again: dict[int, list[int]]) -> None:
-        """Let what the backward pass reads of a segment run again before it is read first."""
+        """Let the backward pass's tensors of a segment run again before they are read first."""
         segment = self.forward[start:end]
         inside = set(segment)
         leaves = {op for op in segment if any(self.is_forward[r] and r not in inside for r in self.readers[op])}

@@ -1,4 +1,4 @@
-"""ONNX models before and after `auto`: what ONNX Runtime takes in the file's order and in the schedule's.
+"""ONNX models before and after `auto`: what ONNX Runtime takes by default and in the schedule's order.
 
 usage: python examples/experiments/real/onnx_models.py [FILE.onnx[@NAME=VALUE]...] [--export MODULE:FUNCTION]...
        [--offline] [--time-limit SECONDS, default 10] [--repeats N, default 1] [--folder FOLDER, default temporary]

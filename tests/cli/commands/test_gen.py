@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from models.small_graphs import sketch
 from schedopt.core.files.costgraph import find_graphs, format_graph, parse_graph, read_graph, write_graph
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.datasets import recipe
 from schedopt.datasets.filters import topology_hash
 from schedopt.datasets.layered import LayeredParameters
@@ -164,9 +164,7 @@ def test_one_noisy_copy_may_go_to_a_file_or_to_standard_output(gen, described, t
 
 
 def test_graphs_without_room_are_left_out(gen, run, tmp_path, originals):
-    builder = GraphBuilder("single")
-    builder.add_op("op", outputs=[7])
-    write_graph(builder.build(), originals / "single.pb")
+    write_graph(sketch("op -> 7", "single"), originals / "single.pb")
     result = gen("augment", originals, "--copies", 0, "--improvable", "memory", "-o", tmp_path / "set")
     assert "without room for improvement: " in result.stderr and "single" in result.stderr
     result = run("gen", "augment", originals / "single.pb", "--improvable", "memory", "-o", tmp_path / "none")

@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-import schedopt
+from models import small_graphs
 from models.signals import interrupted_after
 from schedopt.core.files.costgraph import write_graph
 
@@ -13,13 +13,7 @@ from schedopt.core.files.costgraph import write_graph
 @pytest.fixture
 def trade(tmp_path):
     """Return the file of a graph with two points: 13 KiB in 21 us, and 9 KiB in 22 us."""
-    builder = schedopt.GraphBuilder("trade")
-    source = builder.add_op("source", outputs=[4096], runtime=1.0)
-    middle = builder.add_op("middle", inputs=[(source, 0)], outputs=[1024], runtime=5.0)
-    heavy = builder.add_op("heavy", inputs=[(middle, 0)], outputs=[8192], runtime=5.0)
-    light = builder.add_op("light", inputs=[(heavy, 0)], outputs=[16], runtime=5.0)
-    builder.add_op("sink", inputs=[(light, 0), (source, 0)], outputs=[16], runtime=5.0)
-    write_graph(builder.build(), tmp_path / "trade.pbtxt")
+    write_graph(small_graphs.trade(), tmp_path / "trade.pbtxt")
     return tmp_path / "trade.pbtxt"
 
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 import schedopt
 from models.seeds import seeds
-from models.small_graphs import branches, sketch
+from models.small_graphs import branches, sketch, training_step
 from naive.graphs import random_graph
 from schedopt.core.api.fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, FitOption, LargestBatch
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import input_peak
 
 
@@ -38,13 +37,7 @@ def test_each_way_is_tried(memory, verdicts, sentence):
 @pytest.mark.parametrize(("runtime", "words"), [(2.0, "time"), (0.0, "runs")])
 def test_it_fits_with_recomputation(runtime, words):
     """Four layers and a loss keep 410 bytes in any order; one layer less while the loss is made is one run more."""
-    builder = GraphBuilder("training")
-    for k in range(4):
-        builder.add_op(f"layer{k}", inputs=[(k - 1, 0)] if k else [], outputs=[100], runtime=runtime)
-    builder.add_op("loss", inputs=[(3, 0)], outputs=[10], runtime=runtime)
-    for k in reversed(range(4)):
-        builder.add_op(f"back{k}", inputs=[(7 - k, 0), (k, 0)], outputs=[10], runtime=runtime)
-    fit = schedopt.fit(builder.build(), 330, time_limit="60s")
+    fit = schedopt.fit(training_step(4, runtime=runtime), 330, time_limit="60s")
     way = fit.ways[-1]
     assert [each.verdict for each in fit.ways] == ["no", "no", "yes"]
     assert fit.sentence() == f"It fits with recomputation: 320 B of 330 B, +11.11% {words}."
@@ -119,9 +112,7 @@ def test_what_is_not_proven_is_not_claimed():
 
 
 def test_weights_that_do_not_fit_are_said_to():
-    builder = GraphBuilder("heavy")
-    builder.add_op("op", outputs=[10], persistent=1000)
-    fit = schedopt.fit(builder.build(), 500)
+    fit = schedopt.fit(sketch("op -> 10 keep=1000", "heavy"), 500)
     assert fit.sentence() == "Not on one device: weights and all else that stays take 1,000 B."
     assert not fit.fits
 

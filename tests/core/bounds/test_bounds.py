@@ -122,23 +122,15 @@ def test_min_cuts_name_the_set_of_least_memory(seed):
 
 def test_min_cut_sees_what_others_hold_while_an_op_runs():
     """`between` reads nothing, but runs after two branches of 10 bytes and before the join that reads them."""
-    builder = GraphBuilder("join")
-    for branch in range(2):
-        builder.add_op(f"big{branch}", outputs=[50])
-        builder.add_op(f"small{branch}", inputs=[(2 * branch, 0)], outputs=[10])
-    builder.add_op("between", control=[1, 3], outputs=[45])
-    builder.add_op("join", inputs=[(1, 0), (3, 0)], control=[4], outputs=[1])
-    graph = builder.build()
+    ops = "big0 -> 50; small0: big0 -> 10; big1 -> 50; small1: big1 -> 10; between: !small0 !small1 -> 45"
+    graph = sketch(f"{ops}; join: small0 small1 !between -> 1", "join")
     assert memory_bound(Problem(graph)) == 60  # small0: 50 + 10
     assert min_cut_bound(Problem(graph), graph.input_order) == 65  # between: 2 x 10 + 45
 
 
 @pytest.mark.filterwarnings("error")
 def test_bytes_up_to_the_largest_sum_do_not_overflow():
-    builder = GraphBuilder("huge")
-    builder.add_op("a", outputs=[2**62])
-    builder.add_op("b", inputs=[(0, 0)], outputs=[2**62 - 1])
-    graph = builder.build()
+    graph = sketch(f"a -> {2**62}; b: a -> {2**62 - 1}", "huge")
     result = solve(Problem(graph), "input")
     assert result.value == memory_bound(Problem(graph)) == 2**63 - 1
     assert min_cut_bound(Problem(graph), graph.input_order) <= 2**63 - 1

@@ -4,11 +4,11 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from models.small_graphs import sketch
 from models.transfer_costs import COSTS
 from naive.heads import heads
 from schedopt.core.bounds.bounds import critical_path, energy_bound, heads_and_tails, runtime_bound
 from schedopt.core.bounds.partition_bounds import partition_bound
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements import step_search
@@ -75,10 +75,6 @@ def test_the_bound_is_that_of_its_twin(seed):
 
 def test_dear_transfers_keep_all_on_one_device():
     """Four ops in a diamond: apart the two in the middle would take 4, sending takes 5."""
-    builder = GraphBuilder("diamond")
-    top = builder.add_op("top", outputs=[1], runtime=1.0)
-    middle = [builder.add_op(name, inputs=[(top, 0)], outputs=[1], runtime=2.0) for name in ("left", "right")]
-    builder.add_op("bottom", inputs=[(op, 0) for op in middle], outputs=[1], runtime=1.0)
-    graph = builder.build()
+    graph = sketch("top -> 1 us=1; left: top -> 1 us=2; right: top -> 1 us=2; bottom: left right -> 1 us=1", "diamond")
     assert runtime_bound(Problem(graph, "runtime", 2)) == 4.0
     assert runtime_bound(Problem(graph, "runtime", 2, latency=5.0)) == pytest.approx(6.0)

@@ -8,12 +8,12 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from models.small_graphs import sketch
 from models.transfer_costs import COSTS
 from naive.machines import least_makespan, random_graph, random_machine
 from schedopt.core.bounds import partition_bounds
 from schedopt.core.bounds.bounds import lower_bound
 from schedopt.core.bounds.partition_bounds import partition_bound
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
 
@@ -60,12 +60,9 @@ def test_no_schedule_on_a_machine_is_faster(seed):
 
 def all_to_all(count=8):
     """Ops that all are read by all others of a second row."""
-    builder = GraphBuilder("all-to-all")
-    for number in range(count):
-        builder.add_op(f"above {number}", outputs=[1], runtime=10.0)
-    for number in range(count):
-        builder.add_op(f"below {number}", inputs=[(op, 0) for op in range(count)], outputs=[1], runtime=10.0)
-    return builder.build()
+    above = [f"above{number}" for number in range(count)]
+    below = (f"below{number}: {' '.join(above)} -> 1 us=10" for number in range(count))
+    return sketch("; ".join([*(f"{name} -> 1 us=10" for name in above), *below]), "all-to-all")
 
 
 def test_it_knows_what_an_even_placement_sends():

@@ -4,8 +4,8 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from models.small_graphs import sketch
 from schedopt.core.bounds.bounds import memory_bound, split_buffers
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
 
@@ -22,13 +22,9 @@ def pieces(graph):
 
 def qkv(views=(30, 20, 10), *, is_final=False):
     """Op 0 makes 60 bytes, of which each next op makes a view; then an op reads each."""
-    builder = GraphBuilder("qkv")
-    builder.add_op("base", outputs=[60])
-    for at, size in enumerate(views):
-        builder.add_op(f"view{at}", inputs=[(0, 0)], outputs=[size], aliases=[0], final=is_final)
-    for at in range(len(views)):
-        builder.add_op(f"reader{at}", inputs=[(1 + at, 0)], outputs=[1])
-    return builder.build()
+    made = [f"view{at}: base -> {size}{'f' * is_final}@0" for at, size in enumerate(views)]
+    read = [f"reader{at}: view{at} -> 1" for at in range(len(views))]
+    return sketch("; ".join(["base -> 60", *made, *read]), "qkv")
 
 
 def test_views_that_fit_beside_each_other_are_pieces_of_their_own():

@@ -10,7 +10,7 @@ import naive
 import numpy as np
 import pytest
 import schedopt
-from models.small_graphs import chain_of, diamond
+from models.small_graphs import chain_of, diamond, trade
 from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.experiments.pareto_front import LimitBound, front_points
 from schedopt.core.experiments.pareto_search import Sweep, SweepFile
@@ -24,13 +24,7 @@ def kept_or_made_again(name="kept", runtimes=(1.0, 5.0, 5.0, 5.0, 5.0)):
 
     Kept, the peak is 4096 + 1024 + 8192 bytes; made again, for as long as the first op runs, it is 1024 + 8192.
     """
-    builder = schedopt.GraphBuilder(name)
-    source = builder.add_op("source", outputs=[4096], runtime=runtimes[0])
-    middle = builder.add_op("middle", inputs=[(source, 0)], outputs=[1024], runtime=runtimes[1])
-    heavy = builder.add_op("heavy", inputs=[(middle, 0)], outputs=[8192], runtime=runtimes[2])
-    light = builder.add_op("light", inputs=[(heavy, 0)], outputs=[16], runtime=runtimes[3])
-    builder.add_op("sink", inputs=[(light, 0), (source, 0)], outputs=[16], runtime=runtimes[4])
-    return builder.build()
+    return trade(name, runtimes)
 
 
 def values(front):
@@ -183,13 +177,7 @@ def test_several_devices_without_runtimes_have_nothing_to_trade():
 @pytest.fixture(scope="module")
 def front():
     """Return the front of a graph with two points."""
-    builder = schedopt.GraphBuilder("pa<i>r")
-    source = builder.add_op("source", outputs=[4096], runtime=1.0)
-    middle = builder.add_op("middle", inputs=[(source, 0)], outputs=[1024], runtime=5.0)
-    heavy = builder.add_op("heavy", inputs=[(middle, 0)], outputs=[8192], runtime=9.0)
-    light = builder.add_op("light", inputs=[(heavy, 0)], outputs=[16], runtime=5.0)
-    builder.add_op("sink", inputs=[(light, 0), (source, 0)], outputs=[16])
-    return Sweep(builder.build(), ParetoOptions(points=3, evaluations=200)).execute()
+    return Sweep(trade("pa<i>r", (1, 5, 9, 5, 0)), ParetoOptions(points=3, evaluations=200)).execute()
 
 
 def line(axes, label):

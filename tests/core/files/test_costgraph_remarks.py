@@ -11,12 +11,12 @@ from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 from models.seeds import seeds
+from models.small_graphs import sketch
 from schedopt.core.base.errors import UsageError
 from schedopt.core.files import costgraph
 from schedopt.core.files.cost_graph_pb2 import CostGraphDef
 from schedopt.core.files.costgraph import format_graph, graph_hash, parse_graph
 from schedopt.core.graph.annotations import NO_ANNOTATIONS, PHASES, ROLES, Annotations, Resident
-from schedopt.core.graph.builder import GraphBuilder
 
 NAMES = ("", "encoder.layer.0", "mödel.py:31", 'quo"te\\', "it's", "line\nbreak\t", "名\u2028\x85", "\ud800", "{}")
 ENCODINGS = [(encoding, compress) for encoding in ("text", "binary") for compress in (False, True)]
@@ -86,10 +86,7 @@ def test_a_round_trip_keeps_runtimes_to_the_last_bit_and_all_annotations(seed):
 @pytest.mark.slow
 @given(st.lists(st.floats(0, 1e18), min_size=1, max_size=9))
 def test_any_runtime_is_kept(runtimes):
-    builder = GraphBuilder("g")
-    for op, runtime in enumerate(runtimes):
-        builder.add_op(f"op{op}", runtime=runtime)
-    graph = builder.build()
+    graph = sketch("; ".join(f"op{op} -> us={runtime}" for op, runtime in enumerate(runtimes)), "g")
     for encoding in ("text", "binary"):
         assert parse_graph(format_graph(graph, encoding), "g").runtime.tolist() == runtimes
 
@@ -112,9 +109,7 @@ def test_whole_microseconds_without_annotations_are_written_as_ever():
     """Files and hashes made before stay what they are, byte for byte."""
     graph, _ = naive.random_graph(np.random.default_rng(81), 12, whole_runtimes=True)
     assert not CostGraphDef.FromString(format_graph(graph, "binary")).cost
-    builder = GraphBuilder("g")
-    builder.add_op("a", outputs=[4], runtime=3.0, persistent=2)
-    graph = builder.build()
+    graph = sketch("a -> 4 us=3 keep=2", "g")
     written = b'node {\n  name: "a"\n  output_info {\n    size: 4\n    alias_input_port: -1\n  }\n  compute_cost: 3\n'
     assert format_graph(graph) == written + b"  persistent_memory_size: 2\n}\n"
     assert graph_hash(graph) == "3bc9a9a2043493ef84dec27592223ea86aae49cd9b848eacb6b045e37bdbd4cd"
@@ -154,11 +149,9 @@ def test_files_of_other_tools_mean_what_they_meant():
 
 def small():
     """Return a graph of two ops with every kind of remark."""
-    builder = GraphBuilder("g")
-    builder.add_op("a", outputs=[4], runtime=1.964, persistent=8)
-    builder.add_op("b", inputs=[(0, 0)], outputs=[4], runtime=0.25)
     resident = Resident("w", "parameter", 8, 0, (0,), (1,))
-    return builder.build(Annotations(("m", ""), ("x.py:3", "x.py:4"), ("forward", ""), (resident,), {"model": "net"}))
+    notes = Annotations(("m", ""), ("x.py:3", "x.py:4"), ("forward", ""), (resident,), {"model": "net"})
+    return sketch("a -> 4 us=1.964 keep=8; b: a -> 4 us=0.25", "g", notes)
 
 
 @pytest.mark.parametrize("encoding", ["text", "binary"])

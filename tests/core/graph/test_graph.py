@@ -7,6 +7,7 @@ from itertools import pairwise
 import naive
 import numpy as np
 import pytest
+from models.small_graphs import sketch
 from schedopt.core.base.errors import GraphError, UsageError
 from schedopt.core.graph.builder import GraphBuilder
 
@@ -183,9 +184,7 @@ def test_a_builder_says_what_inputs_and_outputs_are_and_goes_on(op, message):
 
 
 def test_no_array_of_a_derived_graph_can_be_written():
-    builder = GraphBuilder("one")
-    builder.add_op("op", outputs=[8], runtime=1.0)
-    graph = builder.build()
+    graph = sketch("op -> 8 us=1", "one")
     runtime = np.array([2.0])
     for other in (dataclasses.replace(graph, runtime=runtime), pickle.loads(pickle.dumps(graph))):
         assert not any(array.flags.writeable for array in vars(other).values() if isinstance(array, np.ndarray))

@@ -6,7 +6,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.graph.builder import GraphBuilder
+from models.small_graphs import sketch
 from schedopt.core.kernels.orders.priority_orders import greedy, price_orders, ready_steps, sample
 from schedopt.core.kernels.orders.set_beam import beam
 from schedopt.core.solvers.orders.baselines import greedy_order
@@ -70,13 +70,8 @@ def test_the_first_and_last_draws_give_valid_orders(seed, draw):
 
 def test_what_a_rare_op_releases_is_sampled_rightly():
     """Only op 0 can run first, e^-50; then three of e^50 beside a fourth that is waited for by a rare one."""
-    builder = GraphBuilder("rare first")
-    builder.add_op("source", outputs=[1])
-    for op in range(4):
-        builder.add_op(f"frequent{op}", inputs=[(0, 0)], outputs=[1])
-    builder.add_op("rare", inputs=[(4, 0)], outputs=[1])
-    builder.add_op("last", inputs=[(5, 0)], outputs=[1])
-    graph = builder.build()
+    frequent = "a: source -> 1; b: source -> 1; c: source -> 1; d: source -> 1"
+    graph = sketch(f"source -> 1; {frequent}; rare: d -> 1; last: rare -> 1")
     plain = naive.plain_of(graph)
     priorities = np.array([-50.0, 50.0, 49.0, 48.5, 50.5, -49.0, 50.0])
     exact = {tuple(o): np.exp(naive.order_log_probability(plain, priorities, o)) for o in naive.all_orders(plain)}

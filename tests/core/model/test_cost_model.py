@@ -147,11 +147,7 @@ def test_a_placement_needs_the_transfers_of_the_plain_twin(devices):
 
 
 def test_all_control_dependents_wait_on_one_tensor_sent_once_per_device():
-    builder = GraphBuilder("control")
-    builder.add_op("a", outputs=[8], runtime=1.0)
-    for name in "bcde":
-        builder.add_op(name, control=[0, 0], runtime=1.0)
-    graph = builder.build()
+    graph = sketch("a -> 8 us=1; b: !a !a -> us=1; c: !a !a -> us=1; d: !a !a -> us=1; e: !a !a -> us=1", "control")
     assert graph.num_tensors == 2
     placement = np.array([0, 1, 1, 1, 0], np.int32)
     assert needed_receivers(graph, placement).tolist() == [0, 1 << 1]

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import schedopt
 from models.repeated_runs import random_graph
 from models.seeds import seeds
 from models.small_graphs import SKIPPED, sketch
@@ -104,12 +103,7 @@ def test_an_op_that_may_run_once_is_not_run_twice():
 
 
 def test_no_run_comes_after_what_waits_for_its_op():
-    builder = schedopt.GraphBuilder("in-place")
-    a = builder.add_op("a", outputs=[8])
-    reader = builder.add_op("reader", inputs=[(a, 0)], outputs=[8])
-    builder.add_op("writer", inputs=[(a, 0)], control=[reader], outputs=[0], aliases=[0], once=True)
-    builder.add_op("last", inputs=[(reader, 0)], outputs=[1], final=True)
-    graph = builder.build()
+    graph = sketch("a -> 8; reader: a -> 8; writer: a !reader -> 0@0 once; last: reader -> 1f", "in-place")
     for check in (unrolled, replayed):
         with pytest.raises(ScheduleError, match="op 'reader' runs again after op 'writer'"):
             check(graph, [0, 1, 2, 1, 3])

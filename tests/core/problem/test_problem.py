@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from models.small_graphs import sketch
 from schedopt.core.base.errors import UsageError
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.machine import Device, Machine
@@ -173,9 +174,7 @@ def test_which_devices_are_equal(change, is_equal):
 
 
 def test_a_machine_of_equal_devices_is_what_devices_mean():
-    builder = GraphBuilder("net")
-    builder.add_op("a", outputs=[10], runtime=5.0)
-    graph = builder.build()
+    graph = sketch("a -> 10 us=5", "net")
     two = Problem(graph, devices=2, bandwidth=1e9, latency=2.0)
     assert two.machine == Machine.equal(2, 1e9, 2.0)
     assert two == Problem(graph, machine=Machine.equal(2, 1e9, 2.0)) == replace(two, task="memory", graph=graph)

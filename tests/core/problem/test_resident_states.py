@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from models.small_graphs import sketch
 from schedopt.core.base.errors import ScheduleError
 from schedopt.core.bounds.bounds import lower_bound
 from schedopt.core.graph.annotations import Annotations, Resident
@@ -74,10 +75,8 @@ def test_the_op_that_is_said_to_hold_it_may_read_a_later_state_elsewhere():
 
 
 def test_the_bound_of_the_peak_counts_a_later_state():
-    builder = GraphBuilder("late")
-    builder.add_op("write", outputs=[0], persistent=SIZE)
-    builder.add_op("read", inputs=[(0, 0)], outputs=[80])
-    graph = builder.build(Annotations(residents=(Resident("w", "state", SIZE, 0, (1,), (0,)),)))
+    notes = Annotations(residents=(Resident("w", "state", SIZE, 0, (1,), (0,)),))
+    graph = sketch(f"write -> 0 keep={SIZE}; read: write -> 80", "late", notes)
     assert lower_bound(Problem(graph, "memory", machine=machine())) == SIZE + 80
 
 

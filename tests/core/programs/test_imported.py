@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from models.small_graphs import sketch
 from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.files.schedule_json import read_schedule
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 from schedopt.core.programs.importers import options_for, with_imported
 from schedopt.core.programs.options import ImportOptions
@@ -14,9 +14,7 @@ from schedopt.core.solve.solve import solve
 
 @pytest.fixture
 def graph():
-    builder = GraphBuilder("one")
-    builder.add_op("op", outputs=[8])
-    return builder.build()
+    return sketch("op -> 8", "one")
 
 
 def saved(path, graph, **options):

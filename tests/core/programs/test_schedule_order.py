@@ -1,10 +1,10 @@
 """The order that a schedule file gives to a program: of the model's graph, as files hold it now and held it before."""
 
 import pytest
+from models.small_graphs import sketch
 from schedopt.core.base.errors import OtherGraphError, UnknownNameError, UsageError
 from schedopt.core.files.costgraph import format_graph, parse_graph
 from schedopt.core.files.schedule_json import format_document
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 from schedopt.core.programs.runtime import read_order
 from schedopt.core.solve.solve import solve
@@ -12,13 +12,8 @@ from schedopt.core.solve.solve import solve
 
 def model(size=4, extra=False):
     """Return the graph of a model that returns one result of an op with two."""
-    builder = GraphBuilder("model")
-    builder.add_op("max", outputs=[size, size], final=[True, False], runtime=0.25)
-    builder.add_op("add", inputs=[(0, 1)], outputs=[size], final=True)
-    builder.add_op("log", inputs=[(0, 0)], outputs=[size])
-    if extra:
-        builder.add_op("more", inputs=[(2, 0)])
-    return builder.build()
+    more = "; more: log" if extra else ""
+    return sketch(f"max -> {size}f {size} us=0.25; add: max.1 -> {size}f; log: max -> {size}{more}", "model")
 
 
 def write(path, graph, **values):

@@ -4,6 +4,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from models.small_graphs import sketch
 from schedopt.core.base.errors import ProgramError, ScheduleError
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.verifier import verify
@@ -91,9 +92,7 @@ def test_the_worst_gap_is_the_least_where_no_order_is_good_everywhere():
 
 def test_a_program_with_other_ops_is_refused():
     def read(size):
-        builder = GraphBuilder("net")
-        builder.add_op("a" if size < 8 else "b", outputs=[size])
-        return builder.build()
+        return sketch(f"{'a' if size < 8 else 'b'} -> {size}", "net")
 
     with pytest.raises(ProgramError, match="it has other ops at size 9"):
         SizedGraph(read, range(1, 10))

@@ -158,13 +158,10 @@ def test_the_critical_chain_adds_up_to_the_makespan(seed):
 
 
 def test_a_makespan_is_told_by_what_its_critical_chain_runs_and_waits_for():
-    builder = schedopt.GraphBuilder("two")
-    for name, time in (("long", 6.0), ("short", 2.0), ("other", 3.0)):
-        builder.add_op(name, outputs=[10**6], runtime=time)
-    builder.add_op("join", inputs=[(0, 0), (1, 0)], outputs=[8], runtime=1.0)
+    ops = "long -> 1000000 us=6; short -> 1000000 us=2; other -> 1000000 us=3; join: long short -> 8 us=1"
     two = Machine.equal(2, bandwidth=1e12, latency=1.0)
     schedule = Schedule.from_steps([2, 1, 0, ~1, 3], [1, 1, 0, 1, 0], [1, 1, 0, 0, 0])
-    problem = Problem(builder.build(), task="runtime", machine=two)
+    problem = Problem(sketch(ops, "two"), task="runtime", machine=two)
     costs = simulate(problem, schedule)
     assert [(link.name, link.waits_for) for link in critical_chain(problem, schedule, costs)] == [
         ("long", DEVICE),
@@ -179,7 +176,7 @@ def test_a_makespan_is_told_by_what_its_critical_chain_runs_and_waits_for():
         "Longest on it: long 6 us (67%), short:0 to device 0 2 us (22%), 1 more.",
     )
     assert explain_makespan(problem, schedule, costs, 12.0, 9.0)[0].startswith("No schedule takes less than 9 us (")
-    result = schedopt.solve(builder.build(), "heft", task="runtime", bandwidth=1e12, latency=1.0)
+    result = schedopt.solve(sketch(ops, "two"), "heft", task="runtime", bandwidth=1e12, latency=1.0)
     assert result.explain().splitlines()[2].startswith("Critical chain: ")
 
 
@@ -199,10 +196,7 @@ def test_what_is_called_infeasible_has_no_schedule_at_all(seed):
 
 
 def graph_with_weights():
-    builder = schedopt.GraphBuilder("net")
-    builder.add_op("a", outputs=[3 * 2**20], persistent=2**20)
-    builder.add_op("b", inputs=[(0, 0)], outputs=[2**20])
-    return builder.build()
+    return sketch(f"a -> {3 * 2**20} keep={2**20}; b: a -> {2**20}", "net")
 
 
 def test_the_sentence_names_the_limit_what_is_needed_and_the_weights():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import schedopt
+from models.small_graphs import sketch
 from schedopt.core.base.options import options_in, spelled_for_shells
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem, parameter_types
@@ -81,10 +82,10 @@ def test_errors_name_an_option_as_the_caller_writes_it(given, python, shell):
 def test_schedule_files_say_every_option_of_a_problem():
     elsewhere = {"max_overhead": "runtime_limit", "op_times": "machine", "pins": "machine"}
     assert {elsewhere.get(field.name, field.name) for field in options_in(ProblemOptions)} == set(parameter_types())
-    loop = schedopt.GraphBuilder("net")
-    loop.add_op("a", outputs=[10], runtime=5.0)
     machine = Machine((Device("a"), Device("b", speed=2.0)))
-    found = Problem(loop.build(), "runtime", memory_limit=20, machine=machine, replicate=True).document()
+    found = Problem(
+        sketch("a -> 10 us=5", "net"), "runtime", memory_limit=20, machine=machine, replicate=True
+    ).document()
     known = json.loads(Path(schedopt.__file__).with_name("core").joinpath("files/schedule.schema.json").read_text())
     assert {*found, "recompute", "runtime_limit_us"} <= set(known["properties"])
 

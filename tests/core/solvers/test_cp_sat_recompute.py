@@ -117,12 +117,7 @@ def test_the_peak_within_a_time_is_proven_where_more_runs_take_longer():
 
 
 def test_runtimes_that_are_whole_in_no_unit_are_within_the_rounding():
-    builder = schedopt.GraphBuilder("thirds")
-    a = builder.add_op("a", outputs=[100], runtime=1 / 3)
-    b = builder.add_op("b", inputs=[(a, 0)], outputs=[10], runtime=1 / 7)
-    c = builder.add_op("c", inputs=[(b, 0)], outputs=[10], workspace=200, runtime=1.0)
-    builder.add_op("d", inputs=[(c, 0), (a, 0)], outputs=[1], runtime=1.0)
-    graph = builder.build()
+    graph = sketch(f"a -> 100 us={1 / 3}; b: a -> 10 us={1 / 7}; c: b -> 10 us=1 work=200; d: c a -> 1 us=1", "thirds")
     result = solved(graph, task="runtime", memory_limit=220)
     total = float(graph.runtime.sum())
     assert result.value == pytest.approx(total + 1 / 3, rel=1e-12)

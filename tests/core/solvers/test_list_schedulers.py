@@ -16,10 +16,8 @@ from schedopt.core.solvers.placements.list_schedulers import InsertionSchedule, 
 def test_an_op_is_inserted_in_the_first_gap_that_is_long_enough(seed):
     """What takes no time fits between two ops without a gap; there is a gap wherever no other op is."""
     rng = np.random.default_rng([7, seed])
-    builder = GraphBuilder("loose")
-    for number in range(60):
-        builder.add_op(f"op{number}", outputs=[1], runtime=float(rng.integers(0, 4)))
-    problem = Problem(builder.build(), "runtime", machine=Machine.equal(1))
+    loose = sketch("; ".join(f"op{number} -> 1 us={rng.integers(0, 4)}" for number in range(60)))
+    problem = Problem(loose, "runtime", machine=Machine.equal(1))
     made, busy = InsertionSchedule(problem, EdgeCosts(problem)), []
     for op, takes in enumerate(problem.graph.runtime.tolist()):
         ready = float(rng.integers(0, 90))

@@ -243,12 +243,10 @@ def test_the_peak_beside_work_is_searched_as_if_transfers_blocked():
 
 def test_cp_sat_proves_that_residents_do_not_fit():
     """Two of five on each of two devices: the bytes of all would fit. OR-Tools' symmetries fail on this model."""
-    builder = GraphBuilder("five")
-    for number, runtime in enumerate((10.0, 20.0, 30.0, 10.0, 20.0)):
-        inputs = [(number - 1, 0)] if number > 1 else []
-        builder.add_op(f"op{number}", inputs=inputs, outputs=[10], runtime=runtime, persistent=1536, final=True)
+    made = "10f keep=1536"
+    ops = f"a -> {made} us=10; b -> {made} us=20; c: b -> {made} us=30; d: c -> {made} us=10; e: d -> {made} us=20"
     devices = (Device("a", memory=4096), Device("b", memory=4096, speed=3.0))
-    problem = Problem(builder.build(), "runtime", machine=Machine(devices, 1e6))
+    problem = Problem(sketch(ops, "five"), "runtime", machine=Machine(devices, 1e6))
     assert solve(problem, "cp-sat", time_limit=20).status == "infeasible"
 
 

@@ -107,10 +107,8 @@ def test_the_budget_of_the_features(budget, asked, spent):
 
 
 def test_graphs_without_costs_or_edges():
-    builder = GraphBuilder("bare")
-    builder.add_op("a")
     for task in ("memory", "runtime"):
-        graph = searched(Problem(builder.build(), task, 2))
+        graph = searched(Problem(sketch("a", "bare"), task, 2))
         assert np.isfinite(graph.nodes).all()
         assert graph.edges.shape == (0, 3)
         assert multigraph_batch([graph, graph]).graph.sources.shape == (0,)
@@ -196,11 +194,9 @@ def test_only_the_unit_of_bytes_or_of_time_does_not_matter():
 @pytest.mark.parametrize("task", ["memory", "runtime"])
 def test_machines_and_graphs_without_costs_or_edges(task):
     graph = random_graph(np.random.default_rng(71), 10, residents=2)
-    bare = GraphBuilder("bare")
-    bare.add_op("a")
     problems = [
         Problem(graph, task, machine=read_machine(MACHINES / "gpu-and-cpu.yaml")),
-        Problem(bare.build(), task, 2),
+        Problem(sketch("a", "bare"), task, 2),
         Problem(chain([0.0, 0.0], [5, 7]), task, 2, bandwidth=1e6),
         Problem(chain([1.0, 1.0], [0, 0]), task, 2),
         Problem(graph, task, 2, machine=Machine((Device("a"), Device("b")), bandwidth=0.0)),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from models.small_graphs import chain_of
+from models.small_graphs import chain_of, sketch
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
@@ -123,8 +123,6 @@ def test_the_plan_is_imitated_on_its_own_devices_or_all_on_the_first():
 
 @pytest.mark.slow
 def test_the_smallest_graphs():
-    builder = GraphBuilder("one")
-    builder.add_op("op", outputs=[4], runtime=1.0)
     for task in ("runtime", "memory"):
         for teacher in TEACHERS:
-            assert chosen(teacher, searched(builder.build(), task)).shape == (1, 11)
+            assert chosen(teacher, searched(sketch("op -> 4 us=1"), task)).shape == (1, 11)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from models.runs import gradient, weights_of
+from models.small_graphs import sketch
 from models.trainers import METHODS, REGAL, REGAL_EVOLUTION, REGAL_IMITATE, REGAL_REINFORCE, regal_cases, synthetic
 from schedopt.core.base.errors import UsageError
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
 from schedopt.policies.networks.network import write_network
@@ -29,16 +29,11 @@ with_phase = METHODS["regal"].with_phase
 
 def pair(name, size, runtime):
     """Return two ops, one after the other."""
-    builder = GraphBuilder(name)
-    builder.add_op("a", outputs=[size, 3], runtime=runtime)
-    builder.add_op("b", inputs=[(0, 0)], outputs=[5], runtime=7.0)
-    return builder.build()
+    return sketch(f"a -> {size} 3 us={runtime}; b: a -> 5 us=7", name)
 
 
 def single(name):
-    builder = GraphBuilder(name)
-    builder.add_op("a", outputs=[2], runtime=30.0, final=True)
-    return builder.build()
+    return sketch("a -> 2f us=30", name)
 
 
 class Enumerated:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 from models.runs import gradient, weights_of
+from models.small_graphs import chain_of
 from models.trainers import METHODS, TOPOFORMER, layered
 from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.core.base.parallel import chunks
 from schedopt.core.files.costgraph import graph_hash
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.kernels.orders.priority_orders import price_orders
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
@@ -223,12 +223,8 @@ def solve_order(graph):
 
 
 def test_graphs_that_are_too_large_or_have_no_orders_are_refused(tmp_path):
-    builder = GraphBuilder("chain")
-    builder.add_op("0", outputs=[1])
-    for op in range(1, training.MOST_OPS + 1):
-        builder.add_op(str(op), inputs=[(op - 1, 0)], outputs=[1])
     with pytest.raises(UsageError, match=r"graph chain has 10,001 ops, and training takes up to 10,000; leave it out"):
-        Trainer(tmp_path, TOPOFORMER, validation=[builder.build()])
+        Trainer(tmp_path, TOPOFORMER, validation=[chain_of(training.MOST_OPS + 1)])
     with pytest.raises(UsageError, match="given graphs need orders to imitate"):
         Trainer(tmp_path, TOPOFORMER, graphs=layered(10))
 

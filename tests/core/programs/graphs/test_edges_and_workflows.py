@@ -32,8 +32,9 @@ def test_a_list_of_edges_with_or_without_names_of_columns(tmp_path, text):
 
 
 def test_columns_are_the_attributes_of_edges(tmp_path):
-    text = "from,to,port,control,alias\na,b,0,,0\nb,c,,,\na,c,,true,\n"
-    graph, _ = imported(tmp_path, "net.csv", text, default_size=8)
+    text = "from,to,port,control,alias,weight\na,b,0,,0,5\nb,c,,,,\na,c,,true,,\n"
+    graph, notes = imported(tmp_path, "net.csv", text, default_size=8)
+    assert "were ignored: weight" in notes[0]
     assert graph.alias_of.tolist() == [-1, -1, 0, -1]
     assert graph.is_control.tolist() == [False, True, False, False]
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from models.orders import random_order, write_schedule
 from onnx import TensorProto, helper
 from schedopt.core.base.errors import FormatError, ProgramError, UsageError
 from schedopt.core.programs.importers import options_for, read_model
+from schedopt.core.programs.onnx import session
 from schedopt.core.programs.onnx.program import read_program
 from schedopt.core.programs.onnx.runtime import graph_of, load_program
 from schedopt.core.programs.onnx.session import random_inputs
@@ -143,14 +145,14 @@ def test_a_custom_op_that_cannot_run_is_said(tmp_path):
     assert any("cannot load" in note and "is not known, and not counted" in note for note in notes)
 
 
-@pytest.mark.slow
-def test_random_nodes_inside_of_others_keep_their_order(tmp_path):
-    branch = helper.make_graph([helper.make_node("RandomNormalLike", ["x"], ["r"])], "draw", [], [value("r", [4])])
-    nodes = [helper.make_node("If", ["c"], [name], name, then_branch=branch, else_branch=branch) for name in ("a", "b")]
-    inputs = [value("x", [4]), value("c", [], TensorProto.BOOL)]
-    graph = read_model(save(tmp_path / "m.onnx", model_of(nodes, inputs, [value("a", [4]), value("b", [4])])),
-                 ImportOptions(), print)  # fmt: skip
-    assert list(zip(*graph.edges, strict=True)) == [(0, 1)]
+def test_random_nodes_keep_their_order(tmp_path):
+    """In the graph, or inside of others."""
+    draws = [helper.make_node("RandomNormalLike", ["x"], [name], name) for name in "abc"]
+    branch = helper.make_graph(draws[2:], "draw", [], [value("c", [4])])
+    nodes = [*draws[:2], helper.make_node("If", ["k"], ["y"], "y", then_branch=branch, else_branch=branch)]
+    inputs, outputs = [value("x", [4]), value("k", [], TensorProto.BOOL)], [value(name, [4]) for name in "aby"]
+    graph = graph_of(read_program(save(tmp_path / "m.onnx", model_of(nodes, inputs, outputs)), {}))
+    assert list(zip(*graph.edges, strict=True)) == [(0, 1), (1, 2)]
 
 
 def test_the_model_is_overwritten_only_if_asked(tmp_path):
@@ -219,12 +221,13 @@ def test_damaged_files_are_one_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("element", "note"),
     [
-        (TensorProto.FLOAT16, "ONNX Runtime adds 5 casts to float32 and back"),
+        (TensorProto.FLOAT16, "ONNX Runtime adds 5 casts to float32 and back and holds what 3 nodes give"),
         (TensorProto.BFLOAT16, "not to be run on this machine: ONNX Runtime cannot load .*bfloat16"),
     ],
 )
-def test_what_the_session_casts_or_cannot_load_is_said(tmp_path, element, note):
+def test_what_the_session_casts_or_cannot_load_is_said(tmp_path, element, note, monkeypatch):
     """Of a chain of convolutions: the weights, the input and the output are cast."""
+    monkeypatch.setattr(session, "as_loaded", lambda program: session.load_file(**program.question))
     weights = [helper.make_tensor(f"w{step}", element, [8, 8, 3, 3], [1.0] * 576) for step in range(3)]
     nodes = [helper.make_node("Conv", [f"v{step}", f"w{step}"], [f"v{step + 1}"], pads=[1] * 4) for step in range(3)]
     shape, notes = [1, 8, 16, 16], []
@@ -233,6 +236,16 @@ def test_what_the_session_casts_or_cannot_load_is_said(tmp_path, element, note):
     graph = read_model(save(tmp_path / "m.onnx", model), ImportOptions(), notes.append)
     assert graph.tensor_size.tolist() == [2 * 8 * 16 * 16] * 3
     assert [bool(re.search(note, found)) for found in notes] == [True]
+
+
+def test_casts_that_the_session_leaves_out_are_said(tmp_path, monkeypatch):
+    """A file's own casts to float16 and back go: what is between them is held in float32."""
+    cast = partial(helper.make_node, "Cast")
+    nodes = [cast("x", "h", to=TensorProto.FLOAT16), helper.make_node("Relu", "h", "a"), cast("a", "y", to=1)]
+    path, notes = save(tmp_path / "m.onnx", model_of(nodes, [value("x", [4])], [value("y", [4])])), []
+    monkeypatch.setattr(session, "as_loaded", lambda program: session.load_file(**program.question))
+    load_program(path, {}, notes.append)
+    assert "0 casts to float32 and back and holds what 1 nodes give in float32" in notes[0]
 
 
 @pytest.mark.parametrize("data", [b"x" * 5000, [0.5] * 1250, ["text"] * 1250])
@@ -270,12 +283,15 @@ def test_more_elements_than_a_tensor_can_have_are_one_sentence(tmp_path):
 
 
 def test_what_onnx_runtime_runs_is_imported(tmp_path):
-    """Outputs without a shape, and nodes in any order; ONNX's checker takes neither."""
+    """Outputs without a shape, nodes in any order, and domains without a version; ONNX's checker takes none of them."""
     nodes = [helper.make_node("Relu", ["b"], ["y"], "second"), helper.make_node("Sigmoid", ["x"], ["b"], "first")]
-    path = save(tmp_path / "m.onnx", model_of(nodes, [value("x", [1, 8, 16, 16])], [value("y", None)]))
+    nodes += [helper.make_node("Gelu", ["x"], ["g"], "third", domain="com.microsoft")]
+    model = model_of(nodes, [value("x", [1, 8, 16, 16])], [value("y", None), value("g", None)])
+    del model.opset_import[1:]
+    path = save(tmp_path / "m.onnx", model)
     graph = graph_of(load_program(path, {}))
-    assert graph.op_names == ("first", "second")
-    assert graph.tensor_size.tolist() == [FLOAT * 8 * 16 * 16] * 2
+    assert graph.op_names == ("third", "first", "second")
+    assert graph.tensor_size.tolist() == [FLOAT * 8 * 16 * 16] * 3
     onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 

@@ -119,12 +119,6 @@ def test_names_are_unique_and_stable(tmp_path):
     assert {"Conv_0#0", "Conv_0", model.graph.node[3].name, f"{model.graph.node[3].name}#3"} <= set(graph.op_names)
 
 
-def test_random_ops_keep_their_order(tmp_path):
-    nodes = [helper.make_node("RandomNormalLike", ["x"], [name], name) for name in ("a", "b", "c")]
-    graph = graph_of_model(tmp_path, model_of(nodes, [value("x", [4])], [value(name, [4]) for name in "abc"]))
-    assert list(zip(*graph.edges, strict=True)) == [(0, 1), (1, 2)]
-
-
 @pytest.mark.parametrize(
     ("node", "shape", "constants", "output", "expected"),
     [

@@ -1,5 +1,6 @@
 """ONNX programs in other orders: predicted against real memory, the order that ONNX Runtime keeps, equal results."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -9,14 +10,15 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from models.onnx_models import branches, model_of, random_model, save, value
+from models.onnx_models import branches, model_of, random_calls, random_model, save, value
 from models.orders import random_order, write_schedule
-from onnx import helper
+from onnx import TensorProto, helper
 from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.importers import read_model
-from schedopt.core.programs.onnx.graph import VIEWS
+from schedopt.core.programs.onnx import session
+from schedopt.core.programs.onnx.graph import VIEWS, WITHOUT_KERNEL
 from schedopt.core.programs.onnx.runtime import IN_PLACE, graph_of, load_program, reorder
 from schedopt.core.programs.onnx.session import kernel_times, random_inputs, session_of, session_options
 from schedopt.core.programs.options import ImportOptions
@@ -134,28 +136,39 @@ def test_memory_of_random_orders_is_predicted(tmp_path):
 
 
 def test_onnx_runtime_follows_the_file(tmp_path):
-    """In priority order the profile shows the kernels in the order of the file; in the default order in the graph's."""
+    """In priority order the profile shows the kernels in the order of the file, in the default order it does not."""
     program = load_program(save(tmp_path / "model.onnx", branches()), {})
-    graph = graph_of(program)
-    followed = []
-    options = session_options(str(tmp_path))
-    options.execution_order = onnxruntime.ExecutionOrder.DEFAULT
-    session = session_of(program.model, tmp_path, options)
-    session.run(None, random_inputs(program))
-    assert tuple(name for name, _ in kernel_times(session)) == graph.op_names
-    for seed in range(5):
+    graph, followed = graph_of(program), {True: [], False: []}
+    for seed, keeps_order in itertools.product(range(5), followed):
         order = random_order(graph, seed)
-        asked = [graph.op_names[op] for op in order]
-        for execution_order in ("PRIORITY_BASED", "DEFAULT"):
-            options = session_options(str(tmp_path))
-            options.execution_order = getattr(onnxruntime.ExecutionOrder, execution_order)
-            session = session_of(reorder(program, order), tmp_path, options)
-            session.run(None, random_inputs(program))
-            ran = [name for name, _ in kernel_times(session)]
-            assert sorted(ran) == sorted(asked)
-            followed.append((execution_order, ran == asked))
-    assert all(is_kept for execution_order, is_kept in followed if execution_order == "PRIORITY_BASED")
-    assert not all(is_kept for execution_order, is_kept in followed if execution_order == "DEFAULT")
+        options = session_options(str(tmp_path), keeps_order=keeps_order)
+        loaded = session_of(reorder(program, order), tmp_path, options)
+        loaded.run(None, random_inputs(program))
+        followed[keeps_order].append([name for name, _ in kernel_times(loaded)] == [graph.op_names[op] for op in order])
+    assert all(followed[True])
+    assert not all(followed[False])
+
+
+@pytest.mark.parametrize("element", [TensorProto.FLOAT, TensorProto.FLOAT16])
+@pytest.mark.parametrize("seed", range(6))
+def test_program_order_is_onnx_runtimes_own(seed, element, tmp_path, monkeypatch):
+    """Whatever functions call, ops without a kernel are defined by, branches take and loading casts."""
+    monkeypatch.setattr(session, "as_loaded", lambda program: session.load_file(**program.question))
+    monkeypatch.setattr(session, "observe", lambda program: {"types": {}, "workspaces": {}})
+    program = load_program(save(tmp_path / "model.onnx", random_calls(seed, element)), {})
+    loaded = session_of(program.model, tmp_path, session_options(str(tmp_path), keeps_order=False))
+    loaded.run(None, random_inputs(program))
+    ran = [name for name, _ in kernel_times(loaded) if name in program.names]
+    assert ran == [name for name in program.names if name in ran]
+    assert len(ran) > 4
+
+
+def test_ops_without_a_kernel_are_those_that_onnx_runtime_defines():
+    kernels = onnxruntime.capi.onnxruntime_pybind11_state.get_all_opkernel_def()
+    known = {kernel.op_name for kernel in kernels if (kernel.domain, kernel.provider) == ("", "CPUExecutionProvider")}
+    schemas = [schema for schema in onnx.defs.get_all_schemas() if not schema.domain]
+    defined = {s.name for s in schemas if s.has_function or s.has_context_dependent_function}
+    assert defined - known == WITHOUT_KERNEL
 
 
 def depth_first(graph):

@@ -5,7 +5,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 import pytest
 import schedopt
 import torch
-from schedopt.core.programs.pytorch.step_graph import copy_of, is_as, put_back
+from schedopt.core.programs.pytorch.step_graph import copy_of, is_unchanged, put_back
 from torch import nn
 
 
@@ -65,13 +65,13 @@ def change(container):
 def test_what_was_held_is_put_back(make):
     container = make()
     kept = copy_of(container)
-    assert is_as(container, kept)
+    assert is_unchanged(container, kept)
     put_back(container, kept)
     assert container == make()
     change(container)
-    assert not is_as(container, kept)
+    assert not is_unchanged(container, kept)
     put_back(container, kept)
-    assert is_as(container, kept)
+    assert is_unchanged(container, kept)
     assert container == make()
     assert list(container) == list(make()) or isinstance(container, set)
 

@@ -14,7 +14,7 @@ from schedopt.core.kernels.placements.sequences import Sequence
 from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import makespan_annealing, peak_annealing
-from schedopt.core.solvers.placements.makespan_annealing import SHARE_AS_EVER, MoveDraws
+from schedopt.core.solvers.placements.makespan_annealing import UNIFORM_SHARE, MoveDraws
 from schedopt.core.solvers.placements.peak_annealing import PeakDraws
 
 
@@ -46,7 +46,7 @@ def test_ops_and_devices_are_drawn_by_weight(devices):
     usual[np.arange(8), placement] = 1 / 16
     sending = (0.5 + graph.tensor_size * problem.machine.mean_link[1]).tolist()
     weights = np.array(move_weights(plain, placement.tolist(), sending, devices, float(graph.runtime.mean())))
-    expected = SHARE_AS_EVER * usual + (1 - SHARE_AS_EVER) * usual * weights / (usual * weights).sum()
+    expected = UNIFORM_SHARE * usual + (1 - UNIFORM_SHARE) * usual * weights / (usual * weights).sum()
     found = _drawn(draws, placement, devices)
     assert found == pytest.approx(expected, abs=5 * np.sqrt(expected.max() / 200_000))
     assert found.min() > 0

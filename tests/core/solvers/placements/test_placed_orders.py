@@ -5,8 +5,8 @@ import math
 import naive
 import numpy as np
 import pytest
+from models.small_graphs import sketch
 from schedopt.core.bounds.bounds import lower_bound
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
@@ -29,11 +29,8 @@ def placed(problem, orders, evaluations=2000):
 
 def two_chains(length=6):
     """Two equal chains; along each the outputs are all kept to the end, 8 bytes per op."""
-    builder = GraphBuilder("chains")
-    for op in range(2 * length):
-        inputs = [(op - 1, 0)] if op % length else []
-        builder.add_op(f"op{op}", inputs=inputs, outputs=[8], final=True, runtime=3.0)
-    return builder.build()
+    ops = (f"op{op}: {f'op{op - 1}' * bool(op % length)} -> 8f us=3" for op in range(2 * length))
+    return sketch("; ".join(ops), "chains")
 
 
 def test_orders_that_take_too_long_to_decode_give_way_to_a_list_schedule(monkeypatch):

@@ -133,7 +133,7 @@ def _bound(result: Result) -> int:
 
 
 def _optimize_table(optimized: Optimized) -> Table:
-    """Build the table: program order, the order found, and what no order can beat."""
+    """Build the table: program order, the order found, and the bound of all orders."""
     result, rows = optimized.result, optimized.rows[:2]
     before, bound = input_peak(result.problem.graph), _bound(result)
     own = rows[0].own_peak if rows else None

@@ -45,7 +45,9 @@ def test_what_is_reserved_is_what_the_twin_reserves(options):
         order, block, is_before = random_order(rng, plain), int(rng.integers(0, 9)) * MIB, bool(rng.random() < 0.5)
         requests = Requests(graph, allocator)
         found = requests.reserved(requests.events(np.array(order)), block, is_before)
-        ways = [reserved_by(plain, order, allocator, block, is_before, is_downwards=way) for way in (True, False)]
+        ways = [
+            reserved_by(plain, order, allocator, block, is_before, runs=6, is_downwards=way) for way in (True, False)
+        ]
         assert found == max(ways)
         more = [
             reserved_by(plain, order, allocator, block, is_before, runs=4, is_downwards=way) for way in (True, False)
@@ -97,6 +99,8 @@ def test_an_opening_block_is_found_and_a_file_says_so(tmp_path):
         ({"least_capacity": 36 * MIB}, "does not run on a device of 37748736 bytes"),
         ({"allocator": "cuda:wrong:1"}, "unknown allocator option 'wrong'"),
         ({"retries": -1}, "its 'retries' must be a whole number"),
+        ({"retries": 7}, "claims 7 retries a run, but has 0"),
+        ({"least_capacity": 10**12}, "a least capacity of 1000000000000 bytes, above its reserved"),
     ],
 )
 def test_what_is_claimed_of_an_allocator_is_checked(tmp_path, changed, message):
@@ -149,11 +153,37 @@ def test_fit_asks_by_what_is_reserved():
         ["no", "yes"],
         ["no", "no", "no"],
     ]
-    assert verdicts[1].sentence() == "It fits as it is: 67.0 MiB of 67.0 MiB."
+    assert verdicts[1].sentence() == "It fits as it is: 44.0 MiB of 67.0 MiB."
     with pytest.raises(UsageError, match="leave devices=2 out"):
         schedopt.fit(fragmented(), "1GiB", allocator="cuda", devices=2)
     with pytest.raises(UsageError, match="allocator= is for one device and size; leave batch= out"):
         schedopt.fit(fragmented(), "1GiB", allocator="cuda", batch="n")
+
+
+@pytest.mark.parametrize("options", ["expandable_segments:True", "garbage_collection_threshold:0.6", ""])
+def test_no_options_and_no_sizes_break_it(options):
+    """Pages of 20 MiB that a capacity cuts, blocks of 700 KiB in one expandable segment, memory of a machine."""
+    for seed in range(6):
+        graph, plain, _ = drawn(seed + 30, 8)
+        result = schedopt.solve(graph, allocator=f"cuda:{options}", evaluations=30)
+        ways = [
+            reserved_by(
+                plain,
+                result.schedule.op_order().tolist(),
+                Allocator.of_options(options),
+                result.reserved.opening_block,
+                result.reserved.is_before_weights,
+                runs=6,
+                is_downwards=way,
+            )
+            for way in (True, False)
+        ]
+        assert max(ways) == result.reserved.peak >= result.reserved.bound
+
+
+def test_memory_of_a_machine_of_one_device_is_one_of_what_is_reserved():
+    machine = schedopt.Machine((schedopt.Device("gpu", memory=37 * MIB),))
+    assert schedopt.solve(fragmented(), allocator="cuda", machine=machine, evaluations=20).status == "infeasible"
 
 
 def test_runs_again_are_priced_and_a_method_that_builds_one_order_keeps_it():

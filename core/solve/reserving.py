@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..base.arrays import IndexArray, IntArray
-from ..bounds.bounds import is_met, recomputation_bound
+from ..bounds.bounds import is_met, lower_bound, min_cut_bound, recomputation_bound
 from ..kernels.orders.order_memory import memory_of_steps
 from ..model.allocators import MIB, Allocator
 from ..model.reserved import Requests, pool_graph, rounded_to_segments, verify_reserved
@@ -21,7 +21,7 @@ from ..problem.problem import Problem
 from ..problem.schedule import Reserved, Schedule
 from ..report.result import Result
 from ..search.method_spec import parse_method
-from ..search.registry import DEFAULT_METHOD, INPUT_METHOD, method_of
+from ..search.registry import DEFAULT_METHOD, method_of
 from ..search.search import Watcher
 from ..solvers.orders.baselines import greedy_order, kahn_order, reverse_postorder
 from .solve import solve
@@ -97,18 +97,17 @@ def reserve(result: Result, allocator: Allocator, seconds: float, watcher: Watch
     for is_large, share in ((True, LARGE_SHARE), (False, SMALL_SHARE)):
         given: dict[str, Any] = {"time_limit": share * seconds}
         if seconds == math.inf:
-            given = {"evaluations": OTHER_EVALUATIONS} if searches else {}
+            given = {"evaluations": OTHER_EVALUATIONS}
         pool = Problem(pool_graph(problem.graph, allocator, is_large))
-        if problem.recompute:
-            least: list[float] = [recomputation_bound(pool.graph)[0]]
-        else:
-            solved.append(solve(pool, DEFAULT_METHOD if searches else INPUT_METHOD, watcher=watcher, **given))
-            orders += [solved[-1].schedule.op_order()] * searches
-            least = [solved[-1].lower_bound]
-        if not (is_large or problem.recompute or allocator.expandable_segments):  # whose blocks lie in one segment
-            parts = [Problem(pool_graph(problem.graph, allocator, False, count)) for count in PARTS]
-            given = {"time_limit": share * seconds / len(parts)} if seconds < math.inf else {}
-            least += [solve(part, INPUT_METHOD, watcher=watcher, **given).lower_bound for part in parts]
+        least: list[float] = [recomputation_bound(pool.graph)[0] if problem.recompute else lower_bound(pool)]
+        if searches and not late():
+            solved.append(solve(pool, DEFAULT_METHOD, seed=result.seed, watcher=watcher, **given))
+            orders.append(solved[-1].schedule.op_order())
+            least.append(solved[-1].lower_bound)
+        is_cut = not (is_large or problem.recompute or allocator.expandable_segments)  # into segments of 2 MiB
+        for part in [pool.graph] + [pool_graph(problem.graph, allocator, False, count) for count in PARTS * is_cut]:
+            if not problem.recompute and not late():
+                least.append(min_cut_bound(Problem(part), orders[-1], int(lower_bound(Problem(part))), stop=late))
         bound += rounded_to_segments(max(least), allocator, is_large)
     plan = Plan(requests, late, max(bound, int(result.lower_bound) if is_live else 0))
     if searches:

@@ -29,9 +29,9 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 975, "graph": 870, "problem": 1160, "kernels": 7115, "model": 1530, "bounds": 1110, "addresses": 425},
-    **{"files": 2100, "search": 1900, "solvers": 5170, "report": 2525, "solve": 605, "experiments": 1660},
-    **{"programs": 10750, "api": 1925, "__init__.py": 1, "cli": 3760, "datasets": 1370, "policies": 5470},
+    **{"base": 975, "graph": 870, "problem": 1160, "kernels": 7035, "model": 1560, "bounds": 1110, "addresses": 425},
+    **{"files": 2015, "search": 1860, "solvers": 5160, "report": 2530, "solve": 585, "experiments": 1655},
+    **{"programs": 10760, "api": 1935, "__init__.py": 1, "cli": 3715, "datasets": 1335, "policies": 5470},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

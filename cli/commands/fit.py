@@ -46,12 +46,7 @@ def fit(
     options = given_options(training, shape, device)
     with LiveLine(out, f"{model}: loading") as line:
         answer = fit_model(
-            model,
-            memory,
-            **options,
-            **given,
-            note=out.note,
-            progress=lambda text: line(f"{model}: {text}", text),
+            model, memory, **options, **given, note=out.note, progress=lambda text: line(f"{model}: {text}", text)
         )
     if json:
         write(answer.json())

@@ -270,7 +270,6 @@ layered = family_command(
     ],
 )
 
-
 _WHOLE_RANGE = Notation(lambda text, what: map(int, RANGE.read(text, what)), RANGE.write)
 _MODELS = Notation(
     lambda text, what: [MODELS if text == "all" else parse_models(text)],
@@ -371,7 +370,6 @@ def augment(
 
 
 with_options(augment, {"copies": DATA_SET_OPTIONS})
-
 
 _FILE_HELP = f"A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard output. {DEFAULT_OUTPUT}"
 

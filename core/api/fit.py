@@ -89,19 +89,12 @@ class FitOption:
         return not is_below or (self.result is not None and self.result.is_proven_infeasible)
 
     @property
-    def runs_again(self) -> bool:
-        """Whether it fits as ops run again."""
-        return self.result is not None and self.result.problem.recompute and self.verdict == "yes"
-
-    @property
     def added(self) -> str:
         """The repeated runs, of the time of all ops or, where none has one, of their number; and retries."""
-        said = []
-        if self.runs_again and self.result is not None:
+        said = [f"{self.retries} retr{'y' if self.retries == 1 else 'ies'} a run"] if self.retries else []
+        if self.result is not None and self.result.problem.recompute and self.verdict == "yes":
             unit = "runs" if self.result.problem.counts_runs else "time"
-            said = [f"+{100 * self.result.added_share:.2f}% {unit}"]
-        if self.retries:
-            said.append(f"{self.retries} retr{'y' if self.retries == 1 else 'ies'} a run")
+            said.insert(0, f"+{100 * self.result.added_share:.2f}% {unit}")
         return ", ".join(said)
 
 
@@ -202,7 +195,7 @@ class Fit(PrintedTable):
                 **({"device": way.device, "memory": way.memory} if way.device else {}),
                 **({} if way.measured is None else {"measured_peak": way.measured}),
                 **({"retries": way.retries} if way.retries else {}),
-                **({"added_share": way.result.added_share} if way.result is not None and way.runs_again else {}),
+                **({"added_share": way.result.added_share} if way.result and way.added.startswith("+") else {}),
             }
             for way in self.ways
         ]

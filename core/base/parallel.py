@@ -22,7 +22,6 @@ _LOOK_SECONDS = 0.2
 _STOP_SECONDS = 0.1
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
-
 _pool: Any = None  # workers of a cluster, with the methods of `experiments.clusters.Cluster`
 
 

@@ -39,12 +39,10 @@ SPEC = parse_method(DEFAULT_METHOD)
 BOUND_SHARE = 0.1
 """Of the time limit of a search, for the bound on the peak of its schedule."""
 
-
 _WRITTEN = (
     *("method", "found_by", "status", "lower_bound", "evaluations", "seconds", "seed", "is_repeatable", "notes"),
     "is_proven_infeasible",
 )
-
 
 Found = tuple[Result, int]
 """A finished search: its result, and the bytes that no schedule which takes no more time is below."""

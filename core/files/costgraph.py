@@ -30,7 +30,6 @@ from .reading import read_raw, unzipped
 FINAL_MARK = "schedopt/final"
 """The `device` of an op that only says which tensor is final."""
 
-
 _NODE_INTEGERS = {
     "id": INT32_MAX,
     "compute_cost": INT64_MAX,

@@ -58,13 +58,7 @@ class Allocator:
 
     @classmethod
     def parse(cls, text: str) -> Allocator:
-        """Read `cuda`, or `cuda:OPTION:VALUE,...` in the words of PYTORCH_CUDA_ALLOC_CONF.
-
-        Raises
-        ------
-        UsageError
-            If the allocator, an option or its value is unknown.
-        """
+        """Read `cuda`, or `cuda:OPTION:VALUE,...` in the words of PYTORCH_CUDA_ALLOC_CONF."""
         name, _, options = text.partition(":")
         if name.strip() != "cuda":
             raise UsageError(f"unknown allocator '{text}'; it is cuda, or cuda:OPTION:VALUE,...")
@@ -146,23 +140,12 @@ class Allocator:
     ) -> Replay:
         """Run allocations and frees.
 
-        Parameters
-        ----------
-        events
-            `a` where allocation `a` is asked for, `~a` where it is freed, and may be asked for again; the number
-            of allocations where the cache is emptied (`torch.cuda.empty_cache`).
-        sizes
-            Bytes asked for by each allocation, as the program does.
-        streams
-            The stream of each allocation, from 0; by default one stream.
-        capacity
-            Bytes of the device: where a new segment exceeds them, what is free is given back and the request tried
-            again. A request of 1 to 10 MiB counts as a segment of 20 MiB, as in PyTorch. By default there is no end.
-        start
-            Segments before the first event, with the allocations in them.
-        given
-            Addresses of new segments, in turn; after them they lie side by side, with rising addresses or, with
-            `is_downwards`, falling ones.
+        `events` has `a` where allocation `a` is asked for, `~a` where it is freed, after which it may be asked for
+        again, and the number of allocations where the cache is emptied (`torch.cuda.empty_cache`). `sizes` are bytes as
+        asked for, `streams` count from 0. Where a new segment exceeds the bytes of `capacity`, free segments are given
+        back and the request tried again; one of 1 to 10 MiB counts as a segment of 20 MiB, as in PyTorch. `start` has
+        the segments before the first event, `given` the addresses of new ones, in turn. After these they lie side by
+        side, with rising addresses or, with `is_downwards`, falling ones.
         """
         count = len(sizes)
         streams = np.zeros(count, np.int64) if streams is None else np.asarray(streams, np.int64)

@@ -25,7 +25,6 @@ from .verifier import Replay
 RUNS = 4
 """Before the run whose retries are counted, on a device of a given capacity."""
 MOST_BYTES = 1 << 41
-_NO_EVENTS = frozen([], np.int64)
 
 
 def weights_of(graph: CostGraph) -> IntArray:
@@ -142,22 +141,13 @@ def pool_graph(graph: CostGraph, allocator: Allocator, is_large: bool, parts: in
 
 def rounded_to_segments(size: float, allocator: Allocator, is_large: bool) -> int:
     """Return the bytes of segments, or of pages, that hold at least so many of one pool."""
-    step = kernel.SMALL_SEGMENT
-    if is_large:
-        step = (
-            allocator.large_segment if allocator.expandable_segments else math.gcd(kernel.STEP, allocator.large_segment)
-        )
+    page = allocator.large_segment if is_large else kernel.SMALL_SEGMENT
+    step = page if allocator.expandable_segments else math.gcd(page, kernel.STEP)
     return -(-int(size) // step) * step
 
 
 def verify_reserved(problem: Problem, schedule: Schedule, reserved: Reserved) -> None:
-    """Check what is claimed to be reserved, by the lifetimes that the verifier finds.
-
-    Raises
-    ------
-    ScheduleError
-        If it is not so.
-    """
+    """Check what is claimed to be reserved, by the lifetimes that the verifier finds."""
     name, allocator = problem.graph.name, Allocator.parse(reserved.allocator)
     problem, schedule = of_runs(problem, schedule)
     replay = Replay(problem, schedule)

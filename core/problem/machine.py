@@ -148,13 +148,7 @@ class Machine:
         return _equal(devices, math.inf if bandwidth is None else bandwidth, latency)
 
     def named(self, name: str) -> list[int]:
-        """Return the devices of a name or a kind.
-
-        Raises
-        ------
-        UsageError
-            If there are none.
-        """
+        """Return the devices of a name or a kind; UsageError if there are none."""
         by_name = [at for at, device in enumerate(self.devices) if device.name == name]
         found = by_name or [at for at, device in enumerate(self.devices) if device.kind == name]
         if not found:

@@ -257,11 +257,7 @@ class Budget(Options):
         shown="the method's",
     )
     time_limit: float | None = option(
-        None,
-        "Wall time per run, e.g. 10s",
-        read=parse_seconds,
-        short="t",
-        shown=f"{_default_time_limits()}, else none",
+        None, "Wall time per run, e.g. 10s", read=parse_seconds, short="t", shown=f"{_default_time_limits()}, else none"
     )
     seed: int = option(0, "Seed of every random choice", low=0)
     jobs: int = option(
@@ -343,11 +339,9 @@ class FitOptions(Budget):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "machine", machine_of(self.machine))
-        for name in ("batch", "confirm", "machine") if self.allocator is not None else ():
-            if getattr(self, name) not in (None, False):
+        for name in ("batch", "confirm", "machine", "devices") if self.allocator is not None else ():
+            if getattr(self, name) not in (None, False, 1):
                 raise UsageError(f"{spelled('allocator')} is for one device and size; leave {spelled(name)} out")
-        if self.allocator is not None and self.devices != 1:
-            raise UsageError(f"an allocator is one device's; leave {spelled('devices', self.devices)} out")
         if self.machine is None:
             return
         if self.devices != 1:

@@ -44,11 +44,7 @@ POWERS = (2.0, 1.0, 4.0)
 
 
 def solve_and_place(
-    problem: Problem,
-    spec: MethodSpec,
-    alignment: int | None = None,
-    allocator: Allocator | None = None,
-    **budget: Any,
+    problem: Problem, spec: MethodSpec, alignment: int | None = None, allocator: Allocator | None = None, **budget: Any
 ) -> Result:
     """Solve a problem; with an alignment or an allocator, for the least arena, or the least reserved, in its time."""
     if alignment is None and allocator is None:
@@ -74,9 +70,10 @@ def solve_and_place(
     if alignment is None:
         assert allocator is not None
         left = math.inf if seconds is None else max(0.0, seconds - result.seconds)
-        chosen = reserve(result, allocator, left, watcher)
-        if problem.recompute and not chosen.is_feasible:
-            chosen = _tightened(chosen, allocator, spec, searched, watcher, **budget)
+        share = left / (1 + 2 * TIGHTENED) if problem.recompute else left
+        chosen = reserve(result, allocator, share, watcher)
+        if problem.recompute:
+            chosen = _tightened(chosen, allocator, spec, share, watcher, **budget)
     else:
         left = DEFAULT_SECONDS if seconds is None else max(0.0, seconds - result.seconds)
         chosen = choose(result, alignment, left, budget.get("seed", 0), stop)
@@ -88,7 +85,7 @@ def solve_and_place(
 
 
 def _tightened(
-    first: Result, allocator: Allocator, spec: MethodSpec, seconds: float | None, watcher: Watcher, **budget: Any
+    first: Result, allocator: Allocator, spec: MethodSpec, seconds: float, watcher: Watcher, **budget: Any
 ) -> Result:
     """Return a result that keeps a lower limit of live bytes, so that what is reserved keeps the limit."""
     best, problem = first, first.problem
@@ -98,13 +95,12 @@ def _tightened(
             break
         assert best.reserved is not None
         live = max(1, live - (best.reserved.peak - limit))
-        share = None if seconds is None else seconds / TIGHTENED
-        tighter = replace(problem, memory_limit=live)
-        other = solve(tighter, replace(spec, time_limit=None), time_limit=share, watcher=watcher, **budget)
+        tighter, given = replace(problem, memory_limit=live), None if seconds == math.inf else seconds
+        other = solve(tighter, replace(spec, time_limit=None), time_limit=given, watcher=watcher, **budget)
         if not other.is_feasible:
             break
         other = replace(other, problem=problem, lower_bound=first.lower_bound)
-        best = reserve(other, allocator, math.inf if share is None else share, watcher)
+        best = reserve(other, allocator, seconds, watcher)
     return best
 
 

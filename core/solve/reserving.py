@@ -49,39 +49,33 @@ class Plan:
     order: IndexArray = field(default_factory=lambda: np.zeros(0, np.int32))
     block: tuple[int, bool] = NO_BLOCK  # bytes, and whether it comes before the weights
 
-    def try_order(self, order: IndexArray) -> IntArray:
-        """Price an order without an opening block, and return its events."""
-        events, live = self.requests.events(order), int(memory_of_steps(self.requests.buffers, order).max())
-        reserved = self.requests.reserved(events)
-        if (reserved, self.block[0], live) < (self.reserved, self.block[0], self.live):
-            self.reserved, self.live, self.order, self.block = reserved, live, order, NO_BLOCK
-        return events
+    def try_plan(self, order: IndexArray, events: IntArray, block: tuple[int, bool] = NO_BLOCK) -> None:
+        """Price an order with an opening block or without; of equal ones without, the least live bytes win."""
+        most = self.reserved + (block == NO_BLOCK)
+        reserved = self.requests.reserved(events, *block, most)
+        if reserved < most:
+            live = int(memory_of_steps(self.requests.buffers, order).max())
+            if (reserved, live, block[0]) < (self.reserved, self.live, self.block[0]):
+                self.reserved, self.live, self.order, self.block = reserved, live, order, block
 
     def try_orders(self, orders: Iterable[IndexArray]) -> None:
         """Price orders with opening blocks, in steps from wide to narrow ones."""
         tried = []
         for order in orders:
             if self.order.size == 0 or not self.late():
-                tried.append((order, self.try_order(order)))
+                tried.append((order, self.requests.events(order)))
+                self.try_plan(*tried[-1])
         if self.requests.allocator.expandable_segments:  # its blocks are all cut from one segment
             return
         for stride in STRIDES:
             if stride * MOST_BLOCKS < self.reserved:
                 return
             for order, events in tried:
-                step = 2 * stride  # others were tried with a wider one
-                for block in range(stride, self.reserved, step):
+                for block in range(stride, self.reserved, 2 * stride):  # others were tried with a wider one
                     for is_before in (True, False):
                         if self.late() or self.reserved <= self.bound:
                             return
-                        self.try_block(order, events, (block, is_before))
-
-    def try_block(self, order: IndexArray, events: IntArray, block: tuple[int, bool]) -> None:
-        """Price an order with an opening block."""
-        found = self.requests.reserved(events, *block, self.reserved)
-        if found < self.reserved:
-            live = int(memory_of_steps(self.requests.buffers, order).max())
-            self.reserved, self.live, self.order, self.block = found, live, order, block
+                        self.try_plan(order, events, (block, is_before))
 
 
 def reserve(result: Result, allocator: Allocator, seconds: float, watcher: Watcher) -> Result:
@@ -92,7 +86,7 @@ def reserve(result: Result, allocator: Allocator, seconds: float, watcher: Watch
     requests, input_order = Requests(runs.graph, allocator), problem.graph.input_order
     program = requests if not problem.recompute else Requests(problem.graph, allocator)
     before = program.reserved(program.events(input_order))
-    searches, is_live = method_of(result.method).searches and not problem.recompute, problem.task == "memory"
+    searches = method_of(result.method).searches and not problem.recompute
     bound, orders, solved = 0, [schedule.op_order()], [result]
     for is_large, share in ((True, LARGE_SHARE), (False, SMALL_SHARE)):
         given: dict[str, Any] = {"time_limit": share * seconds}
@@ -109,7 +103,7 @@ def reserve(result: Result, allocator: Allocator, seconds: float, watcher: Watch
             if not problem.recompute and not late():
                 least.append(min_cut_bound(Problem(part), orders[-1], int(lower_bound(Problem(part))), stop=late))
         bound += rounded_to_segments(max(least), allocator, is_large)
-    plan = Plan(requests, late, max(bound, int(result.lower_bound) if is_live else 0))
+    plan = Plan(requests, late, max(bound, 0 if problem.task == "runtime" else int(result.lower_bound)))
     if searches:
         graph, buffers = problem.graph, problem.graph.buffers
         quick = [reverse_postorder(graph), greedy_order(buffers, late)]
@@ -120,10 +114,7 @@ def reserve(result: Result, allocator: Allocator, seconds: float, watcher: Watch
         left = end - time.monotonic()
         if late() or plan.reserved <= plan.bound:
             break
-        limits: dict[str, Any] = {
-            "evaluations": OTHER_EVALUATIONS,
-            "time_limit": left if math.isfinite(left) else None,
-        }
+        limits: dict[str, Any] = {"evaluations": OTHER_EVALUATIONS, "time_limit": left if math.isfinite(left) else None}
         other = solve(problem, parse_method(OTHER_SEARCH), seed=seed, watcher=watcher, **limits)
         solved.append(other)
         plan.try_orders([other.schedule.op_order()])

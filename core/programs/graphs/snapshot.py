@@ -45,13 +45,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_pickle(path: str) -> Any:
-    """Return the plain values that a pickle holds, without running its code; `path` may be gzip.
-
-    Raises
-    ------
-    FormatError
-        If it names a class or a function, is truncated, or is no pickle.
-    """
+    """Return the plain values that a pickle holds, without running its code; `path` may be gzip."""
     data = read_bytes(path)
     try:
         return _Unpickler(BytesIO(data)).load()
@@ -224,13 +218,7 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
 
 
 def read_snapshot(path: str, note: Callable[[str], None] = lambda text: None) -> Snapshot:
-    """Read a snapshot of the device that has most events.
-
-    Raises
-    ------
-    FormatError
-        If it is no snapshot, records no allocation, or frees unallocated memory; the message names the event.
-    """
+    """Read a snapshot of the device that has most events."""
     document = read_pickle(path)
     try:
         segments, traces = document["segments"], document["device_traces"]
@@ -262,9 +250,8 @@ class _Reading:
         self.events: list[int] = []
         self.reserved: list[int] = []  # after each event, beyond what was reserved before the first
         self.given: list[int] = []
-        self.gone: list[
-            tuple[int, int, int]
-        ] = []  # segments that were there before and are freed: address, size, stream
+        # segments that were there before and are freed: address, size, stream
+        self.gone: list[tuple[int, int, int]] = []
         self.refused: list[Refused] = []
         self.early: dict[int, int] = {}  # allocations before the recording, by address
         self._read(trace)

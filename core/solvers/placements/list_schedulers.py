@@ -141,7 +141,6 @@ def _lengthen(stretches: list[tuple[float, float]], start: float, end: float) ->
 MOST_CELLS = 10_000_000
 """Ops times devices: nothing interrupts a table of more, and a list schedule will do."""
 
-
 Rank = Literal["upward", "optimistic", "critical-path"]
 
 

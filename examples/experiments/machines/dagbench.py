@@ -104,10 +104,7 @@ def main() -> None:
         graph, machine = converted(json.loads(path.read_text()), name)
         results = {
             method: schedopt.solve(graph, method, task="runtime", machine=machine, **budget)
-            for method, budget in (
-                ("heft", {}),
-                ("auto", {"time_limit": arguments.time_limit, "seed": arguments.seed}),
-            )
+            for method, budget in (("heft", {}), ("auto", {"time_limit": arguments.time_limit, "seed": arguments.seed}))
         }
         found = {method: checked(checker, path, result) for method, result in results.items()}
         is_optimal = results["auto"].status == "optimal"

@@ -82,13 +82,7 @@ def test_what_is_not_understood_is_shown_with_a_remedy(parse, text, message):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0 B"),
-        (1024, "1.00 KiB"),
-        (63.1 * 2**20, "63.1 MiB"),
-        (2**63 - 1, "8.00 EiB"),
-    ],
+    ("value", "text"), [(0, "0 B"), (1024, "1.00 KiB"), (63.1 * 2**20, "63.1 MiB"), (2**63 - 1, "8.00 EiB")]
 )
 def test_format_bytes(value, text):
     assert format_bytes(value) == text
@@ -157,13 +151,7 @@ def test_what_differs_is_written_differently(values, alike):
 
 @pytest.mark.parametrize(
     ("value", "before", "text"),
-    [
-        (50, 100, "-50.00%"),
-        (100, 100, "0%"),
-        (100_001, 100_000, "+0.001%"),
-        (0, 0, ""),
-        (1, 0, "worse"),
-    ],
+    [(50, 100, "-50.00%"), (100, 100, "0%"), (100_001, 100_000, "+0.001%"), (0, 0, ""), (1, 0, "worse")],
 )
 def test_a_change_is_never_a_signed_zero(value, before, text):
     assert format_change(value, before) == text

@@ -4,15 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.kernels.orders.max_flow import (
-    SINK,
-    SOURCE,
-    max_flow,
-    network_of,
-    new_flow,
-    reachable,
-    source_side,
-)
+from schedopt.core.kernels.orders.max_flow import SINK, SOURCE, max_flow, network_of, new_flow, reachable, source_side
 
 LARGEST = 2**62
 

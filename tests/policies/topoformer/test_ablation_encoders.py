@@ -3,12 +3,7 @@
 import pytest
 import torch
 from models import batches
-from schedopt.policies.topoformer.encoders import (
-    EdgeTransformerEncoder,
-    GatEncoder,
-    MlpEncoder,
-    TransformerEncoder,
-)
+from schedopt.policies.topoformer.encoders import EdgeTransformerEncoder, GatEncoder, MlpEncoder, TransformerEncoder
 
 INPUTS, LAYERS, WIDTH, HEADS, HEAD_WIDTH = 6, 2, 8, 2, 5
 NAMES = ["mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"]

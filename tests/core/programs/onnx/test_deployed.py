@@ -9,15 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from models.onnx_models import (
-    branches,
-    model_of,
-    quantized,
-    save,
-    value,
-    with_control_flow,
-    with_function,
-)
+from models.onnx_models import branches, model_of, quantized, save, value, with_control_flow, with_function
 from models.orders import random_order, write_schedule
 from onnx import TensorProto, helper
 from schedopt.core.base.errors import FormatError, ProgramError, UsageError

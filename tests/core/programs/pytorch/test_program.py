@@ -282,22 +282,13 @@ REFUSED = [
     (branching, r"net: the model reads the value of a tensor to decide what to do at test_program.py:\d+, so "),
     (choosing, r"net: node 'cond' \(cond, .*test_program.py:\d+\) chooses or repeats a graph of its own, "),
     (repeating, r"net: node 'while_loop\w*' \(while_loop\w*, .*test_program.py:\d+\) chooses or repeats a graph"),
-    (
-        torch.nonzero,
-        r"net: the size of node 'nonzero' \(aten.nonzero.default, test_program.py:\d+\) depends on",
-    ),
+    (torch.nonzero, r"net: the size of node 'nonzero' \(aten.nonzero.default, test_program.py:\d+\) depends on"),
     (
         lambda x: torch.from_numpy(x.numpy()) + 1,
         r"net: the model cannot be exported at test_program.py:\d+: .numpy\(\) is not supported for tensor",
     ),
-    (
-        lambda x: x @ torch.ones(7, 7),
-        r"net: the model cannot be exported at test_program.py:\d+: .*X \[7, 7\]",
-    ),
-    (
-        without_meta,
-        r"net: the model cannot be exported at .*schedopt_tests::without_meta.* \(register",
-    ),
+    (lambda x: x @ torch.ones(7, 7), r"net: the model cannot be exported at test_program.py:\d+: .*X \[7, 7\]"),
+    (without_meta, r"net: the model cannot be exported at .*schedopt_tests::without_meta.* \(register"),
     (
         torch.Tensor.to_sparse,
         r"net: op aten._to_sparse.default at test_program.py:\d+ has no meta implementation; register a fake",

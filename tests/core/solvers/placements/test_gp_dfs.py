@@ -42,8 +42,7 @@ def test_two_clusters_joined_by_a_thin_edge_are_told_apart(seed):
 def test_the_branch_with_more_bytes_comes_first():
     """Neither branch has extra users: the heavy one runs first although it comes later in the file."""
     graph = sketch(
-        "light -> 1; light2: light -> 1; heavy -> 100; heavy2: heavy -> 1; join: light2 heavy2 -> 1",
-        "branches",
+        "light -> 1; light2: light -> 1; heavy -> 100; heavy2: heavy -> 1; join: light2 heavy2 -> 1", "branches"
     )
     assert device_orders(graph, np.zeros(5, np.int32), 1) == [[2, 3, 0, 1, 4]]
 

@@ -106,7 +106,7 @@ def test_shells_complete_what_can_be_known(typed, completed):
         ("solve", "decode", "", {*topoformer.DECODERS, *direct.DECODERS}),
         ("compare", "methods", "auto,df", {"auto,dfs", "auto,dfs-postorder"}),
         ("methods", "name", "gp", {"gp-dfs"}),
-        ("plot", "kind", "g", {"gantt"}),
+        ("plot", "kind", "g", {"gantt", "graph"}),
     ],
 )
 def test_parameters_complete(words, option, typed, completed):

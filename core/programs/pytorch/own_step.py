@@ -22,14 +22,9 @@ from .program import as_call
 from .recorder import Deferred, Recorder, Segment, Tree
 from .run import check_module, held_bytes
 from .step_graph import Enough, PythonState, StepNames, arguments_of, rehearse, run_in_order, step_graph
-from .torch_internals import current_modes, disable_torch_function, entered, pytree, storage_of
+from .torch_internals import current_modes, disable_torch_function, entered, pytree, storage_of, write_count
 
 _MOST_KINDS = 1000
-
-
-def _is_new(entries: dict[str, Any]) -> bool:
-    """Whether an optimizer's state of a parameter was made in this call."""
-    return any(isinstance(value, Deferred) for value in entries.values())
 
 
 class _Plan(NamedTuple):
@@ -64,7 +59,9 @@ class PlannedStep(nn.Module):
         self._is_scheduled = False  # whether a plan is the schedule that was given
         call = as_call(inputs)
         self._only = input_facts(inspect.signature(function), *call) if settings.dynamic is False else None
-        self._trained = list(PythonState(function).parameters().values())
+        state = PythonState(function)
+        self._trained = list(state.parameters().values())
+        self._optimizers = [optimizer for _, optimizer in state.optimizers]
         try:
             ops, seconds = rehearse(function, call, self._name, self._tree(), self._take)
             whole, each = (format_microseconds(1e6 * seconds / parts) for parts in (1, max(1, ops)))
@@ -93,7 +90,8 @@ class PlannedStep(nn.Module):
             recorder = self._recorder(args, kwargs) if self._is_planned.get(kind, True) else None
         if recorder is None:
             return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, self._function(*args, **kwargs))
-        versions = [(parameter, parameter._version) for _, parameter in self._trained]
+        written = {id(parameter): write_count(parameter) for _, parameter in self._trained}
+        begun = [(optimizer.state, len(optimizer.state)) for optimizer in self._optimizers]
         try:
             with recorder.recording():
                 returned = self._function(*args, **kwargs)
@@ -101,15 +99,14 @@ class PlannedStep(nn.Module):
             with disable_torch_function():
                 returned = recorder.settle(returned)
         except BaseException:
-            states = [optimizer.state for _, optimizer in PythonState(self._function).optimizers]
-            begun = [(state, parameter) for state in states for parameter, entries in state.items() if _is_new(entries)]
             try:
                 recorder.recover()  # an op that fails would have ended it earlier: its error goes out
             finally:
-                unchanged = {id(parameter) for parameter, version in versions if parameter._version == version}
-                for state, parameter in begun:  # the next step makes what had no use, or has no value
-                    if id(parameter) in unchanged or _is_new(state[parameter]):
-                        del state[parameter]
+                for state, before in begun:  # the next step makes what has no use yet, or no value
+                    for parameter in list(state)[before:]:
+                        lacks = any(isinstance(v, Deferred) and v.value is None for v in state[parameter].values())
+                        if lacks or written.get(id(parameter)) == write_count(parameter):
+                            del state[parameter]
             raise
         self._most_parts = max(self._most_parts, self._parts)
         if self._peaks and self._peak is None:

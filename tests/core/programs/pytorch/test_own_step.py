@@ -883,3 +883,30 @@ def test_a_step_that_is_refused_leaves_optimizer_and_random_states():
     with pytest.raises(ProgramError, match="the step cannot be recorded at copy"):
         schedopt.optimize(step, (torch.ones(2, 4),), evaluations=5)
     assert state() == before
+
+
+def test_state_that_an_interrupted_step_began_is_dropped(monkeypatch):
+    """Adam makes three tensors for a parameter; a signal after the second leaves no half of them."""
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step(x):
+        model(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    planned = schedopt.optimize(step, (torch.ones(1, 2),), evaluations=5)
+    made, zeros_like = [], torch.zeros_like
+
+    def interrupted(*args, **kwargs):
+        made.append(args)
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return zeros_like(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "zeros_like", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        planned(torch.ones(1, 2))
+    assert not optimizer.state
+    planned(torch.ones(1, 2))
+    assert [len(entries) for entries in optimizer.state.values()] == [3, 3]

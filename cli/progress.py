@@ -15,7 +15,6 @@ from .signals import check_received
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ..core.model.allocators import Allocator
     from ..core.problem.problem import Problem
     from ..core.programs.pipeline import Observer
     from ..core.report.result import Result
@@ -27,14 +26,7 @@ _REDRAW_SECONDS = 0.1
 _SPINNER_WIDTH, _BAR_WIDTH = 3, 20
 
 
-def run_with_progress(
-    out: Output,
-    problem: Problem,
-    spec: MethodSpec,
-    alignment: int | None = None,
-    allocator: Allocator | None = None,
-    **budget: Any,
-) -> Result:
+def run_with_progress(out: Output, problem: Problem, spec: MethodSpec, **given: Any) -> Result:
     """Compile the kernels, saying so if that takes long, then solve; see `solve_and_place`."""
     # The first Ctrl-C stops the search with its best schedule, another, or one while kernels are compiled, the program.
     from ..core.search.method_spec import check_supported
@@ -42,13 +34,13 @@ def run_with_progress(
     from ..core.search.warm_up import warm_up
     from ..core.solve.placed import solve_and_place, warm_up_places
 
-    check_supported(spec, problem, spec.evaluations or budget.get("evaluations"), budget.get("initial"))
+    check_supported(spec, problem, spec.evaluations or given.get("evaluations"), given.get("initial"))
     with compiling(out):
-        warm_up(problem, spec, budget.get("evaluations"), budget.get("jobs", 1))
-        warm_up_places(addresses=alignment is not None, allocator=allocator is not None)
+        warm_up(problem, spec, given.get("evaluations"), given.get("jobs", 1))
+        warm_up_places(*(given.get(name) is not None for name in ("alignment", "allocator")))
     with interruptible(out, "the best so far") as interrupt, LiveLine(out, f"{spec.name}: starting") as line:
         watcher = Watcher(interrupt, _Searching(line) if out.shows_progress else None)
-        return solve_and_place(problem, spec, alignment, allocator, watcher=watcher, **budget)
+        return solve_and_place(problem, spec, watcher=watcher, **given)
 
 
 # Goes on `by` some of the total, 1 by default, or to what is `done` of it; and says `what` is done now, if that is new

@@ -55,9 +55,8 @@ def solve(
         check_target(plot)
     problem = options.problem(graph_of(graph, out.note))
     start = _read_initial(initial, problem, force)
-    result = run_with_progress(
-        out, problem, spec, options.alignment, options.allocator, **options.budget, initial=start
-    )
+    places = {"alignment": options.alignment, "allocator": options.allocator}
+    result = run_with_progress(out, problem, spec, **places, **options.budget, initial=start)
     document = result.json()
     if json or format == "json":
         write(document)

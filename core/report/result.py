@@ -338,8 +338,7 @@ def _writers(result: Result) -> tuple[Written, Written]:
     arenas = result.addresses.arenas if result.addresses else ()
     sizes = [float(result.peak_memory), *(size for arena in arenas for size in (arena.size, arena.bound))]
     if result.reserved:
-        sizes += result.reserved_otherwise.values()
-        sizes += (result.reserved.peak, result.reserved.bound)
+        sizes += (*result.reserved_otherwise.values(), result.reserved.peak, result.reserved.bound)
     times = [result.runtime]
     if problem.recompute:
         sizes += (input_peak(problem.graph), memory_bound(problem))
@@ -408,4 +407,12 @@ def _status(result: Result) -> tuple[str, str]:
         return result.status, "proven"
     if result.status == "optimal" or not result.is_feasible:
         return result.status, ""
-    return result.status, "at the bound" if result.gap <= 0 else f"gap to bound {100 * result.gap:.2f}%"
+    reserved = None if result.problem.recompute else result.reserved  # of which the status is then
+    gap = reserved.peak / reserved.bound - 1 if reserved and reserved.bound else result.gap
+    return result.status, "at the bound" if gap <= 0 else f"gap to bound {100 * gap:.2f}%"
+
+
+def changed_order(what: str, more: int) -> str:
+    """Return the note that an order was changed for something, and by how many bytes its peak rose."""
+    above = f"; its peak is {format_bytes(more)} above that of the order which was found" if more > 0 else ""
+    return f"the order was changed for {what}{above}"

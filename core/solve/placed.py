@@ -14,7 +14,6 @@ from ..addresses.packing import warm_up as warm_up_packing
 from ..addresses.placing import Placer
 from ..base.arrays import IndexArray
 from ..base.errors import UsageError
-from ..base.units import format_bytes
 from ..graph.builder import GraphBuilder
 from ..graph.graph import CostGraph
 from ..kernels.orders.order_memory import smooth
@@ -24,7 +23,7 @@ from ..model.simulator import simulate
 from ..model.verifier import verify_addresses
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from ..report.result import Result
+from ..report.result import Result, changed_order
 from ..search.method_spec import MethodSpec
 from ..search.registry import method_of
 from ..search.search import Watcher
@@ -38,8 +37,7 @@ TIGHTENED = 3
 ROUNDS = 4
 SMOOTHING_SHARE = 0.4
 """Of a round's time."""
-MOVES_PER_OP = 60
-MOVES_AT_ONCE = 200
+MOVES_PER_OP, MOVES_AT_ONCE = 60, 200
 POWERS = (2.0, 1.0, 4.0)
 
 
@@ -56,7 +54,7 @@ def solve_and_place(
         raise UsageError(f"{problem.graph.name}: an allocator is one device's, and for the memory task")
     if allocator is not None:
         Requests(problem.graph, allocator)  # refuses bytes beyond what an allocator has
-    warm_up_places(addresses=alignment is not None, allocator=allocator is not None)
+    warm_up_places(alignment is not None, allocator is not None)
     seconds = spec.time_limit or budget.pop("time_limit", None)
     evaluations = spec.evaluations or budget.get("evaluations")
     if seconds is None and evaluations is None:
@@ -67,15 +65,15 @@ def solve_and_place(
     watcher = budget.pop("watcher", None) or Watcher()
     result = solve(problem, replace(spec, time_limit=None), time_limit=searched, watcher=watcher, **budget)
     stop = watcher.interrupt.is_set
+    default = math.inf if alignment is None else DEFAULT_SECONDS
+    left = default if seconds is None else max(0.0, seconds - result.seconds)
     if alignment is None:
         assert allocator is not None
-        left = math.inf if seconds is None else max(0.0, seconds - result.seconds)
         share = left / (1 + 2 * TIGHTENED) if problem.recompute else left
         chosen = reserve(result, allocator, share, watcher)
         if problem.recompute:
             chosen = _tightened(chosen, allocator, spec, share, watcher, **budget)
     else:
-        left = DEFAULT_SECONDS if seconds is None else max(0.0, seconds - result.seconds)
         chosen = choose(result, alignment, left, budget.get("seed", 0), stop)
         assert chosen.addresses is not None
         verify_addresses(problem, chosen.schedule, chosen.addresses)
@@ -117,7 +115,7 @@ def choose(result: Result, alignment: int, time_limit: float, seed: int = 0, sto
     return _with_addresses(result, placer)
 
 
-def warm_up_places(*, addresses: bool = True, allocator: bool = True) -> None:
+def warm_up_places(addresses: bool = True, allocator: bool = True) -> None:
     """Compile the kernels that find addresses, and those of an allocator."""
     builder = GraphBuilder("tiny")
     op = builder.add_op("first", outputs=[1])
@@ -181,10 +179,7 @@ def _with_addresses(result: Result, placer: Placer) -> Result:
         return replace(result, addresses=addresses, is_repeatable=is_repeatable)
     simulation = simulate(result.problem, schedule)
     more, status = simulation.peak - result.simulation.peak, result.status
-    notes.append(
-        "the order was changed for a smaller arena"
-        + (f"; its peak is {format_bytes(more)} above that of the order which was found" if more > 0 else "")
-    )
+    notes.append(changed_order("a smaller arena", more))
     if more > 0 and status == "optimal" and result.problem.task == "memory":
         status = "feasible"
     return replace(

@@ -19,7 +19,7 @@ from ..model.simulator import simulate
 from ..model.unrolled import of_runs
 from ..problem.problem import Problem
 from ..problem.schedule import Reserved, Schedule
-from ..report.result import Result
+from ..report.result import Result, changed_order
 from ..search.method_spec import parse_method
 from ..search.registry import DEFAULT_METHOD, method_of
 from ..search.search import Watcher
@@ -99,9 +99,10 @@ def reserve(result: Result, allocator: Allocator, seconds: float, watcher: Watch
             orders.append(solved[-1].schedule.op_order())
             least.append(solved[-1].lower_bound)
         is_cut = not (is_large or problem.recompute or allocator.expandable_segments)  # into segments of 2 MiB
-        for part in [pool.graph] + [pool_graph(problem.graph, allocator, False, count) for count in PARTS * is_cut]:
-            if not problem.recompute and not late():
-                least.append(min_cut_bound(Problem(part), orders[-1], int(lower_bound(Problem(part))), stop=late))
+        parts = [Problem(pool_graph(problem.graph, allocator, False, count)) for count in PARTS * is_cut]
+        for part in parts + [pool] * (not searches and not problem.recompute):  # a search has cut its pool already
+            if not late():
+                least.append(min_cut_bound(part, orders[-1], int(lower_bound(part)), stop=late))
         bound += rounded_to_segments(max(least), allocator, is_large)
     plan = Plan(requests, late, max(bound, 0 if problem.task == "runtime" else int(result.lower_bound)))
     if searches:
@@ -146,14 +147,16 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
     elif status in ("optimal", "feasible"):
         is_optimal = is_met(result.value, result.lower_bound) if problem.recompute else reserved.is_optimal
         status = "optimal" if is_optimal else "feasible"
-    notes = list(result.notes)
+    notes, simulation = list(result.notes), simulate(problem, schedule)
+    if schedule.items.tolist() != result.schedule.items.tolist():
+        notes.append(changed_order("less reserved memory", simulation.peak - result.simulation.peak))
     if block:
         place = "before the model is moved to the device" if is_before else "after the model is moved to the device"
         notes.append(f'opening block: torch.empty({block}, dtype=torch.uint8, device="cuda"), {place}')
     return replace(
         result,
         schedule=schedule,
-        simulation=simulate(problem, schedule),
+        simulation=simulation,
         status=status,
         reserved=reserved,
         reserved_otherwise=otherwise,

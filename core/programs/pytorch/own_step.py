@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -91,7 +92,7 @@ class PlannedStep(nn.Module):
         if recorder is None:
             return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, self._function(*args, **kwargs))
         written = {id(parameter): write_count(parameter) for _, parameter in self._trained}
-        begun = [(optimizer.state, len(optimizer.state)) for optimizer in self._optimizers]
+        known = {id(optimizer): len(optimizer.state) for optimizer in self._optimizers}
         try:
             with recorder.recording():
                 returned = self._function(*args, **kwargs)
@@ -102,11 +103,13 @@ class PlannedStep(nn.Module):
             try:
                 recorder.recover()  # an op that fails would have ended it earlier: its error goes out
             finally:
-                for state, before in begun:  # the next step makes what has no use yet, or no value
-                    for parameter in list(state)[before:]:
-                        lacks = any(isinstance(v, Deferred) and v.value is None for v in state[parameter].values())
-                        if lacks or written.get(id(parameter)) == write_count(parameter):
-                            del state[parameter]
+                for _, optimizer in PythonState(self._function).optimizers:
+                    new = {id(parameter) for parameter in [*optimizer.state][known.get(id(optimizer), sys.maxsize) :]}
+                    for parameter, entries in list(optimizer.state.items()):  # the next step makes what lacks
+                        lacks = any(isinstance(value, Deferred) and value.value is None for value in entries.values())
+                        is_unused = id(parameter) in new and written.get(id(parameter)) == write_count(parameter)
+                        if lacks or is_unused:
+                            del optimizer.state[parameter]
             raise
         self._most_parts = max(self._most_parts, self._parts)
         if self._peaks and self._peak is None:

@@ -17,22 +17,9 @@ from ...core.base.units import parse_bytes
 from ...datasets.layered import LayeredParameters
 from ...datasets.synthetic import MODELS, SyntheticParameters, parse_costs, parse_models
 from ...version import VERSION
+from .. import options as shared
 from ..console import Output, write_json
 from ..made_options import Notation, Written, made_option, options_of, parameters_of, with_options
-from ..options import (
-    DEFAULT_OUTPUT,
-    SEED,
-    TASKS,
-    AddressOption,
-    BackendOption,
-    ClusterJobsOption,
-    GraphsArgument,
-    JsonFlag,
-    QuietFlag,
-    command_line,
-    output_of,
-    workers_of,
-)
 
 if TYPE_CHECKING:
     from ...core.problem.problem import Task
@@ -58,18 +45,20 @@ FormatOption = Annotated[str | None, typer.Option("--format", help=_FORMAT_HELP)
 
 
 def of_data_sets(
-    seed: int = SEED,
+    seed: int = shared.SEED,
     split: str | None = typer.Option(None, metavar="A-B-C", help=_SPLIT_HELP),
     dedup: str = typer.Option("topology", help="What makes duplicates: equal topology, or in-degrees."),
-    improvable: str | None = typer.Option(None, metavar="TASK", help=_IMPROVABLE_HELP, autocompletion=lambda: TASKS),
+    improvable: str | None = typer.Option(
+        None, metavar="TASK", help=_IMPROVABLE_HELP, autocompletion=lambda: shared.TASKS
+    ),
     devices: int | None = typer.Option(None, "--devices", "-d", help=_DEVICES_HELP),
     format_: FormatOption = None,
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace the data set in the folder."),
-    jobs: ClusterJobsOption = None,
-    backend: BackendOption = "loky",
-    address: AddressOption = None,
-    json: JsonFlag = False,
-    quiet: QuietFlag = False,
+    jobs: shared.ClusterJobsOption = None,
+    backend: shared.BackendOption = "loky",
+    address: shared.AddressOption = None,
+    json: shared.JsonFlag = False,
+    quiet: shared.QuietFlag = False,
 ) -> None:
     """Have the options of all generators of data sets."""
 
@@ -99,7 +88,7 @@ def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Target:
         raise UsageError("the output is named twice; give it as an argument or with --output")
     given_path = argument or option
     if given_path is None:
-        given_path = output_of(None, name, f".{wanted or 'pb.gz'}" if graphs == 1 else "")
+        given_path = shared.output_of(None, name, f".{wanted or 'pb.gz'}" if graphs == 1 else "")
     path = given_path or "-"
     suffix = next((s for s in sorted(SUFFIXES, key=len, reverse=True) if path.endswith(s)), None)
     kind = "stdout" if path == "-" else "file" if suffix else "folder"
@@ -141,7 +130,7 @@ def finish_folder(
     description = {
         "schedopt": VERSION,
         "generator": ctx.info_name,
-        "command": command_line(ctx, {"output", "jobs", "backend", "address", "json", "quiet", "overwrite"}),
+        "command": shared.command_line(ctx, {"output", "jobs", "backend", "address", "json", "quiet", "overwrite"}),
         "seed": ctx.params["seed"],
         "format": folder.suffix[1:],
         "dedup": ctx.params["dedup"],
@@ -240,7 +229,9 @@ def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     names = [recipe.file_name(index, given["count"]) for index in range(given["count"])]
     folder = DatasetFolder(output.path, output.suffix, names, given["overwrite"])
     with (
-        workers_of(given["backend"], given["address"], given["jobs"], lambda: incomplete(output.path)) as workers,
+        shared.workers_of(
+            given["backend"], given["address"], given["jobs"], lambda: incomplete(output.path)
+        ) as workers,
         progress_bar(out, f"generating {ctx.info_name} graphs", given["count"]) as advance,
     ):
         counts = write_generated(folder, recipe, given["count"], output.split, workers, advance)
@@ -323,7 +314,7 @@ synthetic = family_command(
 
 def augment(
     ctx: typer.Context,
-    graphs: GraphsArgument,
+    graphs: shared.GraphsArgument,
     output: str | None = typer.Option(None, "--output", "-o", help=OUTPUT_HELP),
     copies: int = typer.Option(99, min=0, help="Noisy copies of each graph."),
     **given: Any,
@@ -362,7 +353,7 @@ def augment(
     names = chain.from_iterable(data.names_of_copies([o.graph.name for o in originals], copies))
     folder = data.DatasetFolder(to.path, to.suffix, list(names), given["overwrite"])
     with (
-        workers_of(given["backend"], given["address"], given["jobs"], lambda: incomplete(to.path)) as workers,
+        shared.workers_of(given["backend"], given["address"], given["jobs"], lambda: incomplete(to.path)) as workers,
         progress_bar(out, "writing noisy copies", len(originals) * (copies + 1)) as advance,
     ):
         counts = data.write_augmented(folder, originals, copies, seed, to.split, workers, advance)
@@ -371,7 +362,7 @@ def augment(
 
 with_options(augment, {"copies": DATA_SET_OPTIONS})
 
-_FILE_HELP = f"A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard output. {DEFAULT_OUTPUT}"
+_FILE_HELP = f"A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard output. {shared.DEFAULT_OUTPUT}"
 
 
 def architecture(
@@ -384,8 +375,8 @@ def architecture(
     training: bool = typer.Option(False, "--training", help="Forward, backward and update."),
     weights: bool = typer.Option(True, help="Parameters stay in memory, or are elsewhere."),
     format_: FormatOption = None,
-    json: JsonFlag = False,
-    quiet: QuietFlag = False,
+    json: shared.JsonFlag = False,
+    quiet: shared.QuietFlag = False,
 ) -> None:
     """Write out a published network, layer by layer: float32 tensors, parameters as persistent bytes.
 

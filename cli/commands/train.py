@@ -20,21 +20,10 @@ from ...core.search.options import GridOptions
 from ...core.search.registry import METHODS
 from ...policies.training.trainable import Screen, Trainable, Work, trainable_of
 from ...version import VERSION
+from .. import options as shared
 from ..console import Output, complain, show, write, write_json
 from ..made_options import made_option, options_of, with_options
-from ..options import (
-    ELSEWHERE,
-    RESUME,
-    TASKS,
-    AddressOption,
-    BackendOption,
-    ClusterJobsOption,
-    GraphsArgument,
-    JsonFlag,
-    QuietFlag,
-    command_line,
-    workers_of,
-)
+from ..options import ELSEWHERE
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,21 +47,21 @@ _SILENT = {"held_out", "jobs", "backend", "address", "output", "resume", "json",
 
 def grid_search(
     ctx: typer.Context,
-    graphs: GraphsArgument,
+    graphs: shared.GraphsArgument,
     held_out: list[str] | None = typer.Option(
         None, help="Other graphs, or a folder, to confirm the winner on; repeatable."
     ),
     first: int | None = typer.Option(None, min=1, help="Graphs of the first round. (default: all, no rounds)"),
     keep: float = typer.Option(0.25, min=0.01, max=0.99, help="Share of the settings that goes on to the next round."),
-    jobs: ClusterJobsOption = None,
-    backend: BackendOption = "loky",
-    address: AddressOption = None,
+    jobs: shared.ClusterJobsOption = None,
+    backend: shared.BackendOption = "loky",
+    address: shared.AddressOption = None,
     output: str | None = typer.Option(
         None, "--output", "-o", help="Write the winner to this .yaml; other tasks in it stay."
     ),
-    resume: str | None = RESUME,
-    json: JsonFlag = False,
-    quiet: QuietFlag = False,
+    resume: str | None = shared.RESUME,
+    json: shared.JsonFlag = False,
+    quiet: shared.QuietFlag = False,
     **given: Any,
 ) -> None:
     """Search the grid of the method that the subcommand names, and write the winner."""
@@ -95,7 +84,7 @@ def grid_search(
     kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
     with (
         opened(ResumeFile, resume) as file,
-        workers_of(backend, address, jobs, lambda: kept) as workers,
+        shared.workers_of(backend, address, jobs, lambda: kept) as workers,
         interruptible(out, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
         progress_bar(out, "", runs_of(rounds) + 2 * len(others)) as bar,
     ):
@@ -128,7 +117,7 @@ def grid_search(
     document[task] = {
         "settings": grid.specs[winner.method],
         "found": {
-            "command": command_line(ctx, _SILENT),
+            "command": shared.command_line(ctx, _SILENT),
             "schedopt": VERSION,
             "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
             **{name: getattr(settings, name) for name in ("devices", "evaluations", "seed")},
@@ -385,7 +374,7 @@ _DEVICES_HELP = "Devices, 2 to 8. (default: the settings', or 2)"
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "task": (
         str | None,
-        typer.Option("--task", help=_TASK_HELP, metavar="<memory|runtime>", autocompletion=lambda: TASKS),
+        typer.Option("--task", help=_TASK_HELP, metavar="<memory|runtime>", autocompletion=lambda: shared.TASKS),
     ),
     "devices": (int | None, typer.Option("--devices", "-d", min=2, max=8, help=_DEVICES_HELP)),
     "precision": (_OptionalPrecision, typer.Option("--precision", help="Of matrix products. (default: float32)")),
@@ -415,11 +404,11 @@ def network_command(method: str) -> Callable[..., None]:
         seed: int | None = typer.Option(None, min=0, help="Seed of every random choice. (default: the file's, or 0)"),
         device: _OptionalDevice = typer.Option(None, help="Where the network is trained. (default: cpu)"),
         resume: bool = typer.Option(False, "--resume", help="Go on with the run in the folder."),
-        jobs: ClusterJobsOption = None,
-        backend: BackendOption = "loky",
-        address: AddressOption = None,
-        json: JsonFlag = False,
-        quiet: QuietFlag = False,
+        jobs: shared.ClusterJobsOption = None,
+        backend: shared.BackendOption = "loky",
+        address: shared.AddressOption = None,
+        json: shared.JsonFlag = False,
+        quiet: shared.QuietFlag = False,
         **given: Any,
     ) -> None:
         from ...core.api.graphs import graphs_of
@@ -436,7 +425,7 @@ def network_command(method: str) -> Callable[..., None]:
             again += f" --backend {backend} --address {shlex.quote(address)}"
         read = graphs_of(given["graphs"], out.note) if given["graphs"] else []
         others = graphs_of(validation, out.note) if validation else []
-        with workers_of(backend, address, jobs, lambda: how_to_go_on(folder, here)) as workers:
+        with shared.workers_of(backend, address, jobs, lambda: how_to_go_on(folder, here)) as workers:
             if recipe is not None:
                 said = {"config": config, "set": setting, "start": start, "seed": seed}
                 said |= {name: given[name] for name in trainable.options}

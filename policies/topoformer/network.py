@@ -26,20 +26,9 @@ from .decoding import (
     normalised_priorities,
     order_log_probability,
 )
-from .encoders import (
-    DENSE,
-    RELATIONS,
-    EdgeTransformerEncoder,
-    GatEncoder,
-    MlpEncoder,
-    TopoformerEncoder,
-    TransformerEncoder,
-)
+from .encoders import DENSE, RELATIONS, Encoder, make_encoder
 from .features import NODE_FEATURES, EncodedGraph, GraphBatch, batch_of
 
-Encoder = Literal[
-    "topoformer", "topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"
-]
 Decoder = Literal["priorities", "autoregressive"]
 
 
@@ -79,21 +68,6 @@ class NetworkParameters(Parameters):
         if self.encoder == "topoformer-edges":
             counts = tuple(0 if dense else count for dense, count in zip(DENSE, counts, strict=True))
         return counts
-
-
-def make_encoder(parameters: NetworkParameters) -> nn.Module:
-    """Build the encoder: a module from a batch to embeddings of shape `(graphs, ops, width)`."""
-    p = parameters
-    inputs = NODE_FEATURES + p.eigenvectors
-    if p.encoder in ("topoformer", "topoformer-edges"):
-        return TopoformerEncoder(inputs, p.layers, p.width, p.topological_heads, p.head_width, p.tied)
-    if p.encoder == "mlp":
-        return MlpEncoder(inputs, p.layers, p.width)
-    if p.encoder == "transformer":
-        return TransformerEncoder(inputs, p.layers, p.width, p.heads, p.head_width)
-    if p.encoder == "edge-transformer":
-        return EdgeTransformerEncoder(inputs, p.layers, p.width, p.heads, p.head_width)
-    return GatEncoder(inputs, p.layers, p.width, p.heads, p.head_width, p.encoder == "gat-bidirectional")
 
 
 class PriorityPolicy:
@@ -209,7 +183,9 @@ class Network(PolicyNetwork):
     def __init__(self, parameters: NetworkParameters) -> None:
         super().__init__(parameters)
         width = parameters.width
-        self.encoder = make_encoder(parameters)
+        p, inputs = parameters, NODE_FEATURES + parameters.eigenvectors
+        heads = p.topological_heads if p.encoder.startswith("topoformer") else (p.heads,)
+        self.encoder = make_encoder(p.encoder, inputs, p.layers, width, heads, p.head_width, p.tied)
         self.norm = nn.LayerNorm(width)
         if parameters.decoder == "autoregressive":
             self.autoregressive = AutoregressiveDecoder(width)

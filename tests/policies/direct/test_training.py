@@ -7,7 +7,6 @@ import pytest
 import torch
 from schedopt.core.base.errors import FormatError, UsageError
 from schedopt.datasets.synthetic import SyntheticParameters
-from schedopt.policies.direct import training as cases_of
 from schedopt.policies.direct.network import DirectNetwork, DirectNetworkParameters, batch_of
 from schedopt.policies.direct.training import (
     HELD_OUT,
@@ -16,9 +15,10 @@ from schedopt.policies.direct.training import (
     TrainingParameters,
     advantages,
     make_cases,
+    plan_search,
     ranking_loss,
-    taught,
 )
+from schedopt.policies.training import run_folder
 from schedopt.policies.training.run_folder import curve_of
 
 TINY = TrainingParameters(
@@ -34,6 +34,12 @@ TINY = TrainingParameters(
     teacher_evaluations=4,
     teacher="brkga",
 )
+
+
+def taught(cases, path, parameters):
+    """Return the cases with the orders of the teacher's plans."""
+    orders = plan_search(path, parameters).found([case.problem for case in cases])
+    return [dataclasses.replace(case, order=order) for case, order in zip(cases, orders, strict=True)]
 
 
 def trained(folder, parameters=TINY, **how):
@@ -59,7 +65,7 @@ def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path):
 def test_plans_are_searched_once(tmp_path, monkeypatch):
     cases = make_cases(TINY, 0, 4, (), 1)
     first = taught(cases, tmp_path / "plans", TINY)
-    monkeypatch.setattr(cases_of, "solve", None)
+    monkeypatch.setattr(run_folder, "searched_order", None)
     again = taught(cases, tmp_path / "plans", TINY)
     assert [case.order.tolist() for case in first] == [case.order.tolist() for case in again]
     (tmp_path / "plans").write_text((tmp_path / "plans").read_text().replace("[0", "[1"))

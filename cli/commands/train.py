@@ -158,18 +158,13 @@ def _evidence(summary: MethodSummary, paths: list[str]) -> dict[str, Any]:
     """Return the improvement over the defaults on some graphs, and where those are from."""
     from ...datasets.folder import made_by
 
-    improvement = summary.improvement
+    found = {"improvement_percent": summary.improvement.mean, "standard_error": summary.improvement.standard_error}
     return {
         "graphs": summary.graphs,
         "made_by": made_by(paths),
-        "improvement_percent": _rounded(improvement.mean),
-        "standard_error": _rounded(improvement.standard_error),
+        **{name: None if value is None else round(value, 4) for name, value in found.items()},
         "wins_ties_losses": f"{summary.wins}/{summary.ties}/{summary.losses}",
     }
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
 
 
 def _grid_table(grid: Grid, ranking: list[MethodSummary]) -> Table:
@@ -299,22 +294,15 @@ def how_to_go_on(output: str, again: str) -> str:
     """Say how a run that was left goes on: with the command `again`, once there is a checkpoint."""
     from ...policies.training.run_folder import has_checkpoint
 
-    how = again if has_checkpoint(output) else "the same command"
-    return f"what is done is kept in {output}; go on with: {how}"
+    return f"what is done is kept in {output}; go on with: {again if has_checkpoint(output) else 'the same command'}"
 
 
 def step_line(progress: Progress[Any], phases: int, trainer: PhasedTrainer[Any, Any]) -> str:
     """Write where a run is, on a line."""
     place, phase = progress.place, progress.phase
-    parts = [
-        f"phase {place.phase + 1}/{phases}",
-        f"epoch {place.epoch + 1}/{phase.epochs}",
-        f"step {place.batch}/{progress.phase.steps}",
-        *_left(progress.seconds_left),
-        f"{trainer.word} {trainer.said(progress.validation)}",
-        *trainer.words(progress.measured),
-    ]
-    return ", ".join([" ".join(parts[:3]), *parts[3:]])
+    where = f"phase {place.phase + 1}/{phases} epoch {place.epoch + 1}/{phase.epochs} step {place.batch}/{phase.steps}"
+    found = f"{trainer.word} {trainer.said(progress.validation)}"
+    return ", ".join([where, *_left(progress.seconds_left), found, *trainer.words(progress.measured)])
 
 
 def validation_line(trainer: PhasedTrainer[Any, Any], what: str, done: int, total: int) -> str:

@@ -357,12 +357,11 @@ class PackOptions(Budget):
 
     evaluations: None = fixed(None)
     jobs: int = fixed(1)
-    align: int | None = option(
-        None,
-        "What every offset is a multiple of, e.g. 64",
-        read=parse_bytes,
-        low=1,
-        high=LARGEST_ALIGNMENT,
+    align: int | None = changed(
+        SolveOptions,
+        "align",
+        help="What every offset is a multiple of, e.g. 64",
+        panel="",
         shown="the file's alignment, or 1",
     )
     time_limit: float = option("10s", "Wall time, e.g. 2s", read=parse_seconds, short="t")

@@ -235,7 +235,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         self._measure("sampled_gap_percent", 100 * (float(costs.mean()) - 1))
         fitness = -(costs / costs.mean(1, keepdims=True)).mean(0).reshape(2, phase.pairs)
         gradient = phase.evolution * estimated_gradient(centred_ranks(fitness), drawn, phase.sigma)
-        for weight, part in zip(network.last_weights, (gradient[:width], gradient[width:]), strict=True):
+        weights = (network.of_op[-1].weight, network.of_graph[-1].weight)  # in the first rows are those of the means
+        for weight, part in zip(weights, (gradient[:width], gradient[width:]), strict=True):
             towards = torch.zeros_like(weight)
             towards[0] = -part
             weight.grad = towards if weight.grad is None else weight.grad + towards

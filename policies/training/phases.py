@@ -48,11 +48,7 @@ class Progress(Generic[Phase]):
 
 
 class PhasedTrainer(ABC, Generic[Phase, Batch]):
-    """A run: its folder holds the config, the last checkpoint, the best weights and the curve.
-
-    A folder with a checkpoint is gone on with: killed at any moment and started again, a run gives the same weights,
-    bit for bit on one thread of a CPU. All random choices of a step come from `_rng`.
-    """
+    """A run; gone on with in the same folder it gives the same weights, bit for bit on one thread of a CPU."""
 
     settings: ClassVar[type[TrainingSettings]]
     measures: ClassVar[dict[str, str]]  # how what is measured in steps is written, by its name

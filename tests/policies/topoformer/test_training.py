@@ -37,7 +37,7 @@ from schedopt.policies.topoformer.training import (
     order_search,
 )
 from schedopt.policies.training import run_folder, settings
-from schedopt.policies.training.run_folder import WEIGHTS, curve_of
+from schedopt.policies.training.run_folder import curve_of
 
 TINY = TOPOFORMER.network
 with_phase = METHODS["topoformer"].with_phase
@@ -178,23 +178,6 @@ def test_the_rollout_is_refreshed_when_greedy_gets_better(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
-def test_the_weights_of_the_smallest_mean_gap_are_kept(tmp_path, monkeypatch):
-    trainer = Trainer(tmp_path, with_phase(epochs=4))
-    scores = iter([(9.0, 8.0), (5.0, 7.0), (6.0, 5.5), (5.0, 4.0), (7.0, 3.0)])
-    seen = []
-
-    def validate(network, must_stop, on_graph):
-        seen.append(weights_of(network))
-        sample, beam = next(scores)
-        return dict(zip(Trainer.validated, (10.0, sample, beam), strict=True))
-
-    monkeypatch.setattr(trainer, "validate", validate)
-    assert trainer.run()
-    assert torch.equal(weights_of(load_network(tmp_path / WEIGHTS)), seen[3])
-    assert trainer.place.best == 4.5
-
-
-@pytest.mark.slow
 def test_learning_works(tmp_path):
     """Imitation brings the samples near the search's orders, TOPOFORMER_REINFORCE the greedy order."""
     common = {"epochs": 1, "nodes": (30, 40), "batch": 16, "learning_rate": 3e-3}
@@ -215,10 +198,6 @@ def test_learning_works(tmp_path):
     assert np.mean(likelihood[15:20]) > np.mean(likelihood[:5]) + 0.1
     assert imitated["sample_gap_percent"] < 0.75 * before["sample_gap_percent"]
     assert reinforced["greedy_gap_percent"] < 0.9 * imitated["greedy_gap_percent"]
-
-
-def solve_order(graph):
-    return solve(Problem(graph), "order-search", evaluations=200).schedule.op_order()
 
 
 def test_graphs_that_are_too_large_or_have_no_orders_are_refused(tmp_path):
@@ -334,14 +313,6 @@ def test_a_search_that_was_stopped_goes_on(counted, tmp_path):
     assert [order.size for order in search()] == [20, 25, 30]
     assert counted == ["graph-20", "graph-25", "graph-30"]
     assert [len(json.loads(line)["order"]) for line in path.read_text().splitlines()] == [20, 25, 30]
-
-
-@pytest.mark.parametrize("text", ["nonsense\n", "[1]\n", '{"no key": 1}\n'])
-def test_a_file_of_something_else_is_refused(text, tmp_path):
-    path = tmp_path / "orders.jsonl"
-    path.write_text(text)
-    with pytest.raises(FormatError, match=r"orders\.jsonl: line 1 is not of orders; delete the file"):
-        order_search(path, 50, 0).found([Problem(*layered(10))])
 
 
 def test_a_damaged_order_is_refused(tmp_path):

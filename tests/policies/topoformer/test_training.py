@@ -112,6 +112,7 @@ def test_greedy_rollout_steps_follow_the_gradient_of_the_expected_cost(tmp_path,
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_leave_one_out_steps_are_unbiased(tmp_path, monkeypatch):
     """The other sample is independent, so it scales the gradient by the mean of 1 / cost and adds nothing."""
     for number, pair in enumerate(small_graphs(2, 6, seed=2)):
@@ -200,6 +201,7 @@ def test_learning_works(tmp_path):
     assert reinforced["greedy_gap_percent"] < 0.9 * imitated["greedy_gap_percent"]
 
 
+@pytest.mark.slow
 def test_graphs_that_are_too_large_or_have_no_orders_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"graph chain has 10,001 ops, and training takes up to 10,000; leave it out"):
         Trainer(tmp_path, TOPOFORMER, validation=[chain_of(training.MOST_OPS + 1)])

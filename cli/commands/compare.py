@@ -122,9 +122,7 @@ def _progress(experiment: Experiment, bar: Bar) -> Callable[[Cell], None]:
         run = next(iter(experiment.unfinished), None)
         if run is None:
             return "done"
-        cells = [
-            cell for cell in experiment.cells.values() if cell.graph == run.problem.graph.name and cell.is_feasible
-        ]
+        cells = [one for one in experiment.cells.values() if one.graph == run.problem.graph.name and one.is_feasible]
         best = min((cell.value for cell in cells if cell.value is not None), default=None)
         so_far = "" if best is None else f", best {run.problem.format_value(best)}"
         return f"{run.spec.text} on {run.problem.graph.name}{so_far}"

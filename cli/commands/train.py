@@ -275,9 +275,7 @@ def chained_works(recipe: str, trainable: Trainable, work: Work, out: Output) ->
         start = str(own / WEIGHTS)
 
 
-def resume_command(
-    method: str, output: str, graphs: list[str], validation: list[str], recipe: str | None = None
-) -> str:
+def resume_command(method: str, output: str, graphs: list[str], validation: list[str], recipe: str | None) -> str:
     """Return the command that goes on with a run, or with those of a recipe, on a worker here."""
     others = [word for path in validation for word in ("--validation", path)]
     words = ["schedopt", "train", method, *graphs, *others, *(["--recipe", recipe] if recipe else [])]
@@ -339,9 +337,8 @@ def report(method: str, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None
     lines = {"first": curve[0], "best": best, "last": curve[-1]}
     if as_json:
         facts = {"weights": str(weights), "steps": trainer.place.step, "seconds": round(trainer.place.seconds, 1)}
-        kept = {
-            which: {name: line[name] for name in ("phase", "epoch", "step", *columns)} for which, line in lines.items()
-        }
+        names = ("phase", "epoch", "step", *columns)
+        kept = {which: {name: line[name] for name in names} for which, line in lines.items()}
         write_json({**facts, "validation": kept}, indent=1)
         return
     title = trainer.title.format(trainer.parameters)

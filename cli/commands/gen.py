@@ -314,7 +314,7 @@ synthetic = family_command(
 def augment(
     ctx: typer.Context,
     graphs: shared.GraphsArgument,
-    output: str | None = typer.Option(None, "--output", "-o", help=OUTPUT_HELP),
+    output: str | None = shared.output_option(OUTPUT_HELP),
     copies: int = typer.Option(99, min=0, help="Noisy copies of each graph."),
     **given: Any,
 ) -> None:

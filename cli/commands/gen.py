@@ -162,7 +162,7 @@ def finish_folder(
 def incomplete(path: str) -> str:
     """Name the state of a data set whose workers are lost."""
     return (
-        f"the graphs in {path} are not all; the same command with --overwrite makes them anew, without --backend here"
+        f"{path} lacks graphs; the same command with --overwrite, and without --backend, makes all of them again here"
     )
 
 
@@ -353,7 +353,7 @@ def augment(
             raise UsageError("no graph has room for improvement; leave out --improvable or give other graphs")
     if to.kind != "folder":
         if copies != 1:
-            raise UsageError("originals without copies are a data set; name a folder, or give --copies 1")
+            raise UsageError("--copies 0 writes the originals as a data set; name a folder, or give --copies 1")
         graph, topology = originals[0].graph, originals[0].topology
         copy = data.encode_copy(graph, topology, 1, seed, to.suffix)
         facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}

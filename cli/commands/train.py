@@ -260,7 +260,7 @@ def split(
                 )
         return graphs, validation
     if len(graphs) < _FEW:
-        out.note("so few graphs are validated on, too; name others by --validation")
+        out.note("the graphs are few, so training and validation share them; name others by --validation")
         return graphs, graphs
     aside = set(np.random.default_rng(seed).permutation(len(graphs))[: len(graphs) // _FEW].tolist())
     out.note(f"{len(aside)} of {len(graphs)} graphs are set aside to validate on; name others by --validation")
@@ -442,7 +442,7 @@ def network_command(method: str) -> Callable[..., None]:
                 said |= {name: given[name] for name in trainable.options}
                 if twice := next((name for name, value in said.items() if value is not None), None):
                     raise UsageError(
-                        f"--{twice} does not go with --recipe, which says that; change a copy of the recipe's file"
+                        f"--{twice} cannot be combined with --recipe, which sets it; change a copy of the recipe's file"
                     )
                 for work in chained_works(recipe, trainable, Work(folder, device, read, others, workers, resume), out):
                     trainer = _trained(trainable, work, out, again)

@@ -437,7 +437,7 @@ class _Question:
         if batch is not None and self.arenas is not None:
             raise UsageError(f"{self.model}: a TFLite model has fixed sizes; there is no batch to find")
         if batch in self.options["shapes"]:
-            raise UsageError(f"the size '{batch}' is what is looked for; do not give it a value")
+            raise UsageError(f"'{batch}' is the size to find; leave its value out")
 
     @property
     def is_graph(self) -> bool:
@@ -662,10 +662,10 @@ class _Question:
 
 
 _LEAST = (
-    "{0}: what it needs is the least arena in which it starts and runs here, where pointers have 64 bits; the bound "
-    "leaves out what the runtime has for itself, which is less on a microcontroller"
+    "{0}: needs is the least arena in which it starts and runs on this 64-bit machine; a microcontroller needs less. "
+    "The bound leaves out the runtime's own bytes"
 )
 _PREDICTED = (
-    "{0}: does not run here, so that what it needs is predicted: its tensors, where the runtime's planner puts them, "
-    "without what the runtime has for itself"
+    "{0}: does not run here; needs is predicted from its tensors and the runtime's planner, without the runtime's own "
+    "bytes"
 )

@@ -434,7 +434,7 @@ def read_addresses(
     alignment = _whole(document.get("alignment"), f"{path}: the field 'alignment'", 1, LARGEST_ALIGNMENT)
     arenas = document.get("arenas")
     if not isinstance(arenas, list) or not all(isinstance(arena, dict) for arena in arenas):
-        raise FormatError(f"{path}: the field 'arenas' must have an object per device, for there is an alignment")
+        raise FormatError(f"{path}: the field 'arenas' must have an object per device next to 'alignment'")
     made, workspace = [], []
     for number, (step, item) in enumerate(zip(document["steps"], schedule.items.tolist(), strict=True)):
         where = f"{path}: step {number}"
@@ -442,7 +442,7 @@ def read_addresses(
         offsets = step.get("offsets", {})
         if not isinstance(offsets, dict) or set(offsets) != set(names):
             wanted = ", ".join(f"'{name}'" for name in names[:3]) + "..." * bool(names[3:])
-            raise FormatError(f"{where} must have offsets of just what it makes: {wanted}")
+            raise FormatError(f"{where} must have an offset per result: {wanted}")
         made.append(tuple(_whole(offsets[name], f"{where}: an offset") for name in names))
         has_workspace = item >= 0 and graph.workspace[item] > 0
         workspace.append(

@@ -156,7 +156,7 @@ def _forward(model: nn.Module | ExportedProgram, call: Call, name: str, where: s
 def _say_if_drawn(state: PythonState, where: str, note: Note) -> None:
     if state.has_drawn():
         note(
-            f"{where}: the model draws random numbers of Python or NumPy, and the graph is that of one draw, for ever; "
+            f"{where}: the model draws random numbers with Python or NumPy, and the graph holds one draw for ever; "
             "draw with torch.rand, or plan a step function (schedopt.optimize), whose Python runs at each call"
         )
 

@@ -69,8 +69,8 @@ class TorchRuntime(Runtime[bytes]):
             self._other = other_result(self.program, self.results(None)) or ""
             if self._other:
                 note(
-                    f"{self.model}: a call of the model gives another {self._other} than the exported program, as "
-                    "PyTorch exports another branch of it, or it draws numbers outside of PyTorch"
+                    f"{self.model}: a call of the model gives another {self._other} than the exported program: PyTorch "
+                    "exports another branch of it, or it draws numbers outside of PyTorch"
                 )
         return f"the program exported from {self.model}, not of its own call" if self._other else self.model
 

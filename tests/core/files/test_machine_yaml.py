@@ -137,7 +137,7 @@ def test_pins_from_the_graph_are_its_devices(tmp_path):
         (BASE + "op_times: {a: 5}\n", 7, "op 'a' has a time per kind of device, not 5"),
         (BASE + "op_times: [a]\n", 7, "op_times has a member per op, not \\['a'\\]"),
         (BASE + "op_times: {a: {gpu: soon}}\n", 7, "time 'soon' is not understood"),
-        (BASE + "op_times: {a: {npu: null}}\n", 7, "a time for kind 'npu', which no device is of"),
+        (BASE + "op_times: {a: {npu: null}}\n", 7, "a time for kind 'npu', which no device has"),
         (BASE + "pins: [a]\n", 7, "a pin is a pattern of ops with the name or kind of a device, not \\('a',\\)"),
         (BASE + "transfers: blocking\n", 7, "is not YAML: 'transfers' is there twice"),
         (BASE + "pins:\n  a: gpu0\n  a: cpu0\n", 9, "is not YAML: 'a' is there twice"),
@@ -208,7 +208,7 @@ def test_a_link_that_a_plan_needs_is_missing(tmp_path):
         ("op,gpu,cpu\na,1\n", "t.csv, line 2: has 2 columns, not 3"),
         ("op,gpu,cpu\na,1,1\na,1,1\n", "t.csv, line 3: op 'a' is there twice"),
         ("name,gpu\n", "t.csv, line 1: the columns are op"),
-        ("op,gpu,npu\na,1,1\nb,1,1\n", "t.csv: op 'a' has a time for kind 'npu', which no device is of"),
+        ("op,gpu,npu\na,1,1\nb,1,1\n", "t.csv: op 'a' has a time for kind 'npu', which no device has"),
         ("op,gpu,gpu\na,1,1\nb,1,1\n", "t.csv, line 1: the column of kind 'gpu' is there twice"),
         ("op,gpu\n", "t.csv: has no row, and every op needs one"),
     ],
@@ -236,7 +236,7 @@ def test_aliases_that_grow_without_measure_are_refused(tmp_path):
     path, names = tmp_path / "bomb.yaml", "abcdefghij"
     lines = [f"{one}: &{one} [{', '.join([f'*{before}'] * 9)}]" for before, one in itertools.pairwise(names)]
     path.write_text("a: &a [1]\n" + "\n".join(lines))
-    with pytest.raises(FormatError, match=r"bomb\.yaml: is not YAML: with its aliases it stands for more than"):
+    with pytest.raises(FormatError, match=r"bomb\.yaml: is not YAML: its aliases expand to more than"):
         read_machine(path)
 
 
@@ -260,7 +260,7 @@ def test_merges_without_measure_are_refused_at_once(tmp_path):
     levels = (f"a{n}: &a{n} {{<<: [{f'*a{n - 1}, ' * 9}]}}\n" for n in range(1, 12))
     path = tmp_path / "bomb.yaml"
     path.write_text("a0: &a0 {x: 1, y: 2}\n" + "".join(levels))
-    with pytest.raises(FormatError, match=r"with what << names it stands for more than|a machine has no 'a0'"):
+    with pytest.raises(FormatError, match=r"its << merges expand to more than|a machine has no 'a0'"):
         read_machine(path)
 
 

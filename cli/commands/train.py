@@ -302,11 +302,11 @@ def resume_command(
 
 def leave(output: str, again: str) -> NoReturn:
     """End an interrupted run, saying how to go on."""
-    complain(f"interrupted: {how_to_go_on(output, again)}")
+    complain(f"interrupted: {resume_hint(output, again)}")
     raise typer.Exit(130)
 
 
-def how_to_go_on(output: str, again: str) -> str:
+def resume_hint(output: str, again: str) -> str:
     """Say how a run that was left goes on: with the command `again`, once there is a checkpoint."""
     from ...policies.training.run_folder import has_checkpoint
 
@@ -436,7 +436,7 @@ def network_command(method: str) -> Callable[..., None]:
             again += f" --backend {backend} --address {shlex.quote(address)}"
         read = graphs_of(given["graphs"], out.note) if given["graphs"] else []
         others = graphs_of(validation, out.note) if validation else []
-        with workers_of(backend, address, jobs, lambda: how_to_go_on(folder, here)) as workers:
+        with workers_of(backend, address, jobs, lambda: resume_hint(folder, here)) as workers:
             if recipe is not None:
                 said = {"config": config, "set": setting, "start": start, "seed": seed}
                 said |= {name: given[name] for name in trainable.options}

@@ -511,11 +511,11 @@ class _Question:
     def fit_of_batches(self, batch: str) -> Fit:
         """Find the largest batch of each way, the later ones from the earlier on."""
 
-        def as_it_is(size: int) -> Need:
+        def program_order(size: int) -> Need:
             peak = input_peak(self._graph(batch, size))
             return Need(peak, peak)
 
-        ways: list[tuple[str, Callable[[int], Need]]] = [(self._program_order, as_it_is)]
+        ways: list[tuple[str, Callable[[int], Need]]] = [(self._program_order, program_order)]
         for devices in range(1, self.asked.devices + 1):
             name = IN_ANOTHER_ORDER if devices == 1 else f"on {devices} devices"
             ways.append((name, lambda size, d=devices: self._need(batch, size, d)))  # type: ignore[misc]

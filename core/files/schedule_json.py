@@ -357,13 +357,13 @@ def _read_claims(
     steps: list[Any], tensors: dict[str, int], graph: CostGraph, path: str | Path
 ) -> tuple[StepClaim, ...]:
     """Return what steps say beyond what runs where; if any has `frees`, the others free nothing."""
-    says_what_is_freed = any("frees" in step for step in steps)
+    has_frees = any("frees" in step for step in steps)
     claims = []
     for number, step in enumerate(steps):
         where = f"{path}: step {number}"
         for remark in ("module", "line"):  # of an op at the time; lines move while the graph stays the same
             field_of(step, remark, str, where, "")
-        names = field_of(step, "frees", list, where, []) if says_what_is_freed else None
+        names = field_of(step, "frees", list, where, []) if has_frees else None
         for name in names or ():
             if not isinstance(name, str) or name not in tensors:
                 raise UnknownNameError(f"{where} frees the tensor {shown(name)}, which {graph.name} does not have")

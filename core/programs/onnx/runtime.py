@@ -240,7 +240,7 @@ COMMON = {getattr(TensorProto, name) for name in ("FLOAT", "INT8", "UINT8", "INT
 def load_program(path: str, shapes: Mapping[str, Size], note: Note = lambda text: None) -> OnnxProgram:
     """Read an ONNX file, fold its constants and find every shape: inferred, or seen in a run of the model."""
     program = _with_observation(read_program(path, shapes), note)
-    _say(program, note)
+    _note_observations(program, note)
     seen = {program.types[name].element for node in program.nodes for name in (*reads(node), *node.output) if name}
     kinds = {node.op_type for node in program.nodes}
     is_rewritten = not seen <= COMMON or bool(program.model.functions) or not kinds.isdisjoint(WITHOUT_KERNEL)
@@ -271,7 +271,7 @@ def _with_observation(program: OnnxProgram, note: Note) -> OnnxProgram:
     return replace(program, observed=observed, types={**program.types, **types})
 
 
-def _say(program: OnnxProgram, note: Note) -> None:
+def _note_observations(program: OnnxProgram, note: Note) -> None:
     """Note the differences from the file, and the observations of one run alone."""
     path, total = program.path, len(program.model.graph.node)
     if program.folded:

@@ -157,8 +157,8 @@ def other_result(program: TorchProgram, found: Mapping[str, str]) -> str | None:
     if model is None or exported is None:
         return None
     args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), exported.example_inputs)
-    as_it_was = untouched(model, tensors_of(model))
-    with foreign_code(program.name, "the model cannot be called"), as_it_was, torch.no_grad():
+    restored = untouched(model, tensors_of(model))
+    with foreign_code(program.name, "the model cannot be called"), restored, torch.no_grad():
         torch.manual_seed(SEED)
         expected = digests(model(*args, **kwargs))
         held = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}

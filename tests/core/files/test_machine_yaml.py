@@ -128,7 +128,7 @@ def test_pins_from_the_graph_are_its_devices(tmp_path):
         (BASE + "pins: {a: gpu7}\n", 7, "the machine has no device 'gpu7'"),
         (BASE + "pins: {z*: gpu0}\n", 7, "pin 'z\\*' matches no op"),
         (BASE + "pins: {a: gpu0, b: cpu0}\ntogether: [[a, b]]\n", 8, "contradict each other"),
-        (BASE + "pins: {a: gpu0, b: cpu0}\ntogether:\n- [a]\n- [a, b]\n- [b]\n", 10, "but 'a' and 'b', with what"),
+        (BASE + "pins: {a: gpu0, b: cpu0}\ntogether:\n- [a]\n- [a, b]\n- [b]\n", 10, "but 'a' and 'b', each with"),
         (BASE.replace("16GiB", "1.5"), 2, "memory is a whole number of bytes, or has a unit, not 1.5"),
         (BASE + "pins: {a: gpu0, '[a]': cpu0}\n", 7, "op 'a' is pinned to 'cpu0', but also by 'a' to 'gpu0'"),
         (BASE.replace("speed: 0.1", "speed: 0") + "pins: {a: cpu0}\n", 7, "cannot run: speed 0, or no op time"),
@@ -174,7 +174,7 @@ def test_a_pin_away_from_the_home_of_what_is_written_is_named(tmp_path):
     weights = (Resident("w", "parameter", 100, 0, (0, 1), (1,)),)
     graph = sketch("read -> 8 us=1 keep=100; update: read -> 8 us=1", "step", Annotations(residents=weights))
     (tmp_path / "m.yaml").write_text(BASE + "pins:\n  read: gpu0\n  w: gpu0\n  update: cpu0\n")
-    with pytest.raises(schedopt.UsageError, match=r"line 9: step: what writes 'w' in .* 'update' and 'w'"):
+    with pytest.raises(schedopt.UsageError, match=r"line 9: step: ops that write 'w' in .* 'update' and 'w'"):
         schedopt.solve(graph, "heft", task="runtime", machine=tmp_path / "m.yaml")
 
 

@@ -214,7 +214,7 @@ def test_damaged_files_are_one_sentence(tmp_path):
     ("element", "note"),
     [
         (TensorProto.FLOAT16, "it adds 5 casts and holds results of 3 nodes in float32"),
-        (TensorProto.BFLOAT16, "not to be run on this machine: ONNX Runtime cannot load .*bfloat16"),
+        (TensorProto.BFLOAT16, "cannot run on this machine: ONNX Runtime cannot load .*bfloat16"),
     ],
 )
 def test_what_the_session_casts_or_cannot_load_is_said(tmp_path, element, note, monkeypatch):

@@ -49,6 +49,7 @@ def test_edges_of_the_random_graph_models():
     assert mean["stochastic-block"] == pytest.approx(0.3 * within + 0.01 * across, rel=0.05)
 
 
+@pytest.mark.slow
 def test_outputs_and_dependencies_have_the_papers_probabilities(graphs):
     outputs, data, control_of_ops_with_outputs, ports = [], 0, 0, [0, 0]
     for graph in graphs:
@@ -78,6 +79,7 @@ def touched(graph, op, inputs):
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("costs", "inputs"), [("inputs-outputs", True), ("outputs", False)])
 def test_runtimes_are_the_bytes_touched(costs, inputs):
     exact = SyntheticParameters(costs=costs, noise_std=0)

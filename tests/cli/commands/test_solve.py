@@ -113,6 +113,7 @@ def test_the_decoder_can_be_given_as_a_flag(run, diamond_file, decoder):
     assert documents[0]["evaluations"] == documents[1]["evaluations"]
 
 
+@pytest.mark.slow
 def test_a_note_of_the_method_is_printed_beside_the_result(run, diamond_file, tiny_shipped, monkeypatch):
     monkeypatch.setattr("schedopt.policies.topoformer.solve.MOST_OPS", 5)
     result = run("solve", diamond_file, "--method", "topoformer", "--format", "order")
@@ -121,6 +122,7 @@ def test_a_note_of_the_method_is_printed_beside_the_result(run, diamond_file, ti
     assert run("solve", diamond_file, "--method", "topoformer", "--quiet").stderr == ""
 
 
+@pytest.mark.slow
 def test_quiet_silences_notes(run, diamond_file, tmp_path):
     assert run("solve", diamond_file, "--quiet", "--output", tmp_path / "s.json").stderr == ""
     assert "wrote" in run("solve", diamond_file, "--output", tmp_path / "s.json").stderr
@@ -160,6 +162,7 @@ def test_ctrl_c_prints_and_writes_the_best_so_far(run, tmp_path):
     assert run("check", graph, output).exit_code == 0
 
 
+@pytest.mark.slow
 def test_what_is_proven_is_said_of_a_limit_that_is_not_kept_too(run, tmp_path):
     graph = tmp_path / "layered.pbtxt"
     assert run("gen", "layered", graph, "--nodes", 60, "--seed", 3).exit_code == 0
@@ -169,6 +172,7 @@ def test_what_is_proven_is_said_of_a_limit_that_is_not_kept_too(run, tmp_path):
     assert free == limited
 
 
+@pytest.mark.slow
 def test_an_input_order_that_does_not_keep_the_limit_is_not_called_better(run, diamond_file):
     words = ["solve", diamond_file, "--task", "runtime", "--devices", 2, "--latency", "1ms", "--evaluations", 200]
     slow, better = ["--method", "gp-dfs"], "the input order is better than this result"

@@ -59,6 +59,7 @@ def test_a_smoother_order_packs_where_the_found_one_does_not():
     raise AssertionError("no order was changed")
 
 
+@pytest.mark.slow
 def test_several_devices_and_recomputation_have_addresses():
     graph = schedopt.read_graph(GRAPHS / "unet.pb.gz")
     two = schedopt.solve(graph, task="runtime", devices=2, evaluations=50, addresses=True)

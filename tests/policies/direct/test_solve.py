@@ -22,6 +22,7 @@ def problem_of(task="runtime", devices=2, ops=30, seed=1, **values):
     return Problem(naive.random_graph(np.random.default_rng([191, seed]), ops)[0], task, devices, **values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 5, 12])
 @pytest.mark.parametrize("task", ["runtime", "memory"])
 def test_one_file_serves_all_numbers_of_devices(task, devices):

@@ -74,6 +74,7 @@ def by_hand(encoder, graph, rounds, update, aggregation):
     return torch.stack(nodes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("update", "aggregation"), UPDATES)
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 def test_messages_by_hand(update, aggregation, rounds):

@@ -170,6 +170,7 @@ class PlainPasses:
             stuck, is_backward = 0 if is_made else stuck + 1, not is_backward
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_the_rows_are_what_plain_passes_make_of_them(seed):
     """Each in turn below the best peak of all, the best again by wider beams, then drawn priorities."""

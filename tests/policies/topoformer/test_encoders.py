@@ -142,6 +142,7 @@ def test_the_gradient_is_the_slope(monkeypatch, heads, listeners):
 # Precision and size -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_papers_size():
     """C.2, 100 ops; per layer 3 (256 + 1) 4480 + (4480 + 1) 256 + 2 (256 + 1) 256 + 4 * 256 parameters."""
     encoder = TopoformerEncoder(28, 4, 256, (10,) * 7, 64)

@@ -112,6 +112,7 @@ def test_the_gradient_of_the_expected_cost_by_enumeration(seed):
     assert priorities.grad.numpy() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("encoder", "decoder"), ALL)
 def test_log_probabilities_train_every_part(encoder, decoder):
     """The bias of keys, and that of the last layer, add the same to all that is compared."""
@@ -255,6 +256,7 @@ WRONG_FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("damage", "message"), WRONG_FILES.values(), ids=WRONG_FILES)
 def test_wrong_files(tmp_path, damage, message):
     """Each gives one sentence that starts with the file."""

@@ -65,6 +65,7 @@ def test_only_the_papers_decoders_are_tightened_and_only_for_the_peak_on_one_dev
         assert plain.schedule.items.tolist() == tight.schedule.items.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("decode", "budget", "plain", "tight"),
     [

@@ -113,6 +113,7 @@ def test_greedy_rollout_steps_follow_the_gradient_of_the_expected_cost(tmp_path,
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_leave_one_out_steps_are_unbiased(tmp_path, monkeypatch):
     """The other sample is independent, so it scales the gradient by the mean of 1 / cost and adds nothing."""
     for number, pair in enumerate(small_graphs(2, 6, seed=2)):
@@ -222,6 +223,7 @@ def solve_order(graph):
     return solve(Problem(graph), "order-search", evaluations=200).schedule.op_order()
 
 
+@pytest.mark.slow
 def test_graphs_that_are_too_large_or_have_no_orders_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"graph chain has 10,001 ops, and training takes up to 10,000; leave it out"):
         Trainer(tmp_path, TOPOFORMER, validation=[chain_of(training.MOST_OPS + 1)])

@@ -82,6 +82,7 @@ def test_the_folder_holds_the_settings_that_make_the_same_run(name, command, run
     assert_same_weights(tmp_path / "run", folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK, indirect=True)
 def test_json_is_one_document(name, command, runs, run):
     folder, _ = runs.whole(name)
@@ -94,6 +95,7 @@ def test_json_is_one_document(name, command, runs, run):
     assert "TensorBoard" not in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK, indirect=True)
 def test_without_tensorboard_a_note_says_how_to_get_it(name, runs, run, monkeypatch):
     monkeypatch.setattr(run_folder, "has_tensorboard", lambda: False)

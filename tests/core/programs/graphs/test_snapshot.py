@@ -20,6 +20,7 @@ def written(tmp_path, document, name="s.pickle"):
     return str(tmp_path / name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [0, 0.5])
 def test_the_model_gives_the_recorded_addresses(part, tmp_path):
     """Of the whole run, and of its second half alone, whose first blocks may have kept bytes that nobody recorded."""

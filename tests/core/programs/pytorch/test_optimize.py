@@ -153,6 +153,7 @@ def test_an_optimizer_is_no_training_of_an_import():
         schedopt.import_model(nn.Linear(4, 4), torch.ones(2, 4), training=torch.optim.SGD([torch.ones(1)]))
 
 
+@pytest.mark.slow
 def test_a_model_that_is_optimized_already_is_refused(tied):
     better = optimize(tied, torch.randn(4, 8), method="lpmf")
     with pytest.raises(UsageError, match=r"^the model is optimized already; optimize the module that it was made of$"):

@@ -202,6 +202,7 @@ def test_segments_follow_the_phases_or_say_what_they_take_for_them():
     assert found.order == said.order
 
 
+@pytest.mark.slow
 def test_two_levels_of_segments_reach_what_one_does_not():
     graph = training_step(36)
     one_level = 36**0.5 * 2 * 100

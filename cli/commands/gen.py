@@ -163,8 +163,8 @@ def write_folder(
     least, most = counts["ops"]["least"], counts["ops"]["most"]
     ops = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     parts = ", ".join(f"{part} {number:,}" for part, number in counts.get("split", {}).items())
-    total = f"{counts['graphs']:,} graph{'s' * (counts['graphs'] != 1)}"
-    out.note(f"wrote {folder.path}: {total} of {ops} ops{f' ({parts})' if parts else ''}")
+    graphs = f"{counts['graphs']:,} graph{'s' * (counts['graphs'] != 1)}"
+    out.note(f"wrote {folder.path}: {graphs} of {ops} ops{f' ({parts})' if parts else ''}")
 
 
 def write_one(ctx: typer.Context, path: str, data: bytes, graph: dict[str, Any]) -> None:
@@ -349,7 +349,7 @@ def augment(
             raise UsageError("no graph has room for improvement; leave out --improvable or give other graphs")
     if to.kind != "folder":
         if copies != 1:
-            raise UsageError("originals without copies are a data set; name a folder, or give --copies 1")
+            raise UsageError("--copies 0 writes the originals as a data set; name a folder, or give --copies 1")
         graph, topology = originals[0].graph, originals[0].topology
         copy = data.encode_copy(graph, topology, 1, seed, to.suffix)
         facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}

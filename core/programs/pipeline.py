@@ -223,7 +223,7 @@ class SizedGraph:
             graph = self._read(size)
             other = next(iter(self.imported.values()), graph)
             if graph.op_names != other.op_names:
-                raise ProgramError(f"{graph.name}: it has other ops at size {size}; give a range in which it has not")
+                raise ProgramError(f"{graph.name}: its ops differ at size {size}; give a range with the same ops")
             self.imported[size] = graph
         return self.imported[size]
 

@@ -176,7 +176,7 @@ class ProblemOptions(Options):
         recompute, overhead, limit, bandwidth, latency = map(spelled, names)
         if not self.recompute:
             if self.max_overhead is not None:
-                raise UsageError(f"{overhead} is what {spelled('recompute', True)} may add; give that, too")
+                raise UsageError(f"{overhead} limits the time that {spelled('recompute', True)} adds; give that, too")
             return
         if self.devices != 1:
             raise UsageError(f"{recompute} is for one device, not for {spelled('devices', self.devices)}")

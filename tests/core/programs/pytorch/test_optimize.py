@@ -133,7 +133,7 @@ def test_verbose_says_peak_memory_before_and_after_for_each_plan(capsys):
 @pytest.mark.parametrize(
     ("model", "kwargs", "message"),
     [
-        (42, {}, "what is optimized is a PyTorch module, or a function that does a training step, not int"),
+        (42, {}, "optimize takes a PyTorch module, or a function that does a training step, not int"),
         (nn.Linear(4, 4), {"time_limit": "5 parsecs"}, "time_limit='5 parsecs' has an unknown unit"),
         (nn.Linear(4, 4), {"time_limit": 0}, "time_limit= must be more than 0"),
         (nn.Linear(4, 4), {"dynamic": True}, "dynamic=True is not supported: a plan is for fixed shapes; leave it out"),

@@ -69,7 +69,7 @@ def _share(given: Any, called: str) -> float:
     return float(given)
 
 
-def _allocator(given: Any, called: str) -> Allocator:
+def read_allocator(given: Any, called: str) -> Allocator:
     """Return an allocator, read from its name and options."""
     from ..model.allocators import Allocator
 
@@ -301,7 +301,7 @@ class SolveOptions(Budget, ProblemOptions):
         None,
         "Find the order and the opening block for which PyTorch's caching allocator reserves least on one device: "
         "cuda, or cuda:OPTION:VALUE,... as in PYTORCH_CUDA_ALLOC_CONF",
-        read=_allocator,
+        read=read_allocator,
         panel="Addresses",
         metavar="NAME",
         shown="none",

@@ -139,10 +139,10 @@ def write_folder(
 
     given, out = ctx.params, Output(ctx.params["quiet"])
     folder = DatasetFolder(to.path, to.suffix, list(names), given["overwrite"])
-    again = "the same command with --overwrite makes them anew, without --backend here"
-    cluster = (given[name] for name in ("backend", "address", "jobs"))
+    again = "the same command with --overwrite, and without --backend, makes all of them again here"
+    backend, address, jobs = (given[name] for name in ("backend", "address", "jobs"))
     with (
-        shared.workers_of(*cluster, lambda: f"the graphs in {to.path} are not all; {again}") as workers,
+        shared.workers_of(backend, address, jobs, lambda: f"{to.path} lacks graphs; {again}") as workers,
         progress_bar(out, what, graphs) as advance,
     ):
         counts = write(folder, ratio=to.split, jobs=workers, advance=advance)
@@ -163,8 +163,8 @@ def write_folder(
     least, most = counts["ops"]["least"], counts["ops"]["most"]
     ops = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     parts = ", ".join(f"{part} {number:,}" for part, number in counts.get("split", {}).items())
-    graphs = f"{counts['graphs']:,} graph{'s' * (counts['graphs'] != 1)}"
-    out.note(f"wrote {folder.path}: {graphs} of {ops} ops{f' ({parts})' if parts else ''}")
+    total = f"{counts['graphs']:,} graph{'s' * (counts['graphs'] != 1)}"
+    out.note(f"wrote {folder.path}: {total} of {ops} ops{f' ({parts})' if parts else ''}")
 
 
 def write_one(ctx: typer.Context, path: str, data: bytes, graph: dict[str, Any]) -> None:

@@ -140,10 +140,10 @@ def write_folder(
 
     given, out = ctx.params, Output(ctx.params["quiet"])
     folder = DatasetFolder(to.path, to.suffix, list(names), given["overwrite"])
-    again = "the same command with --overwrite makes them anew, without --backend here"
+    again = "the same command with --overwrite, and without --backend, makes all of them again here"
     backend, address, jobs = (given[name] for name in ("backend", "address", "jobs"))
     with (
-        shared.workers_of(backend, address, jobs, lambda: f"the graphs in {to.path} are not all; {again}") as workers,
+        shared.workers_of(backend, address, jobs, lambda: f"{to.path} lacks graphs; {again}") as workers,
         progress_bar(out, what, graphs) as advance,
     ):
         counts = write(folder, ratio=to.split, jobs=workers, advance=advance)
@@ -341,7 +341,7 @@ def augment(
             raise UsageError("no graph has room for improvement; leave out --improvable or give other graphs")
     if to.kind != "folder":
         if copies != 1:
-            raise UsageError("originals without copies are a data set; name a folder, or give --copies 1")
+            raise UsageError("--copies 0 writes the originals as a data set; name a folder, or give --copies 1")
         graph, topology = originals[0].graph, originals[0].topology
         copy = data.encode_copy(seed, to.suffix, (graph, topology, 1))
         facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}

@@ -15,6 +15,9 @@ def measure(
         None, "--schedule", "-s", metavar="SCHEDULE", help="Schedule of the imported model; repeatable."
     ),
     repeats: shared.RepeatsOption = 5,
+    snapshot: str | None = typer.Option(
+        None, metavar="FILE.pickle", help="On a GPU, write PyTorch's memory snapshot of the last schedule's run."
+    ),
     training: shared.ScheduleTrainingOption = None,
     shape: shared.ShapeOption = None,
     device: shared.ScheduleDeviceOption = None,
@@ -39,7 +42,7 @@ def measure(
     check_options(model, ImportOptions(**given))
     options = options_for(schedules, given, out.note)
     with stages(out, model) as observer:
-        rows = measure_schedules(model, schedules, repeats, options, observer, force=force)
+        rows = measure_schedules(model, schedules, repeats, options, observer, force=force, snapshot=snapshot)
     done, wanted = sum(len(row.microseconds) for row in rows), repeats * (1 + len(schedules))
     if json:
         document = {"model": model, "training": options.training, "repeats": repeats, "orders": orders_document(rows)}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from ...core.base.errors import UsageError
-from ...core.programs.options import ImportOptions, OptimizeOptions
+from ...core.programs.options import AUTO, ImportOptions, OptimizeOptions
 from ...core.search.registry import DEFAULT_METHOD
 from .. import options as shared
 from ..console import Output, complain, write_json
@@ -65,16 +66,23 @@ def optimize(
     if plot is not None:
         check_target(plot)
 
-    def solve(problem: Problem) -> Result:
-        return run_with_progress(out, problem, spec, **asked.budget, initial=None)
+    def solve(problem: Problem, allocator: Any = None) -> Result:
+        return run_with_progress(out, problem, spec, allocator=allocator, **asked.budget, initial=None)
 
     if found := range_in(job):
         if plot is not None:
             raise UsageError(f"{plot}: a plot is of one size; leave out --plot, or the range")
+        if asked.allocator not in (None, AUTO):
+            raise UsageError(f"{asked.allocator}: an allocator is for one size; leave out --allocator, or the range")
         _optimize_range(out, job, *found, solve, json)
         return
+    allocator = None if asked.allocator == AUTO else asked.allocator
+    if asked.allocator == AUTO and options.device == "cuda":
+        from ...core.programs.pytorch.plans import allocator_in_use
+
+        allocator = allocator_in_use()
     with stages(out, model, pipeline.SEARCHING) as observer:
-        optimized = pipeline.optimize(job, solve, observer)
+        optimized = pipeline.optimize(job, partial(solve, allocator=allocator), observer)
     if json:
         write_json(optimized_document(job, optimized))
     else:

@@ -240,7 +240,7 @@ def split(
                 )
         return graphs, validation
     if len(graphs) < _FEW:
-        out.note("so few graphs are validated on, too; name others by --validation")
+        out.note("the graphs are few, so training and validation share them; name others by --validation")
         return graphs, graphs
     aside = set(np.random.default_rng(seed).permutation(len(graphs))[: len(graphs) // _FEW].tolist())
     out.note(f"{len(aside)} of {len(graphs)} graphs are set aside to validate on; name others by --validation")
@@ -280,11 +280,11 @@ def resume_command(method: str, output: str, graphs: list[str], validation: list
 
 def leave(output: str, again: str) -> NoReturn:
     """End an interrupted run, saying how to go on."""
-    complain(f"interrupted: {how_to_go_on(output, again)}")
+    complain(f"interrupted: {resume_hint(output, again)}")
     raise typer.Exit(130)
 
 
-def how_to_go_on(output: str, again: str) -> str:
+def resume_hint(output: str, again: str) -> str:
     """Say how a run that was left goes on: with the command `again`, once there is a checkpoint."""
     from ...policies.training.run_folder import has_checkpoint
 
@@ -406,13 +406,13 @@ def network_command(method: str) -> Callable[..., None]:
             again += f" --backend {backend} --address {shlex.quote(address)}"
         read = graphs_of(given["graphs"], out.note) if given["graphs"] else []
         others = graphs_of(validation, out.note) if validation else []
-        with shared.workers_of(backend, address, jobs, lambda: how_to_go_on(folder, here)) as workers:
+        with shared.workers_of(backend, address, jobs, lambda: resume_hint(folder, here)) as workers:
             if recipe is not None:
                 said = {"config": config, "set": setting, "start": start, "seed": seed}
                 said |= {name: given[name] for name in trainable.options}
                 if twice := next((name for name, value in said.items() if value is not None), None):
                     raise UsageError(
-                        f"--{twice} does not go with --recipe, which says that; change a copy of the recipe's file"
+                        f"--{twice} cannot be combined with --recipe, which sets it; change a copy of the recipe's file"
                     )
                 for work in chained_works(recipe, trainable, Work(folder, device, read, others, workers, resume), out):
                     trainer = _trained(trainable, work, out, again)

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+IN_INPUT_ORDER, OPENING = "reserved in the input order", "opening block: "
+"""What is reserved without a plan, and how a note begins that says what to open."""
+
+
 def reference_value(problem: Problem, *, keeps_limits: bool = False) -> float:
     """Return the least value of the input order on one device, the first one if they are equal; infinite without."""
     order = problem.graph.input_order
@@ -134,6 +138,11 @@ class Result(PrintedTable):
     def _limited(self) -> list[int]:
         """Bytes per device that a memory limit is about: live ones, or what an allocator reserves."""
         return [self.reserved.peak] if self.reserved else self.simulation.peak_per_device.tolist()
+
+    @property
+    def limited_peak(self) -> int:
+        """Bytes of the fullest device that a memory limit is about."""
+        return max(self._limited)
 
     @property
     def excess(self) -> int:

@@ -51,7 +51,7 @@ class ActionParameters(Parameters):
             if getattr(self, kind) == 1:
                 raise UsageError(f"{kind} must be 0, for no choice, or from 2 to 64, not 1")
         if not (self.placement or self.scheduling or self.crossover or self.transfers):
-            raise UsageError("placement, scheduling, crossover and transfers must not all be 0: nothing is to choose")
+            raise UsageError("placement, scheduling, crossover and transfers must not all be 0: no choice is left")
 
     def heads(self, devices: int) -> tuple[Head, ...]:
         """Return the choices of each op: as A.6 lists them, the affinities first, then those beyond the paper."""

@@ -235,7 +235,7 @@ def test_what_is_of_no_data_set_is_neither_overwritten_nor_removed(tmp_path):
     (folder / "valid").mkdir(parents=True)
     (folder / "valid" / "one.pb").write_bytes(b"mine")
     for overwrite in (False, True):
-        with pytest.raises(UsageError, match=r"one.pb: is there already, and of no data set; name another folder"):
+        with pytest.raises(UsageError, match=r"one.pb: exists and belongs to no data set; name another folder"):
             DatasetFolder(folder, ".pb", ["one"], overwrite)
     (tmp_path / "mine.pb").write_bytes(b"mine")
     (folder / "dataset.json").write_text(json.dumps({"files": {"../mine.pb": "", str(tmp_path / "mine.pb"): ""}}))

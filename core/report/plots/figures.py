@@ -114,7 +114,7 @@ def show_in_notebook(figure: Figure) -> None:
         return
     shown: Any = sys.modules["IPython"].display
     shown.display(shown.Image(render(figure, ".png"), retina=True))
-    vars(figure)["_ipython_display_"] = partial(_leave_to_others, getattr(shell, "execution_count", None))
+    vars(figure)["_ipython_display_"] = partial(_skip_shown, getattr(shell, "execution_count", None))
 
 
 def _shell() -> Any:
@@ -122,7 +122,7 @@ def _shell() -> Any:
     return ipython.get_ipython() if ipython is not None else None
 
 
-def _leave_to_others(shown_in: int | None) -> None:
+def _skip_shown(shown_in: int | None) -> None:
     """Do nothing in the cell that has shown the figure; in others, IPython shows it as it shows any."""
     if getattr(_shell(), "execution_count", None) != shown_in:
         raise NotImplementedError

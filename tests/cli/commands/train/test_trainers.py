@@ -141,7 +141,7 @@ def test_a_tenth_is_set_aside_and_few_graphs_are_validated_on_too(name, runs, tr
     assert "1 of 12 graphs are set aside to validate on; name others by --validation" in result.stderr
     result = train(valid, "--output", tmp_path / "b")
     assert result.exit_code == 0, result.stderr
-    assert "so few graphs are validated on, too" in result.stderr
+    assert "the graphs are few, so training and validation share them" in result.stderr
     refused(train(valid, "--validation", valid, "--output", tmp_path / "c"), "is also trained on")
 
 

@@ -81,7 +81,7 @@ BAD = {
     "unknown allocator option 'speed'": lambda document: document.update(
         allocator_settings={"PYTORCH_CUDA_ALLOC_CONF": "speed:2"}
     ),
-    "not asked for more than": changed(action="alloc", addr=1, size=2**60),
+    "gives at most": changed(action="alloc", addr=1, size=2**60),
 }
 
 

@@ -306,7 +306,7 @@ def test_where_tracing_takes_another_branch_results_are_the_models(what):
     better = planned(model, x)
     with torch.no_grad():
         if what in ("compiling", "encoder"):
-            with pytest.warns(UserWarning, match="Branches: its plan does not give bitwise what a call of the model"):
+            with pytest.warns(UserWarning, match="Branches: results of its plan are not bitwise those of the model"):
                 better(x)
         assert all(torch.equal(better(x), model(x)) for _ in range(2))
 
@@ -337,7 +337,7 @@ def test_draws_of_python_and_numpy_are_refused_or_told(draw):
         planned(model, x)
     notes, before = [], random.getstate()
     import_model(model, x, note=notes.append)
-    assert any("draws random numbers of Python or NumPy, and the graph is that of one draw" in note for note in notes)
+    assert any("draws random numbers with Python or NumPy, and the graph holds one draw" in note for note in notes)
     assert random.getstate() == before
 
 

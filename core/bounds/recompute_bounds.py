@@ -276,7 +276,7 @@ def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> s
         return f"{prefix}op '{graph.op_names[op]}' alone needs {format_bytes(int(runs.needs[op]))}, {_parts(graph, op)}"
     if memory_bound(problem) > limit:
         last = format_bytes(memory_bound(problem))
-        return f"{prefix}the last step takes at least {last}, with persistent bytes and all that is kept to the end"
+        return f"{prefix}the last step takes at least {last}, with persistent bytes and all final tensors"
     for step in np.argsort(-memory, kind="stable"):
         op = int(order[step])
         least = runs.least_bytes(op)
@@ -286,7 +286,7 @@ def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> s
         return f"{prefix}a search of all schedules ended without one"
     return (
         f"{prefix}op '{graph.op_names[op]}' runs in at least {format_bytes(least)}, {_parts(graph, op)}, "
-        "and what ops that may not run again made before it"
+        "and earlier results of ops that may not run again"
     )
 
 

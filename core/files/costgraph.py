@@ -220,7 +220,7 @@ def parse_graph(
     said = [f"fields that schedopt does not use were dropped: {', '.join(sorted(dropped))}"] if dropped else []
     devices = {node.id: node.device for node in message.node if node.device != FINAL_MARK}
     if any(devices.values()):
-        said.append("device counts only where --pins from-graph asks for it")
+        said.append("device is used only with --pins from-graph")
         named = tuple(devices.get(id_, "") for id_ in graph.op_ids.tolist())
         graph = replace(graph, annotations=replace(graph.annotations, devices=named))
     if said:

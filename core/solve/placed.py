@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,7 +44,12 @@ POWERS = (2.0, 1.0, 4.0)
 
 
 def solve_and_place(
-    problem: Problem, spec: MethodSpec, alignment: int | None = None, allocator: Allocator | None = None, **budget: Any
+    problem: Problem,
+    spec: MethodSpec,
+    alignment: int | None = None,
+    allocator: Allocator | None = None,
+    is_loaded: bool = False,
+    **budget: Any,
 ) -> Result:
     """Solve a problem; with an alignment or an allocator, for the least arena, or the least reserved, in its time."""
     if alignment is None and allocator is None:
@@ -50,10 +57,7 @@ def solve_and_place(
     what = "weights that several devices read" if problem.machine.is_equal else "a machine"
     if alignment is not None and not problem.is_symmetric:
         raise UsageError(f"{problem.graph.name}: addresses are found for equal devices, not for {what}")
-    if allocator is not None and (problem.devices > 1 or problem.task != "memory") and not problem.recompute:
-        raise UsageError(f"{problem.graph.name}: an allocator is one device's, and for the memory task")
-    if allocator is not None:
-        Requests(problem.graph, allocator)  # refuses bytes beyond what an allocator has
+    check_allocator(problem, allocator)
     warm_up_places(alignment is not None, allocator is not None)
     seconds = spec.time_limit or budget.pop("time_limit", None)
     evaluations = spec.evaluations or budget.get("evaluations")
@@ -70,9 +74,10 @@ def solve_and_place(
     if alignment is None:
         assert allocator is not None
         share = left / (1 + 2 * TIGHTENED) if problem.recompute else left
-        chosen = reserve(result, allocator, share, watcher)
+        reserved = partial(reserve, allocator=allocator, seconds=share, watcher=watcher, is_loaded=is_loaded)
+        chosen = reserved(result)
         if problem.recompute:
-            chosen = _tightened(chosen, allocator, spec, share, watcher, **budget)
+            chosen = _tightened(chosen, reserved, spec, share, watcher=watcher, **budget)
     else:
         chosen = choose(result, alignment, left, budget.get("seed", 0), stop)
         assert chosen.addresses is not None
@@ -83,23 +88,32 @@ def solve_and_place(
     return replace(chosen, seconds=seconds if alignment else time.monotonic() - start)
 
 
+def check_allocator(problem: Problem, allocator: Allocator | None) -> None:
+    """Refuse an allocator for a problem that it is not for."""
+    if allocator is None:
+        return
+    if (problem.devices > 1 or problem.task != "memory") and not problem.recompute:
+        raise UsageError(f"{problem.graph.name}: an allocator is one device's, and for the memory task")
+    Requests(problem.graph, allocator)  # refuses bytes beyond what an allocator has
+
+
 def _tightened(
-    first: Result, allocator: Allocator, spec: MethodSpec, seconds: float, watcher: Watcher, **budget: Any
+    first: Result, reserved: Callable[[Result], Result], spec: MethodSpec, seconds: float, **budget: Any
 ) -> Result:
     """Return a result that keeps a lower limit of live bytes, so that what is reserved keeps the limit."""
     best, problem = first, first.problem
     limit = live = problem.memory_limits[0]
     for _ in range(TIGHTENED):
-        if limit is None or live is None or best.is_feasible or watcher.interrupt.is_set():
+        if limit is None or live is None or best.is_feasible or budget["watcher"].interrupt.is_set():
             break
         assert best.reserved is not None
         live = max(1, live - (best.reserved.peak - limit))
         tighter, given = replace(problem, memory_limit=live), None if seconds == math.inf else seconds
-        other = solve(tighter, replace(spec, time_limit=None), time_limit=given, watcher=watcher, **budget)
+        other = solve(tighter, replace(spec, time_limit=None), time_limit=given, **budget)
         if not other.is_feasible:
             break
         other = replace(other, problem=problem, lower_bound=first.lower_bound)
-        best = reserve(other, allocator, seconds, watcher)
+        best = reserved(other)
     return best
 
 

@@ -141,8 +141,8 @@ def forward_ops(search: Search) -> BoolArray:
     else:
         turn = _step_of_most_kept(graph)
         search.note(
-            f"{graph.name} does not say which ops are of the backward pass; those after "
-            f"'{graph.op_names[graph.input_order[turn]]}' are taken for it, where most is kept for later"
+            f"{graph.name} does not mark its backward pass, which is taken to begin after "
+            f"'{graph.op_names[graph.input_order[turn]]}', where most bytes are kept for later"
         )
         is_forward = np.ones(graph.num_ops, bool)
     is_forward[graph.input_order[turn + 1 :]] = False

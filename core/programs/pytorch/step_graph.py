@@ -279,9 +279,10 @@ class _Counter(Recorder):
             if number == len(self.sizes):
                 self.sizes.append(fake.untyped_storage().nbytes())
                 self.makers.append((segment.last, port))
+            if number not in self.holders:
+                self.holders[number] = {}
                 self.events.append(number)
-            gone = functools.partial(self._drop, number, id(tensor))
-            self.holders.setdefault(number, {})[id(tensor)] = weakref.ref(tensor, gone)
+            self.holders[number][id(tensor)] = weakref.ref(tensor, functools.partial(self._drop, number, id(tensor)))
         return result
 
     def _drop(self, number: int, key: int, reference: object) -> None:
@@ -324,7 +325,8 @@ def live_bytes(function: Callable[..., Any], call: Call, where: str, grad: bool)
                     function(*call[0], **call[1])
         names = StepNames(function, call, PythonState(function).parameters().values())
         roles = {key: RESIDENT_ROLES[role] for key, (role, _) in names.of_held().items()}
-        before = {storage_of(tensor): tensor for tensor in names.tensors()}
+        others = counter.segment.held.values()  # such as what the calls make of Python's numbers, counted throughout
+        before = {storage_of(tensor): tensor for tensor in (*others, *names.tensors())}
         kept = {number: roles[key] for number, keys in counter.holders.items() for key in keys if key in roles}
     finally:
         undo_all([state.restore, *counter.undo])

@@ -84,7 +84,7 @@ def diff(
 def _schedule_of(given: GraphLike | ScheduleLike, graph: CostGraph, force: bool) -> tuple[Problem, Schedule]:
     """Return a schedule, replayed, with the problem that it was made for."""
     if isinstance(given, CostGraph):
-        raise UsageError(f"'{given.name}' is a graph; of a graph, two schedules are compared")
+        raise UsageError(f"'{given.name}' is a graph; with graph= give two schedules of it")
     if isinstance(given, str) and given == INPUT:
         return Problem(graph), Schedule.single_device(graph.input_order)
     is_path = isinstance(given, (str, os.PathLike))

@@ -258,7 +258,7 @@ def beside_weights(timeline: Timeline) -> Timeline:
     """Return the timeline of the same steps without persistent bytes, and without the limits that count them."""
     problem = timeline.problem
     if not problem.machine.is_anonymous or problem.replicate:
-        raise UsageError("weights have a home on a machine and are part of what moves; they cannot be left out there")
+        raise UsageError("on a machine weights have a home and may move, so their bytes cannot be left out")
     graph = replace(problem.graph, persistent=np.zeros_like(problem.graph.persistent))
     label = f"{timeline.label}, without weights"
     return timeline_of(label, replace(problem, graph=graph, memory_limit=None), timeline.schedule)

@@ -19,7 +19,7 @@ from ..graph.graph import CostGraph
 from ..model.unrolled import repeated_ops
 from ..problem.problem import Problem
 from ..report.explanation import least_peak
-from ..report.result import Result
+from ..report.result import IN_INPUT_ORDER, OPENING, Result
 from .importers import with_imported
 from .options import ImportOptions, OptimizeOptions, size_text
 from .runtime import Measurement, Note, OnRun, Runtime, check_order, check_output, cost_of, load_runtime, read_order
@@ -191,12 +191,23 @@ def check_limit(name: str, result: Result, *, remedy: str = "", consequence: str
     elif least > limit:
         reason = f"no {'schedule' if result.problem.recompute else 'order'} needs less than {format_bytes(least)}"
     else:
-        reason = f"the least that was found is {format_bytes(result.peak_memory)}"
+        reason = f"the least that was found is {format_bytes(result.limited_peak)}"
     if not result.problem.recompute and remedy:
         lowest = recomputation_bound(result.problem.graph)[0]
         reason += f"; {remedy}" if lowest <= limit else f", and not less than {format_bytes(lowest)} if ops run again"
     text = f"{name}: the memory limit of {format_bytes(limit)} is not kept: {reason}"
     raise ScheduleError("; ".join(filter(None, (text, consequence))))
+
+
+def reserved_sentence(result: Result) -> str:
+    """Say what an allocator reserves, and the line to write for less; nothing without one."""
+    if (reserved := result.reserved) is None:
+        return ""
+    sizes = (result.reserved_otherwise[IN_INPUT_ORDER], reserved.peak, reserved.bound, reserved.opening_block)
+    before, after, bound, block = map(format_bytes, sizes)
+    opened = f", with an opening block of {block}" * bool(reserved.opening_block)
+    text = f"{reserved.allocator} reserves {before} -> {after} (bound {bound}){opened}"
+    return "; ".join((text, *(note for note in result.notes if note.startswith(OPENING)))) + "."
 
 
 def limit_sentence(result: Result) -> str:
@@ -242,7 +253,7 @@ class SizedGraph:
             graph = self._read(size)
             other = next(iter(self.imported.values()), graph)
             if graph.op_names != other.op_names:
-                raise ProgramError(f"{graph.name}: it has other ops at size {size}; give a range in which it has not")
+                raise ProgramError(f"{graph.name}: its ops differ at size {size}; give a range with the same ops")
             self.imported[size] = graph
         return self.imported[size]
 

@@ -29,7 +29,7 @@ from ...base.errors import ProgramError
 from ...base.speed import without_gc
 from ...model.allocators import Allocator
 from ...report.memory_by_role import RESIDENT_ROLES, TENSOR_ROLES, Holder, Peak
-from .calls import WITHOUT_EFFECT, Sort, argument_names, tensors_in
+from .calls import REDUCED_IN_PLACE, WITHOUT_EFFECT, Sort, argument_names, given, tensors_in
 from .recorder import Deferred, RecordedOp, Recorder, Result, Segment, Tree, tensor_keys
 from .torch_internals import SCALER_STEP, entered, pytree, set_write_count, storage_of, write_count
 from .tracing import (
@@ -277,7 +277,9 @@ class _Counter(Recorder):
                 continue
             number = self._numbers.setdefault(owner, len(self.sizes))
             if number == len(self.sizes):
-                self.sizes.append(fake.untyped_storage().nbytes())
+                is_kept = func.overloadpacket in REDUCED_IN_PLACE and given(func, args, kwargs)["reduction"]
+                values = max(one.numel() for one in tensors_in(args)) if is_kept else 1
+                self.sizes.append(values * fake.untyped_storage().nbytes())
                 self.makers.append((segment.last, port))
             if number not in self.holders:
                 self.holders[number] = {}

@@ -233,7 +233,7 @@ def _step_unseen(scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *arg
     return optimizer.step(*args, **kwargs)
 
 
-class _Counter(Recorder):
+class _Counter(Recorder):  # type: ignore[no-untyped-call]
     """Counts the storages that calls of the user's own hold, Python's names included; no op of them runs."""
 
     def __init__(self, modules: Mapping[str, nn.Module], given: Iterable[torch.Tensor]) -> None:

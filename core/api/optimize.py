@@ -32,6 +32,7 @@ def optimize(
     time_limit: float | str | None = None,
     evaluations: int | None = None,
     seed: int = 0,
+    allocator: str | None = "auto",
     dynamic: bool | None = None,
     plan_limit: int = 8,
     verify: bool | None = None,
@@ -59,6 +60,11 @@ def optimize(
         Refused: to train, write the step as a function.
     memory_limit, method, time_limit, evaluations, seed
         As in `schedopt.solve`; the limit is of each plan, all that it is given included.
+    allocator
+        `"auto"` (default): on CUDA plans are for the bytes that PyTorch's caching allocator reserves, by its options
+        and cuBLAS's workspace of now, elsewhere for live bytes. `"cuda"`, with options as in `schedopt.solve`: for that
+        allocator. None: for live bytes. On CUDA the opening block of a plan is opened before it runs; a larger gain by
+        a block before the weights is printed with `verbose` as the line to write.
     recompute
         Whether ops may run again where no order that is found keeps the limit, for the least added time (default); no
         op does without a limit. Random ops and those that write in place never run again.
@@ -78,7 +84,8 @@ def optimize(
         Whether the results of each plan are compared bit for bit: a model's with a call of the model itself, a
         function's with program order, on copies. By default yes, but not those of a function with `costs="roofline"`.
     verbose
-        Whether to print peak memory before and after, and its bound, for each plan; not by default.
+        Whether to print peak memory before and after, and its bound, for each plan; not by default. With an allocator
+        also what it reserves.
 
     Returns
     -------

@@ -115,6 +115,7 @@ class Timeline:
     persistent: IntArray  # shape `(devices,)`: bytes that each device holds throughout
     holdings: tuple[Holding, ...]  # everything else that a device holds, by first step
     addresses: Addresses | None = None  # where each step puts what it makes; None where that is not known
+    reserved: IntArray | None = None  # bytes that an allocator has reserved at each step; None where that is not known
 
     @property
     def step_start(self) -> FloatArray:

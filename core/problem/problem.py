@@ -242,10 +242,7 @@ class Problem:
 
     @cached_property
     def fixed_op(self) -> int:
-        """The op that stays on device 0 to break the symmetry (REGAL A.2): largest memory, or runtime.
-
-        Its memory is its inputs, outputs and workspace.
-        """
+        """The op that stays on device 0 (REGAL A.2): of most runtime, or of most inputs, outputs and workspace."""
         graph = self.graph
         if self.task == "runtime":
             return int(np.argmax(graph.runtime))

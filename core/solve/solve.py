@@ -154,7 +154,9 @@ def _raise_partition_bound(search: Search) -> None:
 def _raise_recompute_bound(search: Search, order: IndexArray, latest: float) -> None:
     memory = simulate(search.problem, Schedule.single_device(order)).step_memory
     stop = lambda: search.interrupt.is_set() or search.is_past(latest)  # noqa: E731
-    search.raise_lower_bound(recompute_bound(search.problem, order, memory, stop=stop))
+    with search.part(until=latest):
+        bound = recompute_bound(search.problem, order, memory, stop=stop, has_time_for=search.has_time_for)
+    search.raise_lower_bound(bound)
 
 
 def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Result:

@@ -83,6 +83,7 @@ class BackendOptions(OptimizeOptions):
 
     recompute: bool = fixed(False)
     max_overhead: Any = fixed(None)
+    allocator: Any = fixed(None)
 
 
 def _read(mode: str | None, given: Mapping[str, Any]) -> tuple[BackendOptions, MethodSpec]:

@@ -21,7 +21,7 @@ from ...search.options import Share
 from .plans import Facts, PlanSettings, as_traced, difference, graph_for, input_facts, ordered, settings_facts
 from .program import as_call
 from .recorder import Deferred, Recorder, Segment, Tree
-from .run import check_module, held_bytes
+from .run import begin_anew, check_module, held_bytes
 from .step_graph import Enough, PythonState, StepNames, arguments_of, rehearse, run_in_order, step_graph
 from .torch_internals import current_modes, disable_torch_function, entered, pytree, storage_of, write_count
 
@@ -224,6 +224,7 @@ class PlannedStep(nn.Module):
                 module = ordered(program, settings)[1]
                 if settings.verify:
                     check_module(program, module)
+                begin_anew(module)
         except ScheduleError as error:
             raise ScheduleError(f"{error}{elsewhere}") from None
         plan = _Plan(tuple(wanted), module, module.meta["peak"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -18,6 +18,7 @@ from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from ...base.arrays import IntArray
+from ...base.errors import UsageError
 
 GREY = "0.82"
 PEAK = "tab:red"
@@ -92,6 +93,18 @@ def line_of(number: int) -> str:
 def color_of(number: int) -> str:
     """Return the color of a tensor, schedule, device or method: eight that are neither grey nor red, then again."""
     return COLORS[number % len(COLORS)]
+
+
+def drawn(ax: Axes | None, figure: Callable[[], Figure], draw: Callable[[Axes], object], example: str) -> Axes:
+    """Draw on axes, or else a figure, which shows itself in a notebook; return the axes, of a figure the first."""
+    if ax is None:
+        made = figure()
+        show_in_notebook(made)
+        return made.axes[0]
+    if not isinstance(ax, Axes):
+        raise UsageError(f"plot draws on matplotlib axes, not {ax!r}; plot().figure.savefig('{example}') writes a file")
+    draw(ax)
+    return ax
 
 
 def show_in_notebook(figure: Figure) -> None:

@@ -103,10 +103,3 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
         solve(problem_of(), f"direct:weights={file}")
     with pytest.raises(FormatError, match="no such file, and no weights of this name"):
         parse_method("direct:weights=nowhere")
-
-
-def test_weights_for_one_task_alone_are_said_to_lack_the_other(tmp_path, monkeypatch):
-    write_direct_weights(tmp_path / "direct-memory.safetensors", task="memory")
-    monkeypatch.setattr("schedopt.policies.networks.shipped.WEIGHTS", tmp_path)
-    with pytest.raises(UsageError, match="direct has no weights for runtime, only for memory; schedopt train direct"):
-        solve(problem_of(), "direct")

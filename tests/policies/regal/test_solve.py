@@ -264,12 +264,6 @@ def test_files_that_are_no_weights_are_refused_when_they_are_named(tmp_path):
         parse_method(f"idrs:weights={file}")
 
 
-def test_the_identity_is_that_of_the_weights_not_of_their_name(tmp_path):
-    files = [write_regal_weights(tmp_path / f"{at}.safetensors", seed=at // 2) for at in range(3)]
-    same, again, other = (regal.Parameters(weights=str(file)).identity() for file in files)
-    assert same == again != other
-
-
 # Limits -------------------------------------------------------------------------------------------------------
 
 

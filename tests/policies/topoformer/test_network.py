@@ -218,11 +218,8 @@ def spoil(weights, value):
 
 
 WRONG_FILES = {
-    "empty": (lambda path: path.write_bytes(b""), "is not a file of"),
     "text": (lambda path: path.write_text("weights: 3\n" * 9), "is not a file of"),
     "half of the header": (lambda path: path.write_bytes(path.read_bytes()[:100]), "is not a file of"),
-    "half of the weights": (lambda path: path.write_bytes(path.read_bytes()[:-3000]), "is not a file of"),
-    "one byte less": (lambda path: path.write_bytes(path.read_bytes()[:-1]), "is not a file of"),
     "one byte more": (lambda path: path.write_bytes(path.read_bytes() + b"0"), "is not a file of"),
     "a header of a petabyte": (
         lambda path: path.write_bytes((2**50).to_bytes(8, "little") + path.read_bytes()[8:]),
@@ -231,11 +228,9 @@ WRONG_FILES = {
     "pickled": (lambda path: torch.save({"weight": torch.zeros(3)}, path), "is not a file of"),
     "missing": (lambda path: path.unlink(), "cannot be read: "),
     "a folder": (lambda path: (path.unlink(), path.mkdir()), "cannot be read: "),
-    "no shape": (lambda path: save_file({"weight": torch.zeros(3)}, path), "must be a mapping"),
     "another's metadata": (lambda path: change(path, name="format"), "must be a mapping"),
     "a shape that is no JSON": (lambda path: change(path, shape=lambda shape: "{width"), "is not a file of"),
     "a shape of brackets": (lambda path: change(path, shape=lambda shape: "[" * 100_000), "is not a file of"),
-    "a shape that is a list": (lambda path: change(path, shape=lambda shape: [1]), "must be a mapping"),
     "an unknown setting": (lambda path: change(path, shape=lambda shape: shape | {"wings": 2}), "no setting 'wings'"),
     "a width of text": (lambda path: change(path, shape=lambda shape: shape | {"width": "16"}), "a whole number"),
     "a width of 1": (lambda path: change(path, shape=lambda shape: shape | {"width": 1}), "width must be"),

@@ -31,7 +31,7 @@ ROOMS = [
 MOST_LINES = {
     **{"base": 975, "graph": 870, "problem": 1160, "kernels": 7035, "model": 1545, "bounds": 1110, "addresses": 425},
     **{"files": 2015, "search": 1860, "solvers": 5160, "report": 2535, "solve": 575, "experiments": 1655},
-    **{"programs": 10760, "api": 1935, "__init__.py": 1, "cli": 3715, "datasets": 1335, "policies": 5470},
+    **{"programs": 10810, "api": 1935, "__init__.py": 1, "cli": 3715, "datasets": 1335, "policies": 5470},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

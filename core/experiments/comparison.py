@@ -202,6 +202,7 @@ def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
     value, bound = result.value, result.lower_bound
     if (reserved := result.reserved) is not None and result.problem.task == "memory":
         value, bound = reserved.peak, reserved.bound
+        status = "feasible" if status == "optimal" and not reserved.is_optimal else status
     return _cell(
         run,
         status=status,

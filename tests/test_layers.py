@@ -29,9 +29,9 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 975, "graph": 870, "problem": 1160, "kernels": 7035, "model": 1545, "bounds": 1110, "addresses": 425},
-    **{"files": 2015, "search": 1860, "solvers": 5160, "report": 2545, "solve": 600, "experiments": 1685},
-    **{"programs": 10840, "api": 1940, "__init__.py": 1, "cli": 3715, "datasets": 1335, "policies": 5470},
+    **{"base": 975, "graph": 885, "problem": 1145, "kernels": 7125, "model": 1555, "bounds": 1265, "addresses": 455},
+    **{"files": 2020, "search": 1860, "solvers": 5125, "report": 2570, "solve": 605, "experiments": 1675},
+    **{"programs": 11060, "api": 2145, "__init__.py": 1, "cli": 3695, "datasets": 1300, "policies": 5325},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

@@ -10,21 +10,9 @@ import typer
 from ...core.base.errors import UsageError
 from ...core.programs.options import AUTO, ImportOptions, OptimizeOptions
 from ...core.search.registry import DEFAULT_METHOD
+from .. import options as shared
 from ..console import Output, complain, write_json
 from ..made_options import options_of, with_options
-from ..options import (
-    JsonFlag,
-    MethodOption,
-    ModelArgument,
-    OverwriteModelFlag,
-    ProgramDeviceOption,
-    QuietFlag,
-    RepeatsOption,
-    ShapeOption,
-    TrainingOption,
-    given_options,
-    remark_bare_bytes,
-)
 
 if TYPE_CHECKING:
     from ...core.problem.problem import Problem
@@ -33,24 +21,24 @@ if TYPE_CHECKING:
 
 
 def optimize(
-    model: ModelArgument,
+    model: shared.ModelArgument,
     output: str = typer.Option(
         ..., "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, or .pt2."
     ),
-    training: TrainingOption = None,
-    shape: ShapeOption = None,
-    device: ProgramDeviceOption = None,
+    training: shared.TrainingOption = None,
+    shape: shared.ShapeOption = None,
+    device: shared.ProgramDeviceOption = None,
     costs: Literal["measured", "roofline"] = typer.Option(
         "measured", help="measured: run each op here, for its workspace; roofline: no workspace."
     ),
-    method: MethodOption = DEFAULT_METHOD,
+    method: shared.MethodOption = DEFAULT_METHOD,
     no_measure: bool = typer.Option(False, "--no-measure", help="Do not run both orders."),
-    repeats: RepeatsOption = 5,
+    repeats: shared.RepeatsOption = 5,
     schedule: str | None = typer.Option(None, help="Write the schedule as JSON to this file, too."),
-    overwrite: OverwriteModelFlag = False,
+    overwrite: shared.OverwriteModelFlag = False,
     plot: str | None = typer.Option(None, help="Draw both orders: .png, .svg or .pdf, .html page, .json trace."),
-    json: JsonFlag = False,
-    quiet: QuietFlag = False,
+    json: shared.JsonFlag = False,
+    quiet: shared.QuietFlag = False,
     **given: Any,
 ) -> None:
     """Write a model in an order of less peak memory: import, solve, run both orders, compare their results, write.
@@ -68,13 +56,13 @@ def optimize(
     from ..reports import draw_result, optimized_document, print_report
 
     out = Output(quiet)
-    remark_bare_bytes(out, given["memory_limit"])
+    shared.remark_bare_bytes(out, given["memory_limit"])
     spec = parse_method(method)
     asked = OptimizeOptions(**given)
     smallest = GraphBuilder(model)
     smallest.add_op("op")
     check_supported(spec, Problem(smallest.build(), recompute=asked.recompute), spec.evaluations or asked.evaluations)
-    options = ImportOptions(**given_options(training, shape, device), costs=costs)
+    options = ImportOptions(**shared.given_options(training, shape, device), costs=costs)
     job = pipeline.Job(model, output, options, asked, schedule, 0 if no_measure else repeats, overwrite)
     check_options(model, options)
     if plot is not None:

@@ -127,11 +127,11 @@ def optimize(
         )
     if not isinstance(model, nn.Module) and (not callable(model) or isinstance(model, type)):
         raise UsageError(
-            f"what is optimized is a PyTorch module, or a function that does a training step, not "
-            f"{type(model).__name__}; optimize(model, inputs)"
+            f"optimize takes a PyTorch module, or a function that does a training step, not {type(model).__name__}; "
+            "call optimize(model, inputs)"
         )
     if dynamic:
-        raise UsageError("dynamic=True is not supported: a plan is for fixed shapes; leave it out for one per shape")
+        raise UsageError("dynamic=True is not supported: a plan is for fixed shapes; leave it out for a plan per shape")
     again = False if recompute is True and memory_limit is None else recompute
     options = OptimizeOptions.picked({**given, "recompute": again})
     kept = whole_number(plan_limit, spelled("plan_limit"), 1)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from ...version import VERSION
 from ..base.errors import ClusterError, FormatError, SchedoptError, UsageError
 from ..base.options import spelled
-from ..base.parallel import is_here, map_as_ended
+from ..base.parallel import is_here, map_unordered
 from ..base.tables import Printed, csv_of, text_of
 from ..files.atomic import write_as
 from ..files.costgraph import graph_hash
@@ -245,7 +245,7 @@ def cells_of(runs: list[Run], jobs: int, interrupt: threading.Event | None = Non
                 return
             yield cell
         return
-    with closing(map_as_ended(run_cell, runs, jobs)) as ended:
+    with closing(map_unordered(run_cell, runs, jobs)) as ended:
         for run, future in ended:
             error = future.exception()
             if isinstance(error, BrokenExecutor):

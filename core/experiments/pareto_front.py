@@ -217,22 +217,11 @@ class ParetoFront(Printed):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the front with the bound below it; in a notebook the chart shows itself."""
-        from matplotlib.axes import Axes
+        from ..report.plots.figures import drawn
 
-        from ..report.plots.figures import show_in_notebook
-
-        if ax is not None and not isinstance(ax, Axes):
-            raise UsageError(
-                f"plot draws on matplotlib axes, not {ax!r}; plot().figure.savefig('front.svg') writes a file"
-            )
         if not self.points:
             raise UsageError("the front has no point yet, so that there is nothing to draw")
-        if ax is not None:
-            _draw(ax, self)
-            return ax
-        figure = _figure(self)
-        show_in_notebook(figure)
-        return figure.axes[0]
+        return drawn(ax, lambda: _figure(self), lambda axes: _draw(axes, self), "front.svg")
 
     def page(self) -> str:
         """Return the chart and the table as a web page that needs no other file."""

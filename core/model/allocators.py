@@ -153,7 +153,7 @@ class Allocator:
         streams = np.zeros(count, np.int64) if streams is None else np.asarray(streams, np.int64)
         rounded = self.rounded(sizes)
         if count and (rounded.max() > _LARGEST or rounded.sum(dtype=float) > 2**60):
-            raise UsageError(f"an allocator is not asked for more than {_LARGEST:,} bytes at once, and 2^60 in all")
+            raise UsageError(f"an allocator gives at most {_LARGEST:,} bytes at once, and 2^60 in all")
         most_streams = 1 + int(max(streams.max(initial=0), *(segment.pool // 2 for segment in start), 0))
         placed = sum(len(segment.blocks) for segment in start)
         memory = self.memory(count, placed, most_streams, capacity=capacity, given=given, is_downwards=is_downwards)

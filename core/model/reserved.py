@@ -46,7 +46,7 @@ class Requests:
         asked = np.concatenate([b.size, b.workspace, weights, [0]])
         self.sizes = frozen(np.where(asked > 0, allocator.rounded(asked), 0), np.int64).copy()
         if asked.sum(dtype=float) > MOST_BYTES:
-            raise UsageError(f"{graph.name}: an allocator is asked for at most {MOST_BYTES:,} bytes in all")
+            raise UsageError(f"{graph.name}: an allocator gives at most {MOST_BYTES:,} bytes in all")
         first = len(b.size) + len(b.workspace)
         self.weights = np.arange(first, first + len(weights))
         self._uses, self._held = np.empty(len(b.size), np.int32), np.empty(len(asked), np.int64)

@@ -109,4 +109,4 @@ def _check_places(problem: Problem, placement: IndexArray) -> None:
     wrong = np.flatnonzero(~rules.allowed[np.arange(len(placement)), placement] | (placement != placement[rules.group]))
     if len(wrong):
         label, name = problem.graph.op_label(int(wrong[0])), problem.machine.devices[placement[wrong[0]]].name
-        raise ScheduleError(f"{problem.graph.name}: op {label} may not be on '{name}', or not apart from others")
+        raise ScheduleError(f"{problem.graph.name}: op {label} may not run on '{name}', or not apart from its group")

@@ -14,7 +14,7 @@ from ..base.errors import ProgramError, ScheduleError, UsageError
 from ..base.options import spelled
 from ..base.units import format_bytes
 from ..bounds.bounds import lower_bound, recomputation_bound
-from ..files.atomic import check_writable, write_atomically
+from ..files.atomic import check_suffix, check_writable, write_atomically
 from ..graph.graph import CostGraph
 from ..model.unrolled import repeated_ops
 from ..problem.problem import Problem
@@ -136,8 +136,17 @@ def measure(
     observer: Observer,
     *,
     force: bool = False,
+    snapshot: str | None = None,
 ) -> list[Measurement]:
-    """Measure a model in program order and then of each schedule; Ctrl-C leaves only finished runs."""
+    """Measure a model in program order and then of each schedule; Ctrl-C leaves only finished runs.
+
+    A snapshot of the CUDA allocator is written of the last order where that is asked for.
+    """
+    if snapshot is not None:
+        if options.device != "cuda" or not _has_cuda():
+            raise UsageError(f"{spelled('snapshot')} is of a GPU's allocator; give --device cuda, where there is CUDA")
+        check_suffix(snapshot, {".pickle": "a snapshot"})
+        check_writable(snapshot)
     observer.on_stage(1, 3, "importing the program")
     runtime = load_runtime(model, options, observer.note)
     graph = runtime.graph("roofline", observer.note)
@@ -149,7 +158,17 @@ def measure(
     measured = runtime.graph("measured", _nothing)
     observer.on_stage(3, 3, f"running {len(orders) + 1} order{'s' * bool(orders)}")
     limits = {path: limit for path, (_, limit) in read.items()}
-    return runtime.measure(measured, orders, repeats, observer.note, observer.on_run, limits)
+    rows = runtime.measure(measured, orders, repeats, observer.note, observer.on_run, limits)
+    if snapshot is not None:
+        runtime.record(measured, [None, *orders.values()][-1], snapshot)
+    return rows
+
+
+def _has_cuda() -> bool:
+    """Whether PyTorch finds a GPU."""
+    from torch import cuda
+
+    return cuda.is_available()
 
 
 def check_runs(model: str, rows: Sequence[Measurement]) -> None:
@@ -234,7 +253,7 @@ class SizedGraph:
             graph = self._read(size)
             other = next(iter(self.imported.values()), graph)
             if graph.op_names != other.op_names:
-                raise ProgramError(f"{graph.name}: it has other ops at size {size}; give a range in which it has not")
+                raise ProgramError(f"{graph.name}: its ops differ at size {size}; give a range with the same ops")
             self.imported[size] = graph
         return self.imported[size]
 

@@ -185,7 +185,7 @@ class ProblemOptions(Options):
         recompute, overhead, limit, bandwidth, latency = map(spelled, names)
         if not self.recompute:
             if self.max_overhead is not None:
-                raise UsageError(f"{overhead} is what {spelled('recompute', True)} may add; give that, too")
+                raise UsageError(f"{overhead} limits the time that {spelled('recompute', True)} adds; give that, too")
             return
         if self.devices != 1:
             raise UsageError(f"{recompute} is for one device, not for {spelled('devices', self.devices)}")
@@ -364,12 +364,11 @@ class PackOptions(Budget):
 
     evaluations: None = fixed(None)
     jobs: int = fixed(1)
-    align: int | None = option(
-        None,
-        "What every offset is a multiple of, e.g. 64",
-        read=parse_bytes,
-        low=1,
-        high=LARGEST_ALIGNMENT,
+    align: int | None = changed(
+        SolveOptions,
+        "align",
+        help="What every offset is a multiple of, e.g. 64",
+        panel="",
         shown="the file's alignment, or 1",
     )
     time_limit: float = option("10s", "Wall time, e.g. 2s", read=parse_seconds, short="t")

@@ -39,7 +39,7 @@ TIGHTENED = 3
 ROUNDS = 4
 SMOOTHING_SHARE = 0.4
 """Of a round's time."""
-MOVES_PER_OP, MOVES_AT_ONCE = 60, 200
+MOVES_PER_OP, MOVES_AT_ONCE, READS_AT_ONCE = 60, 200, 20_000_000
 POWERS = (2.0, 1.0, 4.0)
 
 
@@ -81,10 +81,11 @@ def solve_and_place(
     else:
         chosen = choose(result, alignment, left, budget.get("seed", 0), stop)
         assert chosen.addresses is not None
+        seconds = time.monotonic() - start
         verify_addresses(problem, chosen.schedule, chosen.addresses)
     if stop():
         chosen = replace(chosen, status="interrupted", is_repeatable=False)
-    return replace(chosen, seconds=time.monotonic() - start)
+    return replace(chosen, seconds=seconds if alignment else time.monotonic() - start)
 
 
 def check_allocator(problem: Problem, allocator: Allocator | None) -> None:
@@ -118,13 +119,14 @@ def _tightened(
 
 def choose(result: Result, alignment: int, time_limit: float, seed: int = 0, stop: Stop = never) -> Result:
     """Return a result with addresses for its schedule, or for one whose arena is smaller."""
-    placer = Placer(result.problem, result.schedule, alignment, stop)
-    rng = np.random.default_rng(seed)
-    deadline = time.monotonic() + time_limit
+    start, rng = time.monotonic(), np.random.default_rng(seed)
+    deadline = start + time_limit
+    placer = Placer(result.problem, result.schedule, alignment, stop, deadline)
     if result.problem.devices > 1 or result.problem.recompute or not method_of(result.method).searches:
         placer.improve(IMPROVED_SHARE * time_limit, rng)
     else:
-        placer = _improved_with_order(result, placer, IMPROVED_SHARE * time_limit, rng)
+        seconds = time.monotonic() - start
+        placer = _improved_with_order(result, placer, IMPROVED_SHARE * time_limit, seconds, rng)
     placer.search_targets(deadline - time.monotonic())
     return _with_addresses(result, placer)
 
@@ -143,8 +145,10 @@ def warm_up_places(addresses: bool = True, allocator: bool = True) -> None:
         requests.least_capacity(requests.events(graph.input_order), MIB, [(0, True)])
 
 
-def _improved_with_order(result: Result, best: Placer, time_limit: float, rng: np.random.Generator) -> Placer:
-    """Return the placer of the order with the least arena that was found in so many seconds."""
+def _improved_with_order(
+    result: Result, best: Placer, time_limit: float, to_place: float, rng: np.random.Generator
+) -> Placer:
+    """Return the placer of the order with the least arena found in a time; one takes some seconds to be made."""
     deadline = time.monotonic() + time_limit
     problem, alignment = result.problem, best.alignment
     best.improve(time_limit / ROUNDS, rng)
@@ -152,11 +156,11 @@ def _improved_with_order(result: Result, best: Placer, time_limit: float, rng: n
     for number in range(ROUNDS - 1):
         start = time.monotonic()
         seconds = (deadline - start) / (ROUNDS - 1 - number)
-        if best.arena <= least or seconds <= 0 or best.stop():
+        if best.arena <= least or seconds <= to_place or best.stop():
             break
         limit = least if number % 2 == 0 else (least + best.arena) // 2
         schedule = smoother.order(limit, POWERS[number % len(POWERS)], start + SMOOTHING_SHARE * seconds)
-        other = Placer(problem, schedule, alignment, best.stop)
+        other = Placer(problem, schedule, alignment, best.stop, start + seconds)
         if other.bound < best.arena and problem.is_feasible([simulate(problem, schedule).peak]) >= result.is_feasible:
             other.improve(start + seconds - time.monotonic(), rng)
             best = min(best, other, key=lambda placer: placer.arena)
@@ -178,8 +182,9 @@ class _Smoother:
         b, order = self.buffers, self.order_found.copy()
         place = np.argsort(order).astype(np.int32)
         uses, memory = np.empty(len(b.size), np.int32), np.empty(len(order), np.int64)
-        for _ in range(0, MOVES_PER_OP * len(order), MOVES_AT_ONCE):
-            smooth(b, order, place, limit, power, self.rng.random((MOVES_AT_ONCE, 2)), uses, memory)
+        at_once = min(MOVES_AT_ONCE, 1 + READS_AT_ONCE // max(1, len(b.used)))
+        for _ in range(0, MOVES_PER_OP * len(order), at_once):
+            smooth(b, order, place, limit, power, self.rng.random((at_once, 2)), uses, memory)
             if time.monotonic() >= until:
                 break
         return Schedule.single_device(order)

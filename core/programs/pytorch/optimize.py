@@ -175,8 +175,8 @@ class PlannedModel(nn.Module):
         if not is_same or self._unfitting > 1:
             self._differs = True
             why = (
-                "its plan does not give bitwise what a call of the model gives, as PyTorch traces another branch, "
-                "or the model draws numbers outside of PyTorch"
+                "results of its plan are not bitwise those of the model, because PyTorch traces another branch, or "
+                "the model draws numbers outside of PyTorch"
             )
             if is_same:
                 why = "its own code changes an attribute at each call, so that no plan fits twice; count in a buffer"

@@ -78,7 +78,7 @@ class PlannedStep(nn.Module):
                 f"{settings.schedule}: it is no schedule of what {self._name} records with these inputs; solve "
                 "schedopt.import_model(step, inputs), or the graph that import wrote of it, and save the result"
             )
-        self._say_notes()
+        self._give_notes()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Do one step, and return the function's results; its tensors have no graph of autograd."""
@@ -118,7 +118,7 @@ class PlannedStep(nn.Module):
             if len(self._is_planned) >= _MOST_KINDS:
                 self._is_planned.clear()
             self._is_planned[kind] = self._is_planned.get(kind, False) or self._planned_parts > 0
-        self._say_notes()
+        self._give_notes()
         return returned
 
     def _recorder(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recorder:
@@ -233,7 +233,7 @@ class PlannedStep(nn.Module):
         self._is_scheduled |= module.meta.get("scheduled", False)
         return plan
 
-    def _say_notes(self) -> None:
+    def _give_notes(self) -> None:
         """Pass on the notes of plans in the making, when the step's own output may be silenced."""
         while self._notes and self._settings.note is not None:
             self._settings.note(self._notes.pop(0))

@@ -57,6 +57,7 @@ def test_what_is_reserved_is_what_the_twin_reserves(options):
         assert found == max(more)  # two runs reserve what more do
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_no_order_and_no_opening_block_reserves_less_than_the_bound(seed):
     options = {5: "expandable_segments:True", 4: "cublas_workspace::600:1"}
@@ -140,6 +141,7 @@ def kept_for_later():
     return builder.build()
 
 
+@pytest.mark.slow
 def test_a_limit_of_what_is_reserved_is_kept_by_running_ops_again(tmp_path):
     graph = kept_for_later()
     given = {"allocator": "cuda", "recompute": True, "memory_limit": "104MiB", "evaluations": 2000}
@@ -166,6 +168,7 @@ def test_fit_asks_by_what_is_reserved():
         schedopt.fit(fragmented(), "1GiB", allocator="cuda", batch="n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ["expandable_segments:True", "garbage_collection_threshold:0.6", ""])
 def test_no_options_and_no_sizes_break_it(options):
     """Pages of 20 MiB that a capacity cuts, blocks of 700 KiB in one expandable segment, memory of a machine."""

@@ -208,7 +208,7 @@ def test_a_plan_on_cuda_is_for_its_allocator_and_its_block_is_opened_once_it_is_
 @pytest.mark.parametrize(
     ("model", "kwargs", "message"),
     [
-        (42, {}, "what is optimized is a PyTorch module, or a function that does a training step, not int"),
+        (42, {}, "optimize takes a PyTorch module, or a function that does a training step, not int"),
         (nn.Linear(4, 4), {"time_limit": "5 parsecs"}, "time_limit='5 parsecs' has an unknown unit"),
         (nn.Linear(4, 4), {"time_limit": 0}, "time_limit= must be more than 0"),
         (nn.Linear(4, 4), {"dynamic": True}, "dynamic=True is not supported: a plan is for fixed shapes; leave it out"),
@@ -228,6 +228,7 @@ def test_an_optimizer_is_no_training_of_an_import():
         schedopt.import_model(nn.Linear(4, 4), torch.ones(2, 4), training=torch.optim.SGD([torch.ones(1)]))
 
 
+@pytest.mark.slow
 def test_a_model_that_is_optimized_already_is_refused(tied):
     better = optimize(tied, torch.randn(4, 8), method="lpmf")
     with pytest.raises(UsageError, match=r"^the model is optimized already; optimize the module that it was made of$"):

@@ -131,7 +131,7 @@ class Sweep:
     def __init__(self, graph: CostGraph, settings: ParetoOptions = ParetoOptions()) -> None:
         self.graph, self.settings = graph, settings
         self.problem = settings.problem(graph)
-        check_allocator(self.problem, settings.allocator)
+        check_allocator(self._least_time(), settings.allocator)
         self.file: SweepFile | None = None  # of finished searches, which those that `execute` does are written to
         self.interrupt = threading.Event()
         self.progress: Progress = lambda done, what: None

@@ -229,8 +229,7 @@ def _cell(run: Run, **found: Any) -> Cell:
 
 def _solve_timed(run: Run, interrupt: threading.Event | None) -> tuple[Result, float]:
     warm_up(run.problem, run.spec)
-    if run.allocator is not None:
-        warm_up_places(addresses=False)
+    warm_up_places(addresses=False, allocator=run.allocator is not None)
     start, watcher = time.process_time(), None if interrupt is None else Watcher(interrupt)
     result = solve_and_place(run.problem, run.spec, None, run.allocator, seed=run.seed, watcher=watcher)
     return result, time.process_time() - start

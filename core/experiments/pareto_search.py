@@ -144,8 +144,7 @@ class Sweep:
         """Compile the kernels of all searches."""
         for problem in (self._least_time(), self.problem, self._limited(1 + int(self.graph.persistent.sum()))):
             warm_up(problem, SPEC)
-        if self.settings.allocator is not None:
-            warm_up_places(addresses=False)
+        warm_up_places(addresses=False, allocator=self.settings.allocator is not None)
 
     def execute(self, progress: Progress | None = None, interrupt: threading.Event | None = None) -> ParetoFront:
         """Do the searches; Ctrl-C ends it with those finished so far."""

@@ -58,14 +58,14 @@ def smooth(
         target = _target(b, order, place, step, draws[move, 1])
         if target == step:
             continue
-        _shift(order, place, step, target)
+        shift(order, place, step, target)
         order_memory(b, order, np.int64(0), uses, memory)
         height = _height(memory, limit, power)
         if height <= least:
             moved += 1
             least = height
         else:
-            _shift(order, place, target, step)
+            shift(order, place, target, step)
     return moved
 
 
@@ -99,17 +99,16 @@ def _target(b: Buffers, order: IndexArray, place: IndexArray, step: int, draw: f
 
 
 @inlined
-def _shift(order: IndexArray, place: IndexArray, step: int, target: int) -> None:
-    """Move an op to another step, and those between by one."""
-    op = order[step]
-    way = 1 if target > step else -1
-    at = step
-    while at != target:
-        order[at] = order[at + way]
-        place[order[at]] = at
-        at += way
-    order[target] = op
-    place[op] = target
+def shift(order: Any, position: Any, here: int, there: int) -> None:
+    """Move the op at one place to another; those between close up."""
+    op = order[here]
+    step = 1 if here < there else -1
+    while here != there:
+        order[here] = order[here + step]
+        position[order[here]] = here
+        here += step
+    order[there] = op
+    position[op] = there
 
 
 class Placing(NamedTuple):

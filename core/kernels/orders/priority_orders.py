@@ -10,7 +10,7 @@ from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ...graph.graph import Buffers, unread_bytes
 from ..heap import larger_first, pop, push
 from ..jit import inlined, kernel
-from .order_memory import order_memory
+from .order_memory import memory_of_steps
 
 NONE = -1
 
@@ -42,17 +42,16 @@ def sample(b: Buffers, priorities: Any, count: int, rng: np.random.Generator) ->
 
 def price_orders(b: Buffers, orders: Any) -> IntArray:
     """Return the peak memory of each order on one device."""
-    orders = np.ascontiguousarray(orders, np.int32)
-    peaks = np.empty(len(orders), np.int64)
-    fill_peaks(b, orders, np.empty(len(b.size), np.int32), np.empty(len(b.own), np.int64), peaks)
-    return peaks
+    return np.array([memory_of_steps(b, order).max(initial=0) for order in orders], np.int64)
 
 
 def ready_steps(predecessors: tuple[IndexArray, IndexArray], orders: Any) -> IndexArray:
     """Return the first step at which each op could run: it is a choice of eq. 8 from there to its own step."""
-    orders = np.ascontiguousarray(orders, np.int32)
-    steps = np.empty(orders.shape, np.int32)
-    fill_ready_steps(*predecessors, orders, np.empty(orders.shape[1], np.int32), steps)
+    pointers, before = predecessors
+    place, waiting = np.argsort(orders, axis=1), np.flatnonzero(np.diff(pointers))
+    steps = np.zeros(place.shape, np.int32)
+    if len(waiting):
+        steps[:, waiting] = np.maximum.reduceat(place[:, before], pointers[waiting], axis=1) + 1
     return steps
 
 
@@ -148,29 +147,6 @@ def fill_sampled(b: Buffers, priorities: Any, draws: Any, waiting: Any, largest:
                     _set_leaf(largest, total, leaves + successor, priorities[successor], 1.0)
 
 
-@kernel
-def fill_peaks(b: Buffers, orders: Any, uses: Any, memory: Any, peaks: Any) -> None:
-    """Write the peak of each row of `orders`; `uses`, per buffer, and `memory`, per op, are scratch space."""
-    for row in range(orders.shape[0]):
-        order_memory(b, orders[row], np.int64(0), uses, memory)
-        peaks[row] = 0
-        for step in range(memory.size):
-            peaks[row] = max(peaks[row], memory[step])
-
-
-@kernel
-def fill_ready_steps(predecessor_ptr: Any, predecessors: Any, orders: Any, place: Any, steps: Any) -> None:
-    """Fill `steps` with the first step at which each op could run; `place`, one entry per op, is scratch space."""
-    for row in range(orders.shape[0]):
-        for step in range(orders.shape[1]):
-            place[orders[row, step]] = step
-        for op in range(orders.shape[1]):
-            first = 0
-            for at in range(predecessor_ptr[op], predecessor_ptr[op + 1]):
-                first = max(first, place[predecessors[at]] + 1)
-            steps[row, op] = first
-
-
 class Greedy(NamedTuple):
     """How far an order is; a kernel goes on with it."""
 
@@ -201,7 +177,7 @@ def new_greedy(b: Buffers) -> Greedy:
     leaf = np.empty(ops, np.int32)
     leaf[by_need] = np.arange(ops)
     size = 1 << (ops - 1).bit_length()
-    greedy = Greedy(
+    return Greedy(
         np.diff(b.predecessor_ptr).astype(np.int64),
         users,
         freed,
@@ -212,8 +188,6 @@ def new_greedy(b: Buffers) -> Greedy:
         np.empty(ops, np.int32),
         np.zeros(2, np.int64),
     )
-    _begin(b, greedy)
-    return greedy
 
 
 @inlined
@@ -271,15 +245,11 @@ def _choose(b: Buffers, g: Greedy, slack: int) -> int:
 
 
 @kernel
-def _begin(b: Buffers, g: Greedy) -> None:
-    for op in range(g.waiting.size):
-        if g.waiting[op] == 0:
-            _set(b, g, g.leaf[op], op)
-
-
-@kernel
 def least_peak_memory_first(b: Buffers, g: Greedy, start: int, end: int) -> None:
     """Run the ops of steps `start` up to `end`, in O((ops + edges) log ops) for all."""
+    for op in range(g.waiting.size if start == 0 else 0):
+        if g.waiting[op] == 0:
+            _set(b, g, g.leaf[op], op)
     for step in range(start, end):
         op = _choose(b, g, g.memory[0] - g.memory[1])
         g.order[step] = op

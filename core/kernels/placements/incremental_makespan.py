@@ -17,11 +17,11 @@ from ..cost_model import MachineArrays, State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of
+from ..orders.order_memory import shift
 from .heads import path_ends
 from .sequences import (
     Due,
     Objective,
-    Places,
     Sequence,
     drawn_device,
     new_due,
@@ -32,21 +32,15 @@ from .sequences import (
     put_group,
     run_sequence,
     sending,
-    shift,
     swap,
 )
 
-STRIDE = 4
-"""Places between two rows: more take longer to go on from, fewer to be written."""
-MOST_CELLS = 2**22
-"""Numbers in all rows: beyond it they are farther apart."""
+STRIDE = 4  # places between two rows: more take longer to go on from, fewer to be written
+MOST_CELLS = 2**22  # numbers in all rows: beyond it they are farther apart
 ROUNDING = 1.0 + 1e-12
-MOST_READERS = 32
-"""Of the tensor that an op reads, on average."""
-SWAPPED = 0.3
-"""Of the moves that leave an op's device, where transfers are free: two ops swap theirs instead."""
-ROUNDING_OF_SUMS = 1e-9
-"""Of a bar: penalties are added in another order than they are compared."""
+MOST_READERS = 32  # of the tensor that an op reads, on average
+SWAPPED = 0.3  # of the moves that leave an op's device, where transfers are free: two ops swap theirs instead
+ROUNDING_OF_SUMS = 1e-9  # of a bar: penalties are added in another order than they are compared
 
 
 class Course(NamedTuple):
@@ -137,16 +131,6 @@ def _meet(now: Any, device: int, source: int, at: int, devices: int) -> None:
     now[due] = 0.0
 
 
-@inlined
-def _is_first_reader(g: GraphArrays, q: Sequence, tensor: Any, op: Any) -> Any:
-    """Whether an op is the first to read a tensor on its device."""
-    for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
-        other = g.consumers[at]
-        if q.placement[other] == q.placement[op] and q.position[other] < q.position[op]:
-            return False
-    return True
-
-
 @kernel
 def _send_missing(g: GraphArrays, q: Sequence, now: Any, op: int, m: MachineArrays) -> None:
     """Send an op its missing inputs, one tensor after the other, right before it."""
@@ -154,7 +138,13 @@ def _send_missing(g: GraphArrays, q: Sequence, now: Any, op: int, m: MachineArra
     for i in range(g.input_ptr[op], g.input_ptr[op + 1]):
         tensor = g.inputs[i]
         source = q.placement[g.producer[tensor]]
-        if source != device and not m.everywhere[tensor] and _is_first_reader(g, q, tensor, op):
+        is_missing = source != device and not m.everywhere[tensor]
+        for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1] if is_missing else 0):
+            other = g.consumers[at]
+            if q.placement[other] == device and q.position[other] < q.position[op]:
+                is_missing = False
+                break
+        if is_missing:
             cost = sending(g, m, tensor, source, device)
             now[devices] += abs(now[device] - now[source]) + 2 * cost
             end = max(now[device], now[source]) + cost
@@ -214,38 +204,13 @@ def keep_rows(c: Course, first: int) -> None:
             c.present[row, cell] = c.other[row, cell]
 
 
-@inlined
-def _first_of_changes(c: Course, q: Sequence, places: Places, changes: int, first: int) -> int:
-    """Return the first place where ops elsewhere change anything: there, or, if it costs, where inputs are made."""
-    for changed in range(changes):
-        op = places.changed[changed]
-        first = min(first, q.position[op])
-        for at in range(c.before_ptr[op], c.before_ptr[op + 1] if c.costs else 0):
-            first = min(first, q.position[c.before[at]])
-    return first
-
-
-@inlined
-def _price(
-    g: GraphArrays, s: State, c: Course, q: Sequence, first: int, aim: Objective, m: MachineArrays, bar: float
-) -> tuple[float, int, int, float]:
-    """Return the cost of a sequence, its excess, peak and makespan, given the first place where it differs."""
-    runtime = makespan_of(g, c, q, first, aim, m, bar / aim.scale)
-    cost, excess, peak = aim.scale * runtime, 0, 0
-    if aim.memory and cost <= bar:
-        left = bar - cost + ROUNDING_OF_SUMS * bar
-        nothing = Steps(q.order[:0], q.order[:0])
-        _, cost, excess, peak, runtime = run_sequence(g, s, c.due, q.order, aim, m, left, nothing)
-    return cost, excess, peak, runtime
-
-
 @kernel
 def anneal_sequence(
     g: GraphArrays, s: State, c: Course, q: Sequence, aim: Objective, m: MachineArrays, energy: float, walk: Walk
 ) -> float:
     """Anneal over sequences whose placement `s` holds: single ops, swaps if free, with a sixth draw per move groups."""
     places, groups, devices, draws = walk.places, walk.places.groups, m.limits.size, walk.draws
-    swapped = 0.0 if c.costs else SWAPPED
+    swapped, nothing = 0.0 if c.costs else SWAPPED, Steps(q.order[:0], q.order[:0])
     makespan_of(g, c, q, np.int64(0), aim, m, np.inf)
     keep_rows(c, 0)
     for move in range(draws.shape[0]):
@@ -272,9 +237,17 @@ def anneal_sequence(
                 first = min(here, there)
         if there == here and changes == 0:
             continue
-        first = _first_of_changes(c, q, places, changes, first)
+        for changed in range(changes):  # the first place that changes; if transfers take time, where inputs are made
+            op = places.changed[changed]
+            first = min(first, q.position[op])
+            for at in range(c.before_ptr[op], c.before_ptr[op + 1] if c.costs else 0):
+                first = min(first, q.position[c.before[at]])
         bar = bar_of(energy, walk.temperature, draws[move, 4])
-        new, excess, peak, runtime = _price(g, s, c, q, first, aim, m, bar)
+        runtime = makespan_of(g, c, q, first, aim, m, bar / aim.scale)
+        new, excess, peak = aim.scale * runtime, 0, 0
+        if aim.memory and new <= bar:
+            left = bar - new + ROUNDING_OF_SUMS * bar
+            _, new, excess, peak, runtime = run_sequence(g, s, c.due, q.order, aim, m, left, nothing)
         if new > bar:
             put_back(places, changes, q.placement)
             shift(q.order, q.position, there, here)

@@ -20,12 +20,11 @@ from ..cost_model import MachineArrays
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of, is_better
-from .sequences import Places, Sequence, drawn_device, peak_penalty, place_within, put, put_back, shift
+from ..orders.order_memory import shift
+from .sequences import Places, Sequence, drawn_device, peak_penalty, place_within, put, put_back
 
-MOST_MOVES = 2**30
-"""Moves between two sequences that are priced whole: they are numbered by 31 bits."""
-TURNED = 0.1
-"""Of the moves, those that turn a transfer."""
+MOST_MOVES = 2**30  # moves between two sequences that are priced whole: they are numbered by 31 bits
+TURNED = 0.1  # of the moves, those that turn a transfer
 
 
 class Scale(NamedTuple):
@@ -343,16 +342,6 @@ def _take(z: Lifetimes, first: int, last: int, peak: int, reached: int) -> int:
 
 
 @inlined
-def _copy(q: Sequence, to: Sequence) -> None:
-    """Copy a sequence, all but its positions."""
-    for at in range(q.order.size):
-        to.order[at] = q.order[at]
-        to.placement[at] = q.placement[at]
-    for at in range(q.late.size):
-        to.late[at] = q.late[at]
-
-
-@inlined
 def _drawn_move(g: GraphArrays, q: Sequence, places: Places, first_home: int, draws: Any, devices: int) -> Move:
     """Return the move that a row of draws stands for."""
     op = int(draws[0] * q.order.size)
@@ -467,4 +456,7 @@ def anneal_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, scale: Scale, fi
             continue
         energy, present = new, _take(z, first, last, present, reached)
         if is_better(walk, 0, np.float64(present)):
-            _copy(q, walk.kept)
+            for at in range(q.order.size):
+                walk.kept.order[at], walk.kept.placement[at] = q.order[at], q.placement[at]
+            for at in range(q.late.size):
+                walk.kept.late[at] = q.late[at]

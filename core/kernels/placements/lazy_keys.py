@@ -428,8 +428,7 @@ def decode_for_peak(g: GraphArrays, s: State, z: Lazy, keys: Any) -> None:
         count = _make(g, z, op, where, count)
 
 
-LEAST_MOVED = 0.02
-"""The least share of the keys, on average, that a move changes, unless that is less than one."""
+LEAST_MOVED = 0.02  # the least share of the keys, on average, that a move changes, unless that is less than one
 
 
 @inlined

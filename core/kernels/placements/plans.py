@@ -26,7 +26,8 @@ from ..cost_model import (
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of
-from .sequences import Objective, Places, note_best, peak_penalty, place_within, put, put_back, put_group, shift
+from ..orders.order_memory import shift
+from .sequences import Objective, Places, note_best, peak_penalty, place_within, put, put_back, put_group
 
 EARLY, NEXT, LATE = 0, 1, 2
 SHARE_OF_LEADS, SHARE_OF_RETURNS = 0.15, 0.3

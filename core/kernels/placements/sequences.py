@@ -138,19 +138,6 @@ def run_sequence(
 
 
 @inlined
-def shift(order: Any, position: Any, here: int, there: int) -> None:
-    """Move the op at one place to another; those between close up."""
-    op = order[here]
-    step = 1 if here < there else -1
-    while here != there:
-        order[here] = order[here + step]
-        position[order[here]] = here
-        here += step
-    order[there] = op
-    position[op] = there
-
-
-@inlined
 def room_of(g: GraphArrays, position: Any, op: int, first: int, last: int) -> Any:
     """Return from where to before where an op may be: after those that it waits for, and before its readers."""
     for at in range(g.input_ptr[op], g.input_ptr[op + 1]):

@@ -26,18 +26,13 @@ from ...search.search import Search
 
 Population = NDArray[np.float32]
 NO_OP = -1
-_MOST_READS = 10**6
-"""Reads of ops that are priced between two looks at the clock."""
-_GENE, _READ = 0.25, 3.0
-"""Work, in numbers sorted in the time: to draw a gene, and to price and offer an op's inputs."""
-_MOST_GENES = 2**25
-"""Of one schedule: nothing interrupts its drawing and decoding."""
-_BATCH, _MOST_DRAWN = 64, 10**7
-"""Random schedules drawn at once, and the random numbers that they may take together."""
+_MOST_READS = 10**6  # reads of ops that are priced between two looks at the clock
+_GENE, _READ = 0.25, 3.0  # work, in numbers sorted in the time: to draw a gene, and to price and offer an op's inputs
+_MOST_GENES = 2**25  # of one schedule: nothing interrupts its drawing and decoding
+_BATCH, _MOST_DRAWN = 64, 10**7  # random schedules drawn at once, and the random numbers that they may take together
 MOST_DECODED = 6_250_000
 """Work of decoding keys of a makespan, which nothing stops; `list_schedule` is for larger graphs."""
-MOST_UNSEEN = 625_000
-"""Work of decoding keys between two looks at the clock, about, unless one row takes more."""
+MOST_UNSEEN = 625_000  # work of decoding keys between two looks at the clock, about, unless one row takes more
 LOOK, FIND, TRY, OP, STEP = 0.025, 0.05, 0.03, 25.0, 1.25
 """Work, in numbers sorted in the time: to look at an op, at an input on a device, to try an op on a device, to make
 and offer an op of a schedule, and to run one decoded on one of the devices."""

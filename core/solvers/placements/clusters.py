@@ -12,12 +12,9 @@ from ...kernels.placements.sequences import NO_GROUPS, Groups
 from ...problem.problem import Problem
 from ...search.search import Search
 
-LARGEST_GROUP = 0.6
-"""Of all ops: larger groups are no use elsewhere."""
-SHARE_OF_GROUPS = 0.2
-"""Of the time: more than that is not spent on which ops move together."""
-MOST_READS = 500_000
-"""Of more, a single round of merging takes half a second."""
+LARGEST_GROUP = 0.6  # of all ops: larger groups are no use elsewhere
+SHARE_OF_GROUPS = 0.2  # of the time: more than that is not spent on which ops move together
+MOST_READS = 500_000  # of more, a single round of merging takes half a second
 MOST_ROUNDS = 1_000
 """A tensor with thousands of readers would ask for as many: of those that exchange alike one is merged in a round."""
 

@@ -38,8 +38,7 @@ def solve(search: Search, parameters: Parameters) -> None:
             search.offer(schedule)
 
 
-Network = list[dict[int, int]]
-"""Per op the bytes that it shares with each op that reads it or that it reads."""
+Network = list[dict[int, int]]  # per op the bytes that it shares with each op that reads it or that it reads
 
 
 def partition(

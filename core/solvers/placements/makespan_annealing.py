@@ -25,14 +25,12 @@ from .chromosomes import MOST_UNSEEN, bottom_levels, decoding_work, has_time_to_
 from .clusters import groups_in_time
 from .gp_dfs import merge
 
-PRICED_AGAIN = 4
-"""Of so many ops about one is priced again after a move, where the makespan alone counts."""
+PRICED_AGAIN = 4  # of so many ops about one is priced again after a move, where the makespan alone counts
 OPS_PER_WINDOW = (36, 108)
 SHARE_OF_TRIES, SHARE_OF_CUTS = 0.05, 0.2
 """Of the budget left: each size of window is tried, and once more for longer if that is clearly better."""
 CLEARLY_BETTER = 0.95
-HOT, COLD = 1.0, 0.02
-"""First and last temperature of cuts, against the mean runtime."""
+HOT, COLD = 1.0, 0.02  # first and last temperature of cuts, against the mean runtime
 SHARE_OF_LIMIT, LIGHTLY = 0.5, 0.3
 """The share of the budget left in which a schedule returns within the memory limit, and the weight of its excess at
 first, against its makespan."""
@@ -41,14 +39,11 @@ GROUPED, GROUPED_WITH_HOMES = 0.1, 0.3
 """Of the moves of sequences those of groups: with residents that have a home more, as these follow their readers."""
 MOVES_PER_OP, LONGER, HOTTER = 4000, 1.3, (10.0, 1.0)
 """Of small graphs: how long a first cycle is, how much longer each next one, and how much hotter they are, in turn."""
-RISE = 1e5
-"""How much heavier an excess gets if it lasts a whole annealing that begins beyond the memory limit."""
+RISE = 1e5  # how much heavier an excess gets if it lasts a whole annealing that begins beyond the memory limit
 LEAST_UNCHECKED, MOST_UNCHECKED, PAUSE = 8, 2000, 8
 """How few and how many moves go unchecked at once, and how often none do once the fewest were taken back."""
-UNIFORM_SHARE = 0.2
-"""Of the moves: drawn uniformly, so that none is excluded."""
-SHORTEST = 1e-9
-"""Of the longest transfer: shorter mean runtimes count as this, as weights have to be finite."""
+UNIFORM_SHARE = 0.2  # of the moves: drawn uniformly, so that none is excluded
+SHORTEST = 1e-9  # of the longest transfer: shorter mean runtimes count as this, as weights have to be finite
 
 
 class MakespanAnnealing:

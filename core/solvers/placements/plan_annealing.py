@@ -26,8 +26,7 @@ from .list_schedulers import upward_ranks
 MOVES_PER_OP = 200
 GROWTH = 1.15
 HOTTEST, HOT_BY_OPS, COOLING = 0.1, 0.6, 0.01
-RANDOM_ORDERS = 4
-"""Placements along them may be better balanced, and hold less, than by rank or in the input order."""
+RANDOM_ORDERS = 4  # placements along them may be better balanced, and hold less, than by rank or in the input order
 SHARE_OF_REPAIR, SHARE_OF_ONE = 0.5, 0.4
 WITHOUT, WITH_HOMES, WITH_LIMITS = 0.1, 0.3, 0.7
 """Of the moves those of a whole group: with neither limits nor homes of weights, with homes, and with limits."""
@@ -35,8 +34,7 @@ WITHOUT, WITH_HOMES, WITH_LIMITS = 0.1, 0.3, 0.7
 PRICED = 12
 LEAST_SHARE = 1 / 24
 """Of the excess: the least bytes that a group frees, unless none does; smaller ones take as long to try."""
-LEAST_LONGER = 1e-6
-"""Of the makespan: moves that take less, or that make it shorter, differ by their freed bytes."""
+LEAST_LONGER = 1e-6  # of the makespan: moves that take less, or that make it shorter, differ by their freed bytes
 NEARLY = 0.5
 MOST_PAIRS = 20_000_000
 NOBODY = -1

@@ -29,8 +29,8 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 975, "graph": 870, "problem": 1160, "kernels": 7035, "model": 1545, "bounds": 1110, "addresses": 425},
-    **{"files": 2015, "search": 1860, "solvers": 5160, "report": 2535, "solve": 575, "experiments": 1655},
+    **{"base": 975, "graph": 870, "problem": 1160, "kernels": 6625, "model": 1505, "bounds": 1075, "addresses": 420},
+    **{"files": 2015, "search": 1860, "solvers": 4970, "report": 2535, "solve": 575, "experiments": 1655},
     **{"programs": 10760, "api": 1935, "__init__.py": 1, "cli": 3715, "datasets": 1335, "policies": 5470},
 }
 """Of each room; who needs more changes it here, on purpose."""

@@ -29,8 +29,7 @@ LATEST = 2**62
 class Lifetimes:
     """Pieces of memory, arrays of shape `(pieces,)`; build them with `of`, which checks them."""
 
-    # the first step that needs each, and the first after it that does not
-    lower: IntArray
+    lower: IntArray  # the first step that needs each, and the first after it that does not
     upper: IntArray
     size: IntArray  # bytes
     alignment: IntArray  # the offset of each is a multiple of it
@@ -130,7 +129,7 @@ class Packing:
     @property
     def arena(self) -> int:
         """Bytes that the best offsets take, a multiple of the unit."""
-        return int(rounded_up(np.array([self.highest]), self.lifetimes.unit)[0]) if len(self.lifetimes) else 0
+        return -(-self.highest // self.lifetimes.unit) * self.lifetimes.unit if len(self.lifetimes) else 0
 
     @property
     def bound(self) -> int:
@@ -230,9 +229,13 @@ class PlacementOrders:
         self.order = np.arange(len(lifetimes), dtype=np.int32)
         self.offsets = np.zeros(len(lifetimes), np.int64)
         self.highest = INT64_MAX
-        for order in usual_orders(lifetimes):
+        # The orders tried first: by duration, by start, by end, and by size in four ways.
+        start, end, size = lifetimes.lower, lifetimes.upper, lifetimes.size
+        duration, area = end - start, size.astype(np.float64) * (end - start)
+        keys = [(-duration, -size), (start, -size), (-end, -size), (-size, -area), (-size, -duration), (-size, start)]
+        for key in (*keys, (-size, -end)):
             if self.highest > lifetimes.live:
-                self._place(order, self.highest)
+                self._place(np.lexsort(key).astype(np.int32), self.highest)
 
     def improve(self, rng: np.random.Generator, deadline: float) -> None:
         """Try other orders until none is needed or time ends."""
@@ -280,13 +283,3 @@ class PlacementOrders:
                 order[target + 1 : place + 1] = self.order[target:place]
                 order[target] = piece
             self._place(order, self.highest)
-
-
-def usual_orders(lifetimes: Lifetimes) -> list[NDArray[np.int32]]:
-    """Return the orders tried first: by size, in three ways, by size times duration, by duration, by start, by end."""
-    size, duration = lifetimes.size, lifetimes.upper - lifetimes.lower
-    area = size.astype(np.float64) * duration
-    start, end = lifetimes.lower, lifetimes.upper
-    keys = [(-duration, -size), (start, -size), (-end, -size), (-size, -area), (-size, -duration), (-size, start)]
-    keys.append((-size, -end))
-    return [np.lexsort(key).astype(np.int32) for key in keys]

@@ -30,6 +30,7 @@ FLOW, BUILDING = 12.0, 24.0  # numbers sorted in the time of a flow, and of buil
 ROUNDING = 1e-12
 # Microseconds of which 1e-12 is less than one, so that a bound rounded up is not rounded up once more
 LARGEST_WHOLE = 2.0**39
+Heed = Callable[[Iterable[int]], Iterator[int]]  # goes through ops, and may raise: a search's `cancellable`
 MOST_VIEWS = 32  # views of a buffer that are pieces of their own; the others have no room, which is valid, too
 
 
@@ -342,9 +343,7 @@ class EdgeCosts:
         return lambda op: edges[pointers[op] : pointers[op + 1]].tolist()
 
 
-def optimistic_costs(
-    problem: Problem, edges: EdgeCosts, *, mean: bool, heed: Callable[[Iterable[int]], Iterator[int]] = iter
-) -> FloatArray:
+def optimistic_costs(problem: Problem, edges: EdgeCosts, *, mean: bool, heed: Heed) -> FloatArray:
     """Return the least time from the end of each op on each device to the end of all (PEFT eq. 5); `(ops, devices)`."""
     # Every later op is on its best device. A transfer takes what the mean link does, as in the paper, or its own with
     # `mean` false: no schedule is faster then. `heed` goes through ops and edges, and may raise.
@@ -359,9 +358,7 @@ def optimistic_costs(
     return cost
 
 
-def earliest_ends(
-    problem: Problem, edges: EdgeCosts, heed: Callable[[Iterable[int]], Iterator[int]] = iter
-) -> FloatArray:
+def earliest_ends(problem: Problem, edges: EdgeCosts, heed: Heed) -> FloatArray:
     """Return the earliest that each op can end on each device, every earlier op on its best; shape `(ops, devices)`."""
     graph = problem.graph
     ends, entering = possible_times(problem).copy(), edges.grouped(edges.targets)

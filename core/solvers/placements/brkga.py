@@ -31,8 +31,7 @@ from .chromosomes import (
 
 Decoder = Literal["queue", "lazy"]
 DECODERS: dict[Decoder, type[Chromosomes]] = {"queue": Chromosomes, "lazy": LazyChromosomes}
-MOST_KEYS, LEAST_CHROMOSOMES = 2**27, 3
-"""Genes of all populations together: half a gibibyte, and as much again for a generation's offspring."""
+MOST_KEYS, LEAST_CHROMOSOMES = 2**27, 3  # genes of all populations: half a gibibyte, and as much for offspring
 MOST_DRAWN = 2**24  # genes that are drawn between two looks at the clock
 
 

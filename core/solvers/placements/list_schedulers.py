@@ -17,7 +17,7 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ...base.speed import seconds_for
-from ...bounds.bounds import EdgeCosts, optimistic_costs, possible_times
+from ...bounds.bounds import EdgeCosts, Heed, optimistic_costs, possible_times
 from ...kernels.orders.priority_orders import greedy
 from ...problem.problem import Problem
 from ...problem.residents import first_home, model_of
@@ -26,7 +26,6 @@ from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.plans import Plans
 from ...search.search import Cancelled, Search
-from ..orders.baselines import Heed
 from .chromosomes import bottom_levels
 
 
@@ -46,16 +45,6 @@ def upward_ranks(problem: Problem, edges: EdgeCosts, heed: Heed = iter) -> Float
     rank, leaving = mean_times(problem), edges.grouped(edges.sources)
     for op in heed(graph.input_order[::-1].tolist()):
         rank[op] += max((edges.mean[e] + rank[edges.targets[e]] for e in leaving(op)), default=0.0)
-    return rank
-
-
-def downward_ranks(problem: Problem, edges: EdgeCosts, heed: Heed = iter) -> FloatArray:
-    """Return the mean length of the longest path to each op, itself left out (HEFT eq. 10); shape `(ops,)`."""
-    graph, times = problem.graph, mean_times(problem)
-    rank, entering = np.zeros(graph.num_ops), edges.grouped(edges.targets)
-    for op in heed(graph.input_order.tolist()):
-        before = (rank[edges.sources[e]] + times[edges.sources[e]] + edges.mean[e] for e in entering(op))
-        rank[op] = max(before, default=0.0)
     return rank
 
 
@@ -104,8 +93,17 @@ class InsertionSchedule:
         self.device[op], self.start[op], self.end[op] = device, start, start + self.times[op, device]
         self.group.setdefault(int(self.rules.group[op]), device)
         if self.times[op, device] > 0:
-            insort(self.busy[device], (start, float(self.end[op])))
-            _lengthen(self.stretches[device], start, float(self.end[op]))
+            end, stretches = float(self.end[op]), self.stretches[device]
+            insort(self.busy[device], (start, end))
+            # Stretches have no gap: only ops of no time fit between two ops of one.
+            at = beyond = bisect_left(stretches, (start, end))
+            if at and stretches[at - 1][1] == start:
+                at -= 1
+                start = stretches[at][0]
+            if beyond < len(stretches) and stretches[beyond][0] == end:
+                end = stretches[beyond][1]
+                beyond += 1
+            stretches[at:beyond] = [(start, end)]
 
     def place(self, order: Iterable[int], ahead: FloatArray) -> bool:
         """Put each op where its end and `ahead` are least together; False if one can be nowhere."""
@@ -124,18 +122,6 @@ class InsertionSchedule:
         place = np.argsort(self.problem.graph.input_order)
         by_start = np.lexsort((place[:own], self.end[:own], self.start[:own]))
         return by_start.astype(np.int32)
-
-
-def _lengthen(stretches: list[tuple[float, float]], start: float, end: float) -> None:
-    """Add the time of an op to stretches without a gap: only ops of no time fit between two ops of one."""
-    at = beyond = bisect_left(stretches, (start, end))
-    if at and stretches[at - 1][1] == start:
-        at -= 1
-        start = stretches[at][0]
-    if beyond < len(stretches) and stretches[beyond][0] == end:
-        end = stretches[beyond][1]
-        beyond += 1
-    stretches[at:beyond] = [(start, end)]
 
 
 MOST_CELLS = 10_000_000  # ops times devices: nothing interrupts a table of more, and a list schedule will do
@@ -173,7 +159,11 @@ def _ranked(search: Search, edges: EdgeCosts, rank: Rank) -> tuple[FloatArray, F
         return ahead.mean(axis=1), ahead
     priority = upward_ranks(problem, edges, heed)
     if rank == "critical-path":  # all devices but its fastest cost infinitely much
-        priority = priority + downward_ranks(problem, edges, heed)
+        times, entering, before = mean_times(problem), edges.grouped(edges.targets), np.zeros_like(priority)
+        for op in heed(problem.graph.input_order.tolist()):  # longest paths to ops (HEFT eq. 10)
+            sources = ((edges.sources[e], edges.mean[e]) for e in entering(op))
+            before[op] = max((before[source] + times[source] + sent for source, sent in sources), default=0.0)
+        priority = priority + before
         path = _critical_path(problem, edges, priority)
         total = possible_times(problem)[path].sum(axis=0)
         if np.isfinite(total).any():

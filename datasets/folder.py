@@ -91,7 +91,7 @@ class DatasetFolder:
         wanted = {f"{name}{suffix}" for name in names}
         others = [file for file in self._files() if file.name in wanted and file not in old]
         if others:
-            raise UsageError(f"{others[0]}: is there already, and of no data set; name another folder, or move it")
+            raise UsageError(f"{others[0]}: exists and belongs to no data set; name another folder, or move it")
         for file in {self.path / DESCRIPTION, *old} if described else old:
             file.unlink()
         make_folder(self.path)

@@ -29,9 +29,9 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 975, "graph": 870, "problem": 1160, "kernels": 6625, "model": 1505, "bounds": 1075, "addresses": 420},
-    **{"files": 2015, "search": 1860, "solvers": 4970, "report": 2535, "solve": 575, "experiments": 1655},
-    **{"programs": 10760, "api": 1935, "__init__.py": 1, "cli": 3715, "datasets": 1335, "policies": 5470},
+    **{"base": 975, "graph": 885, "problem": 1145, "kernels": 6705, "model": 1515, "bounds": 1220, "addresses": 455},
+    **{"files": 2020, "search": 1860, "solvers": 4910, "report": 2570, "solve": 605, "experiments": 1675},
+    **{"programs": 11060, "api": 2145, "__init__.py": 1, "cli": 3695, "datasets": 1300, "policies": 5325},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

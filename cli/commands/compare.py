@@ -11,20 +11,10 @@ import typer
 
 from ...core.search.options import CompareOptions
 from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, method_names
+from .. import options as shared
 from ..console import Output, complain, show, write
 from ..made_options import options_of, with_options
-from ..options import (
-    ELSEWHERE,
-    RESUME,
-    AddressOption,
-    BackendOption,
-    ClusterJobsOption,
-    GraphsArgument,
-    JsonFlag,
-    QuietFlag,
-    remark_bare_bytes,
-    workers_of,
-)
+from ..options import ELSEWHERE
 
 if TYPE_CHECKING:
     from ...core.experiments.comparison import Experiment
@@ -41,7 +31,7 @@ def _one_more(incomplete: str) -> list[str]:
 
 
 def compare(
-    graphs: GraphsArgument,
+    graphs: shared.GraphsArgument,
     methods: str = typer.Option(
         COMPARED_METHODS,
         "--methods",
@@ -50,9 +40,9 @@ def compare(
         autocompletion=_one_more,
     ),
     reference: str | None = typer.Option(None, help="The method to compare with. (default: the first)"),
-    jobs: ClusterJobsOption = None,
-    backend: BackendOption = "loky",
-    address: AddressOption = None,
+    jobs: shared.ClusterJobsOption = None,
+    backend: shared.BackendOption = "loky",
+    address: shared.AddressOption = None,
     per_graph: bool = typer.Option(False, "--per-graph", help="Print a row per graph as well."),
     output: str | None = typer.Option(
         None,
@@ -63,9 +53,9 @@ def compare(
     plot: str | None = typer.Option(
         None, help="Draw performance profiles, improvements, and quality against time to a .png, .svg or .pdf."
     ),
-    resume: str | None = RESUME,
-    json: JsonFlag = False,
-    quiet: QuietFlag = False,
+    resume: str | None = shared.RESUME,
+    json: shared.JsonFlag = False,
+    quiet: shared.QuietFlag = False,
     **given: Any,
 ) -> None:
     """Compare methods on graphs: improvement over a reference, gaps to the best known and the lower bound, time.
@@ -82,7 +72,7 @@ def compare(
     from ..progress import compiling, interruptible, progress_bar
 
     out = Output(quiet)
-    remark_bare_bytes(out, given["memory_limit"])
+    shared.remark_bare_bytes(out, given["memory_limit"])
     for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)
@@ -92,7 +82,7 @@ def compare(
         if file is not None:
             out.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {resume}")
         kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
-        with workers_of(backend, address, jobs, lambda: kept) as workers:
+        with shared.workers_of(backend, address, jobs, lambda: kept) as workers:
             with compiling(out):
                 experiment.compile()
             with (

@@ -51,18 +51,26 @@ def plot(
     from ...core.files.atomic import write_atomically
     from ...core.files.costgraph import graph_name
     from ...core.model.timeline import beside_weights
-    from ...core.programs.importers import read_any
+    from ...core.programs.importers import is_model, kind_of, read_any
     from ...core.report.plots.draw import check_target, draw
 
     out = Output(quiet)
     target = output or f"{graph_name(graph) or INPUT}.png"
     check_target(target)
-    read = read_any(graph, out.note)
+    snapshot = None
+    if is_model(graph) and kind_of(graph) == "snapshot":
+        from ...core.programs.graphs.snapshot import read_snapshot
+
+        snapshot = read_snapshot(graph, out.note).timeline()
+    read = snapshot.problem.graph if snapshot else read_any(graph, out.note)
     on = machine_of(machine, op_times)
     stems = {path: path if path == INPUT else Path(path).stem for path in schedules or [INPUT]}
     shared = Counter(stems.values())
     labels = {path: stem if shared[stem] == 1 else path for path, stem in stems.items()}
-    timelines = [_read_timeline(path, label, read, force, on) for path, label in labels.items()]
+    timelines = [
+        snapshot if snapshot and path == INPUT else _read_timeline(path, label, read, force, on)
+        for path, label in labels.items()
+    ]
     if without_weights:
         timelines = [beside_weights(timeline) for timeline in timelines]
     write_atomically(target, draw(timelines, target, kind))  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from ..kernels.orders.order_memory import first_fit, new_placing
 DEFAULT_SECONDS = 3.0
 LARGEST_SEARCHED = 6_000  # pieces: setting up branch and bound takes half a second
 IMPROVED_SHARE, SEARCH_SHARE = 0.4, 0.4
+PAIRS_AT_ONCE = 20_000_000  # of pieces looked at before it is asked whether to stop
 TIMES_LATE = 2.0  # as late as branch and bound ended before, the next one may be twice
 LATEST = 2**62
 
@@ -104,7 +105,7 @@ def pack_lifetimes(
 ) -> Packing:
     """Give every lifetime an offset, at a multiple of its alignment, so that none overlaps another of the same time."""
     deadline = time.monotonic() + time_limit
-    packer = Packing(lifetimes, stop)
+    packer = Packing(lifetimes, stop, deadline)
     packer.improve(IMPROVED_SHARE * time_limit, np.random.default_rng(seed))
     packer.search_targets(deadline - time.monotonic())
     return packer
@@ -118,12 +119,12 @@ def warm_up() -> None:
 class Packing:
     """Offsets of lifetimes, by first fit at once, and better the longer they are improved."""
 
-    def __init__(self, lifetimes: Lifetimes, stop: Stop = never) -> None:
+    def __init__(self, lifetimes: Lifetimes, stop: Stop = never, deadline: float = math.inf) -> None:
         self.lifetimes, self.stop = lifetimes, stop
-        self.orders = PlacementOrders(lifetimes, stop)
+        self.orders = PlacementOrders(lifetimes, stop, deadline)
         self.unit = math.lcm(*map(int, np.unique(lifetimes.alignment)))
         self.offsets, self.highest = self.orders.offsets, self.orders.highest  # shape `(pieces,)`: bytes
-        self.is_repeatable = True  # the same call gives the same offsets: not if time ended the search
+        self.is_repeatable = not self.orders.is_stopped  # the same call gives the same offsets
         self._late, self._is_finished = 0.0, False
 
     @property
@@ -217,25 +218,25 @@ def cliques(lower: IntArray, upper: IntArray) -> tuple[IntArray, IntArray]:
     return np.searchsorted(complete, lower, side="right"), np.searchsorted(complete, upper, side="right")
 
 
+BY_START = 5  # of the usual orders, the one that takes least time
 SQUEAKY_SHARE = 0.5  # of the time, for jumps out of where single moves cannot lead
 
 
 class PlacementOrders:
     """First fit of lifetimes, with the best offsets found so far."""
 
-    def __init__(self, lifetimes: Lifetimes, stop: Stop = never) -> None:
+    def __init__(self, lifetimes: Lifetimes, stop: Stop = never, deadline: float = math.inf) -> None:
         self.lifetimes, self.stop = lifetimes, stop
         self.placing = new_placing(lifetimes.lower, lifetimes.upper, lifetimes.size, lifetimes.alignment)
         self.order = np.arange(len(lifetimes), dtype=np.int32)
         self.offsets = np.zeros(len(lifetimes), np.int64)
-        self.highest = INT64_MAX
-        # The orders tried first: by duration, by start, by end, and by size in four ways.
-        start, end, size = lifetimes.lower, lifetimes.upper, lifetimes.size
-        duration, area = end - start, size.astype(np.float64) * (end - start)
-        keys = [(-duration, -size), (start, -size), (-end, -size), (-size, -area), (-size, -duration), (-size, start)]
-        for key in (*keys, (-size, -end)):
-            if self.highest > lifetimes.live:
-                self._place(np.lexsort(key).astype(np.int32), self.highest)
+        self.highest, self.is_stopped = INT64_MAX, False  # whether time ended the first orders
+        orders = usual_orders(lifetimes)
+        for order in orders:
+            if self.highest > lifetimes.live and not self.is_stopped:
+                self._place(order, self.highest, deadline, is_by_start=order is orders[BY_START])
+        if self.highest == INT64_MAX:
+            self._place(orders[BY_START], INT64_MAX, is_by_start=True, must_end=True)
 
     def improve(self, rng: np.random.Generator, deadline: float) -> None:
         """Try other orders until none is needed or time ends."""
@@ -246,9 +247,25 @@ class PlacementOrders:
     def _is_done(self, deadline: float) -> bool:
         return self.highest <= self.lifetimes.live or time.monotonic() >= deadline or self.stop()
 
-    def _place(self, order: IndexArray, limit: int) -> int:
-        """Place in an order, up to a limit; keep the best, on a tie the last."""
-        highest = int(first_fit(self.placing, order, limit))
+    def _place(
+        self,
+        order: IndexArray,
+        limit: int,
+        deadline: float = math.inf,
+        *,
+        is_by_start: bool = False,
+        must_end: bool = False,
+    ) -> int:
+        """Place in an order, up to a limit or a deadline; keep the best, on a tie the last."""
+        highest, at_once = 0, 1 + PAIRS_AT_ONCE // max(1, len(order))
+        for first in range(0, len(order), at_once):
+            if first and not must_end and (time.monotonic() >= deadline or self.stop()):
+                self.is_stopped = True
+                return INT64_MAX
+            last = min(len(order), first + at_once)
+            highest = int(first_fit(self.placing, order, limit, first, last, is_by_start))
+            if highest > limit:
+                break
         if highest <= self.highest and highest <= limit:
             self.highest, self.order = highest, order
             self.offsets[:] = self.placing.offsets
@@ -257,13 +274,13 @@ class PlacementOrders:
     def _squeak(self, rng: np.random.Generator, deadline: float) -> None:
         order, size = self.order, self.lifetimes.size
         rank = np.empty(len(order))
-        self._place(order, INT64_MAX)
+        self._place(order, INT64_MAX, deadline)
         while not self._is_done(deadline):
             blamed = np.flatnonzero(self.placing.offsets + size > self.lifetimes.live)
             rank[order] = np.arange(len(order))
             rank[blamed] -= rng.random(len(blamed)) * len(order) * rng.random()
             order = np.argsort(rank, kind="stable").astype(np.int32)
-            self._place(order, INT64_MAX)
+            self._place(order, INT64_MAX, deadline)
 
     def _climb(self, rng: np.random.Generator, deadline: float) -> None:
         lower, upper = self.lifetimes.lower, self.lifetimes.upper
@@ -282,4 +299,14 @@ class PlacementOrders:
             else:
                 order[target + 1 : place + 1] = self.order[target:place]
                 order[target] = piece
-            self._place(order, self.highest)
+            self._place(order, self.highest, deadline)
+
+
+def usual_orders(lifetimes: Lifetimes) -> list[NDArray[np.int32]]:
+    """Return the orders tried first: by size, in three ways, by size times duration, by duration, by start, by end."""
+    size, duration = lifetimes.size, lifetimes.upper - lifetimes.lower
+    area = size.astype(np.float64) * duration
+    start, end = lifetimes.lower, lifetimes.upper
+    keys = [(-duration, -size), (start, -size), (-end, -size), (-size, -area), (-size, -duration), (-size, start)]
+    keys.append((-size, -end))
+    return [np.lexsort(key).astype(np.int32) for key in keys]

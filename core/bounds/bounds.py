@@ -17,9 +17,11 @@ from ..kernels.orders.order_memory import memory_of_steps
 from ..kernels.placements.heads import Sending, between_heads_and_tails, find_heads, new_heads, path_ends
 from ..problem.problem import Problem
 from ..problem.residents import first_home, model_of
+from .stretches import stretch_of
 
 # Arcs of all flows together: on one device; on several, where the bound is worth less
 MIN_CUT_WORK, MIN_CUT_WORK_SHARED = 100_000_000, 10_000_000
+LARGEST_NETWORK = 1_000_000  # arcs of a network of the whole graph; beyond, each flow has its own
 LEAST_FLOWS = 10  # for fewer the network is not built, which takes as long as some of them, and no notice of Ctrl-C
 # Ops, and ops times pairs that read each other, for heads that know transfers: half a second for so much
 LARGEST_WITH_HEADS, MOST_WORK = 2_000, 200_000_000
@@ -253,26 +255,60 @@ def min_cuts(
     """Yield for op after op the lower bound of its step in every order, and the smallest set with which it is met."""
     # What the op allocates, its workspace, and the least memory in which any order can arrive at it: a minimum cut
     # between its ancestors and descendants. That is at most the memory of its step in a known order, so ops are tried
-    # by that, the largest first.
-    arcs = 2 * (len(b.size) + len(b.users) + len(b.predecessors))
-    if work < LEAST_FLOWS * arcs or stop() or not has_time_for(seconds_for(BUILDING * arcs)):
+    # by that, the largest first. In large graphs each op has a network of its own, without its ancestors.
+    arcs = _arcs(b)
+    if is_large := arcs > LARGEST_NETWORK:
+        arcs = 0
+    elif work < LEAST_FLOWS * arcs or stop() or not has_time_for(seconds_for(BUILDING * arcs)):
         return
-    flow = new_flow(network := network_of(b))
-    label, side = flow.label[: len(b.own)], np.empty(len(flow.label), bool)
+    else:
+        flow = new_flow(network := network_of(b))
+        side = np.empty(len(flow.label), bool)
     for step in np.argsort(-memory, kind="stable"):
         if memory[step] <= known or work < arcs or stop() or not has_time_for(seconds_for(FLOW * arcs)):
             return
-        work -= arcs
         op = int(order[step])
-        label[:] = FREE
-        label[reachable(b.predecessor_ptr, b.predecessors, op)] = SOURCE
-        label[reachable(b.successor_ptr, b.successors, op)] = SINK
-        label[op] = SINK
-        flow.residual[:] = network.capacity
-        term = int(b.own[op] + b.workspace[op]) + int(max_flow(network, flow, INT64_MAX))
+        first = reachable(b.predecessor_ptr, b.predecessors, op)
+        after = reachable(b.successor_ptr, b.successors, op)
+        if is_large:
+            around, throughout, ops = _stretch_around(b, order, op, first, after)
+            arcs = _arcs(around)
+            if work < arcs or not has_time_for(seconds_for((BUILDING + FLOW) * arcs)):
+                return
+            flow = new_flow(network := network_of(around))
+            side = np.empty(len(flow.label), bool)
+            flow.label[0], flow.label[len(ops)] = SOURCE, SINK
+        else:
+            throughout, label = 0, flow.label[: len(order)]
+            label[:] = FREE
+            label[first] = SOURCE
+            label[after] = SINK
+            label[op] = SINK
+            flow.residual[:] = network.capacity
+        work -= arcs
+        term = int(b.own[op] + b.workspace[op]) + throughout + int(max_flow(network, flow, INT64_MAX))
         known = max(known, term)
         source_side(network, flow, side)
-        yield term, side[: len(order)].copy()
+        if is_large:
+            first[ops[side[1 : len(ops) + 1]]] = True
+        yield term, first if is_large else side[: len(order)].copy()
+
+
+def _arcs(b: Buffers) -> int:
+    """Return how many arcs the network of some buffers has."""
+    return 2 * (len(b.size) + len(b.users) + len(b.predecessors))
+
+
+def _stretch_around(
+    b: Buffers, order: NDArray[Any], op: int, before: BoolArray, after: BoolArray
+) -> tuple[Buffers, int, NDArray[Any]]:
+    """Return an op, as the last, and those that may come before or after it as a stretch; bytes throughout; its ops."""
+    where = np.select((before, after), (0, 3), 1)
+    where[op] = 2
+    order = order[np.argsort(where[order], kind="stable")]
+    first, last = int(before.sum()), len(order) - int(after.sum())
+    buffers, throughout = stretch_of(b, order, np.argsort(order), memory_of_steps(b, order), first, last)
+    return buffers, throughout, order[first:last]
 
 
 def min_cut_bound(problem: Problem, order: NDArray[Any], known: int = 0, **limits: Any) -> int:

@@ -19,18 +19,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import FloatArray, IntArray
+from ..base.speed import seconds_for
 from ..base.units import format_bytes
 from ..graph.graph import CostGraph
 from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_with, new_flow, reachable, source_side
 from ..problem.problem import RUNTIME_TOLERANCE, Problem
-from .bounds import memory_bound, op_needs
+from .bounds import BUILDING, FLOW, memory_bound, op_needs
 
 SCALE = 2**50  # what all bytes, and all microseconds, are in a network, whose capacities are whole numbers
 ROUNDED = 4  # of these units, more than floats can have rounded up in all capacities together
+HasTime = Callable[[float], bool]
 MOST_PRICES = 30
 MOST_MOMENTS = 200
 UNLIMITED = 2**61
 _BYTES, _TIME, _ALWAYS, _BACK = range(4)
+
+
+def always(seconds: float) -> bool:
+    """Have time for anything."""
+    return True
 
 
 class Division(NamedTuple):
@@ -44,8 +51,11 @@ class Division(NamedTuple):
 class FirstRuns:
     """The moments at which ops run first: minimum cuts among ops done for good, buffers, and ops that have run."""
 
-    def __init__(self, graph: CostGraph, op_times: FloatArray | None = None) -> None:
-        self.graph, b = graph, graph.buffers
+    def __init__(self, graph: CostGraph, op_times: FloatArray | None = None, has_time_for: HasTime = always) -> None:
+        self.graph, self.has_time_for, b = graph, has_time_for, graph.buffers
+        arcs = 2 * (len(b.size) + graph.num_ops + len(b.users) + graph.num_ops + len(b.predecessors))
+        self._heed(BUILDING * arcs)
+        self.flow_cost = FLOW * arcs
         self.times = (graph.runtime if op_times is None else op_times).copy()
         self.needs = op_needs(graph, 1) + int(graph.persistent.sum())
         self.ops, count = graph.num_ops, len(b.size)
@@ -123,8 +133,14 @@ class FirstRuns:
         self.sizes = np.where(own | too_large, 0, b.size)
         self.too_large = self.arcs_of_bytes[too_large[self.buffer_of_arc]]
 
+    def _heed(self, cost: float) -> None:
+        """Raise TimeoutError if no time is left for work of a cost, see `seconds_for`."""
+        if not self.has_time_for(seconds_for(cost)):
+            raise TimeoutError
+
     def _divide(self, byte_weight: float, time_weight: float) -> Division:
         """Return the division of least weighted sum."""
+        self._heed(self.flow_cost)
         total = float(self.sizes.sum()) * byte_weight + float(self.times.sum()) * time_weight
         self.scale = SCALE / total if total > 0 else 1.0
         capacity = self.capacity
@@ -183,13 +199,21 @@ def _dual(
 
 
 def recompute_bound(
-    problem: Problem, order: NDArray[Any], memory: IntArray, *, stop: Callable[[], bool] = lambda: False
+    problem: Problem,
+    order: NDArray[Any],
+    memory: IntArray,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    has_time_for: HasTime = always,
 ) -> float:
     """Return the bound of the task over the first runs of the ops that take most in a known order."""
     least, limit = memory_bound(problem), problem.memory_limit
     if limit is not None and least > limit:
         return math.inf
-    runs = FirstRuns(problem.graph, problem.op_times)
+    try:
+        runs = FirstRuns(problem.graph, problem.op_times, has_time_for)
+    except TimeoutError:
+        return least if problem.task == "memory" else math.fsum(problem.op_times.tolist())
     steps = np.argsort(-memory, kind="stable")[:MOST_MOMENTS]
     if problem.task == "runtime":
         total = math.fsum(problem.op_times.tolist())
@@ -202,7 +226,10 @@ def recompute_bound(
     for step in steps:
         if stop() or memory[step] <= least:
             break
-        least = max(least, runs.peak(int(order[step]), spare))
+        try:
+            least = max(least, runs.peak(int(order[step]), spare))
+        except TimeoutError:
+            break
     return least
 
 
@@ -220,7 +247,10 @@ def _added_time(runs: FirstRuns, ops: list[int], limit: int, stop: Callable[[], 
     for op in ops:
         if stop():
             break
-        bound, price = runs.added_time(op, limit)
+        try:
+            bound, price = runs.added_time(op, limit)
+        except TimeoutError:
+            break
         if math.isinf(bound):
             return math.inf
         if bound > 0:
@@ -229,7 +259,10 @@ def _added_time(runs: FirstRuns, ops: list[int], limit: int, stop: Callable[[], 
     for _, price, op in sorted(duals, key=lambda dual: -dual[0]):
         if stop() and added > 0:
             break
-        added += runs.take_time(op, limit, price)
+        try:
+            added += runs.take_time(op, limit, price)
+        except TimeoutError:
+            break
     return added
 
 
@@ -243,7 +276,7 @@ def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> s
         return f"{prefix}op '{graph.op_names[op]}' alone needs {format_bytes(int(runs.needs[op]))}, {_parts(graph, op)}"
     if memory_bound(problem) > limit:
         last = format_bytes(memory_bound(problem))
-        return f"{prefix}the last step takes at least {last}, with persistent bytes and all that is kept to the end"
+        return f"{prefix}the last step takes at least {last}, with persistent bytes and all final tensors"
     for step in np.argsort(-memory, kind="stable"):
         op = int(order[step])
         least = runs.least_bytes(op)
@@ -253,7 +286,7 @@ def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> s
         return f"{prefix}a search of all schedules ended without one"
     return (
         f"{prefix}op '{graph.op_names[op]}' runs in at least {format_bytes(least)}, {_parts(graph, op)}, "
-        "and what ops that may not run again made before it"
+        "and earlier results of ops that may not run again"
     )
 
 

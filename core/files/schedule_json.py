@@ -357,13 +357,13 @@ def _read_claims(
     steps: list[Any], tensors: dict[str, int], graph: CostGraph, path: str | Path
 ) -> tuple[StepClaim, ...]:
     """Return what steps say beyond what runs where; if any has `frees`, the others free nothing."""
-    says_what_is_freed = any("frees" in step for step in steps)
+    has_frees = any("frees" in step for step in steps)
     claims = []
     for number, step in enumerate(steps):
         where = f"{path}: step {number}"
         for remark in ("module", "line"):  # of an op at the time; lines move while the graph stays the same
             field_of(step, remark, str, where, "")
-        names = field_of(step, "frees", list, where, []) if says_what_is_freed else None
+        names = field_of(step, "frees", list, where, []) if has_frees else None
         for name in names or ():
             if not isinstance(name, str) or name not in tensors:
                 raise UnknownNameError(f"{where} frees the tensor {shown(name)}, which {graph.name} does not have")
@@ -434,7 +434,7 @@ def read_addresses(
     alignment = _whole(document.get("alignment"), f"{path}: the field 'alignment'", 1, LARGEST_ALIGNMENT)
     arenas = document.get("arenas")
     if not isinstance(arenas, list) or not all(isinstance(arena, dict) for arena in arenas):
-        raise FormatError(f"{path}: the field 'arenas' must have an object per device, for there is an alignment")
+        raise FormatError(f"{path}: the field 'arenas' must have an object per device next to 'alignment'")
     made, workspace = [], []
     for number, (step, item) in enumerate(zip(document["steps"], schedule.items.tolist(), strict=True)):
         where = f"{path}: step {number}"
@@ -442,7 +442,7 @@ def read_addresses(
         offsets = step.get("offsets", {})
         if not isinstance(offsets, dict) or set(offsets) != set(names):
             wanted = ", ".join(f"'{name}'" for name in names[:3]) + "..." * bool(names[3:])
-            raise FormatError(f"{where} must have offsets of just what it makes: {wanted}")
+            raise FormatError(f"{where} must have an offset per result: {wanted}")
         made.append(tuple(_whole(offsets[name], f"{where}: an offset") for name in names))
         has_workspace = item >= 0 and graph.workspace[item] > 0
         workspace.append(

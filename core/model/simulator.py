@@ -78,7 +78,7 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
         allowed, group = problem.rules.allowed[np.arange(graph.num_ops), placement], problem.rules.group
         for op in np.flatnonzero(~allowed | (placement != placement[group])).tolist():
             name, label = problem.machine.devices[placement[op]].name, graph.op_label(op)
-            raise ScheduleError(f"{graph.name}: op {label} may not be on '{name}', or not apart from others")
+            raise ScheduleError(f"{graph.name}: op {label} may not run on '{name}', or not apart from its group")
     arrays, devices = graph_arrays(graph, used), cost_model.device_arrays(problem, used)
     scratch = cost_model.new_scratch(arrays, used)
     scratch.placement[:] = placement

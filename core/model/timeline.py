@@ -106,6 +106,7 @@ class Timeline:
     persistent: IntArray  # shape `(devices,)`: bytes that each device holds throughout
     holdings: tuple[Holding, ...]  # everything else that a device holds, by first step
     addresses: Addresses | None = None  # where each step puts what it makes; None where that is not known
+    reserved: IntArray | None = None  # bytes that an allocator has reserved at each step; None where that is not known
 
     @property
     def steps(self) -> int:
@@ -241,7 +242,7 @@ def beside_weights(timeline: Timeline) -> Timeline:
     """Return the timeline of the same steps without persistent bytes, and without the limits that count them."""
     problem = timeline.problem
     if not problem.machine.is_anonymous or problem.replicate:
-        raise UsageError("weights have a home on a machine and are part of what moves; they cannot be left out there")
+        raise UsageError("on a machine weights have a home and may move, so their bytes cannot be left out")
     graph = replace(problem.graph, persistent=np.zeros_like(problem.graph.persistent))
     label = f"{timeline.label}, without weights"
     return timeline_of(label, replace(problem, graph=graph, memory_limit=None), timeline.schedule)

@@ -285,6 +285,12 @@ class Runtime(ABC, Generic[Version]):
         self.save(version, output, note)
         return self.source(note)
 
+    def record(self, graph: CostGraph, order: Sequence[int] | None, snapshot: str) -> None:
+        """Run an order on a GPU, and write the snapshot of its allocator."""
+        with tempfile.TemporaryDirectory(prefix="schedopt-") as folder:
+            question = self.question(graph, order, Path(folder) / "code")
+            ask(self.runs, {**question, "snapshot": str(Path(snapshot).absolute())}, self.model)
+
     def measure(
         self,
         graph: CostGraph,

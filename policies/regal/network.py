@@ -68,10 +68,7 @@ SAMPLES_OF_ENTROPY = 16
 
 
 class RegalPolicy:
-    """A distribution over the actions of all ops, p(a | G) of 4.1: levels, int64, shape `(..., nodes, heads)`.
-
-    All choices are independent, given the graph (eq. 2), but for those of `AutoregressivePolicy`.
-    """
+    """p(a | G) of 4.1, all choices independent (eq. 2): levels of all ops, int64, shape `(..., nodes, heads)`."""
 
     def __init__(self, heads: Sequence[Head], batch: MultigraphBatch, logits: Sequence[Tensor] = ()) -> None:
         self.heads, self.batch, self.logits = heads, batch, logits
@@ -289,11 +286,9 @@ class RegalNetworkParameters(Parameters):
 
 
 class GnnEncoder(nn.Module):
-    """Embeds each op by rounds of messages along the edges, in both directions (eq. 1).
+    """Embeds each op by rounds of messages along the edges, both ways (eq. 1); all rounds share their parameters."""
 
-    All rounds share their parameters. `mlp` is eq. 1, `residual` adds its outcome to the embedding, and `gru` is a
-    gated recurrent unit with the messages as its input (Li et al., ICLR 2016), in place of MLP_node.
-    """
+    # `mlp` is eq. 1, `residual` adds its outcome, and `gru` is a gated unit (Li et al., ICLR 2016) for MLP_node.
 
     def __init__(self, parameters: RegalNetworkParameters) -> None:
         super().__init__()

@@ -65,6 +65,7 @@ def test_standard_output_that_is_full_is_no_infeasible_problem(diamond_file):
     assert done.stderr.decode().splitlines()[-1].endswith("cannot be written: No space left on device")
 
 
+@pytest.mark.slow
 def test_an_unforeseen_exception_is_one_sentence_and_a_file(tmp_path):
     code = "import sys; sys.argv = ['schedopt', 'methods']; import schedopt.cli.main as main; main.app = None; "
     code += "from schedopt.cli.start import main; main()"
@@ -79,6 +80,7 @@ def test_an_unforeseen_exception_is_one_sentence_and_a_file(tmp_path):
     assert "Traceback" in log.read_text()
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_python_ends_is_the_exit_code_of_the_command():
     code = "import atexit, sys, time; sys.argv = ['schedopt', '--version']; "
     code += "atexit.register(lambda: [print('ending', flush=True), time.sleep(60)]); "
@@ -111,6 +113,7 @@ def test_a_working_folder_that_is_gone_is_told(tmp_path, diamond_file):
     assert done.stderr.splitlines()[-1].startswith("error: x.json: ")
 
 
+@pytest.mark.slow
 def test_escapes_do_not_reach_the_terminal(run, diamond_file, tmp_path):
     path = tmp_path / "bad\x1b[31m.pbtxt"
     path.write_text(diamond_file.read_text().replace('"wide1"', '"wi\\033[2Jde"'))

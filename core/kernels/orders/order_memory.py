@@ -102,20 +102,39 @@ class Placing(NamedTuple):
     alignment: IntArray
     offsets: IntArray  # shape `(pieces,)`: receives the offsets
     placed: IndexArray  # scratch, shape `(pieces,)`: what is placed already, by offset
+    done: IntArray  # how many of these there are, and the end of the highest
 
 
 def new_placing(lower: IntArray, upper: IntArray, size: IntArray, alignment: IntArray) -> Placing:
     """Allocate the scratch space of a placement."""
-    return Placing(lower, upper, size, alignment, np.zeros(len(size), np.int64), np.zeros(len(size), np.int32))
+    return Placing(
+        lower,
+        upper,
+        size,
+        alignment,
+        np.zeros(len(size), np.int64),
+        np.zeros(len(size), np.int32),
+        np.zeros(2, np.int64),
+    )
 
 
 @kernel
-def first_fit(p: Placing, order: IndexArray, limit: int) -> int:
-    """Place the pieces in an order, all or until one ends beyond the limit; returns the end of the highest placed."""
-    highest = 0
-    for count in range(order.size):
-        piece = order[count]
+def first_fit(p: Placing, order: IndexArray, limit: int, first: int, last: int, is_by_start: bool) -> int:
+    """Place pieces of an order, all or until one ends beyond the limit; returns the end of the highest so far."""
+    # By start, what has ended is no longer looked at: the time is that of the pieces that live at once.
+    if first == 0:
+        p.done[:] = 0
+    count, highest = p.done
+    for number in range(first, last):
+        piece = order[number]
         start, end, size, alignment = p.lower[piece], p.upper[piece], int(p.size[piece]), p.alignment[piece]
+        if is_by_start:
+            living = 0
+            for k in range(count):
+                if p.upper[p.placed[k]] > start:
+                    p.placed[living] = p.placed[k]
+                    living += 1
+            count = living
         at = 0
         for k in range(count):
             other = p.placed[k]
@@ -135,4 +154,6 @@ def first_fit(p: Placing, order: IndexArray, limit: int) -> int:
             p.placed[place] = p.placed[place - 1]
             place -= 1
         p.placed[place] = piece
+        count += 1
+    p.done[0], p.done[1] = count, highest
     return highest

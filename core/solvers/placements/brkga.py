@@ -212,7 +212,7 @@ class _Breeding:
         """Draw rows of keys, some at a time, and price them as far as the budget goes; unpriced rows rank last."""
         fitness[:] = np.inf
         priced = int(min(len(keys), self.search.evaluations_left))
-        rows = max(1, min(self.chromosomes.rows_at_once, MOST_DRAWN // self.chromosomes.genes))
+        rows = max(1, min(self.chromosomes.batch_rows, MOST_DRAWN // self.chromosomes.genes))
         for first in range(0, len(keys), rows):
             if 0 < first < priced and self.search.exhausted():
                 return first

@@ -88,7 +88,7 @@ class Chromosomes:
     def price(self, population: Population) -> FloatArray:
         """Return the fitness of each row: excess bytes, then the task's value (REGAL 3.2); infinite if out of time."""
         fitness = np.full((len(population), 2), np.inf)
-        rows = min(self.rows_at_once, self.search.jobs * max(1, int(MOST_UNSEEN / self._work)))  # between two looks
+        rows = min(self.batch_rows, self.search.jobs * max(1, int(MOST_UNSEEN / self._work)))  # between two looks
         for start in range(0, len(population), rows):
             if start and self.search.cancelled():
                 break
@@ -96,7 +96,7 @@ class Chromosomes:
         return fitness
 
     @property
-    def rows_at_once(self) -> int:
+    def batch_rows(self) -> int:
         """How many rows are drawn and priced before the search may end, however many threads price them."""
         return max(1, _MOST_READS // (self.graph.num_ops + len(self.arrays.inputs)))
 
@@ -118,7 +118,7 @@ class Chromosomes:
 
     def _offer(self, chromosome: NDArray[np.float32]) -> None:
         """Offer the schedule of a chromosome; on large graphs, where that takes long, not after Ctrl-C."""
-        is_given_up = self.search.interrupt.is_set if self.rows_at_once == 1 else lambda: False
+        is_given_up = self.search.interrupt.is_set if self.batch_rows == 1 else lambda: False
         if not is_given_up():
             schedule = self.decode(chromosome)
             if not is_given_up():
@@ -220,9 +220,9 @@ class LazyChromosomes(Chromosomes):
         self._work = work(self.problem) + STEP * self.graph.num_ops * self.devices
 
     @property
-    def rows_at_once(self) -> int:
+    def batch_rows(self) -> int:
         """How many rows are drawn and priced before the search may end: one where that takes long beside a look."""
-        return super().rows_at_once if self.is_lazy else 1
+        return super().batch_rows if self.is_lazy else 1
 
     def _new_scratch(self) -> Any:
         if not self.is_lazy:

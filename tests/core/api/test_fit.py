@@ -57,6 +57,7 @@ def test_devices_are_tried_until_it_fits():
     assert not schedopt.fit(graph, 99, devices=8).fits
 
 
+@pytest.mark.slow
 def test_a_machine_is_tried_by_its_fastest_device_and_as_a_whole():
     small, host = schedopt.Device("gpu", memory=18), schedopt.Device("host", memory=30, speed=0.5)
     machine = schedopt.Machine((host, small), bandwidth=1e9)

@@ -514,4 +514,4 @@ def test_where_it_is_not_known_any_more_no_op_may(tmp_path):
     (tmp_path / "g.pbtxt").write_text(text.replace('name: "b"', 'name: "other"'))
     notes = []
     assert read_graph(tmp_path / "g.pbtxt", notes.append).runs_once.all()
-    assert any("which ops may not run twice is not known any more" in note for note in notes)
+    assert any("the marks of ops that may not run twice are lost" in note for note in notes)

@@ -110,6 +110,7 @@ def test_other_models_are_refused(model):
         runtime_kind(model)
 
 
+@pytest.mark.slow
 def test_a_program_is_a_runtime_of_its_kind(program):
     runtime, graph = program
     assert isinstance(runtime, Runtime)
@@ -174,6 +175,7 @@ def test_results_that_differ_are_never_written(program, output, monkeypatch):
     assert not output.exists()
 
 
+@pytest.mark.slow
 def test_ops_run_again(program, output):
     runtime, graph = program
     op = next(op for op in reversed(range(1, graph.num_ops)) if not graph.runs_once[op])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from models import batches
-from schedopt.policies.topoformer.encoders import EdgeTransformerEncoder, GatEncoder, MlpEncoder, TransformerEncoder
+from schedopt.policies.topoformer.encoders import make_encoder
 
 INPUTS, LAYERS, WIDTH, HEADS, HEAD_WIDTH = 6, 2, 8, 2, 5
 NAMES = ["mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"]
@@ -11,13 +11,7 @@ NAMES = ["mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"]
 
 def encoder_of(name, layers=LAYERS, seed=0):
     """Biases too are drawn, so that none of them can be forgotten."""
-    encoder = {
-        "mlp": lambda: MlpEncoder(INPUTS, layers, WIDTH),
-        "transformer": lambda: TransformerEncoder(INPUTS, layers, WIDTH, HEADS, HEAD_WIDTH),
-        "edge-transformer": lambda: EdgeTransformerEncoder(INPUTS, layers, WIDTH, HEADS, HEAD_WIDTH),
-        "gat": lambda: GatEncoder(INPUTS, layers, WIDTH, HEADS, HEAD_WIDTH, bidirectional=False),
-        "gat-bidirectional": lambda: GatEncoder(INPUTS, layers, WIDTH, HEADS, HEAD_WIDTH, bidirectional=True),
-    }[name]()
+    encoder = make_encoder(name, INPUTS, layers, WIDTH, (HEADS,), HEAD_WIDTH)
     draws = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in encoder.parameters():

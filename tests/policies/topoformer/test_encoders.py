@@ -6,7 +6,7 @@ import pytest
 import torch
 from models import batches
 from schedopt.policies.topoformer import encoders
-from schedopt.policies.topoformer.encoders import TopoformerEncoder, relations_of
+from schedopt.policies.topoformer.encoders import make_encoder, relations_of
 from schedopt.policies.topoformer.features import batch_of, encode
 
 INPUTS, LAYERS, WIDTH, HEAD_WIDTH = 6, 2, 8, 3
@@ -30,7 +30,7 @@ def drawn(module, seed=0):
 
 
 def encoder_of(heads=UNEQUAL, layers=LAYERS, seed=0):
-    return drawn(TopoformerEncoder(INPUTS, layers, WIDTH, heads[0], HEAD_WIDTH, heads[1]), seed)
+    return drawn(make_encoder("topoformer", INPUTS, layers, WIDTH, heads[0], HEAD_WIDTH, heads[1]), seed)
 
 
 def seven_relations(plain):
@@ -142,9 +142,10 @@ def test_the_gradient_is_the_slope(monkeypatch, heads, listeners):
 # Precision and size -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_papers_size():
     """C.2, 100 ops; per layer 3 (256 + 1) 4480 + (4480 + 1) 256 + 2 (256 + 1) 256 + 4 * 256 parameters."""
-    encoder = TopoformerEncoder(28, 4, 256, (10,) * 7, 64)
+    encoder = make_encoder("topoformer", 28, 4, 256, (10,) * 7, 64)
     assert sum(parameter.numel() for parameter in encoder.parameters()) == 29 * 256 + 4 * 4_733_824
     batch = batches.graph_batch(some_plains(9, 100), 28)
     with torch.no_grad():

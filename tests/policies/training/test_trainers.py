@@ -42,6 +42,7 @@ def whole(method, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_curve_has_a_line_per_epoch_and_one_before(method, whole):
     curve = curve_of(whole)
     assert [(line["phase"], line["epoch"], line["step"]) for line in curve] == method.epochs
@@ -172,6 +173,7 @@ def test_a_run_with_other_settings_is_refused_by_their_names(method, whole):
     check(whole, dataclasses.replace(method.parameters, checkpoint_seconds=7.0))
 
 
+@pytest.mark.slow
 def test_a_run_on_other_graphs_is_refused(method, whole, tmp_path):
     parameters, graphs = method.with_phase(epochs=1, graphs=2), method.graphs[:2]
     assert method.trainer(tmp_path, parameters, graphs=graphs, validation=graphs).run()
@@ -221,6 +223,7 @@ def test_a_gradient_that_is_no_number_ends_the_run_and_the_checkpoint_stays(meth
     assert (tmp_path / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["step", "validation"])
 def test_weights_that_overflow_end_the_run(at, method, tmp_path):
     trainer = method.trainer(tmp_path, method.with_phase(epochs=1))

@@ -210,6 +210,7 @@ def bad_models(tmp_path):
     yield write("text_tensor", model), ProgramError, "node 'spell'.* gives text 's'"
 
 
+@pytest.mark.slow
 def test_bad_models_are_one_sentence(tmp_path):
     for path, error, message in bad_models(tmp_path):
         with pytest.raises(error, match=message) as caught:

@@ -252,6 +252,7 @@ def test_the_profile_counts_all_graphs_that_someone_solved():
     assert fails[max(fails)] == pytest.approx(100 / 3)
 
 
+@pytest.mark.slow
 def test_improvements_name_the_reference_and_count():
     figure = draw_comparison(CELLS, METHODS, "plain")
     titles = [axes.get_title(loc="left") for axes in figure.axes]

@@ -40,6 +40,7 @@ def test_moves_go_unchecked_in_batches_that_grow_while_the_limit_is_kept():
     assert moves.next() == LEAST_UNCHECKED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [True, False])
 def test_no_move_is_unchecked_where_its_makespan_is_not_priced_alone(together, monkeypatch):
     """A tensor that 200 ops read, whose copies are sent just in time: there the kernel prices the whole run."""
@@ -125,6 +126,7 @@ def test_a_schedule_that_ignores_the_limit_is_brought_within_it(seed, monkeypatc
     assert weights[0] < EXCESS_WEIGHT
 
 
+@pytest.mark.slow
 def test_nothing_is_weighed_where_the_fast_schedule_keeps_the_limit(monkeypatch):
     monkeypatch.setattr(makespan_annealing, "RISE", None)
     problem = _limited(100)

@@ -50,8 +50,10 @@ def least_times(problem: Problem) -> tuple[int, FloatArray, FloatArray]:
     """Return how many devices run ops, and the least time of each op and each transfer, microseconds."""
     graph, machine = model_of(problem.graph), problem.machine
     runs_ops: BoolArray = np.ones(problem.devices, bool)
-    runtime: FloatArray = graph.runtime / machine.devices[0].speed
-    if not machine.is_equal:
+    runtime: FloatArray = graph.runtime
+    if machine.is_equal:
+        runtime = graph.runtime / machine.devices[0].speed
+    else:
         times = possible_times(problem)[: graph.num_ops]
         runs_ops, runtime = np.any(np.isfinite(times), axis=0), times.min(axis=1)
     between = np.outer(runs_ops, runs_ops) & ~np.eye(problem.devices, dtype=bool) & machine.has_link

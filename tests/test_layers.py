@@ -29,7 +29,7 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 975, "graph": 885, "problem": 1145, "kernels": 7125, "model": 1555, "bounds": 1265, "addresses": 455},
+    **{"base": 975, "graph": 885, "problem": 1145, "kernels": 7000, "model": 1555, "bounds": 1255, "addresses": 440},
     **{"files": 2020, "search": 1860, "solvers": 5125, "report": 2570, "solve": 605, "experiments": 1675},
     **{"programs": 11060, "api": 2145, "__init__.py": 1, "cli": 3680, "datasets": 1295, "policies": 5290},
 }

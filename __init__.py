@@ -1,9 +1,12 @@
 """schedopt: decide where and in which order the ops of a neural network run (least memory or time)."""
 
+import sys
+
 from .version import VERSION as __version__
 
 TYPE_CHECKING = False  # as typing has it, whose import takes longest here: Ctrl-C is answered after it
 if TYPE_CHECKING:
+    from .core.api import testing
     from .core.api.compare import compare
     from .core.api.diff import diff
     from .core.api.fit import fit
@@ -125,6 +128,9 @@ if not TYPE_CHECKING:
         value = getattr(import_module(f".core.{_MODULE_OF[name]}", __name__), name)
         globals()[name] = value
         return value
+
+    testing = sys.modules[f"{__name__}.testing"] = type(sys)(f"{__name__}.testing")
+    testing.__getattr__ = lambda name: getattr(__import__(f"{__name__}.core.api.testing", fromlist=[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -16,6 +16,7 @@ from ..core.base.tables import FirstThatFits, compact_table, number_table
 from ..core.base.units import Written, bytes_alike, format_change, signed, times_alike
 from ..core.bounds.bounds import memory_bound
 from ..core.files.atomic import write_atomically
+from ..core.files.schedule_json import reserved_fields
 from ..core.model.simulator import input_peak
 from ..core.model.timeline import input_timeline, timeline_of
 from ..core.report.memory_by_role import Holder, MemoryShares, Peak, largest_modules
@@ -92,6 +93,7 @@ def optimized_document(job: Job, optimized: Optimized) -> dict[str, Any]:
         "peak_memory": result.peak_memory,
         "lower_bound": _bound(result),
         **again,
+        **reserved_fields(result.reserved),
         "memory_limit": result.problem.memory_limit,
         "status": result.status,
         "method": result.method,
@@ -110,7 +112,7 @@ _WORTH = 0.9  # of the peak, what recomputation may go below to be named
 def print_report(job: Job, optimized: Optimized) -> None:
     """Print the table, the holders of the peak, and whether the times differ."""
     from ..core.bounds.bounds import recomputation_bound
-    from ..core.programs.pipeline import limit_sentence
+    from ..core.programs.pipeline import limit_sentence, reserved_sentence
     from ..core.programs.runtime import limit_sentences, time_sentences
 
     result, rows = optimized.result, optimized.rows
@@ -123,6 +125,8 @@ def print_report(job: Job, optimized: Optimized) -> None:
         tell(f"Less than any order: --memory-limit {share}% --recompute lets ops run again.")
     if kept := limit_sentence(result):
         tell(kept)
+    if reserved := reserved_sentence(result):
+        tell(reserved)
     for row in rows[1:]:
         tell("\n".join((*limit_sentences(row), *time_sentences(row, rows[0]))))
 

@@ -14,7 +14,7 @@ def listen() -> None:
     """Raise KeyboardInterrupt on both signals, and remember them: a library that calls Python back may drop it."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _raise)
-    signal.signal(signal.SIGTERM, _as_ctrl_c)
+    signal.signal(signal.SIGTERM, _interrupt)
     sys.unraisablehook = _tell_unraisable
 
 
@@ -35,7 +35,7 @@ def _raise(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
 
 
-def _as_ctrl_c(number: int, frame: Any) -> None:
+def _interrupt(number: int, frame: Any) -> None:
     """Answer SIGTERM as Ctrl-C is answered now."""
     global _received
     handler = signal.getsignal(signal.SIGINT)

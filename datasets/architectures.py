@@ -56,19 +56,15 @@ class _Step:
     flops: float = 0.0
     saved: tuple[tuple[int, int], ...] = ()  # read, beside the gradient of `output`, for the gradients of `inputs`
     weights: int = 0
-    weight_reads: tuple[Activation, ...] = ()  # read for the gradient of the parameters
-    joint: bool = False  # whether one op finds both
-    passes: bool = False  # whether the gradient is unchanged
+    backward: Backward = "gradient"
 
 
 class ConvNet:
-    """Builds the graph of a network, forward alone or one step of training.
+    """Builds the graph of a network, forward alone or one step of training."""
 
-    Forward, batch norm and a ReLU behind a convolution are part of it, as inference compilers do. In training all are
-    ops, and stochastic gradient descent with momentum updates the parameters in place after the whole backward pass.
-    Parameters are persistent bytes of their forward op, momentum those of the update, unless these lie elsewhere.
-    Runtimes are a roofline, not a measurement: FLOPs at 2 TFLOP/s, or bytes at 50 GB/s, in whole microseconds.
-    """
+    # Forward, batch norm and a ReLU behind a convolution are part of it, as inference compilers do. In training all are
+    # ops, and SGD with momentum updates the parameters in place after the backward pass. Parameters are persistent
+    # bytes of their forward op, momentum those of the update, unless these lie elsewhere.
 
     def __init__(self, name: str, batch: int = 1, training: bool = False, resident_weights: bool = True) -> None:
         self.batch, self.training, self._resident = batch, training, resident_weights
@@ -135,11 +131,8 @@ class ConvNet:
         output = Activation(op, 0, *shape)
         if self.training:
             ports = tuple((op, port) for port in range(1, len(outputs)))
-            places = tuple(reads)
-            saved = {"inputs": places + ports, "output": (output.place,), "extra": ports}.get(backward, ())
-            weight_reads = inputs if backward == "weights apart" else ()
-            joint, passes = backward == "inputs", backward == "passed on"
-            self._tape.append(_Step(name, inputs, output, flops, saved, weights, weight_reads, joint, passes))
+            saved = {"inputs": (*reads, *ports), "output": (output.place,), "extra": ports}.get(backward, ())
+            self._tape.append(_Step(name, inputs, output, flops, saved, weights, backward))
         return output
 
     def _shape_after(self, x: Activation, kernel: int, stride: int, valid: bool) -> tuple[int, int]:
@@ -251,21 +244,22 @@ class ConvNet:
             gradient = self._gradients.pop(step.output.place)
             wanted = [x for x in step.inputs if x.place in has_gradient]
             readers: list[int] = []
-            if step.passes:
+            is_joint = step.backward == "inputs"
+            if step.backward == "passed on":
                 for x in wanted:
                     self._receive(f"{step.name}/grad", x, gradient)
             elif wanted:
-                outputs = [self._size(x) for x in wanted] + [step.weights] * step.joint
+                outputs = [self._size(x) for x in wanted] + [step.weights] * is_joint
                 reads = [gradient, *step.saved]
-                touched = 0 if step.joint else step.weights
+                touched = 0 if is_joint else step.weights
                 op = self._add(f"{step.name}/grad", reads, outputs, step.flops, touched=touched)
                 readers.append(op)
                 for port, x in enumerate(wanted):
                     self._receive(f"{step.name}/grad", x, (op, port))
-                if step.joint:
+                if is_joint:
                     updates.append((step, (op, len(wanted)), []))
-            if step.weight_reads:
-                reads = [gradient, *(x.place for x in step.weight_reads)]
+            if step.backward == "weights apart":
+                reads = [gradient, *(x.place for x in step.inputs)]
                 op = self._add(f"{step.name}/grad_weights", reads, [step.weights], step.flops)
                 updates.append((step, (op, 0), readers))
         for step, gradient, readers in reversed(updates):
@@ -316,16 +310,12 @@ def _adjust(net: ConvNet, name: str, previous: Activation, current: Activation, 
     return previous
 
 
-def _squeeze(net: ConvNet, name: str, current: Activation, filters: int) -> Activation:
-    return net.conv(f"{name}/conv", net.relu(f"{name}/relu", current), filters, 1)
-
-
 def _normal_cell(
     net: ConvNet, name: str, current: Activation, previous: Activation, filters: int
 ) -> tuple[Activation, Activation]:
     """Add a normal cell; return its output, and its newer input as the next cell's older one."""
     p = _adjust(net, f"{name}/older", previous, current, filters)
-    h = _squeeze(net, f"{name}/newer", current, filters)
+    h = net.conv(f"{name}/newer/conv", net.relu(f"{name}/newer/relu", current), filters, 1)
     left = _separable(net, f"{name}/block1/left", h, filters, 5)
     x1 = net.add(f"{name}/block1/add", left, _separable(net, f"{name}/block1/right", p, filters, 3))
     left = _separable(net, f"{name}/block2/left", p, filters, 5)
@@ -342,7 +332,7 @@ def _reduction_cell(
 ) -> tuple[Activation, Activation]:
     """Add a reduction cell, which halves height and width; returns as `_normal_cell` does."""
     p = _adjust(net, f"{name}/older", previous, current, filters)
-    h = _squeeze(net, f"{name}/newer", current, filters)
+    h = net.conv(f"{name}/newer/conv", net.relu(f"{name}/newer/relu", current), filters, 1)
     left = _separable(net, f"{name}/block1/left", h, filters, 5, 2)
     x1 = net.add(f"{name}/block1/add", left, _separable(net, f"{name}/block1/right", p, filters, 7, 2))
     left = net.pool(f"{name}/block2/left", h, 3, 2, "max")

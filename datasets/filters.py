@@ -10,15 +10,14 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.base.names import one_of
 from ..core.graph.graph import CostGraph
 from ..core.problem.problem import Problem, Task
 
 FEW_EVALUATIONS, MANY_EVALUATIONS = 1_000, 10_000
 
 
-def has_room(task: Task, devices: int, graph: CostGraph) -> bool:
-    """Whether the file's order on device 0 does not meet the lower bound that needs no search (A.1.2)."""
+def has_room(task: Task, devices: int, graph: CostGraph, rng: np.random.Generator | None = None) -> bool:
+    """Whether the file's order on device 0 does not meet the lower bound that needs no search (A.1.2); as a filter."""
     from ..core.bounds.bounds import is_met, lower_bound
     from ..core.report.result import reference_value
 
@@ -33,18 +32,6 @@ def has_single_order(graph: CostGraph) -> bool:
     sources, targets = graph.edges
     place = np.argsort(graph.input_order)
     return int(np.sum(place[targets] - place[sources] == 1)) == graph.num_ops - 1
-
-
-@dataclass(frozen=True)
-class KeepWithRoom:
-    """Keeps graphs that have room, see `has_room`; filters are dataclasses: a recipe's `repr` tells them apart."""
-
-    task: Task
-    devices: int
-
-    def __call__(self, graph: CostGraph, rng: np.random.Generator) -> bool:
-        """Whether to keep the graph; no random number is drawn."""
-        return has_room(self.task, self.devices, graph)
 
 
 @dataclass(frozen=True)
@@ -135,8 +122,3 @@ def in_degree_sequence(graph: CostGraph) -> tuple[int, ...]:
 def dedup_key(graph: CostGraph, dedup: Dedup, topology: str) -> Hashable:
     """Return the key that two graphs share to count as one: the topology hash, or the in-degree sequence."""
     return topology if dedup == "topology" else in_degree_sequence(graph)
-
-
-def parse_dedup(name: str) -> Dedup:
-    """Return `name` as the kind of de-duplication that it is, or raise UsageError."""
-    return one_of("way to find duplicates", name, DEDUPS)

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.base.errors import UsageError
-from ..core.base.names import one_of
 from ..core.graph.builder import GraphBuilder
 from ..core.graph.graph import CostGraph
 from ..core.search.parameters import Parameters, parameter
@@ -26,22 +25,9 @@ _MODELS_HELP = "models that take turns, commas between: erdos-renyi, barabasi-al
 _COSTS_HELP = "runtimes from the sizes of inputs-outputs (A.1.4), or of outputs (the authors' example file)"
 
 
-def parse_models(text: str) -> tuple[Model, ...]:
-    """Parse names of models, separated by commas, or raise UsageError."""
-    return tuple(one_of("model", name.strip(), MODELS) for name in text.split(","))
-
-
-def parse_costs(name: str) -> Costs:
-    """Return `name` as the kind of costs that it is, or raise UsageError."""
-    return one_of("costs", name, COSTS)
-
-
 @dataclass(frozen=True)
 class SyntheticParameters(Parameters):
-    """The parameters of a synthetic graph; the defaults are the paper's.
-
-    Models take turns. The runtime of an op in microseconds is the bytes it touches times 1 + r, r ~ N(0, noise_std).
-    """
+    """The paper's synthetic graphs; a runtime is the bytes that an op touches times 1 + r, r ~ N(0, noise_std)."""
 
     nodes_low: int = parameter(50, "fewest ops, source and sink not counted", low=1)
     nodes_high: int = parameter(200, "most ops, source and sink not counted", low=1)

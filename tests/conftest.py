@@ -69,6 +69,12 @@ def pytest_collection_finish(session):
             warm_up(problem, spec)
 
 
+def pytest_pycollect_makeitem(collector, name, obj):
+    """Make no slow tests, thousands of cases, where none of them is wanted."""
+    is_slow = any(mark.name == "slow" for mark in getattr(obj, "pytestmark", ()))
+    return [] if is_slow and collector.config.option.markexpr == "not slow" else None
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     """Let each test find the same random numbers in torch, whatever ran before it."""

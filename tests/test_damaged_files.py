@@ -50,6 +50,7 @@ def test_what_is_no_sentence_is_found(tmp_path, monkeypatch):
     assert campaign.finding("broken", 0, str(tmp_path)).startswith("KeyError at test_damaged_files.py:")
 
 
+@pytest.mark.slow
 def test_simulator_verifier_and_exhaustive_search_agree():
     assert [found for seed in range(60) if (found := three_ways.disagreement(seed))] == []
 

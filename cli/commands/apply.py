@@ -7,39 +7,28 @@ from typing import Literal
 import typer
 
 from ...core.programs.options import ImportOptions
+from .. import options as shared
 from ..console import Output, write_json
-from ..options import (
-    SCHEDULE_HELP,
-    ForceFlag,
-    JsonFlag,
-    ModelArgument,
-    OverwriteModelFlag,
-    QuietFlag,
-    ScheduleDeviceOption,
-    ScheduleTrainingOption,
-    ShapeOption,
-    given_options,
-)
 
 
 def apply(
-    model: ModelArgument,
-    schedule: str = typer.Argument(..., metavar="SCHEDULE", help=f"Of the imported model: {SCHEDULE_HELP}"),
-    output: str = typer.Option(
-        ..., "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, .pt2, .json (a map), or .h."
+    model: shared.ModelArgument,
+    schedule: str = typer.Argument(..., metavar="SCHEDULE", help=f"Of the imported model: {shared.SCHEDULE_HELP}"),
+    output: str = shared.output_option(
+        "The file to write: .onnx or .tflite, as the model is, .pt2, .json (a map), or .h.", ...
     ),
     format: Literal["program", "device-map", "c-header"] = typer.Option(
         "program",
         help="program: the model; device-map: the device of each module of a PyTorch model, for accelerate; "
         "c-header: the arena of a TFLite model, and the offsets of its tensors.",
     ),
-    training: ScheduleTrainingOption = None,
-    shape: ShapeOption = None,
-    device: ScheduleDeviceOption = None,
-    force: ForceFlag = False,
-    overwrite: OverwriteModelFlag = False,
-    json: JsonFlag = False,
-    quiet: QuietFlag = False,
+    training: shared.ScheduleTrainingOption = None,
+    shape: shared.ShapeOption = None,
+    device: shared.ScheduleDeviceOption = None,
+    force: shared.ForceFlag = False,
+    overwrite: shared.OverwriteModelFlag = False,
+    json: shared.JsonFlag = False,
+    quiet: shared.QuietFlag = False,
 ) -> None:
     """Write a model with its ops in the order of a schedule, after a run that gave bitwise equal results.
 
@@ -51,7 +40,7 @@ def apply(
     from ...core.programs.runtime import check_output
 
     out = Output(quiet)
-    given = given_options(training, shape, device)
+    given = shared.given_options(training, shape, device)
     is_map, is_header = format == "device-map", format == "c-header"
     if is_map:
         check_map_output(model, output)

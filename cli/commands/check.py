@@ -33,9 +33,7 @@ def check(
         with suppress(FormatError):  # what cannot be read on its own machine does not count
             own = read_schedule(schedule, checked, force=force).problem.machine
             if not own.is_anonymous and (own.pins, own.together) != (on.pins, on.together):
-                out.note(
-                    f"{schedule}: was made with other pins or groups than those of {machine}, which alone count here"
-                )
+                out.note(f"{schedule}: was made with other pins or groups; those of {machine} are checked")
     try:
         totals = loaded.verify()
     except ScheduleError as error:

@@ -11,20 +11,9 @@ import typer
 
 from ...core.search.options import CompareOptions
 from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, method_names
+from .. import options as shared
 from ..console import Output, complain, show, write
 from ..made_options import options_of, with_options
-from ..options import (
-    ELSEWHERE,
-    RESUME,
-    AddressOption,
-    BackendOption,
-    ClusterJobsOption,
-    GraphsArgument,
-    JsonFlag,
-    QuietFlag,
-    remark_bare_bytes,
-    workers_of,
-)
 
 if TYPE_CHECKING:
     from ...core.experiments.comparison import Experiment
@@ -41,7 +30,7 @@ def _one_more(incomplete: str) -> list[str]:
 
 
 def compare(
-    graphs: GraphsArgument,
+    graphs: shared.GraphsArgument,
     methods: str = typer.Option(
         COMPARED_METHODS,
         "--methods",
@@ -50,22 +39,19 @@ def compare(
         autocompletion=_one_more,
     ),
     reference: str | None = typer.Option(None, help="The method to compare with. (default: the first)"),
-    jobs: ClusterJobsOption = None,
-    backend: BackendOption = "loky",
-    address: AddressOption = None,
+    jobs: shared.ClusterJobsOption = None,
+    backend: shared.BackendOption = "loky",
+    address: shared.AddressOption = None,
     per_graph: bool = typer.Option(False, "--per-graph", help="Print a row per graph as well."),
-    output: str | None = typer.Option(
-        None,
-        "--output",
-        "-o",
-        help="Write .csv (a row per run), .json (everything) or .html (a page of tables and charts).",
+    output: str | None = shared.output_option(
+        "Write .csv (a row per run), .json (everything) or .html (a page of tables and charts)."
     ),
     plot: str | None = typer.Option(
         None, help="Draw performance profiles, improvements, and quality against time to a .png, .svg or .pdf."
     ),
-    resume: str | None = RESUME,
-    json: JsonFlag = False,
-    quiet: QuietFlag = False,
+    resume: str | None = shared.RESUME,
+    json: shared.JsonFlag = False,
+    quiet: shared.QuietFlag = False,
     **given: Any,
 ) -> None:
     """Compare methods on graphs: improvement over a reference, gaps to the best known and the lower bound, time.
@@ -82,7 +68,7 @@ def compare(
     from ..progress import compiling, interruptible, progress_bar
 
     out = Output(quiet)
-    remark_bare_bytes(out, given["memory_limit"])
+    shared.remark_bare_bytes(out, given["memory_limit"])
     for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
         if target is not None:
             check_target(target, endings)
@@ -91,8 +77,7 @@ def compare(
         experiment.resume_from(file)
         if file is not None:
             out.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {resume}")
-        kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
-        with workers_of(backend, address, jobs, lambda: kept) as workers:
+        with shared.workers_of(backend, address, jobs, lambda: shared.kept_in(resume)) as workers:
             with compiling(out):
                 experiment.compile()
             with (
@@ -132,9 +117,7 @@ def _progress(experiment: Experiment, bar: Bar) -> Callable[[Cell], None]:
         run = next(iter(experiment.unfinished), None)
         if run is None:
             return "done"
-        cells = [
-            cell for cell in experiment.cells.values() if cell.graph == run.problem.graph.name and cell.is_feasible
-        ]
+        cells = [one for one in experiment.cells.values() if one.graph == run.problem.graph.name and one.is_feasible]
         best = min((cell.value for cell in cells if cell.value is not None), default=None)
         so_far = "" if best is None else f", best {run.problem.format_value(best)}"
         return f"{run.spec.text} on {run.problem.graph.name}{so_far}"

@@ -11,7 +11,9 @@ from ..options import ForceFlag, JsonFlag, QuietFlag
 
 def diff(
     a: str = typer.Argument(
-        ..., metavar="A", help=f"A graph file; with --graph a schedule, or {INPUT} for program order."
+        ...,
+        metavar="A",
+        help=f"A graph file or a memory snapshot; with --graph a schedule, a snapshot, or {INPUT} for program order.",
     ),
     b: str = typer.Argument(..., metavar="B", help="What it is compared with, likewise."),
     graph: str | None = typer.Option(
@@ -22,7 +24,7 @@ def diff(
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
-    """Compare two schedules of a graph, or two graphs: which tensors make the difference."""
+    """Compare two schedules of a graph, two graphs, or memory snapshots: which tensors make the difference."""
     from ...core.api.diff import diff as compared
 
     difference = compared(a, b, graph, force=force, note=Output(quiet).note)

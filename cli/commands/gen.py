@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -14,25 +15,13 @@ import typer
 from ...core.base.errors import UsageError
 from ...core.base.names import one_of, unknown
 from ...core.base.units import parse_bytes
+from ...datasets.filters import DEDUPS, KeepImproving, has_room
 from ...datasets.layered import LayeredParameters
-from ...datasets.synthetic import MODELS, SyntheticParameters, parse_costs, parse_models
+from ...datasets.synthetic import COSTS, MODELS, SyntheticParameters
 from ...version import VERSION
+from .. import options as shared
 from ..console import Output, write_json
 from ..made_options import Notation, Written, made_option, options_of, parameters_of, with_options
-from ..options import (
-    DEFAULT_OUTPUT,
-    SEED,
-    TASKS,
-    AddressOption,
-    BackendOption,
-    ClusterJobsOption,
-    GraphsArgument,
-    JsonFlag,
-    QuietFlag,
-    command_line,
-    output_of,
-    workers_of,
-)
 
 if TYPE_CHECKING:
     from ...core.problem.problem import Task
@@ -58,18 +47,20 @@ FormatOption = Annotated[str | None, typer.Option("--format", help=_FORMAT_HELP)
 
 
 def of_data_sets(
-    seed: int = SEED,
+    seed: int = shared.SEED,
     split: str | None = typer.Option(None, metavar="A-B-C", help=_SPLIT_HELP),
     dedup: str = typer.Option("topology", help="What makes duplicates: equal topology, or in-degrees."),
-    improvable: str | None = typer.Option(None, metavar="TASK", help=_IMPROVABLE_HELP, autocompletion=lambda: TASKS),
+    improvable: str | None = typer.Option(
+        None, metavar="TASK", help=_IMPROVABLE_HELP, autocompletion=lambda: shared.TASKS
+    ),
     devices: int | None = typer.Option(None, "--devices", "-d", help=_DEVICES_HELP),
     format_: FormatOption = None,
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace the data set in the folder."),
-    jobs: ClusterJobsOption = None,
-    backend: BackendOption = "loky",
-    address: AddressOption = None,
-    json: JsonFlag = False,
-    quiet: QuietFlag = False,
+    jobs: shared.ClusterJobsOption = None,
+    backend: shared.BackendOption = "loky",
+    address: shared.AddressOption = None,
+    json: shared.JsonFlag = False,
+    quiet: shared.QuietFlag = False,
 ) -> None:
     """Have the options of all generators of data sets."""
 
@@ -99,7 +90,7 @@ def resolve_output(ctx: typer.Context, graphs: int, name: str) -> Target:
         raise UsageError("the output is named twice; give it as an argument or with --output")
     given_path = argument or option
     if given_path is None:
-        given_path = output_of(None, name, f".{wanted or 'pb.gz'}" if graphs == 1 else "")
+        given_path = shared.output_of(None, name, f".{wanted or 'pb.gz'}" if graphs == 1 else "")
     path = given_path or "-"
     suffix = next((s for s in sorted(SUFFIXES, key=len, reverse=True) if path.endswith(s)), None)
     kind = "stdout" if path == "-" else "file" if suffix else "folder"
@@ -134,36 +125,47 @@ def room_asked(ctx: typer.Context) -> tuple[Task, int] | None:
     return known, devices or (1 if known == "memory" else 2)
 
 
-def finish_folder(
-    ctx: typer.Context, out: Output, folder: Any, parameters: dict[str, Any], counts: dict[str, Any]
+def write_folder(
+    ctx: typer.Context,
+    to: Target,
+    names: Iterable[str],
+    what: str,
+    graphs: int,
+    parameters: dict[str, Any],
+    write: Callable[..., dict[str, Any]],
 ) -> None:
-    """Write dataset.json and name the written files."""
+    """Let `write` fill a data set folder, which says the same of all; write dataset.json and name the files."""
+    from ...datasets.folder import DatasetFolder
+    from ..progress import progress_bar
+
+    given, out = ctx.params, Output(ctx.params["quiet"])
+    folder = DatasetFolder(to.path, to.suffix, list(names), given["overwrite"])
+    again = "the same command with --overwrite, and without --backend, makes all of them again here"
+    backend, address, jobs = (given[name] for name in ("backend", "address", "jobs"))
+    with (
+        shared.workers_of(backend, address, jobs, lambda: f"{to.path} lacks graphs; {again}") as workers,
+        progress_bar(out, what, graphs) as advance,
+    ):
+        counts = write(folder, ratio=to.split, jobs=workers, advance=advance)
     description = {
         "schedopt": VERSION,
         "generator": ctx.info_name,
-        "command": command_line(ctx, {"output", "jobs", "backend", "address", "json", "quiet", "overwrite"}),
-        "seed": ctx.params["seed"],
+        "command": shared.command_line(ctx, {"output", "jobs", "backend", "address", "json", "quiet", "overwrite"}),
+        "seed": given["seed"],
         "format": folder.suffix[1:],
-        "dedup": ctx.params["dedup"],
+        "dedup": given["dedup"],
         "parameters": parameters,
         **counts,
     }
     written = folder.finish(description)
-    if ctx.params["json"]:
+    if given["json"]:
         write_json({"output": str(folder.path), **written})
         return
     least, most = counts["ops"]["least"], counts["ops"]["most"]
     ops = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     parts = ", ".join(f"{part} {number:,}" for part, number in counts.get("split", {}).items())
-    graphs = f"{counts['graphs']:,} graph{'s' * (counts['graphs'] != 1)}"
-    out.note(f"wrote {folder.path}: {graphs} of {ops} ops{f' ({parts})' if parts else ''}")
-
-
-def incomplete(path: str) -> str:
-    """Name the state of a data set whose workers are lost."""
-    return (
-        f"the graphs in {path} are not all; the same command with --overwrite makes them anew, without --backend here"
-    )
+    total = f"{counts['graphs']:,} graph{'s' * (counts['graphs'] != 1)}"
+    out.note(f"wrote {folder.path}: {total} of {ops} ops{f' ({parts})' if parts else ''}")
 
 
 def write_one(ctx: typer.Context, path: str, data: bytes, graph: dict[str, Any]) -> None:
@@ -215,36 +217,29 @@ def family_command(
     ) -> None:
         _generate(ctx, parameters_of(kind, written, given), *filters(given))
 
-    shared = [*DATA_SET_OPTIONS[:2], *others, *filter_options, *DATA_SET_OPTIONS[2:]]
-    return with_options(run, {"output": [size], "count": shared}, help)
+    options = [*DATA_SET_OPTIONS[:2], *others, *filter_options, *DATA_SET_OPTIONS[2:]]
+    return with_options(run, {"output": [size], "count": options}, help)
 
 
 def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     """Draw graphs of a family and write them where the options say."""
-    from ...datasets.filters import KeepWithRoom, parse_dedup
-    from ...datasets.folder import DatasetFolder, write_generated
+    from ...datasets.folder import write_generated
     from ...datasets.recipe import Recipe, generate
-    from ..progress import progress_bar
 
-    given = ctx.params
-    output = resolve_output(ctx, given["count"], str(ctx.info_name))
+    given, count = ctx.params, ctx.params["count"]
+    output = resolve_output(ctx, count, str(ctx.info_name))
     room = room_asked(ctx)
-    keep = (KeepWithRoom(*room), *keep) if room else keep
-    recipe = Recipe(family, given["seed"], keep, parse_dedup(given["dedup"]), output.suffix)
-    out = Output(given["quiet"])
+    keep = (partial(has_room, *room), *keep) if room else keep
+    dedup = one_of("way to find duplicates", given["dedup"], DEDUPS)
+    recipe = Recipe(family, given["seed"], keep, dedup, output.suffix)
     if output.kind != "folder":
         drawn = next(generate(recipe, 1))
         graph = {"graph": drawn.name, "ops": drawn.ops, "tensors": drawn.tensors, "topology": drawn.topology}
         write_one(ctx, output.path, drawn.data, graph | {"seed": given["seed"]})
         return
-    names = [recipe.file_name(index, given["count"]) for index in range(given["count"])]
-    folder = DatasetFolder(output.path, output.suffix, names, given["overwrite"])
-    with (
-        workers_of(given["backend"], given["address"], given["jobs"], lambda: incomplete(output.path)) as workers,
-        progress_bar(out, f"generating {ctx.info_name} graphs", given["count"]) as advance,
-    ):
-        counts = write_generated(folder, recipe, given["count"], output.split, workers, advance)
-    finish_folder(ctx, out, folder, asdict(family), counts)  # type: ignore[call-overload]
+    names = (recipe.file_name(index, count) for index in range(count))
+    what, write = f"generating {ctx.info_name} graphs", partial(write_generated, recipe=recipe, count=count)
+    write_folder(ctx, output, names, what, count, asdict(family), write)  # type: ignore[call-overload]
 
 
 _BYTES = Notation(lambda text, what: [parse_bytes(text, what)], lambda size: f"{size // 2**20}MiB")
@@ -272,10 +267,12 @@ layered = family_command(
 
 _WHOLE_RANGE = Notation(lambda text, what: map(int, RANGE.read(text, what)), RANGE.write)
 _MODELS = Notation(
-    lambda text, what: [MODELS if text == "all" else parse_models(text)],
+    lambda text, what: [
+        tuple(one_of("model", m.strip(), MODELS) for m in text.split(",")) if text != "all" else MODELS
+    ],
     lambda models: "all" if models == MODELS else ",".join(models),
 )
-_COSTS = Notation(lambda text, what: [parse_costs(text)], str)
+_COSTS = Notation(lambda text, what: [one_of("costs", text, COSTS)], str)
 _SYNTHETIC_HELP = """Generate graphs of four random graph models in turn (REGAL A.1.4); defaults as there.
 
 A graph that a filter rejects is drawn again from the same model, so the mixture stays even.
@@ -285,13 +282,6 @@ _FILTER_HELP = (
     "evaluations. The paper's set: 0.18. (default: keep all)"
 )
 _FILTER = made_option("filter_", float | None, None, typer.Option("--filter", min=0, max=1, help=_FILTER_HELP))
-
-
-def _filters(given: dict[str, Any]) -> Iterator[Keep]:
-    from ...datasets.filters import KeepImproving
-
-    if given["filter_"] is not None:
-        yield KeepImproving(given["filter_"])
 
 
 synthetic = family_command(
@@ -316,15 +306,15 @@ synthetic = family_command(
         Written("output_weights", ("output_weights",), NUMBERS),
         Written("costs", ("costs",), _COSTS),
     ],
-    filters=_filters,
+    filters=lambda given: () if given["filter_"] is None else (KeepImproving(given["filter_"]),),
     filter_options=[_FILTER],
 )
 
 
 def augment(
     ctx: typer.Context,
-    graphs: GraphsArgument,
-    output: str | None = typer.Option(None, "--output", "-o", help=OUTPUT_HELP),
+    graphs: shared.GraphsArgument,
+    output: str | None = shared.output_option(OUTPUT_HELP),
     copies: int = typer.Option(99, min=0, help="Noisy copies of each graph."),
     **given: Any,
 ) -> None:
@@ -335,12 +325,10 @@ def augment(
     """
     from ...core.files.costgraph import find_graphs, graph_name, read_graph
     from ...datasets import folder as data
-    from ...datasets.filters import parse_dedup
-    from ..progress import progress_bar
 
     paths, seed = find_graphs(graphs), given["seed"]
     to = resolve_output(ctx, len(paths) * copies, f"{graph_name(paths[0])}-copy")
-    room, kind = room_asked(ctx), parse_dedup(given["dedup"])
+    room, kind = room_asked(ctx), one_of("way to find duplicates", given["dedup"], DEDUPS)
     out = Output(given["quiet"])
     originals, dropped = data.distinct_originals((read_graph(path, out.note) for path in paths), kind)
     if dropped:
@@ -353,25 +341,20 @@ def augment(
             raise UsageError("no graph has room for improvement; leave out --improvable or give other graphs")
     if to.kind != "folder":
         if copies != 1:
-            raise UsageError("originals without copies are a data set; name a folder, or give --copies 1")
+            raise UsageError("--copies 0 writes the originals as a data set; name a folder, or give --copies 1")
         graph, topology = originals[0].graph, originals[0].topology
-        copy = data.encode_copy(graph, topology, 1, seed, to.suffix)
+        copy = data.encode_copy(seed, to.suffix, (graph, topology, 1))
         facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
         write_one(ctx, to.path, copy, facts | {"topology": topology, "seed": seed})
         return
     names = chain.from_iterable(data.names_of_copies([o.graph.name for o in originals], copies))
-    folder = data.DatasetFolder(to.path, to.suffix, list(names), given["overwrite"])
-    with (
-        workers_of(given["backend"], given["address"], given["jobs"], lambda: incomplete(to.path)) as workers,
-        progress_bar(out, "writing noisy copies", len(originals) * (copies + 1)) as advance,
-    ):
-        counts = data.write_augmented(folder, originals, copies, seed, to.split, workers, advance)
-    finish_folder(ctx, out, folder, {"copies": copies}, counts)
+    what, write = "writing noisy copies", partial(data.write_augmented, originals=originals, copies=copies, seed=seed)
+    write_folder(ctx, to, names, what, len(originals) * (copies + 1), {"copies": copies}, write)
 
 
 with_options(augment, {"copies": DATA_SET_OPTIONS})
 
-_FILE_HELP = f"A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard output. {DEFAULT_OUTPUT}"
+_FILE_HELP = f"A name ending in .pbtxt, .pb, .pbtxt.gz or .pb.gz; - for standard output. {shared.DEFAULT_OUTPUT}"
 
 
 def architecture(
@@ -384,8 +367,8 @@ def architecture(
     training: bool = typer.Option(False, "--training", help="Forward, backward and update."),
     weights: bool = typer.Option(True, help="Parameters stay in memory, or are elsewhere."),
     format_: FormatOption = None,
-    json: JsonFlag = False,
-    quiet: QuietFlag = False,
+    json: shared.JsonFlag = False,
+    quiet: shared.QuietFlag = False,
 ) -> None:
     """Write out a published network, layer by layer: float32 tensors, parameters as persistent bytes.
 

@@ -5,32 +5,25 @@ from __future__ import annotations
 import typer
 
 from ...core.programs.options import ImportOptions
+from .. import options as shared
 from ..console import Output, complain, show, tell, write_json
-from ..options import (
-    ForceFlag,
-    JsonFlag,
-    ModelArgument,
-    QuietFlag,
-    RepeatsOption,
-    ScheduleDeviceOption,
-    ScheduleTrainingOption,
-    ShapeOption,
-    given_options,
-)
 
 
 def measure(
-    model: ModelArgument,
+    model: shared.ModelArgument,
     schedule: list[str] | None = typer.Option(
         None, "--schedule", "-s", metavar="SCHEDULE", help="Schedule of the imported model; repeatable."
     ),
-    repeats: RepeatsOption = 5,
-    training: ScheduleTrainingOption = None,
-    shape: ShapeOption = None,
-    device: ScheduleDeviceOption = None,
-    force: ForceFlag = False,
-    json: JsonFlag = False,
-    quiet: QuietFlag = False,
+    repeats: shared.RepeatsOption = 5,
+    snapshot: str | None = typer.Option(
+        None, metavar="FILE.pickle", help="On a GPU, write PyTorch's memory snapshot of the last schedule's run."
+    ),
+    training: shared.ScheduleTrainingOption = None,
+    shape: shared.ShapeOption = None,
+    device: shared.ScheduleDeviceOption = None,
+    force: shared.ForceFlag = False,
+    json: shared.JsonFlag = False,
+    quiet: shared.QuietFlag = False,
 ) -> None:
     """Run a model in program order and in schedules' orders: predicted and measured peak, time, equal results.
 
@@ -44,12 +37,12 @@ def measure(
 
     out = Output(quiet)
     schedules = schedule or []
-    given = given_options(training, shape, device)
+    given = shared.given_options(training, shape, device)
     runtime_kind(model)
     check_options(model, ImportOptions(**given))
     options = options_for(schedules, given, out.note)
     with stages(out, model) as observer:
-        rows = measure_schedules(model, schedules, repeats, options, observer, force=force)
+        rows = measure_schedules(model, schedules, repeats, options, observer, force=force, snapshot=snapshot)
     done, wanted = sum(len(row.microseconds) for row in rows), repeats * (1 + len(schedules))
     if json:
         document = {"model": model, "training": options.training, "repeats": repeats, "orders": orders_document(rows)}

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from ...core.base.errors import UsageError
-from ...core.programs.options import ImportOptions, OptimizeOptions
+from ...core.programs.options import AUTO, ImportOptions, OptimizeOptions
 from ...core.search.registry import DEFAULT_METHOD
+from .. import options as shared
 from ..console import Output, complain, write_json
 from ..made_options import options_of, with_options
-from ..options import (
-    JsonFlag,
-    MethodOption,
-    ModelArgument,
-    OverwriteModelFlag,
-    ProgramDeviceOption,
-    QuietFlag,
-    RepeatsOption,
-    ShapeOption,
-    TrainingOption,
-    given_options,
-    remark_bare_bytes,
-)
 
 if TYPE_CHECKING:
     from ...core.problem.problem import Problem
@@ -32,24 +21,22 @@ if TYPE_CHECKING:
 
 
 def optimize(
-    model: ModelArgument,
-    output: str = typer.Option(
-        ..., "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, or .pt2."
-    ),
-    training: TrainingOption = None,
-    shape: ShapeOption = None,
-    device: ProgramDeviceOption = None,
+    model: shared.ModelArgument,
+    output: str = shared.output_option("The file to write: .onnx or .tflite, as the model is, or .pt2.", ...),
+    training: shared.TrainingOption = None,
+    shape: shared.ShapeOption = None,
+    device: shared.ProgramDeviceOption = None,
     costs: Literal["measured", "roofline"] = typer.Option(
         "measured", help="measured: run each op here, for its workspace; roofline: no workspace."
     ),
-    method: MethodOption = DEFAULT_METHOD,
+    method: shared.MethodOption = DEFAULT_METHOD,
     no_measure: bool = typer.Option(False, "--no-measure", help="Do not run both orders."),
-    repeats: RepeatsOption = 5,
+    repeats: shared.RepeatsOption = 5,
     schedule: str | None = typer.Option(None, help="Write the schedule as JSON to this file, too."),
-    overwrite: OverwriteModelFlag = False,
+    overwrite: shared.OverwriteModelFlag = False,
     plot: str | None = typer.Option(None, help="Draw both orders: .png, .svg or .pdf, .html page, .json trace."),
-    json: JsonFlag = False,
-    quiet: QuietFlag = False,
+    json: shared.JsonFlag = False,
+    quiet: shared.QuietFlag = False,
     **given: Any,
 ) -> None:
     """Write a model in an order of less peak memory: import, solve, run both orders, compare their results, write.
@@ -67,28 +54,35 @@ def optimize(
     from ..reports import draw_result, optimized_document, print_report
 
     out = Output(quiet)
-    remark_bare_bytes(out, given["memory_limit"])
+    shared.remark_bare_bytes(out, given["memory_limit"])
     spec = parse_method(method)
     asked = OptimizeOptions(**given)
     smallest = GraphBuilder(model)
     smallest.add_op("op")
     check_supported(spec, Problem(smallest.build(), recompute=asked.recompute), spec.evaluations or asked.evaluations)
-    options = ImportOptions(**given_options(training, shape, device), costs=costs)
+    options = ImportOptions(**shared.given_options(training, shape, device), costs=costs)
     job = pipeline.Job(model, output, options, asked, schedule, 0 if no_measure else repeats, overwrite)
     check_options(model, options)
     if plot is not None:
         check_target(plot)
 
-    def solve(problem: Problem) -> Result:
-        return run_with_progress(out, problem, spec, **asked.budget, initial=None)
+    def solve(problem: Problem, allocator: Any = None) -> Result:
+        return run_with_progress(out, problem, spec, allocator=allocator, **asked.budget, initial=None)
 
     if found := range_in(job):
         if plot is not None:
             raise UsageError(f"{plot}: a plot is of one size; leave out --plot, or the range")
+        if asked.allocator not in (None, AUTO):
+            raise UsageError(f"{asked.allocator}: an allocator is for one size; leave out --allocator, or the range")
         _optimize_range(out, job, *found, solve, json)
         return
+    allocator = None if asked.allocator == AUTO else asked.allocator
+    if asked.allocator == AUTO and options.device == "cuda":
+        from ...core.programs.pytorch.plans import allocator_in_use
+
+        allocator = allocator_in_use()
     with stages(out, model, pipeline.SEARCHING) as observer:
-        optimized = pipeline.optimize(job, solve, observer)
+        optimized = pipeline.optimize(job, partial(solve, allocator=allocator), observer)
     if json:
         write_json(optimized_document(job, optimized))
     else:

@@ -13,7 +13,7 @@ from ...core.base.units import format_bytes
 from ...core.search.options import machine_of
 from ...core.search.registry import INPUT_METHOD as INPUT
 from ..console import Output, tell, write_json
-from ..options import MACHINE, OP_TIMES, SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag
+from ..options import MACHINE, OP_TIMES, SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag, output_option
 
 if TYPE_CHECKING:
     from ...core.graph.graph import CostGraph
@@ -26,12 +26,9 @@ def plot(
     schedules: list[str] | None = typer.Argument(
         None, metavar="SCHEDULE", help=f"{SCHEDULE_HELP} Or {INPUT} for the graph's own order. (default: {INPUT})"
     ),
-    output: str | None = typer.Option(
-        None,
-        "--output",
-        "-o",
-        help=".png, .svg or .pdf: a picture; .html: a page to click through; .json: a Chrome or Perfetto trace. "
-        "(default: GRAPH.png)",
+    output: str | None = output_option(
+        ".png, .svg or .pdf: a picture; .html: a page to click through; .json: a Chrome or Perfetto trace. "
+        "(default: GRAPH.png)"
     ),
     kind: str | None = typer.Option(
         None,
@@ -51,18 +48,26 @@ def plot(
     from ...core.files.atomic import write_atomically
     from ...core.files.costgraph import graph_name
     from ...core.model.timeline import beside_weights
-    from ...core.programs.importers import read_any
+    from ...core.programs.importers import is_model, kind_of, read_any
     from ...core.report.plots.draw import check_target, draw
 
     out = Output(quiet)
     target = output or f"{graph_name(graph) or INPUT}.png"
     check_target(target)
-    read = read_any(graph, out.note)
+    snapshot = None
+    if is_model(graph) and kind_of(graph) == "snapshot":
+        from ...core.programs.graphs.snapshot import read_snapshot
+
+        snapshot = read_snapshot(graph, out.note).timeline()
+    read = snapshot.problem.graph if snapshot else read_any(graph, out.note)
     on = machine_of(machine, op_times)
     stems = {path: path if path == INPUT else Path(path).stem for path in schedules or [INPUT]}
     shared = Counter(stems.values())
     labels = {path: stem if shared[stem] == 1 else path for path, stem in stems.items()}
-    timelines = [_read_timeline(path, label, read, force, on) for path, label in labels.items()]
+    timelines = [
+        snapshot if snapshot and path == INPUT else _read_timeline(path, label, read, force, on)
+        for path, label in labels.items()
+    ]
     if without_weights:
         timelines = [beside_weights(timeline) for timeline in timelines]
     write_atomically(target, draw(timelines, target, kind))  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from ...core.search.options import SolveOptions
 from ...core.search.registry import DEFAULT_METHOD, FLAG_CHOICES, FLAGS, method_of
 from ..console import Output, show, tell, write
 from ..made_options import made_option, options_of, with_options
-from ..options import ForceFlag, GraphArgument, JsonFlag, MethodOption, QuietFlag, remark_bare_bytes
+from ..options import ForceFlag, GraphArgument, JsonFlag, MethodOption, QuietFlag, output_option, remark_bare_bytes
 
 if TYPE_CHECKING:
     from ...core.problem.problem import Problem
@@ -27,7 +27,7 @@ def solve(
         None, help="Schedule to start from; the result is never worse. (any method that searches)"
     ),
     force: ForceFlag = False,
-    output: str | None = typer.Option(None, "--output", "-o", help="Write the schedule as JSON to this file."),
+    output: str | None = output_option("Write the schedule as JSON to this file."),
     plot: str | None = typer.Option(
         None, help="Draw the schedule beside the input order: .png, .svg or .pdf, .html page, .json trace."
     ),
@@ -115,38 +115,38 @@ def _remark(out: Output, result: Result) -> None:
     for note in result.notes:
         out.note(note)
     if problem.graph.annotations.phases and problem.devices == 1:
-        out.note("peaks are of the program as traced, not of the user's own call, which measure runs")
+        out.note("peaks are those of the traced program; schedopt measure also runs the model's own call")
     if problem.devices > 1:
         _remark_homes(out, result)
         graph, items = problem.graph, result.schedule.items
         views = (graph.alias_of >= 0) & (graph.tensor_size == 0) & (graph.tensor_size[graph.root] > 0)
         if free := int(views[~items[items < 0]].sum()):
             out.note(
-                f"{graph.name}: {free:,} of the transfers are of views to which the graph gives no bytes, so they cost "
-                "nothing but the latency"
+                f"{graph.name}: {free:,} transfers send views to which the graph gives no bytes, so they cost only the "
+                "latency"
             )
     if problem.recompute:
         if problem.counts_runs:
             out.note(f"{problem.graph.name}: no op has a runtime, so that every run counts alike")
         if result.is_proven_infeasible:
-            out.note("this is the schedule of least excess that was found")
+            out.note("this is the schedule with the least excess found")
         elif not result.is_feasible:
-            out.note("no schedule that keeps it was found, nor proven impossible; this has the least excess")
+            out.note("no schedule that keeps the limit was found, none is proven impossible; this has the least excess")
         elif problem.task == "runtime" and len(result.schedule) == problem.graph.num_ops:
             out.note("this order alone keeps the limit: nothing runs again")
     elif problem.task == "runtime" and not problem.graph.runtime.any():
         out.note(f"{problem.graph.name}: every op has runtime 0, so every schedule takes 0 us")
     elif result.value > result.input_value and result.value > reference_value(problem, keeps_limits=True):
         better = "the input order" if problem.is_symmetric else "the input order on one device"
-        out.note(f"{better} is better than what this method found; --method auto never returns worse")
+        out.note(f"{better} is better than this result; --method auto never returns a worse one")
     if not result.is_repeatable:
         remedy = "; --evaluations repeats exactly" if method_of(result.method).counts_evaluations else ""
         out.note(f"time ended or steered the search, so the same seed may give another result{remedy}")
     if result.is_feasible or problem.recompute:
         return
     if not result.is_proven_infeasible:
-        out.note("no schedule within the memory limit was found, nor is it proven that there is none")
-    out.note("this is the schedule of least excess that was found")
+        out.note("no schedule within the memory limit was found, and none is proven impossible")
+    out.note("this is the schedule with the least excess found")
 
 
 def _remark_homes(out: Output, result: Result) -> None:

@@ -20,21 +20,9 @@ from ...core.search.options import GridOptions
 from ...core.search.registry import METHODS
 from ...policies.training.trainable import Screen, Trainable, Work, trainable_of
 from ...version import VERSION
+from .. import options as shared
 from ..console import Output, complain, show, write, write_json
 from ..made_options import made_option, options_of, with_options
-from ..options import (
-    ELSEWHERE,
-    RESUME,
-    TASKS,
-    AddressOption,
-    BackendOption,
-    ClusterJobsOption,
-    GraphsArgument,
-    JsonFlag,
-    QuietFlag,
-    command_line,
-    workers_of,
-)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,21 +46,19 @@ _SILENT = {"held_out", "jobs", "backend", "address", "output", "resume", "json",
 
 def grid_search(
     ctx: typer.Context,
-    graphs: GraphsArgument,
+    graphs: shared.GraphsArgument,
     held_out: list[str] | None = typer.Option(
         None, help="Other graphs, or a folder, to confirm the winner on; repeatable."
     ),
     first: int | None = typer.Option(None, min=1, help="Graphs of the first round. (default: all, no rounds)"),
     keep: float = typer.Option(0.25, min=0.01, max=0.99, help="Share of the settings that goes on to the next round."),
-    jobs: ClusterJobsOption = None,
-    backend: BackendOption = "loky",
-    address: AddressOption = None,
-    output: str | None = typer.Option(
-        None, "--output", "-o", help="Write the winner to this .yaml; other tasks in it stay."
-    ),
-    resume: str | None = RESUME,
-    json: JsonFlag = False,
-    quiet: QuietFlag = False,
+    jobs: shared.ClusterJobsOption = None,
+    backend: shared.BackendOption = "loky",
+    address: shared.AddressOption = None,
+    output: str | None = shared.output_option("Write the winner to this .yaml; other tasks in it stay."),
+    resume: str | None = shared.RESUME,
+    json: shared.JsonFlag = False,
+    quiet: shared.QuietFlag = False,
     **given: Any,
 ) -> None:
     """Search the grid of the method that the subcommand names, and write the winner."""
@@ -92,10 +78,9 @@ def grid_search(
     others = graphs_of(held_out, out.note) if held_out else []
     check_apart(training, others)
     rounds = plan(len(grid.settings), len(training), first or len(training), keep)
-    kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
     with (
         opened(ResumeFile, resume) as file,
-        workers_of(backend, address, jobs, lambda: kept) as workers,
+        shared.workers_of(backend, address, jobs, lambda: shared.kept_in(resume)) as workers,
         interruptible(out, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
         progress_bar(out, "", runs_of(rounds) + 2 * len(others)) as bar,
     ):
@@ -128,7 +113,7 @@ def grid_search(
     document[task] = {
         "settings": grid.specs[winner.method],
         "found": {
-            "command": command_line(ctx, _SILENT),
+            "command": shared.command_line(ctx, _SILENT),
             "schedopt": VERSION,
             "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
             **{name: getattr(settings, name) for name in ("devices", "evaluations", "seed")},
@@ -169,18 +154,13 @@ def _evidence(summary: MethodSummary, paths: list[str]) -> dict[str, Any]:
     """Return the improvement over the defaults on some graphs, and where those are from."""
     from ...datasets.folder import made_by
 
-    improvement = summary.improvement
+    found = {"improvement_percent": summary.improvement.mean, "standard_error": summary.improvement.standard_error}
     return {
         "graphs": summary.graphs,
         "made_by": made_by(paths),
-        "improvement_percent": _rounded(improvement.mean),
-        "standard_error": _rounded(improvement.standard_error),
+        **{name: None if value is None else round(value, 4) for name, value in found.items()},
         "wins_ties_losses": f"{summary.wins}/{summary.ties}/{summary.losses}",
     }
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
 
 
 def _grid_table(grid: Grid, ranking: list[MethodSummary]) -> Table:
@@ -260,7 +240,7 @@ def split(
                 )
         return graphs, validation
     if len(graphs) < _FEW:
-        out.note("so few graphs are validated on, too; name others by --validation")
+        out.note("the graphs are few, so training and validation share them; name others by --validation")
         return graphs, graphs
     aside = set(np.random.default_rng(seed).permutation(len(graphs))[: len(graphs) // _FEW].tolist())
     out.note(f"{len(aside)} of {len(graphs)} graphs are set aside to validate on; name others by --validation")
@@ -291,9 +271,7 @@ def chained_works(recipe: str, trainable: Trainable, work: Work, out: Output) ->
         start = str(own / WEIGHTS)
 
 
-def resume_command(
-    method: str, output: str, graphs: list[str], validation: list[str], recipe: str | None = None
-) -> str:
+def resume_command(method: str, output: str, graphs: list[str], validation: list[str], recipe: str | None) -> str:
     """Return the command that goes on with a run, or with those of a recipe, on a worker here."""
     others = [word for path in validation for word in ("--validation", path)]
     words = ["schedopt", "train", method, *graphs, *others, *(["--recipe", recipe] if recipe else [])]
@@ -302,30 +280,23 @@ def resume_command(
 
 def leave(output: str, again: str) -> NoReturn:
     """End an interrupted run, saying how to go on."""
-    complain(f"interrupted: {how_to_go_on(output, again)}")
+    complain(f"interrupted: {resume_hint(output, again)}")
     raise typer.Exit(130)
 
 
-def how_to_go_on(output: str, again: str) -> str:
+def resume_hint(output: str, again: str) -> str:
     """Say how a run that was left goes on: with the command `again`, once there is a checkpoint."""
     from ...policies.training.run_folder import has_checkpoint
 
-    how = again if has_checkpoint(output) else "the same command"
-    return f"what is done is kept in {output}; go on with: {how}"
+    return f"what is done is kept in {output}; go on with: {again if has_checkpoint(output) else 'the same command'}"
 
 
 def step_line(progress: Progress[Any], phases: int, trainer: PhasedTrainer[Any, Any]) -> str:
     """Write where a run is, on a line."""
     place, phase = progress.place, progress.phase
-    parts = [
-        f"phase {place.phase + 1}/{phases}",
-        f"epoch {place.epoch + 1}/{phase.epochs}",
-        f"step {place.batch}/{progress.phase.steps}",
-        *_left(progress.seconds_left),
-        f"{trainer.word} {trainer.said(progress.validation)}",
-        *trainer.words(progress.measured),
-    ]
-    return ", ".join([" ".join(parts[:3]), *parts[3:]])
+    where = f"phase {place.phase + 1}/{phases} epoch {place.epoch + 1}/{phase.epochs} step {place.batch}/{phase.steps}"
+    found = f"{trainer.word} {trainer.said(progress.validation)}"
+    return ", ".join([where, *_left(progress.seconds_left), found, *trainer.words(progress.measured)])
 
 
 def validation_line(trainer: PhasedTrainer[Any, Any], what: str, done: int, total: int) -> str:
@@ -362,9 +333,8 @@ def report(method: str, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None
     lines = {"first": curve[0], "best": best, "last": curve[-1]}
     if as_json:
         facts = {"weights": str(weights), "steps": trainer.place.step, "seconds": round(trainer.place.seconds, 1)}
-        kept = {
-            which: {name: line[name] for name in ("phase", "epoch", "step", *columns)} for which, line in lines.items()
-        }
+        names = ("phase", "epoch", "step", *columns)
+        kept = {which: {name: line[name] for name in names} for which, line in lines.items()}
         write_json({**facts, "validation": kept}, indent=1)
         return
     title = trainer.title.format(trainer.parameters)
@@ -385,7 +355,7 @@ _DEVICES_HELP = "Devices, 2 to 8. (default: the settings', or 2)"
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "task": (
         str | None,
-        typer.Option("--task", help=_TASK_HELP, metavar="<memory|runtime>", autocompletion=lambda: TASKS),
+        typer.Option("--task", help=_TASK_HELP, metavar="<memory|runtime>", autocompletion=lambda: shared.TASKS),
     ),
     "devices": (int | None, typer.Option("--devices", "-d", min=2, max=8, help=_DEVICES_HELP)),
     "precision": (_OptionalPrecision, typer.Option("--precision", help="Of matrix products. (default: float32)")),
@@ -400,7 +370,7 @@ def network_command(method: str) -> Callable[..., None]:
     own = [made_option(name, _OPTIONS[name][0], None, _OPTIONS[name][1]) for name in trainable.options]
 
     def run(
-        output: str | None = typer.Option(None, "--output", "-o", help=_FOLDER_HELP),
+        output: str | None = shared.output_option(_FOLDER_HELP),
         validation: list[str] | None = typer.Option(
             None, help="Other graphs, or a folder, to validate on; repeatable."
         ),
@@ -415,11 +385,11 @@ def network_command(method: str) -> Callable[..., None]:
         seed: int | None = typer.Option(None, min=0, help="Seed of every random choice. (default: the file's, or 0)"),
         device: _OptionalDevice = typer.Option(None, help="Where the network is trained. (default: cpu)"),
         resume: bool = typer.Option(False, "--resume", help="Go on with the run in the folder."),
-        jobs: ClusterJobsOption = None,
-        backend: BackendOption = "loky",
-        address: AddressOption = None,
-        json: JsonFlag = False,
-        quiet: QuietFlag = False,
+        jobs: shared.ClusterJobsOption = None,
+        backend: shared.BackendOption = "loky",
+        address: shared.AddressOption = None,
+        json: shared.JsonFlag = False,
+        quiet: shared.QuietFlag = False,
         **given: Any,
     ) -> None:
         from ...core.api.graphs import graphs_of
@@ -436,13 +406,13 @@ def network_command(method: str) -> Callable[..., None]:
             again += f" --backend {backend} --address {shlex.quote(address)}"
         read = graphs_of(given["graphs"], out.note) if given["graphs"] else []
         others = graphs_of(validation, out.note) if validation else []
-        with workers_of(backend, address, jobs, lambda: how_to_go_on(folder, here)) as workers:
+        with shared.workers_of(backend, address, jobs, lambda: resume_hint(folder, here)) as workers:
             if recipe is not None:
                 said = {"config": config, "set": setting, "start": start, "seed": seed}
                 said |= {name: given[name] for name in trainable.options}
                 if twice := next((name for name, value in said.items() if value is not None), None):
                     raise UsageError(
-                        f"--{twice} does not go with --recipe, which says that; change a copy of the recipe's file"
+                        f"--{twice} cannot be combined with --recipe, which sets it; change a copy of the recipe's file"
                     )
                 for work in chained_works(recipe, trainable, Work(folder, device, read, others, workers, resume), out):
                     trainer = _trained(trainable, work, out, again)

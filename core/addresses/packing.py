@@ -21,6 +21,7 @@ from ..kernels.orders.order_memory import first_fit, new_placing
 DEFAULT_SECONDS = 3.0
 LARGEST_SEARCHED = 6_000  # pieces: setting up branch and bound takes half a second
 IMPROVED_SHARE, SEARCH_SHARE = 0.4, 0.4
+PAIRS_AT_ONCE = 20_000_000  # of pieces looked at before it is asked whether to stop
 TIMES_LATE = 2.0  # as late as branch and bound ended before, the next one may be twice
 LATEST = 2**62
 
@@ -29,8 +30,7 @@ LATEST = 2**62
 class Lifetimes:
     """Pieces of memory, arrays of shape `(pieces,)`; build them with `of`, which checks them."""
 
-    # the first step that needs each, and the first after it that does not
-    lower: IntArray
+    lower: IntArray  # the first step that needs each, and the first after it that does not
     upper: IntArray
     size: IntArray  # bytes
     alignment: IntArray  # the offset of each is a multiple of it
@@ -105,7 +105,7 @@ def pack_lifetimes(
 ) -> Packing:
     """Give every lifetime an offset, at a multiple of its alignment, so that none overlaps another of the same time."""
     deadline = time.monotonic() + time_limit
-    packer = Packing(lifetimes, stop)
+    packer = Packing(lifetimes, stop, deadline)
     packer.improve(IMPROVED_SHARE * time_limit, np.random.default_rng(seed))
     packer.search_targets(deadline - time.monotonic())
     return packer
@@ -119,18 +119,18 @@ def warm_up() -> None:
 class Packing:
     """Offsets of lifetimes, by first fit at once, and better the longer they are improved."""
 
-    def __init__(self, lifetimes: Lifetimes, stop: Stop = never) -> None:
+    def __init__(self, lifetimes: Lifetimes, stop: Stop = never, deadline: float = math.inf) -> None:
         self.lifetimes, self.stop = lifetimes, stop
-        self.orders = PlacementOrders(lifetimes, stop)
+        self.orders = PlacementOrders(lifetimes, stop, deadline)
         self.unit = math.lcm(*map(int, np.unique(lifetimes.alignment)))
         self.offsets, self.highest = self.orders.offsets, self.orders.highest  # shape `(pieces,)`: bytes
-        self.is_repeatable = True  # the same call gives the same offsets: not if time ended the search
+        self.is_repeatable = not self.orders.is_stopped  # the same call gives the same offsets
         self._late, self._is_finished = 0.0, False
 
     @property
     def arena(self) -> int:
         """Bytes that the best offsets take, a multiple of the unit."""
-        return int(rounded_up(np.array([self.highest]), self.lifetimes.unit)[0]) if len(self.lifetimes) else 0
+        return -(-self.highest // self.lifetimes.unit) * self.lifetimes.unit if len(self.lifetimes) else 0
 
     @property
     def bound(self) -> int:
@@ -218,21 +218,22 @@ def cliques(lower: IntArray, upper: IntArray) -> tuple[IntArray, IntArray]:
     return np.searchsorted(complete, lower, side="right"), np.searchsorted(complete, upper, side="right")
 
 
+BY_START = 5  # of the usual orders, the one that takes least time
 SQUEAKY_SHARE = 0.5  # of the time, for jumps out of where single moves cannot lead
 
 
 class PlacementOrders:
     """First fit of lifetimes, with the best offsets found so far."""
 
-    def __init__(self, lifetimes: Lifetimes, stop: Stop = never) -> None:
+    def __init__(self, lifetimes: Lifetimes, stop: Stop = never, deadline: float = math.inf) -> None:
         self.lifetimes, self.stop = lifetimes, stop
         self.placing = new_placing(lifetimes.lower, lifetimes.upper, lifetimes.size, lifetimes.alignment)
         self.order = np.arange(len(lifetimes), dtype=np.int32)
         self.offsets = np.zeros(len(lifetimes), np.int64)
-        self.highest = INT64_MAX
-        for order in usual_orders(lifetimes):
-            if self.highest > lifetimes.live:
-                self._place(order, self.highest)
+        self.highest, self.is_stopped = INT64_MAX, False  # whether time ended the first orders
+        for number, order in enumerate(usual_orders(lifetimes)):
+            if self.highest > lifetimes.live and (number == BY_START or not self.is_stopped):
+                self._place(order, self.highest, deadline, is_by_start=number == BY_START)
 
     def improve(self, rng: np.random.Generator, deadline: float) -> None:
         """Try other orders until none is needed or time ends."""
@@ -243,9 +244,17 @@ class PlacementOrders:
     def _is_done(self, deadline: float) -> bool:
         return self.highest <= self.lifetimes.live or time.monotonic() >= deadline or self.stop()
 
-    def _place(self, order: IndexArray, limit: int) -> int:
-        """Place in an order, up to a limit; keep the best, on a tie the last."""
-        highest = int(first_fit(self.placing, order, limit))
+    def _place(self, order: IndexArray, limit: int, deadline: float, *, is_by_start: bool = False) -> int:
+        """Place in an order, up to a limit or, but by start, a deadline; keep the best, on a tie the last."""
+        highest, at_once = 0, 1 + PAIRS_AT_ONCE // max(1, len(order))
+        for first in range(0, len(order), at_once):
+            if first and not is_by_start and (time.monotonic() >= deadline or self.stop()):
+                self.is_stopped = True
+                return INT64_MAX
+            last = min(len(order), first + at_once)
+            highest = int(first_fit(self.placing, order, limit, first, last, is_by_start))
+            if highest > limit:
+                break
         if highest <= self.highest and highest <= limit:
             self.highest, self.order = highest, order
             self.offsets[:] = self.placing.offsets
@@ -254,13 +263,13 @@ class PlacementOrders:
     def _squeak(self, rng: np.random.Generator, deadline: float) -> None:
         order, size = self.order, self.lifetimes.size
         rank = np.empty(len(order))
-        self._place(order, INT64_MAX)
+        self._place(order, INT64_MAX, deadline)
         while not self._is_done(deadline):
             blamed = np.flatnonzero(self.placing.offsets + size > self.lifetimes.live)
             rank[order] = np.arange(len(order))
             rank[blamed] -= rng.random(len(blamed)) * len(order) * rng.random()
             order = np.argsort(rank, kind="stable").astype(np.int32)
-            self._place(order, INT64_MAX)
+            self._place(order, INT64_MAX, deadline)
 
     def _climb(self, rng: np.random.Generator, deadline: float) -> None:
         lower, upper = self.lifetimes.lower, self.lifetimes.upper
@@ -279,7 +288,7 @@ class PlacementOrders:
             else:
                 order[target + 1 : place + 1] = self.order[target:place]
                 order[target] = piece
-            self._place(order, self.highest)
+            self._place(order, self.highest, deadline)
 
 
 def usual_orders(lifetimes: Lifetimes) -> list[NDArray[np.int32]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -25,7 +26,7 @@ def place_schedule(
     problem: Problem, schedule: Schedule, alignment: int = DEFAULT_ALIGNMENT, time_limit: float = DEFAULT_SECONDS
 ) -> Addresses:
     """Give every tensor, copy and workspace of a schedule an offset in the arena of its device."""
-    placer = Placer(problem, schedule, alignment)
+    placer = Placer(problem, schedule, alignment, deadline=time.monotonic() + time_limit)
     placer.improve(IMPROVED_SHARE * time_limit, np.random.default_rng(0))
     placer.search_targets((1 - IMPROVED_SHARE) * time_limit)
     return placer.addresses()
@@ -34,13 +35,16 @@ def place_schedule(
 class Placer:
     """Addresses in the making: the pieces of each device, and their packing."""
 
-    def __init__(self, problem: Problem, schedule: Schedule, alignment: int, stop: Stop = never) -> None:
+    def __init__(
+        self, problem: Problem, schedule: Schedule, alignment: int, stop: Stop = never, deadline: float = math.inf
+    ) -> None:
         if not 1 <= alignment <= LARGEST_ALIGNMENT:
             raise UsageError(f"the alignment must be from 1 to 2^31 bytes, not {alignment}")
         self.problem, self.schedule, self.alignment, self.stop = problem, schedule, alignment, stop
         self.pieces = pieces_of(problem, schedule)
         columns = (np.array(own, np.int64).reshape(-1, len(Piece._fields)).T for own in self.pieces)
-        self.packers = [Packing(Lifetimes.of(lower, upper, size, alignment), stop) for lower, upper, size, _ in columns]
+        lifetimes = [Lifetimes.of(lower, upper, size, alignment) for lower, upper, size, _ in columns]
+        self.packers = [Packing(own, stop, deadline) for own in lifetimes]
 
     @property
     def arena(self) -> int:

@@ -37,6 +37,7 @@ def compare(
     op_times: str | os.PathLike[str] | None = None,
     pins: Literal["from-graph"] | None = None,
     replicate: bool = False,
+    allocator: str | None = None,
 ) -> Comparison:
     """Run every method on every graph with every seed, under the same budget.
 
@@ -49,6 +50,9 @@ def compare(
         by default `"input,auto"`.
     task, devices, memory_limit, bandwidth, latency, recompute, max_overhead, machine, op_times, pins, replicate
         The problem that each graph poses, as in `schedopt.solve`.
+    allocator
+        As in `schedopt.solve`: what a method's runs are compared by is what the allocator reserves. Methods that search
+        choose the order for it, the others keep theirs.
     evaluations, time_limit
         Budget of each run, as in `schedopt.solve`.
     seed, seeds

@@ -13,8 +13,9 @@ from ..graph.graph import CostGraph
 from ..model.timeline import INPUT
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
+from ..programs.importers import kind_by_name
 from ..report.differences import GraphDifference, ScheduleDifference, graph_difference
-from ..report.memory_by_role import alive_at_peak
+from ..report.memory_by_role import Peak, alive_at_peak
 from .graphs import GraphLike, Note, ScheduleLike, graph_of, loaded_schedule
 
 
@@ -26,13 +27,14 @@ def diff(
     force: bool = False,
     note: Note = lambda text: None,
 ) -> ScheduleDifference | GraphDifference:
-    """Compare two schedules of a graph, or two graphs: which tensors make the difference.
+    """Compare two schedules of a graph, two graphs, or two memory snapshots: which tensors make the difference.
 
     Parameters
     ----------
     a, b
         With `graph`, two schedules: each a `Schedule`, a `Result`, the path of a schedule file, the names of all ops in
-        order, or `"input"` for program order. Without, two graphs or paths of their files.
+        order, or `"input"` for program order. Without, two graphs or paths of their files, or of memory snapshots of
+        PyTorch; with `graph`, one of them may be such a snapshot.
     graph
         The graph of the schedules; by default `a` and `b` are graphs.
     force
@@ -43,8 +45,8 @@ def diff(
     Returns
     -------
     ScheduleDifference or GraphDifference
-        Of schedules, the tensors held at one peak and not at the other. Of graphs, totals, ops added and removed, and
-        tensors of other sizes. Printed, it is the table of `schedopt diff`.
+        Of schedules, the tensors held at one peak and not at the other; of snapshots, bytes by line of the code. Of
+        graphs, totals, ops added and removed, and tensors of other sizes. Printed, it is the table of `schedopt diff`.
 
     Raises
     ------
@@ -65,6 +67,8 @@ def diff(
     >>> [[holder.name for holder in alone] for alone in difference.held_by_one]
     [['first:0', 'sink0:0'], ['sink1:0']]
     """
+    if any(map(_is_snapshot, (a, b))):
+        return _by_line(a, b, graph, force, note)
     if graph is not None:
         read = graph_of(graph, note)
         first, second = (alive_at_peak(*_schedule_of(given, read, force)) for given in (a, b))
@@ -80,7 +84,7 @@ def diff(
 def _schedule_of(given: GraphLike | ScheduleLike, graph: CostGraph, force: bool) -> tuple[Problem, Schedule]:
     """Return a schedule, replayed, with the problem that it was made for."""
     if isinstance(given, CostGraph):
-        raise UsageError(f"'{given.name}' is a graph; of a graph, two schedules are compared")
+        raise UsageError(f"'{given.name}' is a graph; with graph= give two schedules of it")
     if isinstance(given, str) and given == INPUT:
         return Problem(graph), Schedule.single_device(graph.input_order)
     is_path = isinstance(given, (str, os.PathLike))
@@ -92,6 +96,35 @@ def _schedule_of(given: GraphLike | ScheduleLike, graph: CostGraph, force: bool)
             raise FormatError(f"{os.fspath(given)}: not a schedule of {error}") from error  # type: ignore[arg-type]
         raise
     return loaded.problem, loaded.schedule
+
+
+def _is_snapshot(given: object) -> bool:
+    """Whether a memory snapshot is named."""
+    return isinstance(given, (str, os.PathLike)) and kind_by_name(os.fspath(given)) == "snapshot"
+
+
+def _by_line(
+    a: GraphLike | ScheduleLike, b: GraphLike | ScheduleLike, graph: GraphLike | None, force: bool, note: Note
+) -> ScheduleDifference:
+    """Compare a snapshot with another one, or with a schedule."""
+    from ..programs.graphs.snapshot import by_line, read_snapshot
+
+    if graph is None and not (_is_snapshot(a) and _is_snapshot(b)):
+        raise UsageError(f"a snapshot is compared with another one, or with a schedule of {spelled('graph')}")
+    plan = None if graph is None else graph_of(graph, note)
+    peaks: list[Peak] = []
+    reserved: list[int | None] = []
+    for given in (a, b):
+        if _is_snapshot(given):
+            snapshot = read_snapshot(os.fspath(given), note)  # type: ignore[arg-type]
+            peaks.append(snapshot.peak())
+            reserved.append(snapshot.reserved_then)
+        else:
+            assert plan is not None
+            peaks.append(by_line(alive_at_peak(*_schedule_of(given, plan, force)), plan))
+            reserved.append(None)
+    name = "bytes by line of the code"
+    return ScheduleDifference(name, _names(a, b), (peaks[0], peaks[1]), (reserved[0], reserved[1]))
 
 
 def _is_schedule(path: Path) -> bool:

@@ -48,7 +48,7 @@ IN_ANOTHER_ORDER, WITH_RECOMPUTATION = "in another order", "with recomputation"
 ON_ALL_DEVICES = "on all devices"
 SMALLEST, LARGEST = 1, 65_536
 _STEP = 8
-_NOT_PROVEN = "No way was found in which it fits; that none exists is not proven."
+_NOT_PROVEN = "No way to fit it was found, and none is proven impossible."
 
 
 @dataclass(frozen=True)
@@ -437,7 +437,7 @@ class _Question:
         if batch is not None and self.arenas is not None:
             raise UsageError(f"{self.model}: a TFLite model has fixed sizes; there is no batch to find")
         if batch in self.options["shapes"]:
-            raise UsageError(f"the size '{batch}' is what is looked for; do not give it a value")
+            raise UsageError(f"'{batch}' is the size to find; leave its value out")
 
     @property
     def is_graph(self) -> bool:
@@ -511,11 +511,11 @@ class _Question:
     def fit_of_batches(self, batch: str) -> Fit:
         """Find the largest batch of each way, the later ones from the earlier on."""
 
-        def as_it_is(size: int) -> Need:
+        def program_order(size: int) -> Need:
             peak = input_peak(self._graph(batch, size))
             return Need(peak, peak)
 
-        ways: list[tuple[str, Callable[[int], Need]]] = [(self._program_order, as_it_is)]
+        ways: list[tuple[str, Callable[[int], Need]]] = [(self._program_order, program_order)]
         for devices in range(1, self.asked.devices + 1):
             name = IN_ANOTHER_ORDER if devices == 1 else f"on {devices} devices"
             ways.append((name, lambda size, d=devices: self._need(batch, size, d)))  # type: ignore[misc]
@@ -662,10 +662,10 @@ class _Question:
 
 
 _LEAST = (
-    "{0}: what it needs is the least arena in which it starts and runs here, where pointers have 64 bits; the bound "
-    "leaves out what the runtime has for itself, which is less on a microcontroller"
+    "{0}: needs is the least arena in which it starts and runs on this 64-bit machine; a microcontroller needs less. "
+    "The bound leaves out the runtime's own bytes"
 )
 _PREDICTED = (
-    "{0}: does not run here, so that what it needs is predicted: its tensors, where the runtime's planner puts them, "
-    "without what the runtime has for itself"
+    "{0}: does not run here; needs is predicted from its tensors and the runtime's planner, without the runtime's own "
+    "bytes"
 )

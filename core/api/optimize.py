@@ -32,6 +32,7 @@ def optimize(
     time_limit: float | str | None = None,
     evaluations: int | None = None,
     seed: int = 0,
+    allocator: str | None = "auto",
     dynamic: bool | None = None,
     plan_limit: int = 8,
     verify: bool | None = None,
@@ -59,6 +60,11 @@ def optimize(
         Refused: to train, write the step as a function.
     memory_limit, method, time_limit, evaluations, seed
         As in `schedopt.solve`; the limit is of each plan, all that it is given included.
+    allocator
+        `"auto"` (default): on CUDA plans are for the bytes that PyTorch's caching allocator reserves, by its options
+        and cuBLAS's workspace of now, elsewhere for live bytes. `"cuda"`, with options as in `schedopt.solve`: for that
+        allocator. None: for live bytes. On CUDA the opening block of a plan is opened before it runs; a larger gain by
+        a block before the weights is printed with `verbose` as the line to write.
     recompute
         Whether ops may run again where no order that is found keeps the limit, for the least added time (default); no
         op does without a limit. Random ops and those that write in place never run again.
@@ -78,7 +84,8 @@ def optimize(
         Whether the results of each plan are compared bit for bit: a model's with a call of the model itself, a
         function's with program order, on copies. By default yes, but not those of a function with `costs="roofline"`.
     verbose
-        Whether to print peak memory before and after, and its bound, for each plan; not by default.
+        Whether to print peak memory before and after, and its bound, for each plan; not by default. With an allocator
+        also what it reserves.
 
     Returns
     -------
@@ -120,11 +127,11 @@ def optimize(
         )
     if not isinstance(model, nn.Module) and (not callable(model) or isinstance(model, type)):
         raise UsageError(
-            f"what is optimized is a PyTorch module, or a function that does a training step, not "
-            f"{type(model).__name__}; optimize(model, inputs)"
+            f"optimize takes a PyTorch module, or a function that does a training step, not {type(model).__name__}; "
+            "call optimize(model, inputs)"
         )
     if dynamic:
-        raise UsageError("dynamic=True is not supported: a plan is for fixed shapes; leave it out for one per shape")
+        raise UsageError("dynamic=True is not supported: a plan is for fixed shapes; leave it out for a plan per shape")
     again = False if recompute is True and memory_limit is None else recompute
     options = OptimizeOptions.picked({**given, "recompute": again})
     kept = whole_number(plan_limit, spelled("plan_limit"), 1)

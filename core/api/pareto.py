@@ -29,6 +29,7 @@ def pareto(
     op_times: str | os.PathLike[str] | None = None,
     pins: Literal["from-graph"] | None = None,
     replicate: bool = False,
+    allocator: str | None = None,
 ) -> ParetoFront:
     """Find the front of peak memory against time: on one device with recomputation, on several by placement.
 
@@ -37,6 +38,8 @@ def pareto(
     graph, bandwidth, latency, evaluations, time_limit, seed, jobs, machine, op_times, pins, replicate
         As in `schedopt.solve`. The budget is of each search, of which there is one more than points; by default it is
         `auto`'s, ten seconds. On a machine no op runs again.
+    allocator
+        As in `schedopt.solve`: the front is of what it reserves, and so are the limits between its ends.
     points
         How many points are looked for, the ends included; 10 by default. Those that others beat are dropped.
     devices

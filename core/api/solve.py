@@ -113,7 +113,7 @@ def solve(
         raise UsageError(f"a method is a name such as 'auto', not {method!r}")
     notes: list[str] = []
     if isinstance(graph, Problem):
-        names = [field.name for field in options_in(ProblemOptions)]
+        names = [field.name for field in options_in(ProblemOptions) if field.name != "allocator"]
         for name in names:
             if given.get(name) is not None and given[name] is not False:
                 raise UsageError(f"a Problem has its own {name}; give {spelled(name, given[name])} only with a graph")

@@ -71,7 +71,7 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs
         pool.shutdown()
 
 
-def map_as_ended(
+def map_unordered(
     function: Callable[[Item], Result], items: Iterable[Item], jobs: int
 ) -> Generator[tuple[Item, Future[Result]], None, None]:
     """Yield each item with the future of `function(item)` once that has ended, well or not, in the order of ending."""

@@ -17,9 +17,11 @@ from ..kernels.orders.order_memory import memory_of_steps
 from ..kernels.placements.heads import Sending, between_heads_and_tails, find_heads, new_heads, path_ends
 from ..problem.problem import Problem
 from ..problem.residents import first_home, model_of
+from .stretches import stretch_of
 
 # Arcs of all flows together: on one device; on several, where the bound is worth less
 MIN_CUT_WORK, MIN_CUT_WORK_SHARED = 100_000_000, 10_000_000
+LARGEST_NETWORK = 1_000_000  # arcs of a network of the whole graph; beyond, each flow has its own
 LEAST_FLOWS = 10  # for fewer the network is not built, which takes as long as some of them, and no notice of Ctrl-C
 # Ops, and ops times pairs that read each other, for heads that know transfers: half a second for so much
 LARGEST_WITH_HEADS, MOST_WORK = 2_000, 200_000_000
@@ -30,6 +32,7 @@ FLOW, BUILDING = 12.0, 24.0  # numbers sorted in the time of a flow, and of buil
 ROUNDING = 1e-12
 # Microseconds of which 1e-12 is less than one, so that a bound rounded up is not rounded up once more
 LARGEST_WHOLE = 2.0**39
+Heed = Callable[[Iterable[int]], Iterator[int]]  # goes through ops, and may raise: a search's `cancellable`
 MOST_VIEWS = 32  # views of a buffer that are pieces of their own; the others have no room, which is valid, too
 
 
@@ -47,8 +50,10 @@ def least_times(problem: Problem) -> tuple[int, FloatArray, FloatArray]:
     """Return how many devices run ops, and the least time of each op and each transfer, microseconds."""
     graph, machine = model_of(problem.graph), problem.machine
     runs_ops: BoolArray = np.ones(problem.devices, bool)
-    runtime: FloatArray = graph.runtime / machine.devices[0].speed
-    if not machine.is_equal:
+    runtime: FloatArray = graph.runtime
+    if machine.is_equal:
+        runtime = graph.runtime / machine.devices[0].speed
+    else:
         times = possible_times(problem)[: graph.num_ops]
         runs_ops, runtime = np.any(np.isfinite(times), axis=0), times.min(axis=1)
     between = np.outer(runs_ops, runs_ops) & ~np.eye(problem.devices, dtype=bool) & machine.has_link
@@ -175,22 +180,16 @@ def whole_units(problem: Problem, bound: float) -> float:
     return math.ceil(bound / unit * (1 - ROUNDING)) * unit if unit else bound
 
 
-def smallest_along_chain(graph: CostGraph) -> IntArray:
-    """Per tensor, the least size along its alias chain, itself included: bytes it needs on any device."""
-    least: IntArray = graph.tensor_size.copy()
-    alias, aliased = graph.alias_of, graph.alias_of >= 0
-    while aliased.any():
-        least[aliased] = np.minimum(least[aliased], graph.tensor_size[alias[aliased]])
-        alias = np.where(aliased, graph.alias_of[np.maximum(alias, 0)], -1)
-        aliased = alias >= 0
-    return least
-
-
 def op_needs(graph: CostGraph, devices: int) -> IntArray:
     """Bytes that each op needs on its device while it runs, shape `(ops,)`, persistent bytes left out."""
     # Its own outputs, its workspace, and its inputs, each buffer once. Several devices may hold a view alone: of inputs
     # that share a buffer the largest counts, over its members, of the least size along its alias chain.
-    least = smallest_along_chain(graph) if devices > 1 else graph.tensor_size[graph.root]
+    least, alias = graph.tensor_size[graph.root], graph.alias_of
+    if devices > 1:
+        least = graph.tensor_size.copy()
+        while (aliased := alias >= 0).any():
+            least[aliased] = np.minimum(least[aliased], graph.tensor_size[alias[aliased]])
+            alias = np.where(aliased, graph.alias_of[alias], -1)
     pointers, tensors = graph.inputs
     size, made = least[tensors], graph.alias_of < 0
     if not made.all():  # an op may read several tensors that share a buffer
@@ -258,26 +257,60 @@ def min_cuts(
     """Yield for op after op the lower bound of its step in every order, and the smallest set with which it is met."""
     # What the op allocates, its workspace, and the least memory in which any order can arrive at it: a minimum cut
     # between its ancestors and descendants. That is at most the memory of its step in a known order, so ops are tried
-    # by that, the largest first.
-    arcs = 2 * (len(b.size) + len(b.users) + len(b.predecessors))
-    if work < LEAST_FLOWS * arcs or stop() or not has_time_for(seconds_for(BUILDING * arcs)):
+    # by that, the largest first. In large graphs each op has a network of its own, without its ancestors.
+    arcs = _arcs(b)
+    if is_large := arcs > LARGEST_NETWORK:
+        arcs = 0
+    elif work < LEAST_FLOWS * arcs or stop() or not has_time_for(seconds_for(BUILDING * arcs)):
         return
-    flow = new_flow(network := network_of(b))
-    label, side = flow.label[: len(b.own)], np.empty(len(flow.label), bool)
+    else:
+        flow = new_flow(network := network_of(b))
+        side = np.empty(len(flow.label), bool)
     for step in np.argsort(-memory, kind="stable"):
         if memory[step] <= known or work < arcs or stop() or not has_time_for(seconds_for(FLOW * arcs)):
             return
-        work -= arcs
         op = int(order[step])
-        label[:] = FREE
-        label[reachable(b.predecessor_ptr, b.predecessors, op)] = SOURCE
-        label[reachable(b.successor_ptr, b.successors, op)] = SINK
-        label[op] = SINK
-        flow.residual[:] = network.capacity
-        term = int(b.own[op] + b.workspace[op]) + int(max_flow(network, flow, INT64_MAX))
+        first = reachable(b.predecessor_ptr, b.predecessors, op)
+        after = reachable(b.successor_ptr, b.successors, op)
+        if is_large:
+            around, throughout, ops = _stretch_around(b, order, op, first, after)
+            arcs = _arcs(around)
+            if work < arcs or not has_time_for(seconds_for((BUILDING + FLOW) * arcs)):
+                return
+            flow = new_flow(network := network_of(around))
+            side = np.empty(len(flow.label), bool)
+            flow.label[0], flow.label[len(ops)] = SOURCE, SINK
+        else:
+            throughout, label = 0, flow.label[: len(order)]
+            label[:] = FREE
+            label[first] = SOURCE
+            label[after] = SINK
+            label[op] = SINK
+            flow.residual[:] = network.capacity
+        work -= arcs
+        term = int(b.own[op] + b.workspace[op]) + throughout + int(max_flow(network, flow, INT64_MAX))
         known = max(known, term)
         source_side(network, flow, side)
-        yield term, side[: len(order)].copy()
+        if is_large:
+            first[ops[side[1 : len(ops) + 1]]] = True
+        yield term, first if is_large else side[: len(order)].copy()
+
+
+def _arcs(b: Buffers) -> int:
+    """Return how many arcs the network of some buffers has."""
+    return 2 * (len(b.size) + len(b.users) + len(b.predecessors))
+
+
+def _stretch_around(
+    b: Buffers, order: NDArray[Any], op: int, before: BoolArray, after: BoolArray
+) -> tuple[Buffers, int, NDArray[Any]]:
+    """Return an op, as the last, and those that may come before or after it as a stretch; bytes throughout; its ops."""
+    where = np.select((before, after), (0, 3), 1)
+    where[op] = 2
+    order = order[np.argsort(where[order], kind="stable")]
+    first, last = int(before.sum()), len(order) - int(after.sum())
+    buffers, throughout = stretch_of(b, order, np.argsort(order), memory_of_steps(b, order), first, last)
+    return buffers, throughout, order[first:last]
 
 
 def min_cut_bound(problem: Problem, order: NDArray[Any], known: int = 0, **limits: Any) -> int:
@@ -309,17 +342,6 @@ def possible_times(problem: Problem) -> FloatArray:
     return times
 
 
-class EdgesOf:
-    """The edges of each op, made when they are asked for: there may be millions."""
-
-    def __init__(self, by: NDArray[Any], ops: int) -> None:
-        self._pointers, self._edges = csr(by, np.arange(len(by)), ops)
-
-    def __getitem__(self, op: int) -> list[int]:
-        edges: list[int] = self._edges[self._pointers[op] : self._pointers[op + 1]].tolist()
-        return edges
-
-
 class EdgeCosts:
     """Costs of edges between ops in transfers."""
 
@@ -331,7 +353,7 @@ class EdgeCosts:
         if first_home(graph) < graph.num_ops:
             own = makers < first_home(graph)
             readers, makers, size = readers[own], makers[own], size[own]
-        self.sources, self.targets = makers, readers
+        self.ops, self.sources, self.targets = graph.num_ops, makers, readers
         self.count: NDArray[Any] = np.ones(len(readers))
         self.bytes: NDArray[Any] = size
         if not pairs_rise(makers, readers):  # an op may read several tensors of another one
@@ -353,35 +375,34 @@ class EdgeCosts:
         cost: FloatArray = self.count[edge] * self.latency[source]
         return cost + self.bytes[edge] * self.per_byte[source] if self.bytes[edge] else cost
 
-    grouped = EdgesOf  # by `sources` or by `targets`
+    def grouped(self, by: NDArray[Any]) -> Callable[[int], list[int]]:
+        """Return the edges of an op, by `sources` or by `targets`; made when asked for, as there may be millions."""
+        pointers, edges = csr(by, np.arange(len(by)), self.ops)
+        return lambda op: edges[pointers[op] : pointers[op + 1]].tolist()
 
 
-def optimistic_costs(
-    problem: Problem, edges: EdgeCosts, *, mean: bool, heed: Callable[[Iterable[int]], Iterator[int]] = iter
-) -> FloatArray:
+def optimistic_costs(problem: Problem, edges: EdgeCosts, *, mean: bool, heed: Heed) -> FloatArray:
     """Return the least time from the end of each op on each device to the end of all (PEFT eq. 5); `(ops, devices)`."""
     # Every later op is on its best device. A transfer takes what the mean link does, as in the paper, or its own with
     # `mean` false: no schedule is faster then. `heed` goes through ops and edges, and may raise.
     graph, times = problem.graph, possible_times(problem)
     apart = ~np.eye(problem.devices, dtype=bool)
-    cost, leaving = np.zeros((graph.num_ops, problem.devices)), edges.grouped(edges.sources, graph.num_ops)
+    cost, leaving = np.zeros((graph.num_ops, problem.devices)), edges.grouped(edges.sources)
     for op in heed(graph.input_order[::-1].tolist()):
-        for e in heed(leaving[op]):  # one op may be read by all others
+        for e in heed(leaving(op)):  # one op may be read by all others
             target = edges.targets[e]
             sent = edges.mean[e] * apart if mean else edges.between(e)
             np.maximum(cost[op], (sent + (times[target] + cost[target])[None, :]).min(axis=1), out=cost[op])
     return cost
 
 
-def earliest_ends(
-    problem: Problem, edges: EdgeCosts, heed: Callable[[Iterable[int]], Iterator[int]] = iter
-) -> FloatArray:
+def earliest_ends(problem: Problem, edges: EdgeCosts, heed: Heed) -> FloatArray:
     """Return the earliest that each op can end on each device, every earlier op on its best; shape `(ops, devices)`."""
     graph = problem.graph
-    ends, entering = possible_times(problem).copy(), edges.grouped(edges.targets, graph.num_ops)
+    ends, entering = possible_times(problem).copy(), edges.grouped(edges.targets)
     for op in heed(graph.input_order.tolist()):
         ready = np.zeros(problem.devices)
-        for e in heed(entering[op]):
+        for e in heed(entering(op)):
             np.maximum(ready, (ends[edges.sources[e]][:, None] + edges.between(e)).min(axis=0), out=ready)
         ends[op] += ready
     return ends

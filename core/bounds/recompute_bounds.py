@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import FloatArray, IntArray
+from ..base.speed import seconds_for
 from ..base.units import format_bytes
 from ..graph.graph import CostGraph
 from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_with, new_flow, reachable, source_side
 from ..problem.problem import RUNTIME_TOLERANCE, Problem
-from .bounds import memory_bound, op_needs
+from .bounds import BUILDING, FLOW, memory_bound, op_needs
 
 SCALE = 2**50  # what all bytes, and all microseconds, are in a network, whose capacities are whole numbers
 ROUNDED = 4  # of these units, more than floats can have rounded up in all capacities together
@@ -37,23 +38,20 @@ class Division(NamedTuple):
     """Ops divided into those done for good and those still to run."""
 
     least: float  # A bound on the weighted sum of both over all divisions, rounded down
-    # bytes, time: of a division that comes as near as whole numbers can: beside what the op needs; of what runs again
-    bytes: float
+    bytes: float  # of a division that comes as near as whole numbers can: beside what the op needs; of what runs again
     time: float
-
-
-class Dual(NamedTuple):
-    """A bound by a price, and that price, 0 where none was needed."""
-
-    bound: float
-    price: float
 
 
 class FirstRuns:
     """The moments at which ops run first: minimum cuts among ops done for good, buffers, and ops that have run."""
 
-    def __init__(self, graph: CostGraph, op_times: FloatArray | None = None) -> None:
-        self.graph, b = graph, graph.buffers
+    def __init__(
+        self, graph: CostGraph, op_times: FloatArray | None = None, has_time_for: Any = lambda seconds: True
+    ) -> None:
+        self.graph, self.has_time_for, b = graph, has_time_for, graph.buffers
+        arcs = 2 * (len(b.size) + 2 * graph.num_ops + len(b.users) + len(b.predecessors))
+        self._heed(BUILDING * arcs)
+        self.flow_cost = FLOW * arcs
         self.times = (graph.runtime if op_times is None else op_times).copy()
         self.needs = op_needs(graph, 1) + int(graph.persistent.sum())
         self.ops, count = graph.num_ops, len(b.size)
@@ -83,15 +81,14 @@ class FirstRuns:
         self.too_large = self.arcs_of_bytes[:0]
         self.scale = 1.0
 
-    def added_time(self, op: int, limit: int) -> Dual:
-        """Return the microseconds that any schedule adds whose memory at the first run of `op` keeps a limit."""
+    def added_time(self, op: int, limit: int) -> tuple[float, float]:
+        """Return the microseconds that schedules add which keep a limit at the first run of `op`, and the price."""
         spare = limit - int(self.needs[op])
         if spare < 0:
-            return Dual(math.inf, 0.0)
+            return math.inf, 0.0
         self._look_at(op, spare)
-        return _dual(
-            lambda price: self._divide(price, 1.0), lambda d: d.time, lambda d: d.bytes, spare, self._divide(1, 0)
-        )
+        least = self._divide(1.0, 0.0)
+        return _dual(lambda price: self._divide(price, 1.0), lambda d: d.time, lambda d: d.bytes, spare, least)
 
     def take_time(self, op: int, limit: int, price: float) -> float:
         """Return the microseconds by which a price on bytes bounds the first run of `op`; use up proving runtimes."""
@@ -109,8 +106,8 @@ class FirstRuns:
         """Return the bytes that any schedule which adds at most so many microseconds takes at the first run of `op`."""
         self._look_at(op)
         least = self._divide(0.0, 1.0)
-        found = _dual(lambda price: self._divide(1.0, price), lambda d: d.bytes, lambda d: d.time, added_time, least)
-        return int(self.needs[op]) + math.ceil(found.bound)
+        bound, _ = _dual(lambda price: self._divide(1.0, price), lambda d: d.bytes, lambda d: d.time, added_time, least)
+        return int(self.needs[op]) + math.ceil(bound)
 
     def least_bytes(self, op: int) -> int:
         """Return the bytes that the first run of `op` takes at the least, however much runs again."""
@@ -132,8 +129,14 @@ class FirstRuns:
         self.sizes = np.where(own | too_large, 0, b.size)
         self.too_large = self.arcs_of_bytes[too_large[self.buffer_of_arc]]
 
+    def _heed(self, cost: float) -> None:
+        """Raise TimeoutError if no time is left for work of a cost, see `seconds_for`."""
+        if not self.has_time_for(seconds_for(cost)):
+            raise TimeoutError
+
     def _divide(self, byte_weight: float, time_weight: float) -> Division:
         """Return the division of least weighted sum."""
+        self._heed(self.flow_cost)
         total = float(self.sizes.sum()) * byte_weight + float(self.times.sum()) * time_weight
         self.scale = SCALE / total if total > 0 else 1.0
         capacity = self.capacity
@@ -164,14 +167,14 @@ def _dual(
     constrained: Callable[[Division], float],
     bound: float,
     least: Division,
-) -> Dual:
-    """Return a bound on the objective of every division that keeps the bound, by a price on the constraint."""
+) -> tuple[float, float]:
+    """Return a bound on the objective of divisions that keep a bound, and the price on the constraint, 0 for none."""
     if least.least > bound:
-        return Dual(math.inf, 0.0)
+        return math.inf, 0.0
     free = divide(0.0)
     if constrained(free) <= bound:
-        return Dual(free.least, 0.0)
-    best, steep, flat = Dual(free.least, 0.0), free, least
+        return free.least, 0.0
+    best, steep, flat = (free.least, 0.0), free, least
     for _ in range(MOST_PRICES):
         if constrained(steep) <= constrained(flat):
             break
@@ -180,8 +183,8 @@ def _dual(
             break
         found = divide(price)
         value = _value(found.least, price * bound)
-        if value > best.bound * (1 + 1e-9):  # of prices that are as good, the least uses up least time
-            best = Dual(value, price)
+        if value > best[0] * (1 + 1e-9):  # of prices that are as good, the least uses up least time
+            best = value, price
         if value >= (objective(flat) + price * (constrained(flat) - bound)) * (1 - 1e-9):
             break
         if constrained(found) > bound:
@@ -192,13 +195,16 @@ def _dual(
 
 
 def recompute_bound(
-    problem: Problem, order: NDArray[Any], memory: IntArray, *, stop: Callable[[], bool] = lambda: False
+    problem: Problem, order: NDArray[Any], memory: IntArray, *, stop: Any = lambda: False, **limits: Any
 ) -> float:
     """Return the bound of the task over the first runs of the ops that take most in a known order."""
     least, limit = memory_bound(problem), problem.memory_limit
     if limit is not None and least > limit:
         return math.inf
-    runs = FirstRuns(problem.graph, problem.op_times)
+    try:
+        runs = FirstRuns(problem.graph, problem.op_times, **limits)
+    except TimeoutError:
+        return least if problem.task == "memory" else math.fsum(problem.op_times.tolist())
     steps = np.argsort(-memory, kind="stable")[:MOST_MOMENTS]
     if problem.task == "runtime":
         total = math.fsum(problem.op_times.tolist())
@@ -211,7 +217,10 @@ def recompute_bound(
     for step in steps:
         if stop() or memory[step] <= least:
             break
-        least = max(least, runs.peak(int(order[step]), spare))
+        try:
+            least = max(least, runs.peak(int(order[step]), spare))
+        except TimeoutError:
+            break
     return least
 
 
@@ -229,16 +238,22 @@ def _added_time(runs: FirstRuns, ops: list[int], limit: int, stop: Callable[[], 
     for op in ops:
         if stop():
             break
-        dual = runs.added_time(op, limit)
-        if math.isinf(dual.bound):
+        try:
+            bound, price = runs.added_time(op, limit)
+        except TimeoutError:
+            break
+        if math.isinf(bound):
             return math.inf
-        if dual.bound > 0:
-            duals.append((dual.bound, dual.price, op))
+        if bound > 0:
+            duals.append((bound, price, op))
     added = 0.0
     for _, price, op in sorted(duals, key=lambda dual: -dual[0]):
         if stop() and added > 0:
             break
-        added += runs.take_time(op, limit, price)
+        try:
+            added += runs.take_time(op, limit, price)
+        except TimeoutError:
+            break
     return added
 
 
@@ -252,7 +267,7 @@ def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> s
         return f"{prefix}op '{graph.op_names[op]}' alone needs {format_bytes(int(runs.needs[op]))}, {_parts(graph, op)}"
     if memory_bound(problem) > limit:
         last = format_bytes(memory_bound(problem))
-        return f"{prefix}the last step takes at least {last}, with persistent bytes and all that is kept to the end"
+        return f"{prefix}the last step takes at least {last}, with persistent bytes and all final tensors"
     for step in np.argsort(-memory, kind="stable"):
         op = int(order[step])
         least = runs.least_bytes(op)
@@ -262,7 +277,7 @@ def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> s
         return f"{prefix}a search of all schedules ended without one"
     return (
         f"{prefix}op '{graph.op_names[op]}' runs in at least {format_bytes(least)}, {_parts(graph, op)}, "
-        "and what ops that may not run again made before it"
+        "and earlier results of ops that may not run again"
     )
 
 
@@ -270,10 +285,6 @@ def _parts(graph: CostGraph, op: int) -> str:
     """Return an op's needs while it runs, as a part of a sentence."""
     b = graph.buffers
     inputs = b.used[b.used_ptr[op] : b.used_ptr[op + 1]]
-    amounts = {
-        "inputs": int(b.size[inputs].sum()),
-        "outputs": int(b.own[op]),
-        "workspace": int(graph.workspace[op]),
-        "persistent": int(graph.persistent.sum()),
-    }
-    return "that is " + ", ".join(f"{format_bytes(amount)} of {what}" for what, amount in amounts.items() if amount)
+    amounts = map(int, (b.size[inputs].sum(), b.own[op], graph.workspace[op], graph.persistent.sum()))
+    named = zip(amounts, ("inputs", "outputs", "workspace", "persistent"), strict=True)
+    return "that is " + ", ".join(f"{format_bytes(amount)} of {what}" for amount, what in named if amount)

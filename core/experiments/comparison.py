@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from ...version import VERSION
 from ..base.errors import ClusterError, FormatError, SchedoptError, UsageError
 from ..base.options import spelled
-from ..base.parallel import is_here, map_as_ended
+from ..base.parallel import is_here, map_unordered
 from ..base.tables import Printed, csv_of, text_of
 from ..files.atomic import write_as
 from ..files.costgraph import graph_hash
 from ..files.json_lines import JsonLines, key_of
 from ..graph.graph import CostGraph
+from ..model.allocators import Allocator
 from ..problem.problem import Problem
 from ..problem.residents import model_of
 from ..report.result import Result
@@ -36,7 +37,7 @@ from ..search.registry import BUDGET_EXAMPLE
 from ..search.search import Watcher
 from ..search.settings import from_plain
 from ..search.warm_up import warm_up
-from ..solve.solve import solve
+from ..solve.placed import check_allocator, solve_and_place, warm_up_places
 from .report import comparison_page, graph_table, remarks, summary_table, title_of
 
 if TYPE_CHECKING:
@@ -168,6 +169,7 @@ class Run:
     seed: int
     sha256: str
     key: str
+    allocator: Allocator | None = None  # then the value is what it reserves
 
     @property
     def name(self) -> RunName:
@@ -197,14 +199,19 @@ def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
     status: Status = "infeasible" if result.is_proven_infeasible else "limit-not-met"
     if result.is_feasible:
         status = "optimal" if result.status == "optimal" else "feasible"
+    value, bound = result.value, result.lower_bound
+    if (reserved := result.reserved) is not None and result.problem.task == "memory":
+        value, bound = reserved.peak, reserved.bound
+        status = "feasible" if status == "optimal" and not reserved.is_optimal else status
     return _cell(
         run,
         status=status,
-        value=result.value,
+        value=value,
         peak_memory=result.peak_memory,
+        reserved=None if reserved is None else reserved.peak,
         runtime_us=result.runtime,
         excess=result.excess,
-        lower_bound=int(result.lower_bound) if result.problem.task == "memory" else result.lower_bound,
+        lower_bound=int(bound) if result.problem.task == "memory" else bound,
         evaluations=int(evaluations) if evaluations.is_integer() else evaluations,
         seconds=round(result.seconds, 6),
         cpu_seconds=round(cpu_seconds, 6),
@@ -222,8 +229,9 @@ def _cell(run: Run, **found: Any) -> Cell:
 
 def _solve_timed(run: Run, interrupt: threading.Event | None) -> tuple[Result, float]:
     warm_up(run.problem, run.spec)
-    start = time.process_time()
-    result = solve(run.problem, run.spec, seed=run.seed, watcher=None if interrupt is None else Watcher(interrupt))
+    warm_up_places(addresses=False, allocator=run.allocator is not None)
+    start, watcher = time.process_time(), None if interrupt is None else Watcher(interrupt)
+    result = solve_and_place(run.problem, run.spec, None, run.allocator, seed=run.seed, watcher=watcher)
     return result, time.process_time() - start
 
 
@@ -236,7 +244,7 @@ def cells_of(runs: list[Run], jobs: int, interrupt: threading.Event | None = Non
                 return
             yield cell
         return
-    with closing(map_as_ended(run_cell, runs, jobs)) as ended:
+    with closing(map_unordered(run_cell, runs, jobs)) as ended:
         for run, future in ended:
             error = future.exception()
             if isinstance(error, BrokenExecutor):
@@ -317,6 +325,8 @@ class Experiment:
             raise UsageError(f"the reference '{reference}' must be one of the methods: {', '.join(self.methods)}")
         self.reference = named[0]
         problems = [settings.problem(graph) for graph in graphs]
+        for problem in problems:
+            check_allocator(problem, settings.allocator)
         for spec in specs:
             if settings.evaluations is not None and not spec.method.counts_evaluations:
                 raise UsageError(
@@ -345,9 +355,10 @@ class Experiment:
                 "parameters": spec.parameters.identity(),
                 "problem": problem.document(),
                 "budget": [spec.evaluations, spec.time_limit],
+                **({} if settings.allocator is None else {"allocator": str(settings.allocator)}),
             }
             for seed in range(settings.seed, settings.seed + settings.seeds):
-                yield Run(problem, spec, seed, digest, key_of({**facts, "seed": seed}))
+                yield Run(problem, spec, seed, digest, key_of({**facts, "seed": seed}), settings.allocator)
 
     @property
     def unfinished(self) -> list[Run]:

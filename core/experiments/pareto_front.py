@@ -23,7 +23,7 @@ from ..files.costgraph import structure_hash
 from ..model.simulator import input_peak
 from ..problem.problem import RUNTIME_TOLERANCE, Problem
 from ..problem.residents import model_of
-from ..report.result import Result
+from ..report.result import IN_INPUT_ORDER, Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,8 +55,8 @@ class FrontPoint:
 
     @property
     def peak_memory(self) -> int:
-        """Bytes on the fullest device."""
-        return self.result.peak_memory
+        """Bytes on the fullest device; with an allocator, those reserved."""
+        return self.result.limited_peak
 
     @property
     def added_runs(self) -> int:
@@ -73,7 +73,7 @@ def front_points(
     problem: Problem, found: Iterable[tuple[Result, int]], bounds: Sequence[LimitBound]
 ) -> tuple[FrontPoint, ...]:
     """Return the results that no other one beats, from most memory to least."""
-    timed = [(r.peak_memory, problem.time_of(len(r.schedule), r.runtime), bound, r) for r, bound in found]
+    timed = [(r.limited_peak, problem.time_of(len(r.schedule), r.runtime), bound, r) for r, bound in found]
     points: list[FrontPoint] = []
     for peak, time, bound, result in sorted(timed, key=lambda entry: entry[:2]):
         if points and time >= points[-1].time * (1 - RUNTIME_TOLERANCE):
@@ -111,7 +111,7 @@ class ParetoFront(Printed):
         """Return the line above the table: the graph, and the two traded quantities."""
         graph, devices = self.problem.graph, self.problem.devices
         what = "recomputation on 1 device" if devices == 1 else f"makespan on {devices} devices"
-        return f"{graph.name}: {model_of(graph).num_ops:,} ops, peak memory against time, {what}"
+        return f"{graph.name}: {model_of(graph).num_ops:,} ops, {self.settings.memory_name} against time, {what}"
 
     def added_share(self, point: FrontPoint) -> float:
         """Return a point's time beyond each op once, or beyond the least makespan found, as a share of that."""
@@ -124,7 +124,8 @@ class ParetoFront(Printed):
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False) if narrow else Table()
         time = "time" if problem.devices == 1 else "makespan"
         again = ("runs again",) if problem.recompute else ()
-        for name in ("", "peak memory", "at least", time, "added", "at least", "gap", *again):
+        traded = self.settings.memory_name.partition(" by ")[0]
+        for name in ("", traded, "at least", time, "added", "at least", "gap", *again):
             table.add_column(name.replace(" ", "\n") if narrow else name, justify="right", no_wrap=True)
         memory = bytes_alike((p.peak_memory for p in points), *((p.peak_memory, p.peak_bound) for p in points))
         times = times_alike((p.time for p in points), *((p.time, p.time_bound) for p in points))
@@ -216,22 +217,11 @@ class ParetoFront(Printed):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the front with the bound below it; in a notebook the chart shows itself."""
-        from matplotlib.axes import Axes
+        from ..report.plots.figures import drawn
 
-        from ..report.plots.figures import show_in_notebook
-
-        if ax is not None and not isinstance(ax, Axes):
-            raise UsageError(
-                f"plot draws on matplotlib axes, not {ax!r}; plot().figure.savefig('front.svg') writes a file"
-            )
         if not self.points:
             raise UsageError("the front has no point yet, so that there is nothing to draw")
-        if ax is not None:
-            _draw(ax, self)
-            return ax
-        figure = _figure(self)
-        show_in_notebook(figure)
-        return figure.axes[0]
+        return drawn(ax, lambda: _figure(self), lambda axes: _draw(axes, self), "front.svg")
 
     def page(self) -> str:
         """Return the chart and the table as a web page that needs no other file."""
@@ -258,7 +248,8 @@ def _draw(axes: Axes, front: ParetoFront) -> None:
 
     problem, graph = front.problem, front.problem.graph
     peaks, times = [point.peak_memory for point in front.points], [point.time for point in front.points]
-    program = input_peak(graph) if problem.recompute else None
+    before = front.points[0].result.reserved_otherwise.get(IN_INPUT_ORDER, input_peak(graph))
+    program = before if problem.recompute else None
     right = max(peaks + ([program] if program is not None else []))
     bytes_, memory = byte_unit(right)
     size, unit = (1.0, "runs") if problem.counts_runs else time_unit(max(times))
@@ -274,7 +265,8 @@ def _draw(axes: Axes, front: ParetoFront) -> None:
     axes.plot([peak / bytes_ for peak in peaks], [time / size for time in times], "o", color="C0", label="schedules")
     if program is not None:
         axes.plot([program / bytes_], [front.least_time / size], "D", color="0.4", label="program order")
-    axes.set(xlabel=f"peak memory, {memory}", ylabel=f"{'time' if problem.devices == 1 else 'makespan'}, {unit}")
+    axes.set(ylabel=f"{'time' if problem.devices == 1 else 'makespan'}, {unit}")
+    axes.set(xlabel=f"{front.settings.memory_name}, {memory}")
     axes.set_title(plain(front.title(), 110), fontsize="medium")
     number_ticks(axes, ("x", "y"))
     axes.grid(alpha=0.3)

@@ -14,14 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import FormatError, ScheduleError, UsageError
+from ..base.errors import FormatError, SchedoptError
 from ..base.parallel import call_in_worker, is_here
 from ..base.units import format_bytes
 from ..bounds.bounds import memory_bound
 from ..bounds.recompute_bounds import recompute_bound
 from ..files.costgraph import graph_hash
 from ..files.json_lines import JsonLines, key_of
+from ..files.schedule_json import read_reserved, reserved_fields
 from ..graph.graph import CostGraph
+from ..model.reserved import verify_reserved
 from ..model.simulator import simulate
 from ..model.verifier import verify
 from ..problem.problem import Problem
@@ -32,7 +34,7 @@ from ..search.options import ParetoOptions
 from ..search.registry import DEFAULT_METHOD
 from ..search.search import Watcher
 from ..search.warm_up import warm_up
-from ..solve.solve import solve
+from ..solve.placed import check_allocator, solve_and_place, warm_up_places
 from .pareto_front import LimitBound, ParetoFront, front_points
 
 SPEC = parse_method(DEFAULT_METHOD)
@@ -64,9 +66,13 @@ class SweepFile(JsonLines):
             verify(problem, schedule, enforce_limit=False)
             written: dict[str, Any] = {name: record[name] for name in _WRITTEN}
             written["notes"] = tuple(written["notes"])
+            if (reserved := read_reserved(record, self.path)) is not None:
+                verify_reserved(problem, schedule, reserved)
+                otherwise = {what: int(size) for what, size in record["reserved_otherwise"].items()}
+                written |= {"reserved": reserved, "reserved_otherwise": otherwise}
             found = Result(problem, schedule, simulate(problem, schedule), **written)
             return found, int(record["peak_bound"])
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError, UsageError, ScheduleError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError, OverflowError, SchedoptError) as error:
             raise FormatError(f"{self.path}: a line is not of a front ({error}); name a new file") from error
 
     def append(self, key: str, found: Found) -> None:
@@ -74,6 +80,7 @@ class SweepFile(JsonLines):
         result, bound = found
         assert math.isfinite(result.lower_bound)
         steps = {name: getattr(result.schedule, name).tolist() for name in ("items", "sources", "targets")}
+        steps |= {"reserved_otherwise": result.reserved_otherwise, **reserved_fields(result.reserved)}
         self.write(key, {**{name: getattr(result, name) for name in _WRITTEN}, "peak_bound": bound, **steps})
 
 
@@ -81,7 +88,8 @@ def search(
     whole: Problem, problem: Problem, settings: ParetoOptions, initial: Schedule | None, interrupt: threading.Event
 ) -> Found | None:
     """Do a search, and bound its schedule under the problem of the front; None if it was interrupted."""
-    result = solve(problem, SPEC, **settings.budget, initial=initial, watcher=Watcher(interrupt))
+    given = {**settings.budget, "initial": initial, "watcher": Watcher(interrupt)}
+    result = solve_and_place(problem, SPEC, None, settings.allocator, **given)
     if result.status == "interrupted":
         return None
     return result, _peak_bound(whole, settings, result, interrupt)
@@ -110,7 +118,7 @@ def _peak_bound(problem: Problem, settings: ParetoOptions, result: Result, inter
     within = replace(problem, runtime_limit=max(taken, total))
     bound = int(recompute_bound(within, order, memory, stop=lambda: interrupt.is_set() or time.monotonic() > deadline))
     if not result.problem.recompute and problem.op_times.all():  # without added time nothing runs again
-        bound = max(bound, int(result.lower_bound))
+        bound = max(bound, int(result.lower_bound), result.reserved.bound if result.reserved else 0)
     return bound
 
 
@@ -123,6 +131,7 @@ class Sweep:
     def __init__(self, graph: CostGraph, settings: ParetoOptions = ParetoOptions()) -> None:
         self.graph, self.settings = graph, settings
         self.problem = settings.problem(graph)
+        check_allocator(self._least_time(), settings.allocator)
         self.file: SweepFile | None = None  # of finished searches, which those that `execute` does are written to
         self.interrupt = threading.Event()
         self.progress: Progress = lambda done, what: None
@@ -135,6 +144,7 @@ class Sweep:
         """Compile the kernels of all searches."""
         for problem in (self._least_time(), self.problem, self._limited(1 + int(self.graph.persistent.sum()))):
             warm_up(problem, SPEC)
+        warm_up_places(addresses=False, allocator=self.settings.allocator is not None)
 
     def execute(self, progress: Progress | None = None, interrupt: threading.Event | None = None) -> ParetoFront:
         """Do the searches; Ctrl-C ends it with those finished so far."""
@@ -144,10 +154,10 @@ class Sweep:
         least_peak, once = memory_bound(self.problem), float(self.problem.op_times.sum())
         try:
             first = self._search(self._least_time(), None, "the least peak of any order")
-            bounds.append(LimitBound(first.peak_memory, once if self.problem.recompute else first.lower_bound))
+            bounds.append(LimitBound(first.limited_peak, once if self.problem.recompute else first.lower_bound))
             last = self._search(self.problem, first.schedule, "the least peak at any time")
-            least_peak = max(least_peak, int(last.lower_bound))
-            high, low, gaps = first.peak_memory, last.peak_memory, self.settings.points - 1
+            least_peak = max(least_peak, int(last.lower_bound), last.reserved.bound if last.reserved else 0)
+            high, low, gaps = first.limited_peak, last.limited_peak, self.settings.points - 1
             steps = {high - round(number * (high - low) / gaps) for number in range(1, gaps + 1)}
             limits = sorted((limit for limit in steps if limit < high), reverse=True)
             self.planned = 2 + len(limits)
@@ -191,4 +201,5 @@ class Sweep:
     def _key(self, problem: Problem) -> str:
         """Return a hash of all that decides a search, but for where it starts."""
         budget = [self.settings.evaluations, self.settings.time_limit, self.settings.seed]
-        return key_of({"graph": self._digest, "problem": problem.document(), "budget": budget})
+        allocator = {} if self.settings.allocator is None else {"allocator": str(self.settings.allocator)}
+        return key_of({"graph": self._digest, "problem": problem.document(), "budget": budget, **allocator})

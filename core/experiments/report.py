@@ -48,8 +48,10 @@ def _summary_table(
     table = compact_table()
     table.add_column("method", overflow="fold", min_width=_NAME_WIDTH)
     headers = ("improve-\nment", "gap from\nbest\nknown", "gap from\nlower\nbound", "wins/\nties/\nlosses")
-    for header in (*headers, "proven\noptimal", "time, s", "CPU, s"):
+    reserved = [summary.reserved for summary in summaries if summary.reserved is not None]
+    for header in (*["reserved"] * bool(reserved), *headers, "proven\noptimal", "time, s", "CPU, s"):
         table.add_column(header, justify="right", no_wrap=True)
+    written = bytes_alike(reserved)
 
     def write(estimate: Estimate, total: int, decimals: int = 2, unit: str = "%", is_signed: bool = False) -> str:
         return between.join(_estimate(estimate, total, decimals, unit, is_signed))
@@ -58,6 +60,7 @@ def _summary_table(
         is_reference, total = summary.method == reference, summary.graphs
         table.add_row(
             Text(named(summary.method)),
+            *([_NOTHING if summary.reserved is None else written(summary.reserved)] if reserved else ()),
             "reference" if is_reference else write(summary.improvement, total, is_signed=True),
             write(summary.gap_from_best, total),
             write(summary.gap_from_bound, total),
@@ -75,9 +78,11 @@ def title_of(settings: CompareOptions, graphs: int) -> str:
     def count(number: int, noun: str) -> str:
         return f"{number:,} {noun}{'s' * (number != 1)}"
 
-    aim = "peak memory" if settings.task == "memory" else "time" if settings.recompute else "makespan"
+    aim = settings.memory_name if settings.task == "memory" else "time" if settings.recompute else "makespan"
     again = " with recomputation" if settings.recompute else ""
     parts = [f"{aim}{again}, {count(graphs, 'graph')}, {count(settings.devices or 1, 'device')}"]
+    if settings.task != "memory" and settings.allocator is not None:
+        parts.append(settings.memory_name)
     if settings.max_overhead is not None:
         parts.append(f"at most {100 * settings.max_overhead:g}% of time added")
     if settings.memory_limit_share is not None:
@@ -161,7 +166,9 @@ def _graph_and_method_table(rows: Sequence[tuple[GraphResults, Written]], method
     table.add_column("graph", overflow="fold")
     table.add_column("ops", justify="right", no_wrap=True)
     table.add_column("method", overflow="fold")
-    table.add_column("peak memory" if task == "memory" else "makespan", justify="right", no_wrap=True)
+    cells = [cell for result, _ in rows for of_method in result.cells.values() for cell in of_method]
+    memory = "peak memory" if all(cell.reserved is None for cell in cells) else "reserved"
+    table.add_column(memory if task == "memory" else "makespan", justify="right", no_wrap=True)
     for result, written in rows:
         bound = _NOTHING if result.bound is None else written(result.bound)
         table.add_row(Text(result.graph), f"{result.ops:,}", "lower bound", bound)
@@ -231,7 +238,7 @@ def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference
             failed = [cell for cell in own if cell.status == "failed" and cell.error == error]
             first = f"first {failed[0].graph}, seed {failed[0].seed}"
             yield f"{summary.method}: {len(failed)} of {summary.runs} runs failed ({first}): {error}"
-        notes = dict.fromkeys(cell.note for cell in own if cell.note)
+        notes = dict.fromkeys(cell.note for cell in own if cell.note and cell.reserved is None)  # of a block each
         yield from (f"{summary.method}: {note}" for note in notes)
 
 
@@ -249,7 +256,7 @@ class Shown(NamedTuple):
 def comparison_page(settings: CompareOptions, methods: Sequence[str], reference: str, cells: Sequence[Cell]) -> str:
     """Return the page."""
     graphs, summaries = by_graph(cells), summarise(cells, methods, reference)
-    title = title_of(settings, len(graphs))
+    title, name = title_of(settings, len(graphs)), settings.memory_name if settings.task == "memory" else "makespan"
     parts: list[str] = []
     if cells:
         from ..report.plots.comparison_charts import draw_comparison
@@ -263,7 +270,7 @@ def comparison_page(settings: CompareOptions, methods: Sequence[str], reference:
             f"<figure>{picture[picture.index('<svg') :]}</figure>",
             f"<h2>Improvement over {escape(reference)} on each graph, %</h2>",
             _html_table(*_improvements(graphs, [method for method in methods if method != reference], reference)),
-            f"<h2>{'Peak memory' if settings.task == 'memory' else 'Makespan'} on each graph</h2>",
+            f"<h2>{name[0].upper()}{name[1:]} on each graph</h2>",
             _html_table(*_values(graphs, methods, settings.task)),
         ]
     template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")

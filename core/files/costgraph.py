@@ -156,6 +156,7 @@ DROPPED_NODE_FIELDS = (
     "inaccurate",
 )
 _dropped_of = attrgetter(*DROPPED_NODE_FIELDS)
+_preceding_node, _preceding_port = attrgetter("preceding_node"), attrgetter("preceding_port")
 
 
 def graph_name(path: str | Path) -> str:
@@ -219,7 +220,7 @@ def parse_graph(
     said = [f"fields that schedopt does not use were dropped: {', '.join(sorted(dropped))}"] if dropped else []
     devices = {node.id: node.device for node in message.node if node.device != FINAL_MARK}
     if any(devices.values()):
-        said.append("device counts only where --pins from-graph asks for it")
+        said.append("device is used only with --pins from-graph")
         named = tuple(devices.get(id_, "") for id_ in graph.op_ids.tolist())
         graph = replace(graph, annotations=replace(graph.annotations, devices=named))
     if said:
@@ -254,7 +255,6 @@ def _build(nodes: Sequence[Any], name: str, where: str, note: Callable[[str], No
         builder.add_op(
             node.name,
             op_id=node.id,
-            inputs=[(each.preceding_node, each.preceding_port) for each in node.input_info],
             control=node.control_input,
             outputs=[output.size for output in node.output_info],
             aliases=[output.alias_input_port for output in node.output_info] if uses_aliases else None,
@@ -263,6 +263,8 @@ def _build(nodes: Sequence[Any], name: str, where: str, note: Callable[[str], No
             workspace=node.temporary_memory_size,
             persistent=node.persistent_memory_size,
         )
+        reads = node.input_info[:]
+        builder.add_reads(list(map(_preceding_node, reads)), list(map(_preceding_port, reads)))
     return builder.build()
 
 

@@ -74,12 +74,10 @@ def with_remarks(graph: CostGraph, texts: Sequence[str], where: str, note: Calla
         once[places] = True
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, GraphError) as error:
         reason = str(error) if isinstance(error, _UntrueError) else "they are damaged"
-        note(
-            f"{where}: modules, lines and the like, and times below a microsecond, were dropped from the file: {reason}"
-        )
+        note(f"{where}: annotations (modules, lines, ...) and exact times were dropped from the file: {reason}")
         if not any('"once"' in text for text in texts):
             return graph
-        note(f"{where}: which ops may not run twice is not known any more, so that none may")
+        note(f"{where}: the marks of ops that may not run twice are lost, so no op may run twice")
         return replace(graph, runs_once=frozen(np.ones(graph.num_ops), np.bool_))
     return replace(graph, runtime=runtimes, annotations=annotations, runs_once=frozen(once, np.bool_))
 
@@ -113,8 +111,8 @@ def _runtimes(document: dict[str, Any], graph: CostGraph, where: str, note: Call
     if len(changed):
         others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         note(
-            f"{where}: compute_cost of op '{graph.op_names[changed[0]]}'{others} was changed after its time below a "
-            "microsecond was written, and is taken as it is"
+            f"{where}: compute_cost of op '{graph.op_names[changed[0]]}'{others} was changed by hand, and replaces "
+            "the exact time in the annotations"
         )
         exact[changed] = graph.runtime[changed]
     return frozen(exact, np.float64)

@@ -152,7 +152,7 @@ class _Reader:
             for kind, time in by_kind.items():
                 self.place = ("op_times", op, kind)
                 if self.is_own and kind not in kinds:
-                    raise self.fail(self.place, f"op '{op}' has a time for kind '{kind}', which no device is of")
+                    raise self.fail(self.place, f"op '{op}' has a time for kind '{kind}', which no device has")
                 by_kind = by_kind | {kind: parse_microseconds(time, "time") if isinstance(time, str) else time}
             found[op] = by_kind
         return found

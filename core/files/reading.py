@@ -70,8 +70,8 @@ def unzipped(data: bytes, where: str) -> bytes:
 def _limited(data: bytes, where: str) -> bytes:
     if len(data) > (limit := largest_file()):
         raise FormatError(
-            f"{where}: it holds more than {format_bytes(limit)}; if it is what you think it is, set "
-            f"{LARGEST_VARIABLE}=8GiB or so, in the shell schedopt --largest-file 8GiB"
+            f"{where}: it holds more than {format_bytes(limit)}; to read it, set {LARGEST_VARIABLE}=8GiB or so, in "
+            "the shell schedopt --largest-file 8GiB"
         )
     return data
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import math
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -21,7 +22,7 @@ from ..model.timeline import freed_after
 from ..model.verifier import StepClaim, Totals, verify, verify_addresses
 from ..problem.machine import Machine
 from ..problem.problem import Problem, parameter_types
-from ..problem.residents import first_home, model_of
+from ..problem.residents import first_home, model_of, with_homes
 from ..problem.schedule import Addresses, Arena, Reserved, Schedule
 from .costgraph import structure_hash
 from .machine_yaml import machine_of
@@ -60,11 +61,19 @@ def read_problem(
     }
     if machine is not None:
         given |= {"devices": None, "bandwidth": None, "latency": None, "machine": machine}
+        if machine.is_equal and len(machine.devices) > 1:
+            graph = _with_named_homes(graph, {str(step.get("op")) for step in steps if isinstance(step, dict)})
     try:
         return Problem(graph, **{"devices": max(1, least), **given})
     except UsageError as error:
         said = str(error)
         raise FormatError(said if said.startswith(f"{path}:") else f"{path}: {said}") from error
+
+
+def _with_named_homes(graph: CostGraph, named: Set[str]) -> CostGraph:
+    """Return a graph in which all residents have homes, if steps name that of one which a single op uses."""
+    homes = [set(each.op_names[first_home(each) :]) for each in (with_homes(graph), with_homes(graph, holds_all=False))]
+    return with_homes(graph) if (homes[0] - homes[1]) & named else graph
 
 
 def _types_in_json(kind: Any) -> Any:
@@ -179,7 +188,7 @@ class LoadedSchedule:
             return
         if bound is None:
             return
-        value = problem.value(totals.peak, totals.runtime)
+        value = problem.value(totals.peak, time)
         is_same = value == bound if problem.task == "memory" else math.isclose(value, bound, rel_tol=1e-9, abs_tol=1e-9)
         if value < bound and not is_same:
             raise ScheduleError(f"{name}: the schedule claims that none is below {bound}, but has {value}")
@@ -357,13 +366,13 @@ def _read_claims(
     steps: list[Any], tensors: dict[str, int], graph: CostGraph, path: str | Path
 ) -> tuple[StepClaim, ...]:
     """Return what steps say beyond what runs where; if any has `frees`, the others free nothing."""
-    says_what_is_freed = any("frees" in step for step in steps)
+    has_frees = any("frees" in step for step in steps)
     claims = []
     for number, step in enumerate(steps):
         where = f"{path}: step {number}"
         for remark in ("module", "line"):  # of an op at the time; lines move while the graph stays the same
             field_of(step, remark, str, where, "")
-        names = field_of(step, "frees", list, where, []) if says_what_is_freed else None
+        names = field_of(step, "frees", list, where, []) if has_frees else None
         for name in names or ():
             if not isinstance(name, str) or name not in tensors:
                 raise UnknownNameError(f"{where} frees the tensor {shown(name)}, which {graph.name} does not have")
@@ -434,7 +443,7 @@ def read_addresses(
     alignment = _whole(document.get("alignment"), f"{path}: the field 'alignment'", 1, LARGEST_ALIGNMENT)
     arenas = document.get("arenas")
     if not isinstance(arenas, list) or not all(isinstance(arena, dict) for arena in arenas):
-        raise FormatError(f"{path}: the field 'arenas' must have an object per device, for there is an alignment")
+        raise FormatError(f"{path}: the field 'arenas' must have an object per device next to 'alignment'")
     made, workspace = [], []
     for number, (step, item) in enumerate(zip(document["steps"], schedule.items.tolist(), strict=True)):
         where = f"{path}: step {number}"
@@ -442,7 +451,7 @@ def read_addresses(
         offsets = step.get("offsets", {})
         if not isinstance(offsets, dict) or set(offsets) != set(names):
             wanted = ", ".join(f"'{name}'" for name in names[:3]) + "..." * bool(names[3:])
-            raise FormatError(f"{where} must have offsets of just what it makes: {wanted}")
+            raise FormatError(f"{where} must have an offset per result: {wanted}")
         made.append(tuple(_whole(offsets[name], f"{where}: an offset") for name in names))
         has_workspace = item >= 0 and graph.workspace[item] > 0
         workspace.append(

@@ -87,7 +87,7 @@ class _Loader(yaml.SafeLoader):
             for part in merged:
                 self.flatten_mapping(part)
             if sum(len(part.value) for part in merged) > _MOST_VALUES:
-                raise ValueError(f"with what << names it stands for more than {_MOST_VALUES:,} values")
+                raise ValueError(f"its << merges expand to more than {_MOST_VALUES:,} values")
         super().flatten_mapping(node)
 
 
@@ -104,7 +104,7 @@ def _check_size(values: Any) -> None:
         return sizes[id(value)]
 
     if size(values) > _MOST_VALUES:
-        raise ValueError(f"with its aliases it stands for more than {_MOST_VALUES:,} values")
+        raise ValueError(f"its aliases expand to more than {_MOST_VALUES:,} values")
 
 
 def write_yaml(path: str | Path, values: Any) -> None:

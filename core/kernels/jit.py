@@ -29,7 +29,7 @@ def inlined(function: Function) -> Function:
 
 
 def _compiled(function: Function, **options: str) -> Function:
-    dispatcher = njit(cache=_IS_CACHED, nogil=True, _nrt=False, **options)(function)
+    dispatcher = njit(cache=_IS_CACHED, nogil=True, _nrt=False, no_cfunc_wrapper=True, **options)(function)
     if _IS_CACHED:
         dispatcher._cache._cache_file.__class__ = _CacheFile
     return cast(Function, dispatcher)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,11 @@ from ..base.errors import UsageError
 from ..base.names import did_you_mean
 from ..kernels import caching_allocator as kernel
 
-MIB = kernel.MIB
+MIB, KIB = kernel.MIB, 1 << 10
 DEFAULT_SEGMENT = 20 * MIB
 _INTERVALS = 16  # of `roundup_power2_divisions`: up to 1 MiB, up to 2 MiB, ..., from 32 GiB on
 _LARGEST = 1 << 41
+_CUBLAS = ":4096:2:16:8"  # PyTorch's default; on Hopper and Blackwell it is :4096:8
 # Options that move no block
 _IGNORED = re.compile("backend|release_lock_on_.*|pinned_.*|graph_capture_.*|throw_on_.*|per_process_memory_fraction")
 
@@ -54,7 +55,8 @@ class Allocator:
     large_segment: int = DEFAULT_SEGMENT
     expandable_segments: bool = False
     garbage_collection_threshold: float = 0.0  # share of the capacity
-    roundup_power2_divisions: tuple[int, ...] = field(default=(0,) * _INTERVALS)
+    roundup_power2_divisions: tuple[int, ...] = (0,) * _INTERVALS
+    cublas_workspace: int = 0  # asked for after the weights, and kept
 
     @classmethod
     def parse(cls, text: str) -> Allocator:
@@ -87,11 +89,8 @@ class Allocator:
         return cls(**values)
 
     def __str__(self) -> str:
-        words = [
-            f"{name}:{_written(getattr(self, attribute))}"
-            for name, (attribute, _) in _READERS.items()
-            if getattr(self, attribute) != _DEFAULTS[attribute]
-        ]
+        values = ((name, getattr(self, own), getattr(Allocator, own)) for name, (own, _) in _READERS.items())
+        words = [f"{name}:{_written(name, value)}" for name, value, default in values if value != default]
         return ":".join(["cuda", *([",".join(words)] if words else [])])
 
     def rounded(self, sizes: IntArray) -> IntArray:
@@ -138,20 +137,18 @@ class Allocator:
         given: Sequence[int] = (),
         is_downwards: bool = False,
     ) -> Replay:
-        """Run allocations and frees.
-
-        `events` has `a` where allocation `a` is asked for, `~a` where it is freed, after which it may be asked for
-        again, and the number of allocations where the cache is emptied (`torch.cuda.empty_cache`). `sizes` are bytes as
-        asked for, `streams` count from 0. Where a new segment exceeds the bytes of `capacity`, free segments are given
-        back and the request tried again; one of 1 to 10 MiB counts as a segment of 20 MiB, as in PyTorch. `start` has
-        the segments before the first event, `given` the addresses of new ones, in turn. After these they lie side by
-        side, with rising addresses or, with `is_downwards`, falling ones.
-        """
+        """Run allocations and frees."""
+        # `events` has `a` where allocation `a` is asked for, `~a` where it is freed, after which it may be asked for
+        # again, and the number of allocations where the cache is emptied (`torch.cuda.empty_cache`). `sizes` are bytes
+        # as asked for, `streams` count from 0. Where a new segment exceeds the bytes of `capacity`, free segments are
+        # given back and the request tried again; one of 1 to 10 MiB counts as a segment of 20 MiB, as in PyTorch.
+        # `start` has the segments before the first event, `given` the addresses of new ones, in turn. After these they
+        # lie side by side, with rising addresses or, with `is_downwards`, falling ones.
         count = len(sizes)
         streams = np.zeros(count, np.int64) if streams is None else np.asarray(streams, np.int64)
         rounded = self.rounded(sizes)
         if count and (rounded.max() > _LARGEST or rounded.sum(dtype=float) > 2**60):
-            raise UsageError(f"an allocator is not asked for more than {_LARGEST:,} bytes at once, and 2^60 in all")
+            raise UsageError(f"an allocator gives at most {_LARGEST:,} bytes at once, and 2^60 in all")
         most_streams = 1 + int(max(streams.max(initial=0), *(segment.pool // 2 for segment in start), 0))
         placed = sum(len(segment.blocks) for segment in start)
         memory = self.memory(count, placed, most_streams, capacity=capacity, given=given, is_downwards=is_downwards)
@@ -216,6 +213,15 @@ def _divisions(text: str) -> tuple[int, ...]:
     return tuple(parts)
 
 
+def _workspace(text: str) -> int:
+    """Read a workspace of cuBLAS as CUBLAS_WORKSPACE_CONFIG has it: `:KIB:COUNT`, also several times, or `default`."""
+    text = _CUBLAS if text == "default" else text
+    size = KIB * sum(int(size) * int(count) for size, count in re.findall(r":(\d{1,10}):(\d{1,10})", text))
+    if not re.fullmatch(r"(:\d{1,10}:\d{1,10})+", text) or size > _LARGEST:
+        raise ValueError(f"is default, or as in CUBLAS_WORKSPACE_CONFIG, such as {_CUBLAS}")
+    return size
+
+
 def _power(text: str, message: str) -> int:
     if not text.isdigit() or int(text) & (int(text) - 1):
         raise ValueError(message)
@@ -229,12 +235,14 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "expandable_segments": ("expandable_segments", _truth),
     "garbage_collection_threshold": ("garbage_collection_threshold", _share),
     "roundup_power2_divisions": ("roundup_power2_divisions", _divisions),
+    "cublas_workspace": ("cublas_workspace", _workspace),
 }
-_DEFAULTS = {known.name: known.default for known in fields(Allocator)}
 
 
-def _written(value: object) -> str:
+def _written(name: str, value: object) -> str:
     """Return the value of an option as PYTORCH_CUDA_ALLOC_CONF has it."""
+    if name == "cublas_workspace" and isinstance(value, int):
+        return f":{value // KIB}:1"
     if isinstance(value, tuple):
         sizes = [f"{1 << place}:{parts}" for place, parts in enumerate(value)]
         return str(value[0]) if len(set(value)) == 1 else f"[{','.join(sizes)}]"

@@ -1,7 +1,7 @@
 """Bytes that a caching allocator reserves for a program whose ops run again and again in one order, on one device.
 
-Weights and what else is resident are allocated first, each by itself, and stay. Then the ops run until a run reserves
-no more: all others do as that one, for what a run makes is free after it.
+Weights and what else is resident are allocated first, each by itself, then cuBLAS's workspace, and stay. Then the ops
+run until a run reserves no more: all others do as that one, for what a run makes is free after it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ RUNS = 4
 MOST_BYTES = 1 << 41
 
 
-def weights_of(graph: CostGraph) -> IntArray:
-    """Return the bytes of each resident tensor, and of each op's persistent bytes that are not those of any."""
+def weights_of(graph: CostGraph, allocator: Allocator) -> IntArray:
+    """Return the bytes of resident tensors, of ops' persistent bytes that are none's, and of cuBLAS's workspace."""
     residents = [resident for resident in graph.annotations.residents if resident.op >= 0]
     rest = graph.persistent.copy()
     np.subtract.at(rest, [resident.op for resident in residents], [resident.size for resident in residents])
-    sizes = np.array([resident.size for resident in residents] + rest.tolist(), np.int64)
+    asked = [*(resident.size for resident in residents), *rest.tolist(), allocator.cublas_workspace]
+    sizes = np.array(asked, np.int64)
     return frozen(sizes[sizes > 0], np.int64)
 
 
@@ -40,12 +41,12 @@ class Requests:
     """What a program asks an allocator for: its buffers, its workspaces, its weights, and an opening block."""
 
     def __init__(self, graph: CostGraph, allocator: Allocator) -> None:
-        self.graph, self.buffers, self.allocator, weights = graph, graph.buffers, allocator, weights_of(graph)
-        b = self.buffers
+        self.graph, self.buffers, self.allocator = graph, graph.buffers, allocator
+        b, weights = self.buffers, weights_of(graph, allocator)
         asked = np.concatenate([b.size, b.workspace, weights, [0]])
         self.sizes = frozen(np.where(asked > 0, allocator.rounded(asked), 0), np.int64).copy()
         if asked.sum(dtype=float) > MOST_BYTES:
-            raise UsageError(f"{graph.name}: an allocator is asked for at most {MOST_BYTES:,} bytes in all")
+            raise UsageError(f"{graph.name}: an allocator gives at most {MOST_BYTES:,} bytes in all")
         first = len(b.size) + len(b.workspace)
         self.weights = np.arange(first, first + len(weights))
         self._uses, self._held = np.empty(len(b.size), np.int32), np.empty(len(asked), np.int64)
@@ -129,7 +130,7 @@ def pool_graph(graph: CostGraph, allocator: Allocator, is_large: bool, parts: in
         return frozen(rounded, np.int64)
 
     persistent = np.zeros(graph.num_ops, np.int64)
-    persistent[0] = of_pool(weights_of(graph)).sum()
+    persistent[0] = of_pool(weights_of(graph, allocator)).sum()
     return replace(
         graph,
         tensor_size=of_pool(np.where(graph.alias_of < 0, graph.tensor_size, 0)),
@@ -152,7 +153,7 @@ def verify_reserved(problem: Problem, schedule: Schedule, reserved: Reserved) ->
     problem, schedule = of_runs(problem, schedule)
     replay = Replay(problem, schedule)
     replay.run()
-    weights = weights_of(problem.graph).tolist()
+    weights = weights_of(problem.graph, allocator).tolist()
     holdings = [holding for holding in replay.holdings if holding.size]
     sizes = np.array([*(holding.size for holding in holdings), *weights, reserved.opening_block], np.int64)
     end = len(schedule)

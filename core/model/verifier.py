@@ -250,7 +250,7 @@ class Replay:
 
     def _run_steps(self) -> None:
         """Start every step as early as it can be; fill `start` and `end`."""
-        self.there: dict[tuple[int, int], float] = {}
+        self.there: list[dict[int, float]] = [{} for _ in range(self.problem.devices)]
         self.clock = [0.0] * self.problem.devices
         self.link: dict[tuple[int, int], float] = {}
         self.done: set[int] = set()
@@ -268,22 +268,23 @@ class Replay:
         (tensor,) = self.outputs[op]
         others = {self.placement[reader] for reader in self.readers[tensor]}
         for where in {device} | (others if self.is_replicated(tensor) else set()):
-            self.there[tensor, where] = 0.0
+            self.there[where][tensor] = 0.0
         return 0.0
 
     def _run_op(self, op: int, device: int) -> tuple[float, float]:
-        start = self.clock[device]
+        start, there = self.clock[device], self.there[device]
         if op in self.done:
             self._check_nothing_waited(op)
         for tensor in self.reads[op]:
-            arrived = self.there.get((tensor, device))
+            arrived = there.get(tensor)
             if arrived is None:
                 raise ScheduleError(f"{self.graph.name}: {self._missing_input(op, tensor, device)}")
-            start = max(start, arrived)
+            if arrived > start:
+                start = arrived
         self.done.add(op)
         self.clock[device] = end = start + self.duration(op, device)
         for tensor in self.outputs[op]:
-            self.there[tensor, device] = end
+            there[tensor] = end
         return start, end
 
     def _missing_input(self, op: int, tensor: int, device: int) -> str:
@@ -305,12 +306,12 @@ class Replay:
 
     def _send(self, tensor: int, source: int, target: int) -> tuple[float, float]:
         name = f"{self.graph.name}: '{self.graph.tensor_name(tensor)}' is sent from {self._name(source)}"
-        if (tensor, source) not in self.there:
+        if tensor not in self.there[source]:
             raise ScheduleError(f"{name} before it is there")
         bandwidth = self.machine.bandwidth[source][target]
         if bandwidth == 0:
             raise ScheduleError(f"{name} to {self._name(target)}, which have no link")
-        start = max(self.there[tensor, source], self.clock[target])
+        start = max(self.there[source][tensor], self.clock[target])
         if self.machine.transfers == "blocking":
             start = max(start, self.clock[source])
         elif self.machine.contention:
@@ -318,7 +319,7 @@ class Replay:
         end = start + self.machine.latency[source][target] + self.size[tensor] * (1e6 / bandwidth)
         if self.machine.transfers == "blocking":
             self.clock[source] = self.clock[target] = end
-        self.link[source, target] = self.there[tensor, target] = end
+        self.link[source, target] = self.there[target][tensor] = end
         return start, end
 
     def duration(self, op: int, device: int) -> float:
@@ -357,7 +358,7 @@ class Replay:
     def _holdings(self) -> list[Holding]:
         """Return the temporary bytes of devices: outputs with their views, copies, workspace."""
         workspace, last_run = self.graph.workspace.tolist(), {item: at for at, (item, *_) in enumerate(self.steps)}
-        at: dict[tuple[int, int], Holding] = {}
+        at: list[dict[int, Holding]] = [{} for _ in range(self.problem.devices)]
         found: list[Holding] = []
         for step, (item, source, target) in enumerate(self.steps):
             if item >= self.own_ops:
@@ -365,20 +366,21 @@ class Replay:
             begins, ends = (self.start[step], step, False), (self.end[step], step, True)
             if item >= 0:
                 found.append(Holding(target, workspace[item], begins, ends))
-            needed = [(tensor, target) for tensor in self.reads[item]] if item >= 0 else [(~item, source)]
-            for place in needed:
-                if (holding := at.get(place)) is not None:  # else it is resident here
-                    holding.until = max(holding.until, ends)
+            here = at[target]
+            needed, there = (self.reads[item], here) if item >= 0 else ((~item,), at[source])
+            for tensor in needed:
+                if (holding := there.get(tensor)) is not None and holding.until < ends:  # else it is resident here
+                    holding.until = ends
             for tensor in self.outputs[item] if item >= 0 else (~item,):
                 viewed = self.alias_of[tensor] if item >= 0 else -1
-                if self.is_control[tensor] or (viewed >= 0 and (viewed, target) not in at):
+                if self.is_control[tensor] or (viewed >= 0 and viewed not in here):
                     continue  # of what is resident here
                 if viewed < 0:
-                    at[tensor, target] = Holding(target, self.size[tensor], begins, ends)
-                    found.append(at[tensor, target])
+                    here[tensor] = Holding(target, self.size[tensor], begins, ends)
+                    found.append(here[tensor])
                 else:
-                    at[tensor, target] = at[viewed, target]
-                holding = at[tensor, target]
+                    here[tensor] = here[viewed]
+                holding = here[tensor]
                 holding.until = max(holding.until, ends)
                 holding.made.append((step, tensor))
                 holding.is_kept |= item >= 0 and self.is_final[tensor] and last_run[item] == step

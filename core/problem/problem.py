@@ -154,7 +154,7 @@ class Problem:
         if self.runtime_limit is None:
             return
         if not self.recompute:
-            raise UsageError("a limit of the runtime is for recomputation alone; without it one device takes the same")
+            raise UsageError("runtime_limit needs recompute=True; without it all orders take the same time")
         total = float(self.op_times.sum())
         if not total * (1 - RUNTIME_TOLERANCE) <= self.runtime_limit <= sys.float_info.max:
             raise UsageError(f"the limit of the runtime must be at least the {self.format_time(total)} of all ops")
@@ -242,10 +242,7 @@ class Problem:
 
     @cached_property
     def fixed_op(self) -> int:
-        """The op that stays on device 0 to break the symmetry (REGAL A.2): largest memory, or runtime.
-
-        Its memory is its inputs, outputs and workspace.
-        """
+        """The op that stays on device 0 (REGAL A.2): of most runtime, or of most inputs, outputs and workspace."""
         graph = self.graph
         if self.task == "runtime":
             return int(np.argmax(graph.runtime))
@@ -324,7 +321,7 @@ def _with_links(machine: Any, devices: Any, bandwidth: Any, latency: Any) -> Mac
     if machine.is_anonymous:
         return Machine.equal(devices or count, *asked)
     if devices not in (None, count):
-        raise UsageError(f"the machine has {count} devices, not {devices}; leave devices out beside a machine")
+        raise UsageError(f"the machine has {count} devices, not {devices}; with a machine leave devices out")
     if asked != link:
         raise UsageError("a machine says its own bandwidths and latencies; leave bandwidth and latency out")
     return machine
@@ -391,7 +388,7 @@ def placement_rules(graph: CostGraph, machine: Machine) -> PlacementRules:
     if isinstance(graph, GraphWithHomes):
         for resident in np.flatnonzero(graph.is_written).tolist():
             kept = [*graph.states[resident].at_home, first_home(graph) + resident]
-            why = f"what writes '{graph.held[resident].name}' in place, and who may read it meanwhile, run at its home"
+            why = f"ops that write '{graph.held[resident].name}' in place, and readers in between, run at its home"
             groups.join(kept, _first_pin(graph, machine, kept), why)
     group = groups.first()
     return PlacementRules(frozen(times, np.float64), frozen(groups.shared[group], np.bool_), frozen(group, np.int32))
@@ -421,8 +418,8 @@ class _Groups:
                 one, two = sorted((one, two))
                 label = self.graph.op_label
                 raise UsageError(
-                    f"{where}{self.graph.name}: {why}, but {label(one)} and {label(two)}, with what is joined to "
-                    "either, can share none: pins, op times and groups contradict each other"
+                    f"{where}{self.graph.name}: {why}, but {label(one)} and {label(two)}, each with its group, can "
+                    "share none: pins, op times and groups contradict each other"
                 )
             self.parent[second] = first
             self.shared[first] = both
@@ -457,7 +454,7 @@ def _check_runnable(graph: CostGraph, machine: Machine, allowed: BoolArray) -> N
     stuck = np.flatnonzero(~allowed.any(axis=1))
     if len(stuck):
         computes = any(device.speed > 0 for device in machine.devices)
-        why = "it has no time for any that computes" if computes else "every device has speed 0"
+        why = "it has no time on any device that computes" if computes else "every device has speed 0"
         where = machine.place("op_times" if computes else "devices")
         raise UsageError(f"{where}{graph.name}: op {graph.op_label(int(stuck[0]))} can run on no device: {why}")
 

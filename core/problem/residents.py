@@ -82,10 +82,7 @@ def holders(graph: CostGraph) -> list[int]:
 
 
 def with_homes(graph: CostGraph, *, holds_all: bool = True) -> CostGraph:
-    """Return a graph in which residents have a home; the model's own if there are none that need one.
-
-    Where all have one already, they keep it, so that a schedule of a problem is one on another machine, too.
-    """
+    """Return a graph in which residents have a home, which they keep if all have one; the model's own without any."""
     if isinstance(graph, GraphWithHomes) and graph.holds_all >= holds_all:
         return graph
     graph = model_of(graph)

@@ -123,10 +123,7 @@ class Addresses:
 
 @dataclass(frozen=True)
 class Reserved:
-    """What a caching allocator reserves when a schedule runs again and again, weights resident, in bytes.
-
-    New segments lie above or below those before; the worse is said.
-    """
+    """The worst bytes that a caching allocator reserves where a schedule runs again and again, weights resident."""
 
     allocator: str  # with its options, as `cuda:expandable_segments:True`
     peak: int

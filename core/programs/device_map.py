@@ -70,7 +70,7 @@ class _Modules:
         self.held = {r.name: r for r in notes.residents if r.role in ("parameter", "buffer")}
         if not notes.modules or not self.held:
             raise UsageError(
-                f"{graph.name}: its ops name no modules with parameters, which a device map is of; import a PyTorch "
+                f"{graph.name}: its ops name no modules with parameters, so there is nothing to map; import a PyTorch "
                 "model"
             )
         placed = zip(schedule.items.tolist(), schedule.targets.tolist(), strict=True)  # with transfers and homes
@@ -257,8 +257,8 @@ def write_device_map(
     units = [(_within(state.name, found.devices), op) for state, op in states if state.role == "state" and op >= 0]
     if apart := sum(unit is not None and found.devices[unit] != names[placement[op]] for unit, op in units):
         note(
-            f"{output}: {apart:,} states of the optimizer have their home on another device than the map gives their "
-            "module, which a device map cannot say: beside their weights they may exceed a memory limit"
+            f"{output}: {apart:,} states of the optimizer have their home on another device than their module, which a "
+            "device map cannot say; next to their weights they may exceed a memory limit"
         )
     if found.moved_share:
         note(

@@ -184,7 +184,7 @@ def options_for(schedules: Sequence[str], given: Mapping[str, Any], note: Callab
             if name in given:
                 if value != given[name]:
                     said = f"with {flag} {_text(value)}" if value != default else f"without {flag}"
-                    note(f"{path}: its graph was imported {said}; taken is {flag} {_text(given[name])}, as given")
+                    note(f"{path}: its graph was imported {said}; {flag} {_text(given[name])} is used, as given")
             elif name in said_by and taken[name] != value:
                 raise UsageError(
                     f"{said_by[name]} is of a graph imported with {flag} {_text(taken[name]) or 'none'}, {path} of one "

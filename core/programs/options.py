@@ -8,11 +8,13 @@ from typing import Any, TypeAlias
 
 from ..base.errors import UsageError
 from ..base.options import fixed, option, spelled
-from ..search.options import Budget, ProblemOptions, Share, read_limit
+from ..search.options import Budget, ProblemOptions, Share, read_allocator, read_limit
 
 Size: TypeAlias = int | Sequence[int]
 DEFAULT_FLOPS = 1e12
 DEFAULT_MEMORY_BANDWIDTH = 100e9
+AUTO = "auto"
+"""The allocator of the device: PyTorch's own, with its options, on CUDA, and none elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class ImportOptions:
         return {name: size for name, size in self.shapes.items() if isinstance(size, int)}
 
 
+def _read_allocator(given: Any, called: str) -> Any:
+    """Return an allocator, None, or that it is the one of the device."""
+    return given if given == AUTO else None if given in (None, "none") else read_allocator(given, called)
+
+
 @dataclass(frozen=True)
 class OptimizeOptions(Budget, ProblemOptions):
     """The memory limit that an order of a program keeps on one device, and how the order is searched."""
@@ -64,6 +71,13 @@ class OptimizeOptions(Budget, ProblemOptions):
     pins: Any = fixed(None)
     replicate: bool = fixed(False)
     jobs: int = fixed(1)
+    allocator: Any = option(
+        AUTO,
+        "Plan for the bytes that PyTorch's caching allocator reserves: cuda, or cuda:OPTION:VALUE,...; none: for live "
+        "bytes; auto: as PyTorch has it, for a program on CUDA",
+        read=_read_allocator,
+        metavar="NAME",
+    )
 
 
 def size_text(given: Size) -> str:

@@ -14,12 +14,12 @@ from ..base.errors import ProgramError, ScheduleError, UsageError
 from ..base.options import spelled
 from ..base.units import format_bytes
 from ..bounds.bounds import lower_bound, recomputation_bound
-from ..files.atomic import check_writable, write_atomically
+from ..files.atomic import check_suffix, check_writable, write_atomically
 from ..graph.graph import CostGraph
 from ..model.unrolled import repeated_ops
 from ..problem.problem import Problem
 from ..report.explanation import least_peak
-from ..report.result import Result
+from ..report.result import IN_INPUT_ORDER, OPENING, Result
 from .importers import with_imported
 from .options import ImportOptions, OptimizeOptions, size_text
 from .runtime import Measurement, Note, OnRun, Runtime, check_order, check_output, cost_of, load_runtime, read_order
@@ -136,8 +136,17 @@ def measure(
     observer: Observer,
     *,
     force: bool = False,
+    snapshot: str | None = None,
 ) -> list[Measurement]:
-    """Measure a model in program order and then of each schedule; Ctrl-C leaves only finished runs."""
+    """Measure a model in program order and then of each schedule; Ctrl-C leaves only finished runs.
+
+    A snapshot of the CUDA allocator is written of the last order where that is asked for.
+    """
+    if snapshot is not None:
+        if options.device != "cuda" or not _has_cuda():
+            raise UsageError(f"{spelled('snapshot')} is of a GPU's allocator; give --device cuda, where there is CUDA")
+        check_suffix(snapshot, {".pickle": "a snapshot"})
+        check_writable(snapshot)
     observer.on_stage(1, 3, "importing the program")
     runtime = load_runtime(model, options, observer.note)
     graph = runtime.graph("roofline", observer.note)
@@ -149,7 +158,17 @@ def measure(
     measured = runtime.graph("measured", _nothing)
     observer.on_stage(3, 3, f"running {len(orders) + 1} order{'s' * bool(orders)}")
     limits = {path: limit for path, (_, limit) in read.items()}
-    return runtime.measure(measured, orders, repeats, observer.note, observer.on_run, limits)
+    rows = runtime.measure(measured, orders, repeats, observer.note, observer.on_run, limits)
+    if snapshot is not None:
+        runtime.record(measured, [None, *orders.values()][-1], snapshot)
+    return rows
+
+
+def _has_cuda() -> bool:
+    """Whether PyTorch finds a GPU."""
+    from torch import cuda
+
+    return cuda.is_available()
 
 
 def check_runs(model: str, rows: Sequence[Measurement]) -> None:
@@ -172,12 +191,23 @@ def check_limit(name: str, result: Result, *, remedy: str = "", consequence: str
     elif least > limit:
         reason = f"no {'schedule' if result.problem.recompute else 'order'} needs less than {format_bytes(least)}"
     else:
-        reason = f"the least that was found is {format_bytes(result.peak_memory)}"
+        reason = f"the least that was found is {format_bytes(result.limited_peak)}"
     if not result.problem.recompute and remedy:
         lowest = recomputation_bound(result.problem.graph)[0]
         reason += f"; {remedy}" if lowest <= limit else f", and not less than {format_bytes(lowest)} if ops run again"
     text = f"{name}: the memory limit of {format_bytes(limit)} is not kept: {reason}"
     raise ScheduleError("; ".join(filter(None, (text, consequence))))
+
+
+def reserved_sentence(result: Result) -> str:
+    """Say what an allocator reserves, and the line to write for less; nothing without one."""
+    if (reserved := result.reserved) is None:
+        return ""
+    sizes = (result.reserved_otherwise[IN_INPUT_ORDER], reserved.peak, reserved.bound, reserved.opening_block)
+    before, after, bound, block = map(format_bytes, sizes)
+    opened = f", with an opening block of {block}" * bool(reserved.opening_block)
+    text = f"{reserved.allocator} reserves {before} -> {after} (bound {bound}){opened}"
+    return "; ".join((text, *(note for note in result.notes if note.startswith(OPENING)))) + "."
 
 
 def limit_sentence(result: Result) -> str:
@@ -223,7 +253,7 @@ class SizedGraph:
             graph = self._read(size)
             other = next(iter(self.imported.values()), graph)
             if graph.op_names != other.op_names:
-                raise ProgramError(f"{graph.name}: it has other ops at size {size}; give a range in which it has not")
+                raise ProgramError(f"{graph.name}: its ops differ at size {size}; give a range with the same ops")
             self.imported[size] = graph
         return self.imported[size]
 

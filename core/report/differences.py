@@ -99,19 +99,20 @@ _Sized: TypeAlias = tuple[str, str, int]
 
 @dataclass(frozen=True, repr=False)
 class ScheduleDifference(PrintedTable):
-    """Which tensors make the difference between the peaks of two schedules of a graph."""
+    """Which tensors make the difference between two peaks: of schedules of a graph, of snapshots, or of calls."""
 
     graph: str  # the graph's name
     names: tuple[str, str]  # what the schedules are called
     peaks: tuple[Peak, Peak]  # what is alive at the peak of each
+    reserved: tuple[int | None, int | None] = (None, None)  # bytes that an allocator had reserved then, if known
 
     @property
     def held_by_one(self) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
-        """The tensors that are held at the first peak alone, and those at the second alone, largest first."""
-        first, second = ({holder.name for holder in peak.holders} for peak in self.peaks)
-        a, b = (peak.holders for peak in self.peaks)
-        alone = tuple(held for held in a if held.size and held.name not in second)
-        return alone, tuple(held for held in b if held.size and held.name not in first)
+        """The tensors that are held at the first peak alone or in another size, and those at the second."""
+        a, b = (tuple(holder for holder in peak.holders if holder.size) for peak in self.peaks)
+        first, second = ({(holder.name, holder.size) for holder in holders} for holders in (a, b))
+        alone = tuple(holder for holder in a if (holder.name, holder.size) not in second)
+        return alone, tuple(holder for holder in b if (holder.name, holder.size) not in first)
 
     @property
     def shared(self) -> int:
@@ -124,31 +125,45 @@ class ScheduleDifference(PrintedTable):
         memory = self._memory(DEFAULT_TOP)
         lines = [
             f"{name}: peak {memory(peak.memory)} at step {peak.step + 1:,}, {peak.runs}"
-            for name, peak in zip(self.names, self.peaks, strict=True)
+            + ("" if reserved is None else f"; {memory(reserved)} reserved then")
+            for name, peak, reserved in zip(self.names, self.peaks, self.reserved, strict=True)
         ]
         return "\n".join((self.graph, *lines))
 
     def _memory(self, top: int) -> Written:
         """Return how the bytes of the table are written."""
-        listed = [holder.size for side in self.held_by_one for holder in side[:top]]
-        rest = [sum(holder.size for holder in side[top:]) for side in self.held_by_one]
+        listed = [size for _, _, *sizes in self._rows(top) for size in sizes if size is not None]
         parts = [part for peak in self.peaks for part in (peak.memory, peak.workspace, peak.persistent)]
-        return bytes_alike((peak.memory for peak in self.peaks), also=(*listed, *rest, self.shared, *parts))
+        parts += filter(None, self.reserved)
+        return bytes_alike((peak.memory for peak in self.peaks), also=(*listed, self.shared, *parts))
+
+    def _rows(self, top: int) -> list[tuple[str, str, int | None, int | None]]:
+        """Return name, line, and bytes at both peaks: per peak the `top` largest tensors, and the sum of the others."""
+        first, second = ({holder.name: holder for holder in side} for side in self.held_by_one)
+        rows: list[Any] = []
+        for side in ([*first.values()], [holder for name, holder in second.items() if name not in first]):
+            both = [
+                (h.name, h.source, *(held[h.name].size if h.name in held else None for held in (first, second)))
+                for h in side
+            ]
+            rows += both[:top]
+            if rest := both[top:]:
+                sums = (sum(filter(None, sizes)) or None for sizes in [*zip(*rest, strict=True)][2:])
+                rows.append((f"{len(rest)} more", "", *sums))
+        return rows
 
     def table(self, top: int = DEFAULT_TOP) -> Table:
         """Return the table of `schedopt diff`, for Rich to print, with the `top` largest tensors of each."""
         a, b = self.peaks
         memory = self._memory(top)
-        has_sources = any(holder.source for side in self.held_by_one for holder in side)
+        rows = self._rows(top)
+        has_sources = any(source for _, source, *_ in rows)
         table = number_table("held at one peak", *map(escape, self.names))
         if has_sources:
             table.add_column("made at")
-        for side, holders in enumerate(self.held_by_one):
-            for holder in holders[:top]:
-                cells = _sided(memory(holder.size), side)
-                table.add_row(escape(holder.name), *cells, *((escape(holder.source),) * has_sources))
-            if rest := holders[top:]:
-                table.add_row(f"{len(rest)} more", *_sided(memory(sum(holder.size for holder in rest)), side))
+        for name, source, *sizes in rows:
+            cells = ("" if size is None else memory(size) for size in sizes)
+            table.add_row(escape(name), *cells, *((escape(source),) * has_sources))
         table.add_section()
         table.add_row("tensors held at both", memory(self.shared), memory(self.shared))
         for what, first, second in (
@@ -167,9 +182,10 @@ class ScheduleDifference(PrintedTable):
                 "schedule": name,
                 **{field: getattr(peak, field) for field in ("memory", "device", "step", "runs", "source")},
                 **{"workspace": peak.workspace, "persistent": peak.persistent},
+                **({} if reserved is None else {"reserved": reserved}),
                 "held_alone": [asdict(holder) for holder in alone],
             }
-            for name, peak, alone in zip(self.names, self.peaks, self.held_by_one, strict=True)
+            for name, peak, reserved, alone in zip(self.names, self.peaks, self.reserved, self.held_by_one, strict=True)
         ]
         return {"graph": self.graph, "held_by_both": self.shared, "schedules": schedules}
 
@@ -329,10 +345,6 @@ def _changes(old: dict[Hashable, _Sized], new: dict[Hashable, _Sized]) -> Iterat
         before, after = (sized[key][2] if key in sized else None for sized in (old, new))
         if before != after:
             yield Change(name, source, before, after)
-
-
-def _sided(text: str, side: int) -> tuple[str, str]:
-    return (text, "") if side == 0 else ("", text)
 
 
 def _bytes_row(memory: Written, before: int | None, after: int | None) -> tuple[str, str, str]:

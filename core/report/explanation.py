@@ -230,7 +230,7 @@ def held_at(graph: CostGraph, peak: Peak) -> list[tuple[str, int]]:
     return held
 
 
-def why_none_fits(problem: Problem, proven: float) -> str:
+def infeasible_reason(problem: Problem, proven: float) -> str:
     """Return the sentence that says why no schedule keeps the memory limits; empty where that is not proven."""
     name, limits = model_of(problem.graph).name, [limit for limit in problem.memory_limits if limit is not None]
     if len(limits) < problem.devices:

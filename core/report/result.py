@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+IN_INPUT_ORDER, OPENING = "reserved in the input order", "opening block: "
+"""What is reserved without a plan, and how a note begins that says what to open."""
+
+
 def reference_value(problem: Problem, *, keeps_limits: bool = False) -> float:
     """Return the least value of the input order on one device, the first one if they are equal; infinite without."""
     order = problem.graph.input_order
@@ -136,6 +140,11 @@ class Result(PrintedTable):
         return [self.reserved.peak] if self.reserved else self.simulation.peak_per_device.tolist()
 
     @property
+    def limited_peak(self) -> int:
+        """Bytes of the fullest device that a memory limit is about."""
+        return max(self._limited)
+
+    @property
     def excess(self) -> int:
         """Bytes above the limit of the worst device, or microseconds above that of the time, if that is more."""
         return self.problem.fitness(self._limited, self._time)[0]
@@ -198,8 +207,7 @@ class Result(PrintedTable):
         problem, graph = self.problem, self.problem.graph
         peaks = self.simulation.peak_per_device.tolist()
         evaluations = round(self.evaluations, 3)
-        in_microseconds = 0.0 if problem.counts_runs else self.lower_bound
-        bound = int(self.lower_bound) if problem.task == "memory" else in_microseconds
+        bound = int(self.lower_bound) if problem.task == "memory" else self.lower_bound
         steps = steps_document(problem, self.schedule, self.simulation)
         if self.addresses is not None:
             add_offsets(steps, graph, self.schedule, self.addresses)
@@ -270,11 +278,7 @@ def _table(result: Result) -> Table:
         table.add_row("memory limit per device", _limit(problem.memory_limit, memory), kept)
     if problem.devices > 1:
         _add_devices(table, result, memory, time)
-    _add_arenas(table, result, memory)
-    _add_reserved(table, result, memory)
-    if method_of(result.method).counts_evaluations:
-        table.add_row("evaluations", f"{result.evaluations:,.0f}", "")
-    table.add_row("time", f"{result.seconds:.2f} s", "")
+    _add_rest(table, result, memory, "time")
     return table
 
 
@@ -313,11 +317,7 @@ def _recompute_table(result: Result) -> Table:
     again = int((np.bincount(result.schedule.items, minlength=graph.num_ops) > 1).sum())
     more = runs - graph.num_ops
     table.add_row("ops that run again", f"{again:,} of {graph.num_ops:,}", f"{more:,} run{'s' * (more != 1)}", "")
-    _add_arenas(table, result, memory)
-    _add_reserved(table, result, memory)
-    if method_of(result.method).counts_evaluations:
-        table.add_row("evaluations", f"{result.evaluations:,.0f}", "", "")
-    table.add_row("search", f"{result.seconds:.2f} s", "", "")
+    _add_rest(table, result, memory, "search")
     return table
 
 
@@ -364,34 +364,30 @@ def _add_devices(table: Table, result: Result, memory: Written, time: Written) -
         table.add_row("transfers", f"{len(moved):,}", memory(int(graph.tensor_size[~moved].sum())))
 
 
-def _add_arenas(table: Table, result: Result, memory: Written) -> None:
-    """Add the size of each device's arena, and its distance from the bytes of one moment."""
-    if result.addresses is None:
-        return
-    for device, arena in enumerate(result.addresses.arenas):
-        name = "arena" if len(result.addresses.arenas) == 1 else f"arena of device {device}"
+def _add_rest(table: Table, result: Result, memory: Written, seconds: str) -> None:
+    """Add arenas with their distance from the bytes of one moment, what the allocator reserves, and the budget used."""
+    arenas = result.addresses.arenas if result.addresses else ()
+    for device, arena in enumerate(arenas):
+        name = "arena" if len(arenas) == 1 else f"arena of device {device}"
         above = "optimal for this order" if arena.is_optimal else f"{100 * (arena.size / arena.bound - 1):.2f}% above"
         table.add_row(name, memory(arena.size), above)
-        table.add_row("  alive at once, the bound", memory(arena.bound), "")
-
-
-def _add_reserved(table: Table, result: Result, memory: Written) -> None:
-    """Add what the allocator reserves, and what it would otherwise."""
-    if (reserved := result.reserved) is None:
-        return
-    before, *others = result.reserved_otherwise.items()
-    table.add_section()
-    table.add_row(before[0], memory(before[1]), "")
-    table.add_row(f"reserved by {reserved.allocator}", memory(reserved.peak), format_change(reserved.peak, before[1]))
-    if reserved.opening_block:
-        place = "before the weights" if reserved.is_before_weights else "after the weights"
-        table.add_row("  opening block", memory(reserved.opening_block), place)
-    for what, size in others:
-        table.add_row(f"  {what}", memory(size), format_change(size, before[1]))
-    table.add_row("  lower bound", memory(reserved.bound), format_change(reserved.bound, before[1]))
-    retries = f"{reserved.retries} retr{'y' if reserved.retries == 1 else 'ies'} a run"
-    table.add_row("  least capacity", memory(reserved.least_capacity), retries)
-    table.add_section()
+        table.add_row("  alive at once, the bound", memory(arena.bound))
+    if reserved := result.reserved:
+        (what, before), *others = result.reserved_otherwise.items()
+        table.add_section()
+        table.add_row(what, memory(before))
+        table.add_row(f"reserved by {reserved.allocator}", memory(reserved.peak), format_change(reserved.peak, before))
+        if reserved.opening_block:
+            place = "before the weights" if reserved.is_before_weights else "after the weights"
+            table.add_row("  opening block", memory(reserved.opening_block), place)
+        for what, size in (*others, ("lower bound", reserved.bound)):
+            table.add_row(f"  {what}", memory(size), format_change(size, before))
+        retries = f"{reserved.retries} retr{'y' if reserved.retries == 1 else 'ies'} a run"
+        table.add_row("  least capacity", memory(reserved.least_capacity), retries)
+        table.add_section()
+    if method_of(result.method).counts_evaluations:
+        table.add_row("evaluations", f"{result.evaluations:,.0f}")
+    table.add_row(seconds, f"{result.seconds:.2f} s")
 
 
 def _added(result: Result, time: float) -> str:

@@ -29,7 +29,8 @@ class Cell:
     # `optimal`, `feasible`, `infeasible` (proven: no schedule keeps the memory limit), `limit-not-met` (none was found
     # that does) or `failed` (see `error`)
     status: Status
-    # what the task minimises: bytes or microseconds; with recomputation and no runtimes, how many runs
+    # what the task minimises: bytes (with an allocator reserved ones) or microseconds; with recomputation and no
+    # runtimes, how many runs
     value: float | None = None
     # bytes on the fullest device, makespan in microseconds, bytes above the memory limit
     peak_memory: int | None = None
@@ -45,6 +46,7 @@ class Cell:
     found_by: str = ""  # what produced the schedule
     error: str = ""  # type and message of what a failed run raised; empty otherwise
     note: str = ""  # what the method had to say about the run; empty otherwise
+    reserved: int | None = None  # bytes that the allocator reserves, where one is given
 
     @property
     def is_feasible(self) -> bool:
@@ -220,6 +222,7 @@ class MethodSummary:
     # standard deviation over seeds of a seed's improvement averaged over graphs, percentage points (REGAL A.10); over
     # the graphs that every seed solved. None with one seed.
     seed_deviation: float | None
+    reserved: float | None  # bytes, a mean over runs; None without an allocator
 
 
 def summarise(cells: Sequence[Cell], methods: Sequence[str], reference: str) -> list[MethodSummary]:
@@ -271,6 +274,7 @@ def _summarise_method(all_graphs: list[GraphResults], method: str, reference: st
         seconds=duration(lambda cell: cell.seconds),
         cpu_seconds=duration(lambda cell: cell.cpu_seconds),
         seed_deviation=_seed_deviation(graphs, method, reference),
+        reserved=mean_of([cell.reserved for cell in cells if cell.reserved is not None]),
     )
 
 

@@ -69,7 +69,7 @@ def _share(given: Any, called: str) -> float:
     return float(given)
 
 
-def _allocator(given: Any, called: str) -> Allocator:
+def read_allocator(given: Any, called: str) -> Allocator:
     """Return an allocator, read from its name and options."""
     from ..model.allocators import Allocator
 
@@ -155,6 +155,15 @@ class ProblemOptions(Options):
     replicate: bool = option(
         False, "Weights that no op writes are on each device that reads them, instead of being sent", panel=_DEVICES
     )
+    allocator: Any = option(
+        None,
+        "Find the order and the opening block for which PyTorch's caching allocator reserves least on one device: "
+        "cuda, or cuda:OPTION:VALUE,... as in PYTORCH_CUDA_ALLOC_CONF",
+        read=read_allocator,
+        panel="Addresses",
+        metavar="NAME",
+        shown="none",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -176,7 +185,7 @@ class ProblemOptions(Options):
         recompute, overhead, limit, bandwidth, latency = map(spelled, names)
         if not self.recompute:
             if self.max_overhead is not None:
-                raise UsageError(f"{overhead} is what {spelled('recompute', True)} may add; give that, too")
+                raise UsageError(f"{overhead} limits the time that {spelled('recompute', True)} adds; give that, too")
             return
         if self.devices != 1:
             raise UsageError(f"{recompute} is for one device, not for {spelled('devices', self.devices)}")
@@ -191,6 +200,11 @@ class ProblemOptions(Options):
             raise UsageError(f"{overhead} is for the least peak; leave {spelled('task', self.task)} out")
 
     @property
+    def memory_name(self) -> str:
+        """What a memory limit is about, as titles name it."""
+        return "peak memory" if self.allocator is None else f"memory reserved by {self.allocator}"
+
+    @property
     def memory_limit_share(self) -> float | None:
         """The memory limit as a share of each graph's peak in input order; None if it is in bytes, or there is none."""
         return float(self.memory_limit) if isinstance(self.memory_limit, Share) else None
@@ -202,6 +216,8 @@ class ProblemOptions(Options):
     def document(self) -> dict[str, Any]:
         """Return the options by their names in JSON."""
         document = {**super().document(), "pins_from_graph": self.pins is not None}
+        if document.get("allocator") is not None:
+            document["allocator"] = str(self.allocator)
         if "memory_limit" in document:
             share = document["memory_limit_share"] = self.memory_limit_share
             document["memory_limit"] = None if share is not None else self.memory_limit
@@ -281,7 +297,7 @@ SEARCH_TIME: Any = changed(
 
 @dataclass(frozen=True)
 class SolveOptions(Budget, ProblemOptions):
-    """The problem that a graph poses, the budget of its search, and whether tensors get addresses or an allocator."""
+    """The problem that a graph poses, the budget of its search, and whether tensors get addresses."""
 
     addresses: bool = option(
         False,
@@ -296,15 +312,6 @@ class SolveOptions(Budget, ProblemOptions):
         high=LARGEST_ALIGNMENT,
         panel="Addresses",
         shown=str(DEFAULT_ALIGNMENT),
-    )
-    allocator: Any = option(
-        None,
-        "Find the order and the opening block for which PyTorch's caching allocator reserves least on one device: "
-        "cuda, or cuda:OPTION:VALUE,... as in PYTORCH_CUDA_ALLOC_CONF",
-        read=_allocator,
-        panel="Addresses",
-        metavar="NAME",
-        shown="none",
     )
 
     def __post_init__(self) -> None:
@@ -333,7 +340,7 @@ class FitOptions(Budget):
     )
     confirm: bool = option(False, "Run what fits on one device in a new process, and measure its peak")
     allocator: Any = changed(
-        SolveOptions, "allocator", help="Ask by what PyTorch's caching allocator reserves: cuda", panel=""
+        ProblemOptions, "allocator", help="Ask by what PyTorch's caching allocator reserves: cuda", panel=""
     )
 
     def __post_init__(self) -> None:
@@ -357,12 +364,11 @@ class PackOptions(Budget):
 
     evaluations: None = fixed(None)
     jobs: int = fixed(1)
-    align: int | None = option(
-        None,
-        "What every offset is a multiple of, e.g. 64",
-        read=parse_bytes,
-        low=1,
-        high=LARGEST_ALIGNMENT,
+    align: int | None = changed(
+        SolveOptions,
+        "align",
+        help="What every offset is a multiple of, e.g. 64",
+        panel="",
         shown="the file's alignment, or 1",
     )
     time_limit: float = option("10s", "Wall time, e.g. 2s", read=parse_seconds, short="t")
@@ -387,6 +393,7 @@ class GridOptions(CompareOptions):
     op_times: Any = fixed(None)
     pins: Any = fixed(None)
     replicate: bool = fixed(False)
+    allocator: Any = fixed(None)
     evaluations: int = option(5000, "Budget of each run", low=1, read=read_evaluations, metavar="N")
     time_limit: None = fixed(None)
     jobs: int = fixed(1)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,12 +39,17 @@ TIGHTENED = 3
 ROUNDS = 4
 SMOOTHING_SHARE = 0.4
 """Of a round's time."""
-MOVES_PER_OP, MOVES_AT_ONCE = 60, 200
+MOVES_PER_OP, MOVES_AT_ONCE, READS_AT_ONCE = 60, 200, 20_000_000
 POWERS = (2.0, 1.0, 4.0)
 
 
 def solve_and_place(
-    problem: Problem, spec: MethodSpec, alignment: int | None = None, allocator: Allocator | None = None, **budget: Any
+    problem: Problem,
+    spec: MethodSpec,
+    alignment: int | None = None,
+    allocator: Allocator | None = None,
+    is_loaded: bool = False,
+    **budget: Any,
 ) -> Result:
     """Solve a problem; with an alignment or an allocator, for the least arena, or the least reserved, in its time."""
     if alignment is None and allocator is None:
@@ -50,10 +57,7 @@ def solve_and_place(
     what = "weights that several devices read" if problem.machine.is_equal else "a machine"
     if alignment is not None and not problem.is_symmetric:
         raise UsageError(f"{problem.graph.name}: addresses are found for equal devices, not for {what}")
-    if allocator is not None and (problem.devices > 1 or problem.task != "memory") and not problem.recompute:
-        raise UsageError(f"{problem.graph.name}: an allocator is one device's, and for the memory task")
-    if allocator is not None:
-        Requests(problem.graph, allocator)  # refuses bytes beyond what an allocator has
+    check_allocator(problem, allocator)
     warm_up_places(alignment is not None, allocator is not None)
     seconds = spec.time_limit or budget.pop("time_limit", None)
     evaluations = spec.evaluations or budget.get("evaluations")
@@ -70,47 +74,58 @@ def solve_and_place(
     if alignment is None:
         assert allocator is not None
         share = left / (1 + 2 * TIGHTENED) if problem.recompute else left
-        chosen = reserve(result, allocator, share, watcher)
+        reserved = partial(reserve, allocator=allocator, seconds=share, watcher=watcher, is_loaded=is_loaded)
+        chosen = reserved(result)
         if problem.recompute:
-            chosen = _tightened(chosen, allocator, spec, share, watcher, **budget)
+            chosen = _tightened(chosen, reserved, spec, share, watcher=watcher, **budget)
     else:
         chosen = choose(result, alignment, left, budget.get("seed", 0), stop)
         assert chosen.addresses is not None
+        seconds = time.monotonic() - start
         verify_addresses(problem, chosen.schedule, chosen.addresses)
     if stop():
         chosen = replace(chosen, status="interrupted", is_repeatable=False)
-    return replace(chosen, seconds=time.monotonic() - start)
+    return replace(chosen, seconds=seconds if alignment else time.monotonic() - start)
+
+
+def check_allocator(problem: Problem, allocator: Allocator | None) -> None:
+    """Refuse an allocator for a problem that it is not for."""
+    if allocator is not None and (problem.devices > 1 or problem.task != "memory") and not problem.recompute:
+        raise UsageError(f"{problem.graph.name}: an allocator is one device's, and for the memory task")
+    if allocator is not None:
+        Requests(problem.graph, allocator)  # refuses bytes beyond what an allocator has
 
 
 def _tightened(
-    first: Result, allocator: Allocator, spec: MethodSpec, seconds: float, watcher: Watcher, **budget: Any
+    first: Result, reserved: Callable[[Result], Result], spec: MethodSpec, seconds: float, **budget: Any
 ) -> Result:
     """Return a result that keeps a lower limit of live bytes, so that what is reserved keeps the limit."""
     best, problem = first, first.problem
     limit = live = problem.memory_limits[0]
     for _ in range(TIGHTENED):
-        if limit is None or live is None or best.is_feasible or watcher.interrupt.is_set():
+        if limit is None or live is None or best.is_feasible or budget["watcher"].interrupt.is_set():
             break
         assert best.reserved is not None
         live = max(1, live - (best.reserved.peak - limit))
         tighter, given = replace(problem, memory_limit=live), None if seconds == math.inf else seconds
-        other = solve(tighter, replace(spec, time_limit=None), time_limit=given, watcher=watcher, **budget)
+        other = solve(tighter, replace(spec, time_limit=None), time_limit=given, **budget)
         if not other.is_feasible:
             break
         other = replace(other, problem=problem, lower_bound=first.lower_bound)
-        best = reserve(other, allocator, seconds, watcher)
+        best = reserved(other)
     return best
 
 
 def choose(result: Result, alignment: int, time_limit: float, seed: int = 0, stop: Stop = never) -> Result:
     """Return a result with addresses for its schedule, or for one whose arena is smaller."""
-    placer = Placer(result.problem, result.schedule, alignment, stop)
-    rng = np.random.default_rng(seed)
-    deadline = time.monotonic() + time_limit
+    start, rng = time.monotonic(), np.random.default_rng(seed)
+    deadline = start + time_limit
+    placer = Placer(result.problem, result.schedule, alignment, stop, deadline)
     if result.problem.devices > 1 or result.problem.recompute or not method_of(result.method).searches:
         placer.improve(IMPROVED_SHARE * time_limit, rng)
     else:
-        placer = _improved_with_order(result, placer, IMPROVED_SHARE * time_limit, rng)
+        seconds = time.monotonic() - start
+        placer = _improved_with_order(result, placer, IMPROVED_SHARE * time_limit, seconds, rng)
     placer.search_targets(deadline - time.monotonic())
     return _with_addresses(result, placer)
 
@@ -129,8 +144,10 @@ def warm_up_places(addresses: bool = True, allocator: bool = True) -> None:
         requests.least_capacity(requests.events(graph.input_order), MIB, [(0, True)])
 
 
-def _improved_with_order(result: Result, best: Placer, time_limit: float, rng: np.random.Generator) -> Placer:
-    """Return the placer of the order with the least arena that was found in so many seconds."""
+def _improved_with_order(
+    result: Result, best: Placer, time_limit: float, to_place: float, rng: np.random.Generator
+) -> Placer:
+    """Return the placer of the order with the least arena found in a time; one takes some seconds to be made."""
     deadline = time.monotonic() + time_limit
     problem, alignment = result.problem, best.alignment
     best.improve(time_limit / ROUNDS, rng)
@@ -138,11 +155,11 @@ def _improved_with_order(result: Result, best: Placer, time_limit: float, rng: n
     for number in range(ROUNDS - 1):
         start = time.monotonic()
         seconds = (deadline - start) / (ROUNDS - 1 - number)
-        if best.arena <= least or seconds <= 0 or best.stop():
+        if best.arena <= least or seconds <= to_place or best.stop():
             break
         limit = least if number % 2 == 0 else (least + best.arena) // 2
         schedule = smoother.order(limit, POWERS[number % len(POWERS)], start + SMOOTHING_SHARE * seconds)
-        other = Placer(problem, schedule, alignment, best.stop)
+        other = Placer(problem, schedule, alignment, best.stop, start + seconds)
         if other.bound < best.arena and problem.is_feasible([simulate(problem, schedule).peak]) >= result.is_feasible:
             other.improve(start + seconds - time.monotonic(), rng)
             best = min(best, other, key=lambda placer: placer.arena)
@@ -164,8 +181,9 @@ class _Smoother:
         b, order = self.buffers, self.order_found.copy()
         place = np.argsort(order).astype(np.int32)
         uses, memory = np.empty(len(b.size), np.int32), np.empty(len(order), np.int64)
-        for _ in range(0, MOVES_PER_OP * len(order), MOVES_AT_ONCE):
-            smooth(b, order, place, limit, power, self.rng.random((MOVES_AT_ONCE, 2)), uses, memory)
+        at_once = min(MOVES_AT_ONCE, 1 + READS_AT_ONCE // max(1, len(b.used)))
+        for _ in range(0, MOVES_PER_OP * len(order), at_once):
+            smooth(b, order, place, limit, power, self.rng.random((at_once, 2)), uses, memory)
             if time.monotonic() >= until:
                 break
         return Schedule.single_device(order)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..base.arrays import IndexArray, IntArray
+from ..base.units import format_bytes
 from ..bounds.bounds import is_met, lower_bound, min_cut_bound, recomputation_bound
 from ..kernels.orders.order_memory import memory_of_steps
 from ..model.allocators import MIB, Allocator
@@ -19,7 +20,7 @@ from ..model.simulator import simulate
 from ..model.unrolled import of_runs
 from ..problem.problem import Problem
 from ..problem.schedule import Reserved, Schedule
-from ..report.result import Result, changed_order
+from ..report.result import IN_INPUT_ORDER, OPENING, Result, changed_order
 from ..search.method_spec import parse_method
 from ..search.registry import DEFAULT_METHOD, method_of
 from ..search.search import Watcher
@@ -30,7 +31,7 @@ LARGE_SHARE, SMALL_SHARE = 0.3, 0.1
 """Of the time left, to bound what the blocks above 1 MiB take, and the others."""
 OTHER_SEARCH, OTHER_EVALUATIONS, OTHER_SEEDS = "order-search", 2000, 8
 """Orders of other seeds, as many as the time is enough for: live bytes are alike, but not what they reserve."""
-NO_BLOCK = (0, True)
+NO_BLOCK, LEAST_PAGE = (0, True), 10 * MIB
 PARTS = (2, 3, 4)
 """Of segments, into which small blocks fit as a dual feasible function counts them."""
 STRIDES, MOST_BLOCKS = tuple(MIB << power for power in range(30, 0, -1)), 1024
@@ -48,6 +49,7 @@ class Plan:
     live: int = 2**62
     order: IndexArray = field(default_factory=lambda: np.zeros(0, np.int32))
     block: tuple[int, bool] = NO_BLOCK  # bytes, and whether it comes before the weights
+    places: tuple[bool, ...] = (True, False)  # whether an opening block may come before the weights, and after
 
     def try_plan(self, order: IndexArray, events: IntArray, block: tuple[int, bool] = NO_BLOCK) -> None:
         """Price an order with an opening block or without; of equal ones without, the least live bytes win."""
@@ -72,14 +74,16 @@ class Plan:
                 return
             for order, events in tried:
                 for block in range(stride, self.reserved, 2 * stride):  # others were tried with a wider one
-                    for is_before in (True, False):
+                    for is_before in self.places:
                         if self.late() or self.reserved <= self.bound:
                             return
                         self.try_plan(order, events, (block, is_before))
 
 
-def reserve(result: Result, allocator: Allocator, seconds: float, watcher: Watcher) -> Result:
-    """Return a result with what its schedule reserves, or with a schedule that reserves less."""
+def reserve(
+    result: Result, allocator: Allocator, seconds: float, watcher: Watcher, *, is_loaded: bool = False
+) -> Result:
+    """Return a result with what its schedule reserves, or with one that reserves less; a block after loaded weights."""
     end, problem = time.monotonic() + seconds, result.problem
     late: Callable[[], bool] = lambda: watcher.interrupt.is_set() or time.monotonic() >= end  # noqa: E731
     runs, schedule = of_runs(problem, result.schedule)
@@ -105,6 +109,7 @@ def reserve(result: Result, allocator: Allocator, seconds: float, watcher: Watch
                 least.append(min_cut_bound(part, orders[-1], int(lower_bound(part)), stop=late))
         bound += rounded_to_segments(max(least), allocator, is_large)
     plan = Plan(requests, late, max(bound, 0 if problem.task == "runtime" else int(result.lower_bound)))
+    plan.places = (False,) if is_loaded else plan.places
     if searches:
         graph, buffers = problem.graph, problem.graph.buffers
         quick = [reverse_postorder(graph), greedy_order(buffers, late)]
@@ -127,11 +132,11 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
     """Return the result with its plan, verified."""
     problem, requests, allocator = result.problem, plan.requests, plan.requests.allocator
     run, (block, is_before) = requests.events(plan.order), plan.block
-    otherwise = {"reserved in the input order": before}
+    otherwise = {IN_INPUT_ORDER: before}
     if block:
         otherwise["without the opening block"] = requests.reserved(run)
-    if not allocator.expandable_segments:
-        other = Requests(requests.graph, replace(allocator, expandable_segments=True))
+    for page in () if allocator.expandable_segments else (allocator.large_segment, LEAST_PAGE):
+        other = Requests(requests.graph, replace(allocator, expandable_segments=True, large_segment=page))
         otherwise[f"with {other.allocator}"] = other.reserved(other.events(plan.order))
     blocks = {plan.block, NO_BLOCK}
     least, retries = requests.least_capacity(run, plan.live + int(requests.graph.persistent.sum()), blocks, plan.late)
@@ -150,9 +155,15 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
     notes, simulation = list(result.notes), simulate(problem, schedule)
     if schedule.items.tolist() != result.schedule.items.tolist():
         notes.append(changed_order("less reserved memory", simulation.peak - result.simulation.peak))
+    less = ""
+    if True not in plan.places:  # it is opened with the plan; a block before the weights is for the user to open
+        before_weights = replace(plan, places=(True,), block=NO_BLOCK, reserved=requests.reserved(run))
+        before_weights.try_orders([plan.order])
+        block, is_before = before_weights.block if before_weights.reserved < plan.reserved else NO_BLOCK
+        less = f", reserves {format_bytes(before_weights.reserved)}"
     if block:
         place = "before the model is moved to the device" if is_before else "after the model is moved to the device"
-        notes.append(f'opening block: torch.empty({block}, dtype=torch.uint8, device="cuda"), {place}')
+        notes.append(f'{OPENING}torch.empty({block}, dtype=torch.uint8, device="cuda"), {place}{less}')
     return replace(
         result,
         schedule=schedule,

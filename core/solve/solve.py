@@ -14,7 +14,7 @@ from ..model.unrolled import repeated_ops
 from ..model.verifier import verify
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
-from ..report.explanation import why_none_fits
+from ..report.explanation import infeasible_reason
 from ..report.result import Result
 from ..search.method_spec import MethodSpec, check_supported, parse_method
 from ..search.registry import DEFAULT_METHOD, INPUT_METHOD
@@ -87,7 +87,7 @@ def run(search: Search, spec: MethodSpec) -> None:
         search.offer(search.initial, by="initial")
     search.run(spec.name, spec.parameters)
     if search.best is None:
-        _offer_at_once(search, spec)
+        _offer_fallback(search, spec)
 
 
 def _is_listed(problem: Problem) -> bool:
@@ -95,7 +95,7 @@ def _is_listed(problem: Problem) -> bool:
     return problem.devices > 1 and problem.task == "runtime" and not problem.is_limited
 
 
-def _offer_at_once(search: Search, spec: MethodSpec) -> None:
+def _offer_fallback(search: Search, spec: MethodSpec) -> None:
     """Offer what takes least time instead of a method that had too little: a list schedule, or the input order."""
     problem = search.problem
     is_late = search.exhausted() or search.depends_on_time
@@ -154,7 +154,9 @@ def _raise_partition_bound(search: Search) -> None:
 def _raise_recompute_bound(search: Search, order: IndexArray, latest: float) -> None:
     memory = simulate(search.problem, Schedule.single_device(order)).step_memory
     stop = lambda: search.interrupt.is_set() or search.is_past(latest)  # noqa: E731
-    search.raise_lower_bound(recompute_bound(search.problem, order, memory, stop=stop))
+    with search.part(until=latest):
+        bound = recompute_bound(search.problem, order, memory, stop=stop, has_time_for=search.has_time_for)
+    search.raise_lower_bound(bound)
 
 
 def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Result:
@@ -173,7 +175,7 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
     feasible = search.best_fitness[0] == 0
     why = ""
     if not feasible and not problem.recompute:
-        why = why_none_fits(problem, bound)
+        why = infeasible_reason(problem, bound)
     elif not feasible and math.isinf(bound):
         order = problem.graph.input_order
         why = why_infeasible(problem, order, simulate(problem, Schedule.single_device(order)).step_memory)

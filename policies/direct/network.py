@@ -146,11 +146,6 @@ class DirectNetwork(PolicyNetwork):
             nn.init.zeros_(head[-1].weight)  # type: ignore[arg-type]
             nn.init.zeros_(head[-1].bias)  # type: ignore[arg-type]
 
-    @property
-    def last_weights(self) -> tuple[nn.Parameter, nn.Parameter]:
-        """Weights of the last layers of ops and of graphs, shape `(2, width)` each: the means' come first."""
-        return self.of_op[-1].weight, self.of_graph[-1].weight  # type: ignore[return-value]
-
     def forward(self, batch: Batch) -> DirectPolicy:
         """Return the distribution of the keys of each problem."""
         return self.policy(batch, *self.hidden(batch))

@@ -73,5 +73,5 @@ def _keys(search: Search, parameters: Parameters) -> Any:
             width = int(min(parameters.width, search.evaluations_left)) if parameters.decode == "sample" else 1
             (rows,) = policy.to_decode(max(1, width), search.rng)
             return rows
-    search.note(f"{graph.name}: {why}; the keys are those of the rule that it corrects")
+    search.note(f"{graph.name}: {why}; the rule that it corrects gives the keys")
     return None

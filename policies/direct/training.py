@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...core.base.arrays import FloatArray, IndexArray
+from ...core.base.arrays import FloatArray
 from ...core.base.errors import UsageError
 from ...core.base.parallel import chunks, map_in_order
 from ...core.bounds.bounds import lower_bound
@@ -24,24 +24,13 @@ from ...core.graph.graph import CostGraph
 from ...core.problem.problem import Problem, Task
 from ...core.search.method_spec import parse_method
 from ...core.search.parameters import Parameters, parameter
-from ...core.solve.solve import solve
 from ...datasets.synthetic import SyntheticParameters
-from ..training.phases import (
-    OnGraph,
-    PhasedTrainer,
-    centred_ranks,
-    directions,
-    estimated_gradient,
-    evaluating,
-    given_batches,
-    ignored,
-    seeded,
-)
-from ..training.run_folder import check_ready, kept_orders, shown
+from ..training.phases import PhasedTrainer, Validation, centred_ranks, directions, estimated_gradient, given_batches
+from ..training.run_folder import OrderSearch, check_ready
 from ..training.settings import TrainingSettings
 from ..training.trainable import Screen, Work
 from .keys import Seen, seen, values_of
-from .network import DirectNetwork, DirectNetworkParameters, DirectPolicy, batch_of, load_network
+from .network import DirectNetwork, DirectNetworkParameters, DirectPolicy, batch_of
 
 MOST_DEVICES = 8
 PLANS = "plans.jsonl"
@@ -143,39 +132,21 @@ def _links(parameters: TrainingParameters, graph: CostGraph, rng: np.random.Gene
     return size / sending * 1e6, sending if rng.random() < 0.5 else 0.0
 
 
-def make_cases(
-    parameters: TrainingParameters, first: int, count: int, graphs: Sequence[CostGraph], jobs: int
-) -> list[Case]:
+def make_cases(p: TrainingParameters, first: int, count: int, graphs: Sequence[CostGraph], jobs: int) -> list[Case]:
     """Return the cases of given graphs, or of `count` synthetic ones."""
     numbers = range(len(graphs) or count)
-    return list(map_in_order(partial(make_case, parameters, first, tuple(graphs)), numbers, jobs))
+    return list(map_in_order(partial(make_case, p, first, tuple(graphs)), numbers, jobs))
 
 
-def taught(
-    cases: Sequence[Case],
-    path: str | Path,
-    parameters: TrainingParameters,
-    jobs: int = 1,
-    on_plan: Callable[[int], None] = lambda count: None,
-    must_stop: Callable[[], bool] = lambda: False,
-) -> list[Case] | None:
-    """Return the cases with the order of the teacher's plan, or None if told to stop; none is searched for twice."""
-    keys = [_key(case.problem, parameters) for case in cases]
-    problems = {key: case.problem for key, case in zip(keys, cases, strict=True)}
-    orders = kept_orders(problems, path, "plan", partial(_plan, parameters), jobs, on_plan, must_stop)
-    if orders is None:
-        return None
-    return [replace(case, order=orders[key]) for key, case in zip(keys, cases, strict=True)]
+def plan_search(path: Path, parameters: TrainingParameters) -> OrderSearch:
+    """Return the search for the plans of the teacher, in whose orders ops start."""
+    p = parameters
 
+    def key(problem: Problem) -> str:
+        links = f"{problem.devices}-{problem.bandwidth}-{problem.latency}"
+        return f"{graph_hash(problem.graph)}-{problem.task}-{links}-{p.teacher}-{p.teacher_evaluations}"
 
-def _key(problem: Problem, p: TrainingParameters) -> str:
-    links = f"{problem.devices}-{problem.bandwidth}-{problem.latency}"
-    return f"{graph_hash(problem.graph)}-{problem.task}-{links}-{p.teacher}-{p.teacher_evaluations}"
-
-
-def _plan(parameters: TrainingParameters, problem: Problem) -> IndexArray:
-    found = solve(problem, parameters.teacher, evaluations=parameters.teacher_evaluations, seed=parameters.seed)
-    return found.schedule.op_order()
+    return OrderSearch(path, "plan", p.teacher, p.teacher_evaluations, p.seed, key)
 
 
 SAMPLES = 16  # of a validation, and what `schedopt solve` draws
@@ -187,8 +158,7 @@ _SAMPLES, _PAIRS, _VALIDATION, _DIRECTIONS = 0, 1, 2, 3
 class Trainer(PhasedTrainer[Phase, list[Case]]):
     """A run of the training of `direct`."""
 
-    settings = TrainingParameters
-    same = ("task",)
+    settings, kind, same = TrainingParameters, DirectNetwork, ("task",)
     measures: ClassVar[dict[str, str]] = {
         "ranking_loss": "ranking loss {:.4f}",
         "sampled_gap_percent": "sampled gap {:.2f}%",
@@ -205,13 +175,10 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     network: DirectNetwork
 
     def __init__(self, folder: str | Path, parameters: TrainingParameters, cases: Sequence[Case], **given: Any) -> None:
-        super().__init__(folder, parameters, **given)
         if wants_orders(parameters) and any(case.order is None for case in cases):
-            raise UsageError("imitation needs the orders of a teacher; see policies.direct.training.taught")
+            raise UsageError("imitation needs the orders of a teacher; see policies.direct.training.plan_search")
         self.cases = tuple(cases)
-        with seeded(parameters.seed):
-            self.network = self._first_network(load_network, DirectNetwork)
-        self._set_up(self.network.parameters(), network=self.network)
+        super().__init__(folder, parameters, **given)
 
     @staticmethod
     def recipe(method: str, task: Task | None, devices: int | None) -> TrainingParameters:
@@ -224,11 +191,14 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         """See `PhasedTrainer`; the plans to imitate are searched."""
         check_ready(work)
         p = work.settings
-        cases: list[Case] | None = make_cases(p, 0, p.training_graphs, work.graphs, work.jobs)
-        if cases and wants_orders(p):
-            with shown(screen, p.teacher, cases[0].problem, "plans to imitate", len(cases)) as on_plan:
-                cases = taught(cases, Path(work.folder) / PLANS, p, work.jobs, on_plan, must_stop)
-        return None if cases is None else cls.of(work, cases=cases)
+        cases = make_cases(p, 0, p.training_graphs, work.graphs, work.jobs)
+        taught = [case.problem for case in cases] if wants_orders(p) else []
+        search = plan_search(Path(work.folder) / PLANS, p)
+        orders = search.shown(screen, taught, "to imitate", work.jobs, must_stop)
+        if orders is None:
+            return None
+        cases = [replace(case, order=order) for case, order in zip(cases, orders, strict=True)] if orders else cases
+        return cls.of(work, cases=cases)
 
     def compile(self) -> None:
         """Run every kernel once, on a small problem."""
@@ -263,7 +233,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         self._measure("sampled_gap_percent", 100 * (float(costs.mean()) - 1))
         fitness = -(costs / costs.mean(1, keepdims=True)).mean(0).reshape(2, phase.pairs)
         gradient = phase.evolution * estimated_gradient(centred_ranks(fitness), drawn, phase.sigma)
-        for weight, part in zip(network.last_weights, (gradient[:width], gradient[width:]), strict=True):
+        weights: Any = (network.of_op[-1].weight, network.of_graph[-1].weight)  # the means' rows come first
+        for weight, part in zip(weights, (gradient[:width], gradient[width:]), strict=True):
             towards = torch.zeros_like(weight)
             towards[0] = -part
             weight.grad = towards if weight.grad is None else weight.grad + towards
@@ -285,22 +256,17 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         self._measure("loss", float(loss.detach()))
         return loss
 
-    def validate(
-        self, network: DirectNetwork, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
-    ) -> dict[str, float] | None:
-        """Return how much better than the rule the network's keys are, on average, in percent; None if stopped."""
+    def _validated(self, network: DirectNetwork) -> Validation:
+        """Find how much better than the rule the network's keys are, on average, in percent."""
         rng = np.random.default_rng([self.parameters.seed, _VALIDATION])
         ratios = []
-        with evaluating(network):
-            for case in (cases := self._validation_cases):
-                with torch.inference_mode():
-                    (rows,) = self._policy(network, [case]).to_decode(SAMPLES, rng)
-                keys = np.vstack((case.seen.rule[None], rows))
-                values = np.maximum(values_of(case.problem, keys), case.bound)
-                ratios.append((values[1] / values[0], values[1:].min() / values[0]))
-                on_graph("done", len(ratios), len(cases))
-                if must_stop():
-                    return None
+        for case in (cases := self._validation_cases):
+            with torch.inference_mode():
+                (rows,) = self._policy(network, [case]).to_decode(SAMPLES, rng)
+            keys = np.vstack((case.seen.rule[None], rows))
+            values = np.maximum(values_of(case.problem, keys), case.bound)
+            ratios.append((values[1] / values[0], values[1:].min() / values[0]))
+            yield "done", len(ratios), len(cases)
         means = 100 * (1 - np.mean(ratios, axis=0))
         return dict(zip(self.validated, means.tolist(), strict=True))
 

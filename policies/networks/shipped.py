@@ -63,7 +63,7 @@ class WithWeights(Parameters):
 
     def network(self, file: Path) -> Any:
         """Return the network of a file, read once by each thread: its stop belongs to one search."""
-        return _network_as_of(self.room, file, modified(file), threading.get_ident())
+        return _cached_network(self.room, file, modified(file), threading.get_ident())
 
     def identity(self) -> dict[str, Any]:
         """Return the parameters with hashes of the weights, since files may change under their names."""
@@ -101,7 +101,7 @@ def _words(needs: tuple[Any, ...]) -> str:
 
 def described(file: Path, names: Sequence[str]) -> tuple[Any, ...]:
     """Return some parameters of a network that a file of weights names, as plain values."""
-    parameters = _described_as_of(file, modified(file))
+    parameters = _cached_description(file, modified(file))
     if missing := [name for name in names if name not in parameters]:
         raise FormatError(f"{file}: its network has no {' and no '.join(missing)}; train the weights again")
     return tuple(parameters[name] for name in names)
@@ -113,12 +113,12 @@ def modified(file: Path) -> int:
 
 
 @lru_cache(maxsize=4)
-def _network_as_of(room: str, file: Path, changed: int, thread: int) -> Any:
+def _cached_network(room: str, file: Path, changed: int, thread: int) -> Any:
     return import_module(f"...{room}.network", __name__).load_network(file)
 
 
 @lru_cache(maxsize=64)
-def _described_as_of(file: Path, changed: int) -> dict[str, Any]:
+def _cached_description(file: Path, changed: int) -> dict[str, Any]:
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -32,12 +32,10 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True)
 class ActionParameters(Parameters):
-    """Which genes the policy chooses distributions for, and in how many levels k; 0 leaves them uniform.
+    """Which genes the policy chooses distributions for, and in how many levels k; 0 leaves them uniform."""
 
-    The defaults are those of the paper's agent for the runtime task (A.15). Transfers are ours: the paper leaves them
-    uniform. Uniform is among the choices for a gene only if 6 divides k + 1 (k = 5, 11, 17, ...).
-    """
-
+    # The defaults are those of the paper's agent for the runtime task (A.15). Transfers are ours: the paper leaves them
+    # uniform. Uniform is among the choices for a gene only if 6 divides k + 1 (k = 5, 11, 17, ...).
     placement: int = parameter(2, "levels of mean and variance of the op's affinity to each device", low=0, high=64)
     scheduling: int = parameter(16, "levels of mean and variance of the op's priority", low=0, high=64)
     crossover: int = parameter(
@@ -53,7 +51,7 @@ class ActionParameters(Parameters):
             if getattr(self, kind) == 1:
                 raise UsageError(f"{kind} must be 0, for no choice, or from 2 to 64, not 1")
         if not (self.placement or self.scheduling or self.crossover or self.transfers):
-            raise UsageError("placement, scheduling, crossover and transfers must not all be 0: nothing is to choose")
+            raise UsageError("placement, scheduling, crossover and transfers must not all be 0: no choice is left")
 
     def heads(self, devices: int) -> tuple[Head, ...]:
         """Return the choices of each op: as A.6 lists them, the affinities first, then those beyond the paper."""

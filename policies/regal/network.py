@@ -68,10 +68,7 @@ SAMPLES_OF_ENTROPY = 16
 
 
 class RegalPolicy:
-    """A distribution over the actions of all ops, p(a | G) of 4.1: levels, int64, shape `(..., nodes, heads)`.
-
-    All choices are independent, given the graph (eq. 2), but for those of `AutoregressivePolicy`.
-    """
+    """p(a | G) of 4.1, all choices independent (eq. 2): levels of all ops, int64, shape `(..., nodes, heads)`."""
 
     def __init__(self, heads: Sequence[Head], batch: MultigraphBatch, logits: Sequence[Tensor] = ()) -> None:
         self.heads, self.batch, self.logits = heads, batch, logits
@@ -92,13 +89,12 @@ class RegalPolicy:
         """Draw actions, shape `(count, nodes, heads)`."""
         # A choice rises with its number of the generator: what policies that differ little draw alike differs little.
         nodes = self.batch.nodes
-        return self._picked(
-            _choose, torch.rand(count, len(nodes), len(self.heads), generator=generator, device=nodes.device)
-        )
+        shape = count, len(nodes), len(self.heads)
+        return self._picked(_choose, torch.rand(shape, generator=generator, device=nodes.device))
 
     def most_likely(self) -> Tensor:
         """Return the most probable level of each choice, given those before it; shape `(nodes, heads)`."""
-        return self._surely(_most_likely)
+        return self._surely(lambda logits: torch.stack([of_head.argmax(-1) for of_head in logits], dim=-1))
 
     def expected(self) -> Tensor:
         """Return the mean level of each choice, given those before it, rounded; shape `(nodes, heads)`."""
@@ -219,11 +215,6 @@ class Choices(nn.Module):
         return list(torch.split(logits, self.sizes, dim=-1))  # type: ignore[no-untyped-call]
 
 
-def _most_likely(logits: Sequence[Tensor]) -> Tensor:
-    """Return the most probable level of each head, shape `(..., heads)`."""
-    return torch.stack([of_head.argmax(-1) for of_head in logits], dim=-1)
-
-
 def _expected(logits: Sequence[Tensor]) -> Tensor:
     """Return the mean level of each head, rounded, shape `(..., heads)`."""
     levels = []
@@ -289,11 +280,9 @@ class RegalNetworkParameters(Parameters):
 
 
 class GnnEncoder(nn.Module):
-    """Embeds each op by rounds of messages along the edges, in both directions (eq. 1).
+    """Embeds each op by rounds of messages along the edges, both ways (eq. 1); all rounds share their parameters."""
 
-    All rounds share their parameters. `mlp` is eq. 1, `residual` adds its outcome to the embedding, and `gru` is a
-    gated recurrent unit with the messages as its input (Li et al., ICLR 2016), in place of MLP_node.
-    """
+    # `mlp` is eq. 1, `residual` adds its outcome, and `gru` is a gated unit (Li et al., ICLR 2016) for MLP_node.
 
     def __init__(self, parameters: RegalNetworkParameters) -> None:
         super().__init__()

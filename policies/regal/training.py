@@ -26,21 +26,12 @@ from ...core.search.parameters import Parameters, parameter
 from ...datasets.filters import KeepImproving
 from ...datasets.recipe import Recipe
 from ...datasets.synthetic import SyntheticParameters, synthetic_graph
-from ..training.phases import (
-    OnGraph,
-    PhasedTrainer,
-    centred_ranks,
-    directions,
-    estimated_gradient,
-    evaluating,
-    given_batches,
-    ignored,
-    seeded,
-)
+from ..networks.network import PolicyNetwork
+from ..training.phases import PhasedTrainer, Validation, centred_ranks, directions, estimated_gradient, given_batches
 from ..training.settings import TrainingSettings
 from .actions import ActionParameters, Kind, Taken
 from .features import EVALUATIONS
-from .network import BaselineNetwork, Choices, RegalNetwork, RegalNetworkParameters, load_network, multigraph_batch
+from .network import BaselineNetwork, Choices, RegalNetwork, RegalNetworkParameters, multigraph_batch
 from .rewards import Case, Cases, Graphs, Setting, Start, drawn_graphs, found_value, given_graphs, make_case
 from .teachers import TEACHERS
 
@@ -155,7 +146,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
 
     # BRKGA runs in the workers, with the same random numbers for all samples of a graph.
 
-    settings = TrainingParameters
+    settings, kind = TrainingParameters, RegalNetwork
     same = ("task", "devices", "encoder")
     validated = tuple(f"{actions}_improvement_percent" for actions in VALIDATED)
     measures: ClassVar[dict[str, str]] = {
@@ -179,13 +170,10 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     parameters: TrainingParameters
     network: RegalNetwork
 
-    def __init__(self, folder: str | Path, parameters: TrainingParameters, **given: Any) -> None:
-        super().__init__(folder, parameters, **given)
-        with seeded(parameters.seed):
-            self.network = self._first_network(self._load, RegalNetwork)
-            self.baseline = BaselineNetwork(self.network.parameters_)
-        trained = [*self.network.parameters(), *self.baseline.parameters()]
-        self._set_up(trained, network=self.network, baseline=self.baseline)
+    def _other_networks(self) -> dict[str, nn.Module]:
+        """See `PhasedTrainer`."""
+        self.baseline = BaselineNetwork(self.network.parameters_)
+        return {"baseline": self.baseline}
 
     recipe = staticmethod(recipe)
 
@@ -193,9 +181,9 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         """See `PhasedTrainer`."""
         return f"{super().line(line)}, entropy {line['entropy']:.2f}"
 
-    def _load(self, file: Path) -> RegalNetwork:
-        """Return the network to start from; with ratios, where these are asked for."""
-        network = load_network(file)
+    def _load(self, file: Path) -> PolicyNetwork:
+        """See `PhasedTrainer`; with ratios, where these are asked for."""
+        network = super()._load(file)
         if self.parameters.network.ratios and not network.parameters_.ratios:
             seeing = RegalNetwork(dataclasses.replace(network.parameters_, ratios=True))
             seeing.load_state_dict(network.state_dict(), strict=False)
@@ -206,11 +194,6 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     def _setting(self) -> Setting:
         shape, p = self.network.parameters_, self.parameters
         return Setting(shape.task, shape.devices, shape.actions, p.features, p.bandwidth or None, p.latency)
-
-    @property
-    def kept(self) -> Taken:
-        """The actions whose improvement decides which weights are the best."""
-        return self.parameters.keep or self.network.parameters_.taken
 
     def compile(self) -> None:
         """Run every kernel once, on a tiny graph."""
@@ -299,9 +282,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             of_graphs = np.split(of_policy.cpu().numpy().astype(np.uint8), ends, axis=1)
             rows = [zip(cases, chosen, strict=True) for chosen in zip(*of_graphs, strict=True)]
             begun.append([[self._search(c.start, chosen, phase.evaluations) for c, chosen in row] for row in rows])
-        ratios = [
-            [[case.ratio(result()) for case, result in zip(cases, row, strict=True)] for row in rows] for rows in begun
-        ]
+        ratios = [[[case.ratio(get()) for case, get in zip(cases, row, strict=True)] for row in rows] for rows in begun]
         rewards = -np.array(ratios)
         self._measure("reward", float(rewards.mean()))
         return rewards
@@ -333,10 +314,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             part = part.view_as(weight)
             weight.grad = part.clone() if weight.grad is None else weight.grad + part
 
-    def validate(
-        self, network: RegalNetwork, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
-    ) -> dict[str, float] | None:
-        """Return how much better than plain BRKGA the policy's actions are, in percent; None if stopped."""
+    def _validated(self, network: RegalNetwork) -> Validation:
+        """Find how much better than plain BRKGA the policy's actions are, in percent."""
         # Of actions drawn, most likely and expected: mean improvement, and share of graphs on which they are as good;
         # and the entropy of an op's choices, in nats, and of its joint placement action (figure 4a), if there is one.
         p, cases = self.parameters, self._held_out
@@ -348,29 +327,24 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             cases.begin(visit, p.validation_evaluations)
         begun: list[tuple[Case, list[Callable[[], float]]]] = []
         entropies = []
-        with evaluating(network):
-            for visit in visits:
-                case = cases.get(visit, p.validation_evaluations)
-                with torch.inference_mode():
-                    policy = network(multigraph_batch([case.searched], ratios=network.parameters_.ratios))
-                    entropies.append([float(policy.entropy(kind)) for kind in kinds.values()])
-                    if not np.isfinite(entropies[-1]).all():
-                        raise self._broken("network's output")
-                    seed, after = case.start.drawn()
-                    generator = torch.Generator(network.device).manual_seed(seed)
-                    chosen = [(after, policy.sample(1, generator)[0])]
-                    chosen += [(case.start, actions) for actions in (policy.most_likely(), policy.expected())]
-                left = p.validation_evaluations - p.features
-                begun.append((case, [self._search(start, actions.cpu().numpy(), left) for start, actions in chosen]))
-                on_graph("prepared", len(begun), len(visits))
-                if must_stop():
-                    return None
-            ratios = []
-            for case, results in begun:
-                ratios.append([case.ratio(min(case.searched.value, result())) for result in results])
-                on_graph("done", len(ratios), len(visits))
-                if must_stop():
-                    return None
+        for visit in visits:
+            case = cases.get(visit, p.validation_evaluations)
+            with torch.inference_mode():
+                policy = network(multigraph_batch([case.searched], ratios=network.parameters_.ratios))
+                entropies.append([float(policy.entropy(kind)) for kind in kinds.values()])
+                if not np.isfinite(entropies[-1]).all():
+                    raise self._broken("network's output")
+                seed, after = case.start.drawn()
+                generator = torch.Generator(network.device).manual_seed(seed)
+                chosen = [(after, policy.sample(1, generator)[0])]
+                chosen += [(case.start, actions) for actions in (policy.most_likely(), policy.expected())]
+            left = p.validation_evaluations - p.features
+            begun.append((case, [self._search(start, actions.cpu().numpy(), left) for start, actions in chosen]))
+            yield "prepared", len(begun), len(visits)
+        ratios = []
+        for case, results in begun:
+            ratios.append([case.ratio(min(case.searched.value, result())) for result in results])
+            yield "done", len(ratios), len(visits)
         improvements = dict(zip(VALIDATED, 1 - np.array(ratios).T, strict=True))
         return {
             **{f"{name}_improvement_percent": 100 * float(found.mean()) for name, found in improvements.items()},
@@ -380,7 +354,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
 
     def score(self, validation: dict[str, float]) -> float:
         """Return the loss to plain BRKGA of the actions that decide which weights are kept."""
-        return -validation[f"{self.kept.replace('-', '_')}_improvement_percent"]
+        kept = self.parameters.keep or self.network.parameters_.taken
+        return -validation[f"{kept.replace('-', '_')}_improvement_percent"]
 
 
 def bandit_loss(log_probability: Tensor, rewards: FloatArray, expected: Tensor | None) -> Tensor:
@@ -394,6 +369,4 @@ def bandit_loss(log_probability: Tensor, rewards: FloatArray, expected: Tensor |
 def _moved(network: RegalNetwork, phase: Phase) -> list[nn.Parameter]:
     """Return the weights that evolution changes."""
     modules = [module for module in network.modules() if isinstance(module, Choices)]
-    return [
-        weight for module in (modules if phase.perturbed == "heads" else [network]) for weight in module.parameters()
-    ]
+    return [w for module in (modules if phase.perturbed == "heads" else [network]) for w in module.parameters()]

@@ -100,15 +100,8 @@ def _at_least_float32(values: Tensor) -> Tensor:
     return values if values.dtype == torch.float64 else values.float()
 
 
-def decode_greedy(b: Buffers, priorities: Any) -> Decoded:
-    """Take the ready op of highest priority at each step, ties by index (4.2, item 1)."""
-    orders = priority_orders.greedy(b, priorities)
-    return Decoded(orders, priority_orders.price_orders(b, orders))
-
-
-def decode_samples(b: Buffers, priorities: Any, count: int, rng: np.random.Generator) -> Decoded:
-    """Draw `count` orders from the distribution of eq. 8 by priorities of shape `(ops,)` (4.2, item 2)."""
-    orders = priority_orders.sample(b, priorities, count, rng)
+def priced(b: Buffers, orders: IndexArray) -> Decoded:
+    """Return orders of one graph with their peaks."""
     return Decoded(orders, priority_orders.price_orders(b, orders))
 
 
@@ -171,7 +164,8 @@ class _Passes:
         """Make a row's order anew until both ends are stuck."""
         is_backward, stuck = False, 0
         while stuck < 2 and self.has_room_for(width):
-            is_made = self.make(row, _by_place(self.orders[row]), width, is_backward)
+            along = -np.argsort(self.orders[row]).astype(np.float64)  # by which greedy decoding makes this very order
+            is_made = self.make(row, along, width, is_backward)
             stuck, is_backward = 0 if is_made else stuck + 1, not is_backward
 
     def draw(self, priorities: FloatArray) -> bool:
@@ -182,13 +176,6 @@ class _Passes:
                 break
             self.make(self.best, priorities + rng.gumbel(size=len(priorities)), 1, number % 2 == 1)
         return bool(self.peaks.min() < before)
-
-
-def _by_place(order: IndexArray) -> FloatArray:
-    """Return priorities by which greedy decoding makes this very order."""
-    priorities = np.empty(len(order))
-    priorities[order] = -np.arange(len(order))
-    return priorities
 
 
 def decode_two_way(
@@ -205,7 +192,7 @@ def decode_two_way(
     # other end where one finds nothing, and then twice as wide, up to `WIDER` times the first.
     found = beam(b, priorities, width, must_stop=must_stop)
     if not len(found.orders):
-        return decode_greedy(b, priorities), width
+        return priced(b, priority_orders.greedy(b, priorities)), width
     orders, peaks, kept = [found.orders[0]], [int(found.peaks[0])], width
     wide, is_backward, failed = width, False, 0
     while peaks[-1] > bound and wide <= WIDER * width and kept + wide <= most and not must_stop():
@@ -247,13 +234,11 @@ class _Context(NamedTuple):
 
 
 class AutoregressiveDecoder(nn.Module):
-    """Chooses each next op by the ops scheduled first and last, the graph, and the ops that can be next.
+    """Chooses each next op by the ops scheduled first and last, the graph, and the ops that can be next."""
 
-    At step t the query is the sum of linear maps of three embeddings: the mean over the ops, the last op, the first
-    op; at the first step learned ones stand for the latter two. Heads attend with it to the ops that can be
-    scheduled, and their messages, projected, give with each such op's key `k` the logit `C tanh(q k / sqrt(width))`,
-    whose softmax is the distribution. Paper: 8 heads, C = 10, width 128 (here the encoder's).
-    """
+    # The query is the sum of linear maps of the mean over the ops, the last op and the first; at the first step learned
+    # embeddings stand for the latter two. Heads attend with it to the ops that can be scheduled; their messages, which
+    # are projected, give with each such op's key `k` the logit `C tanh(q k / sqrt(width))`. Paper: 8 heads, C = 10.
 
     def __init__(self, width: int, heads: int = GLIMPSE_HEADS, clipping: float = 10.0) -> None:
         super().__init__()
@@ -360,9 +345,7 @@ class AutoregressiveDecoder(nn.Module):
         graph = torch.arange(len(last), device=last.device)[:, None]
         queries = context.of_graph + context.of_last[graph, last] + context.of_first[graph, first]
         ready = ready | ~ready.any(2, keepdim=True)
-        heard = F.scaled_dot_product_attention(
-            self._split(queries), context.keys, context.values, attn_mask=ready[:, None]
-        )
+        heard = F.scaled_dot_product_attention(self._split(queries), context.keys, context.values, ready[:, None])
         glimpse: Tensor = self.project(heard.transpose(1, 2).flatten(2))
         with torch.autocast(glimpse.device.type, enabled=False):
             compared = glimpse.float() @ context.choices.float().transpose(1, 2)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,9 @@ from .features import GraphBatch
 RELATIONS = 7
 DENSE = (False, False, True, False, False, True, True)
 LISTENERS_AT_ONCE = 128
+Encoder = Literal[
+    "topoformer", "topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"
+]
 
 
 def relations_of(batch: GraphBatch) -> tuple[MessageGraph | Tensor, ...]:
@@ -72,20 +76,32 @@ class Pairs:
         return torch.cat(messages, dim=2).transpose(1, 2)
 
 
+class Mask:
+    """Attention of each op to those that truth values `[graph, listener, speaker]` name, at least one of each graph."""
+
+    def __init__(self, hears: Tensor) -> None:
+        self.hears = hears[:, None]
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Return the messages to each op; all of shape `(graphs, ops, heads, head width)`."""
+        queries, keys, values = (tensor.transpose(1, 2) for tensor in (queries, keys, values))
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=self.hears).transpose(1, 2)
+
+
 class TopologicalAttention(nn.Module):
-    """Multi-head attention, each head masked by one relation; heads concatenated and projected to the width (eq. 4)."""
+    """Multi-head attention, each head along one relation; heads concatenated and projected to the width (eq. 4)."""
 
     def __init__(self, width: int, heads: Sequence[int], head_width: int, tied: bool = False) -> None:
         super().__init__()
         self.head_width = head_width
         # which of the groups of heads that have parameters of their own listens along each relation
-        self.groups = (0, 1, 2, 0, 1, 2, 3) if tied else tuple(range(RELATIONS))
+        self.groups = (0, 1, 2, 0, 1, 2, 3) if tied else tuple(range(len(heads)))
         self.sizes = [heads[self.groups.index(group)] for group in range(max(self.groups) + 1)]
         self.query, self.key, self.value = (nn.Linear(width, sum(self.sizes) * head_width) for _ in range(3))
         self.project = nn.Linear(sum(heads) * head_width, width)
         self.heard = nn.Identity()  # who listens to modules, as Ctrl-C does, can stop between relations
 
-    def forward(self, embeddings: Tensor, relations: Sequence[Edges | Pairs | None]) -> Tensor:
+    def forward(self, embeddings: Tensor, relations: Sequence[Edges | Pairs | Mask | None]) -> Tensor:
         """Return the messages, shape `(graphs, ops, width)`, for embeddings of that shape."""
         queries, keys, values = (
             torch.split(linear(embeddings).unflatten(-1, (-1, self.head_width)), self.sizes, dim=2)
@@ -97,6 +113,21 @@ class TopologicalAttention(nn.Module):
             if relation is not None
         ]
         messages: Tensor = self.project(torch.cat(heard, dim=2).flatten(2))
+        return messages
+
+
+class GraphAttention(nn.Module):
+    """Graph attention along edges (Velickovic et al., ICLR 2018); heads projected to the width."""
+
+    def __init__(self, width: int, heads: Sequence[int], head_width: int) -> None:
+        super().__init__()
+        self.convolution = GatConvolution(width, head_width, heads[0])
+        self.project = nn.Linear(heads[0] * head_width, width)
+
+    def forward(self, embeddings: Tensor, graph: MessageGraph) -> Tensor:
+        """Return the messages, shape `(graphs, ops, width)`, for embeddings of that shape."""
+        heard = self.convolution(embeddings.flatten(0, 1), graph)
+        messages: Tensor = self.project(heard).view_as(embeddings)
         return messages
 
 
@@ -116,17 +147,26 @@ class Layer(nn.Module):
         return changed
 
 
-class AttentionEncoder(nn.Module):
-    """Embeds each op by layers of attention; a subclass says who listens to whom."""
+class SilentLayer(nn.Sequential):
+    """One layer of an encoder that sees an op's own features alone: the perceptron of `Layer` (eq. 5)."""
 
-    def __init__(self, inputs: int, width: int, attentions: Iterable[nn.Module]) -> None:
+    def __init__(self, width: int) -> None:
+        super().__init__(nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
+
+    def forward(self, embeddings: Tensor, relations: None) -> Tensor:  # type: ignore[override]
+        """Return embeddings of the same shape, `(graphs, ops, width)`."""
+        changed: Tensor = embeddings + super().forward(embeddings)  # type: ignore[no-untyped-call]
+        return changed
+
+
+class LayeredEncoder(nn.Module):
+    """Embeds each op by layers; `relations` says who listens to whom."""
+
+    def __init__(
+        self, embed: nn.Module, layers: Iterable[nn.Module], relations: Callable[[GraphBatch], Any] = lambda batch: None
+    ) -> None:
         super().__init__()
-        self.embed = nn.Linear(inputs, width)
-        self.layers = nn.ModuleList(Layer(width, attention) for attention in attentions)
-
-    def relations(self, batch: GraphBatch) -> Any:
-        """Return who listens to whom, as the attentions take it."""
-        raise NotImplementedError
+        self.embed, self.layers, self.relations = embed, nn.ModuleList(layers), relations
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Return embeddings, shape `(graphs, ops, width)`; of no meaning where padded."""
@@ -137,111 +177,50 @@ class AttentionEncoder(nn.Module):
         return embeddings
 
 
-class TopoformerEncoder(AttentionEncoder):
-    """Embeds each op, given the others and how they are related to it (Topoformer 4.1)."""
-
-    def __init__(
-        self, inputs: int, layers: int, width: int, heads: Sequence[int], head_width: int, tied: bool = False
-    ) -> None:
-        super().__init__(inputs, width, (TopologicalAttention(width, heads, head_width, tied) for _ in range(layers)))
-        self.heads = heads
-
-    def relations(self, batch: GraphBatch) -> list[Edges | Pairs | None]:
-        """Return the seven relations; None without heads."""
-        return [
-            (Edges(pairs) if isinstance(pairs, MessageGraph) else Pairs(pairs)) if count else None
-            for pairs, count in zip(relations_of(batch), self.heads, strict=True)
-        ]
-
-
-class MlpEncoder(nn.Module):
-    """Embeds each op by its own features alone: the layers without their messages (eq. 5)."""
-
-    def __init__(self, inputs: int, layers: int, width: int) -> None:
-        super().__init__()
-        self.embed = nn.Linear(inputs, width)
-        self.layers = nn.ModuleList(
-            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
-            for _ in range(layers)
-        )
-
-    def forward(self, batch: GraphBatch) -> Tensor:
-        """Return embeddings, shape `(graphs, ops, width)`; of no meaning where padded."""
-        embeddings: Tensor = self.embed(batch.features)
-        for layer in self.layers:
-            embeddings = embeddings + layer(embeddings)
-        return embeddings
+def make_encoder(
+    name: Encoder, inputs: int, layers: int, width: int, heads: Sequence[int], head_width: int, tied: bool = False
+) -> LayeredEncoder:
+    """Build the encoder of this name: Topoformer's, whose relations have `heads`, or one of a single relation."""
+    if name == "mlp":
+        return LayeredEncoder(nn.Linear(inputs, width), (SilentLayer(width) for _ in range(layers)))
+    attention: Callable[[], nn.Module] = partial(TopologicalAttention, width, heads, head_width)
+    if name.startswith("topoformer"):
+        attention = partial(TopologicalAttention, width, heads, head_width, tied)
+        relations: Callable[[GraphBatch], Any] = partial(_seven_relations, heads)
+    elif name.startswith("gat"):  # not to itself
+        attention = partial(GraphAttention, width, heads, head_width)
+        relations = partial(_all_edges, name == "gat-bidirectional")
+    else:  # to itself, too
+        relations = _all_ops if name == "transformer" else _neighbours
+    return LayeredEncoder(nn.Linear(inputs, width), (Layer(width, attention()) for _ in range(layers)), relations)
 
 
-class TransformerEncoder(AttentionEncoder):
-    """Embeds each op with attention to all ops of its graph, itself included."""
-
-    def __init__(self, inputs: int, layers: int, width: int, heads: int, head_width: int) -> None:
-        super().__init__(inputs, width, (_Attention(width, heads, head_width) for _ in range(layers)))
-
-    def relations(self, batch: GraphBatch) -> Tensor:
-        """Return which op listens to which, `[graph, listener, speaker]`; broadcasts."""
-        return batch.is_op[:, None, :]
+def _seven_relations(heads: Sequence[int], batch: GraphBatch) -> list[Edges | Pairs | None]:
+    """Return Topoformer's seven relations (4.1); None without heads."""
+    return [
+        (Edges(pairs) if isinstance(pairs, MessageGraph) else Pairs(pairs)) if count else None
+        for pairs, count in zip(relations_of(batch), heads, strict=True)
+    ]
 
 
-class EdgeTransformerEncoder(TransformerEncoder):
-    """The same along the DAG's edges alone, both ways, and to itself: the "GNN encoder" of appendix B."""
-
-    def relations(self, batch: GraphBatch) -> Tensor:
-        """Return which op listens to which, `[graph, listener, speaker]`."""
-        graphs, ops = batch.is_op.shape
-        producers, consumers = batch.edges
-        hears = torch.eye(ops, dtype=torch.bool, device=batch.is_op.device).repeat(graphs, 1, 1)
-        flat = hears.view(graphs * ops, ops)
-        flat[consumers, producers % ops] = True
-        flat[producers, consumers % ops] = True
-        return hears
+def _all_ops(batch: GraphBatch) -> list[Mask]:
+    """Let each op listen to all of its graph."""
+    return [Mask(batch.is_op[:, None, :])]
 
 
-class GatEncoder(AttentionEncoder):
-    """Embeds each op with graph attention along the DAG's edges (Velickovic et al., ICLR 2018), not to itself."""
-
-    def __init__(
-        self, inputs: int, layers: int, width: int, heads: int, head_width: int, bidirectional: bool = True
-    ) -> None:
-        super().__init__(inputs, width, (_GraphAttention(width, heads, head_width) for _ in range(layers)))
-        self.bidirectional = bidirectional
-
-    def relations(self, batch: GraphBatch) -> MessageGraph:
-        """Return the edges from speakers to listeners."""
-        edges = batch.edges
-        speakers, listeners = torch.cat((edges, edges.flip(0)), dim=1) if self.bidirectional else edges
-        return MessageGraph(speakers, listeners, batch.reduction.sizes)
+def _neighbours(batch: GraphBatch) -> list[Mask]:
+    """Let each op listen along the DAG's edges, both ways: the "GNN encoder" of appendix B."""
+    graphs, ops = batch.is_op.shape
+    producers, consumers = batch.edges
+    hears = torch.eye(ops, dtype=torch.bool, device=batch.is_op.device).repeat(graphs, 1, 1)
+    flat = hears.view(graphs * ops, ops)
+    flat[consumers, producers % ops] = True
+    flat[producers, consumers % ops] = True
+    return [Mask(hears)]
 
 
-class _Attention(nn.Module):
-    """Multi-head attention under a mask; heads concatenated and projected to the width."""
-
-    def __init__(self, width: int, heads: int, head_width: int) -> None:
-        super().__init__()
-        self.head_width = head_width
-        self.query, self.key, self.value = (nn.Linear(width, heads * head_width) for _ in range(3))
-        self.project = nn.Linear(heads * head_width, width)
-
-    def forward(self, embeddings: Tensor, hears: Tensor) -> Tensor:
-        queries, keys, values = (
-            linear(embeddings).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
-            for linear in (self.query, self.key, self.value)
-        )  # (graphs, heads, ops, head width)
-        heard = F.scaled_dot_product_attention(queries, keys, values, attn_mask=hears[:, None])
-        messages: Tensor = self.project(heard.transpose(1, 2).flatten(2))
-        return messages
-
-
-class _GraphAttention(nn.Module):
-    """Graph attention over a batch of graphs; heads projected to the width."""
-
-    def __init__(self, width: int, heads: int, head_width: int) -> None:
-        super().__init__()
-        self.convolution = GatConvolution(width, head_width, heads)
-        self.project = nn.Linear(heads * head_width, width)
-
-    def forward(self, embeddings: Tensor, graph: MessageGraph) -> Tensor:
-        heard = self.convolution(embeddings.flatten(0, 1), graph)
-        messages: Tensor = self.project(heard).view_as(embeddings)
-        return messages
+def _all_edges(is_both_ways: bool, batch: GraphBatch) -> MessageGraph:
+    """Return the edges from speakers to listeners."""
+    edges = batch.edges
+    speakers, listeners = torch.cat((edges, edges.flip(0)), dim=1) if is_both_ways else edges
+    return MessageGraph(speakers, listeners, batch.reduction.sizes)

@@ -11,35 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from ...core.base.errors import UsageError
-from ...core.kernels.orders.priority_orders import price_orders, ready_steps
+from ...core.kernels.orders.priority_orders import greedy, ready_steps, sample
 from ...core.kernels.orders.set_beam import NO_LIMIT, beam
 from ...core.search.parameters import Parameters, parameter
 from ..networks.network import PolicyNetwork
-from .decoding import (
-    GLIMPSE_HEADS,
-    AutoregressiveDecoder,
-    Decoded,
-    DecodedBatch,
-    decode_greedy,
-    decode_samples,
-    decode_two_way,
-    normalised_priorities,
-    order_log_probability,
-)
-from .encoders import (
-    DENSE,
-    RELATIONS,
-    EdgeTransformerEncoder,
-    GatEncoder,
-    MlpEncoder,
-    TopoformerEncoder,
-    TransformerEncoder,
-)
+from . import decoding
+from .decoding import GLIMPSE_HEADS, AutoregressiveDecoder, Decoded, DecodedBatch, priced
+from .encoders import DENSE, RELATIONS, Encoder, make_encoder
 from .features import NODE_FEATURES, EncodedGraph, GraphBatch, batch_of
 
-Encoder = Literal[
-    "topoformer", "topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"
-]
 Decoder = Literal["priorities", "autoregressive"]
 
 
@@ -81,21 +61,6 @@ class NetworkParameters(Parameters):
         return counts
 
 
-def make_encoder(parameters: NetworkParameters) -> nn.Module:
-    """Build the encoder: a module from a batch to embeddings of shape `(graphs, ops, width)`."""
-    p = parameters
-    inputs = NODE_FEATURES + p.eigenvectors
-    if p.encoder in ("topoformer", "topoformer-edges"):
-        return TopoformerEncoder(inputs, p.layers, p.width, p.topological_heads, p.head_width, p.tied)
-    if p.encoder == "mlp":
-        return MlpEncoder(inputs, p.layers, p.width)
-    if p.encoder == "transformer":
-        return TransformerEncoder(inputs, p.layers, p.width, p.heads, p.head_width)
-    if p.encoder == "edge-transformer":
-        return EdgeTransformerEncoder(inputs, p.layers, p.width, p.heads, p.head_width)
-    return GatEncoder(inputs, p.layers, p.width, p.heads, p.head_width, p.encoder == "gat-bidirectional")
-
-
 class PriorityPolicy:
     """Orders from one priority per op (4.2)."""
 
@@ -112,23 +77,16 @@ class PriorityPolicy:
 
     def greedy(self) -> list[Decoded]:
         """Return one order per graph: the most probable op at each step."""
-        return [decode_greedy(b, row) for b, row in self._values()]
+        return [priced(b, greedy(b, row)) for b, row in self._values()]
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Decoded]:
         """Return `count` orders per graph, drawn."""
-        return [decode_samples(b, row, count, rng) for b, row in self._values()]
+        return [priced(b, sample(b, row, count, rng)) for b, row in self._values()]
 
     def beam(self, width: int, limit: int = NO_LIMIT, must_stop: Callable[[], bool] = lambda: False) -> list[Decoded]:
         """Return the best of a beam of this width per graph, with state collapsing."""
         found = [beam(b, row, width, limit=limit, must_stop=must_stop) for b, row in self._values()]
         return [Decoded(one.orders, one.peaks) for one in found]
-
-    def two_way(
-        self, width: int, most: float, bound: int, must_stop: Callable[[], bool] = lambda: False
-    ) -> tuple[Decoded, int]:
-        """Return the results of beams from both ends for the only graph, and their states; see `decode_two_way`."""
-        ((b, row),) = self._values()
-        return decode_two_way(b, row, width, most=most, bound=bound, must_stop=must_stop)
 
     def of_ops(self) -> np.ndarray:
         """Return the priorities of the only graph, shape `(ops,)`."""
@@ -146,7 +104,7 @@ class PriorityPolicy:
         padded = torch.from_numpy(_padded(orders, ops)).to(device)
         priorities = self.priorities.repeat_interleave(rows, 0)
         ready = torch.from_numpy(steps).flatten(0, 1).to(device)
-        return order_log_probability(priorities, padded.flatten(0, 1), ready).view(graphs, rows)
+        return decoding.order_log_probability(priorities, padded.flatten(0, 1), ready).view(graphs, rows)
 
 
 class AutoregressivePolicy:
@@ -162,11 +120,8 @@ class AutoregressivePolicy:
         return bool(torch.isfinite(self.embeddings[self.batch.is_op]).all())
 
     def _priced(self, decoded: DecodedBatch) -> list[Decoded]:
-        priced = []
-        for graph, orders in zip(self.graphs, decoded.orders.cpu().numpy(), strict=True):
-            own = np.ascontiguousarray(orders[:, : graph.graph.num_ops], np.int32)
-            priced.append(Decoded(own, price_orders(graph.graph.buffers, own)))
-        return priced
+        pairs = zip((one.graph for one in self.graphs), decoded.orders.cpu().numpy(), strict=True)
+        return [priced(graph.buffers, np.ascontiguousarray(o[:, : graph.num_ops], np.int32)) for graph, o in pairs]
 
     def greedy(self) -> list[Decoded]:
         """See `PriorityPolicy`."""
@@ -209,7 +164,9 @@ class Network(PolicyNetwork):
     def __init__(self, parameters: NetworkParameters) -> None:
         super().__init__(parameters)
         width = parameters.width
-        self.encoder = make_encoder(parameters)
+        p, inputs = parameters, NODE_FEATURES + parameters.eigenvectors
+        heads = p.topological_heads if p.encoder.startswith("topoformer") else (p.heads,)
+        self.encoder = make_encoder(p.encoder, inputs, p.layers, width, heads, p.head_width, p.tied)
         self.norm = nn.LayerNorm(width)
         if parameters.decoder == "autoregressive":
             self.autoregressive = AutoregressiveDecoder(width)
@@ -223,7 +180,7 @@ class Network(PolicyNetwork):
         if self.parameters_.decoder == "autoregressive":
             return AutoregressivePolicy(graphs, batch, embeddings.float(), self.autoregressive)
         priorities = self.priority(embeddings).squeeze(-1)
-        return PriorityPolicy(graphs, normalised_priorities(priorities, batch.is_op, self.parameters_.alpha))
+        return PriorityPolicy(graphs, decoding.normalised_priorities(priorities, batch.is_op, self.parameters_.alpha))
 
 
 load_network = Network.load

@@ -117,7 +117,7 @@ def _work(p: NetworkParameters, ops: int) -> float:
 
 
 def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArray:
-    from .decoding import tightened
+    from .decoding import decode_two_way, tightened
     from .network import PriorityPolicy
 
     is_one_device, graph = search.problem.devices == 1, search.problem.graph
@@ -143,8 +143,8 @@ def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArra
         if not len(decoded.orders):  # told to stop
             (decoded,) = policy.greedy()
     else:
-        assert isinstance(policy, PriorityPolicy)  # `Parameters` refuses others
-        decoded, kept = policy.two_way(width, most, bound, search.exhausted)
+        ends = partial(decode_two_way, graph.buffers, priorities, width)  # `Parameters` refuses others without any
+        decoded, kept = ends(most=most, bound=bound, must_stop=search.exhausted)
         passes = 0
     decoded, done = tighten(decoded, most=passes)
     kept += done

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...core.base.arrays import FloatArray, IndexArray
 from ...core.base.errors import UsageError
@@ -25,19 +25,18 @@ from ...core.kernels.orders.priority_orders import price_orders
 from ...core.problem.problem import Problem
 from ...core.search.parameters import Parameters, parameter
 from ...core.search.search import Search
-from ...core.solve.solve import solve
 from ...core.solvers.orders.approximate_dp import UNLIMITED, run_beam
 from ...datasets.layered import LayeredParameters, layered_graph
-from ..training.phases import OnGraph, PhasedTrainer, evaluating, given_batches, ignored, seeded
-from ..training.run_folder import check_ready, kept_orders, shown
+from ..training.phases import PhasedTrainer, Validation, given_batches
+from ..training.run_folder import OrderSearch, check_ready
 from ..training.settings import TrainingSettings
 from ..training.trainable import Screen, Work
 from .decoding import Decoded
 from .features import NODE_FEATURES, EncodedGraph, GraphBatch, batch_of, encode
-from .network import Network, NetworkParameters, Policy, load_network
+from .network import Network, NetworkParameters, Policy
 
 VALIDATION = 2**31
-ORDERS, SEARCH = "orders.jsonl", "order-search"
+ORDERS = "orders.jsonl"
 # Ops of the largest graph to train on: attention among all of them takes memory in their square, per layer
 MOST_OPS = 10_000
 
@@ -99,25 +98,13 @@ def good_order(graph: CostGraph, width: int, rng: np.random.Generator) -> IndexA
     return np.ascontiguousarray(beam.chosen[::-1])
 
 
-def searched_orders(
-    graphs: Sequence[CostGraph],
-    path: str | Path,
-    *,
-    evaluations: int,
-    seed: int,
-    jobs: int = 1,
-    on_order: Callable[[int], None] = lambda count: None,
-    must_stop: Callable[[], bool] = lambda: False,
-) -> list[IndexArray] | None:
-    """Return an order of low peak for each graph, or None if told to stop; see `kept_orders`."""
-    keys = [f"{graph_hash(graph)}-{evaluations}-{seed}" for graph in graphs]
-    problems = dict(zip(keys, map(Problem, graphs), strict=True))
-    orders = kept_orders(problems, path, "order", partial(_search, evaluations, seed), jobs, on_order, must_stop)
-    return None if orders is None else [orders[key] for key in keys]
+def order_search(path: Path, evaluations: int, seed: int) -> OrderSearch:
+    """Return the search for orders of low peak."""
 
+    def key(problem: Problem) -> str:
+        return f"{graph_hash(problem.graph)}-{evaluations}-{seed}"
 
-def _search(evaluations: int, seed: int, problem: Problem) -> IndexArray:
-    return solve(problem, SEARCH, evaluations=evaluations, seed=seed).schedule.op_order()
+    return OrderSearch(path, "order", "order-search", evaluations, seed, key)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +169,7 @@ _FLIPS, _SAMPLES, _VALIDATION = 0, 1, 2
 class Trainer(PhasedTrainer[Phase, list[Example]]):
     """A run of Topoformer's training."""
 
-    settings = TrainingParameters
+    settings, kind = TrainingParameters, Network
     measures: ClassVar[dict[str, str]] = {"loss": "loss {:.4f}", "sampled_mib": "sampled peak {:.1f} MiB"}
     columns: ClassVar[dict[str, str]] = {
         "greedy_gap_percent": "greedy",
@@ -204,17 +191,19 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         validation_orders: Sequence[IndexArray] = (),
         **given: Any,
     ) -> None:
-        super().__init__(folder, parameters, **given)
-        check_possible((*self.graphs, *self.validation))
-        if self.graphs and not orders and any(wants_orders(phase) for phase in parameters.phases):
-            raise UsageError("given graphs need orders to imitate; see searched_orders")
+        graphs, validation = given.get("graphs", ()), given.get("validation", ())
+        check_possible((*graphs, *validation))
+        if graphs and not orders and any(wants_orders(phase) for phase in parameters.phases):
+            raise UsageError("given graphs need orders to imitate; see order_search")
         self.orders = tuple(orders)
-        self.validation_orders = tuple(validation_orders) or tuple(graph.input_order for graph in self.validation)
-        with seeded(parameters.seed):
-            self.network = self._first_network(load_network, Network)
+        self._examples: list[Example] = []
+        self.validation_orders = tuple(validation_orders) or tuple(graph.input_order for graph in validation)
+        super().__init__(folder, parameters, **given)
+
+    def _other_networks(self) -> dict[str, nn.Module]:
+        """See `PhasedTrainer`; the rollout is not trained."""
         self.rollout = copy.deepcopy(self.network).requires_grad_(False)
-        self._validated: list[Example] = []
-        self._set_up(self.network.parameters(), network=self.network, rollout=self.rollout)
+        return {"rollout": self.rollout}
 
     @staticmethod
     def recipe(method: str, task: Any, devices: int | None) -> TrainingParameters:
@@ -226,18 +215,13 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         """See `PhasedTrainer`; orders to imitate and to validate against are searched."""
         check_possible(work.graphs + work.validation)
         check_ready(work)
-        p, orders = work.settings, []
+        p = work.settings
+        search = order_search(Path(work.folder) / ORDERS, p.search_evaluations, p.seed)
         imitated = work.graphs if any(map(wants_orders, p.phases)) else []
-        for graphs, purpose in ((imitated, "to imitate"), (work.validation, "to validate against")):
-            found: list[IndexArray] | None = []
-            if graphs:
-                path, how = Path(work.folder) / ORDERS, {"evaluations": p.search_evaluations, "seed": p.seed}
-                with shown(screen, SEARCH, Problem(graphs[0]), f"orders {purpose}", len(graphs)) as on_order:
-                    found = searched_orders(graphs, path, **how, jobs=work.jobs, on_order=on_order, must_stop=must_stop)
-            if found is None:
-                return None
-            orders.append(found)
-        return cls.of(work, orders=orders[0], validation_orders=orders[1])
+        orders = search.shown(screen, list(map(Problem, imitated)), "to imitate", work.jobs, must_stop)
+        others = [] if orders is None else list(map(Problem, work.validation))
+        found = search.shown(screen, others, "to validate against", work.jobs, must_stop)
+        return None if orders is None or found is None else cls.of(work, orders=orders, validation_orders=found)
 
     def compile(self) -> None:
         """Run every kernel once, on a tiny graph."""
@@ -310,49 +294,36 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
             return orders, [1.0] * len(orders)
         return orders, [float(f.peaks[0] < d.peaks.min()) for f, d in zip(found, drawn, strict=True)]
 
-    def validate(
-        self, network: Network, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
-    ) -> dict[str, float] | None:
-        """Return the mean gap of greedy, sample-16 and beam-16 to the reference orders, in percent; None if stopped."""
+    def _validated(self, network: Network) -> Validation:
+        """Find the mean gap of greedy, sample-16 and beam-16 to the reference orders, in percent."""
         # Those of layered graphs are orders of a backward beam of width 200. Each call has the same random choices.
         gaps: dict[str, list[float]] = {name: [] for name in self.validated}
         rng = np.random.default_rng([self.parameters.seed, _VALIDATION])
-        with evaluating(network):
-            examples = self._validation_examples(must_stop, on_graph)
-            if examples is None:
-                return None
-            for number, example in enumerate(examples, start=1):
-                with torch.inference_mode():
-                    batch = flipped(batch_of([example.encoded]), rng)
-                    policy = network([example.encoded], batch)
-                    if not policy.is_finite():
-                        raise self._broken("network's output")
-                    found = (policy.greedy(), policy.sample(16, rng), policy.beam(16))
-                for name, decoded in zip(self.validated, found, strict=True):
-                    gaps[name].append(gap_percent(int(decoded[0].peaks.min()), example.peak or 0))
-                on_graph("done", number, len(examples))
-                if must_stop():
-                    return None
+        if not self._examples:
+            yield from self._find_examples()
+        for number, example in enumerate(self._examples, start=1):
+            with torch.inference_mode():
+                policy = network([example.encoded], flipped(batch_of([example.encoded]), rng))
+                if not policy.is_finite():
+                    raise self._broken("network's output")
+                found = (policy.greedy(), policy.sample(16, rng), policy.beam(16))
+            for name, decoded in zip(self.validated, found, strict=True):
+                gaps[name].append(gap_percent(int(decoded[0].peaks.min()), example.peak or 0))
+            yield "done", number, len(self._examples)
         return {name: float(np.mean(values)) for name, values in gaps.items()}
 
-    def _validation_examples(self, must_stop: Callable[[], bool], on_graph: OnGraph) -> list[Example] | None:
-        """Return the graphs to validate on; None if told to stop."""
-        if not self._validated:
-            eigenvectors = self.network.parameters_.eigenvectors
-            if self.validation:
-                self._validated = encoded_examples(self.validation, self.validation_orders, eigenvectors, self.jobs)
-            else:
-                p, count = self.parameters, self.parameters.validation_graphs
-                source = Source(p.seed, (p.validation_nodes,) * 2, eigenvectors, teacher_width=200)
-                numbers = range(VALIDATION, VALIDATION + count)
-                made: list[Example] = []
-                for example in map_in_order(partial(source.example, 0), numbers, self.jobs):
-                    made.append(example)
-                    on_graph("prepared", len(made), count)
-                    if must_stop():
-                        return None
-                self._validated = made
-        return self._validated
+    def _find_examples(self) -> Generator[tuple[str, int, int], None, None]:
+        """Find the graphs to validate on."""
+        p, eigenvectors = self.parameters, self.network.parameters_.eigenvectors
+        if self.validation:
+            self._examples = encoded_examples(self.validation, self.validation_orders, eigenvectors, self.jobs)
+            return
+        source = Source(p.seed, (p.validation_nodes,) * 2, eigenvectors, teacher_width=200)
+        numbers, made = range(VALIDATION, VALIDATION + p.validation_graphs), []
+        for example in map_in_order(partial(source.example, 0), numbers, self.jobs):
+            made.append(example)
+            yield "prepared", len(made), len(numbers)
+        self._examples = made
 
     def score(self, validation: dict[str, float]) -> float:
         """Return the mean gap of samples and beam."""

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
@@ -21,42 +21,25 @@ from ...core.base.arrays import FloatArray, IntArray
 from ...core.base.errors import ClusterError, TrainingError, UsageError
 from ...core.graph.graph import CostGraph
 from ..networks.message_passing import using_threads
-from ..networks.network import write_network
+from ..networks.network import PolicyNetwork, write_network
 from ..networks.shipped import weights_file
-from .run_folder import (
-    CHECKPOINT,
-    WEIGHTS,
-    Checkpoint,
-    Place,
-    add_to_curve,
-    board_of,
-    check_device,
-    has_checkpoint,
-    hash_of,
-    open_folder,
-    read_checkpoint,
-    tensors_of,
-)
+from . import run_folder
 from .settings import TrainingSettings
 from .trainable import Screen, Work
 
 Batch = TypeVar("Batch")
 Given = TypeVar("Given")
-Module = TypeVar("Module", bound=nn.Module)
 Phase = TypeVar("Phase", bound=Any)  # has epochs, the steps of one, and its learning_rate with its decay per epoch
 # Told in a validation what is done with its graphs, with how many of them, and of how many
 OnGraph = Callable[[str, int, int], None]
-
-
-def ignored(what: str, done: int, total: int) -> None:
-    """Take no note of a validation's graphs."""
+Validation = Generator[tuple[str, int, int], None, dict[str, float]]  # the same, then what was found
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress(Generic[Phase]):
     """A run's report after each step."""
 
-    place: Place  # where the run is
+    place: run_folder.Place  # where the run is
     phase: Phase  # settings of the phase that it is in
     share_done: float  # share of the whole run's work that is done, from 0 to 1
     measured: dict[str, float]  # means of the last 20 steps, by name
@@ -65,12 +48,7 @@ class Progress(Generic[Phase]):
 
 
 class PhasedTrainer(ABC, Generic[Phase, Batch]):
-    """A run: its folder holds the config, the last checkpoint, the best weights and the curve.
-
-    A folder with a checkpoint is gone on with: killed at any moment and started again, a run gives the same weights,
-    bit for bit on one thread of a CPU. A trainer makes its network by `_first_network`, then calls `_set_up`; all
-    random choices of a step come from `_rng`.
-    """
+    """A run; gone on with in the same folder it gives the same weights, bit for bit on one thread of a CPU."""
 
     settings: ClassVar[type[TrainingSettings]]
     measures: ClassVar[dict[str, str]]  # how what is measured in steps is written, by its name
@@ -82,8 +60,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     title: ClassVar[str]  # what the numbers of a report are; may name settings
     use: ClassVar[str]  # options of `schedopt solve` that the weights are for, by parameters of the network
     same: ClassVar[tuple[str, ...]] = ()  # parameters of a network to start from that must be as the settings say
-    network: nn.Module
-    optimiser: torch.optim.Optimizer
+    kind: ClassVar[type[PolicyNetwork]]  # of the network
 
     def __init__(
         self,
@@ -93,41 +70,49 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         validation: Sequence[CostGraph] = (),
         jobs: int = 1,
     ) -> None:
-        check_device(parameters)
+        run_folder.check_device(parameters)
         self.folder, self.parameters, self.jobs = Path(folder), parameters, jobs
         self.graphs, self.validation = tuple(graphs), tuple(validation)
-        self._hash = hash_of(self.graphs, self.validation)
-        self.place = Place()
-        self._checkpoint = read_checkpoint(self.folder, self.settings) if has_checkpoint(self.folder) else None
+        self._hash = run_folder.hash_of(self.graphs, self.validation)
+        self.place = run_folder.Place()
         self._measured: dict[str, list[float]] = {}
         self._last: dict[str, float] = {}
         self._clock = self._checkpointed = 0.0
-
-    def _first_network(self, load: Callable[[Path], Module], make: Callable[[Any], Module]) -> Module:
-        """Return the network to train: loaded if there are weights to start from, or made from its parameters."""
-        if self._checkpoint is not None:
-            return make(self._checkpoint.network)
-        if self.parameters.start:
-            network = load(weights_file(self.parameters.start))
-            for name in self.same:
-                found, wanted = (getattr(p, name) for p in (network.parameters_, self.parameters.network))
-                if found != wanted:
-                    raise UsageError(f"{self.parameters.start}: is a network of {name} {found}, not {wanted}")
-            return network
-        return make(self.parameters.network)
-
-    def _set_up(self, trained: Iterable[nn.Parameter], **networks: nn.Module) -> None:
-        """Make the optimiser of the trained weights, and take up the run of the checkpoint, if there is one."""
-        self._networks = networks
-        for network in networks.values():
-            network.train().to(self.parameters.device)
+        checkpoint: Any = None
+        if run_folder.has_checkpoint(self.folder):
+            checkpoint = run_folder.read_checkpoint(self.folder, self.settings)
+        with torch.random.fork_rng(devices=[]):  # which leaves torch's generator as it was
+            torch.manual_seed(parameters.seed)
+            self.network: Any = self._first_network(checkpoint)
+            self._networks: dict[str, nn.Module] = {"network": self.network, **self._other_networks()}
+        for network in self._networks.values():
+            network.train().to(parameters.device)
+        weights = [weight for network in self._networks.values() for weight in network.parameters()]
+        trained = [weight for weight in weights if weight.requires_grad]
         self.optimiser = torch.optim.Adam(trained, lr=1.0)  # each step sets its own learning rate
-        if self._checkpoint is not None:
-            self._checkpoint.check_same(self.parameters, self._hash)
-            self._checkpoint.restore(self._networks, self.optimiser)
-            self.place = dataclasses.replace(self._checkpoint.place)
-            self._measured, self._last = self._checkpoint.measured, self._checkpoint.validation
-            self._checkpoint = None
+        if checkpoint is not None:
+            checkpoint.check_same(parameters, self._hash)
+            checkpoint.restore(self._networks, self.optimiser)
+            self.place, self._measured, self._last = checkpoint.place, checkpoint.measured, checkpoint.validation
+
+    def _first_network(self, checkpoint: Any) -> PolicyNetwork:
+        """Return the network to train: loaded if there are weights to start from, or made from its parameters."""
+        if checkpoint is not None or not self.parameters.start:
+            return self.kind(checkpoint.network if checkpoint else self.parameters.network)
+        network = self._load(weights_file(self.parameters.start))
+        for name in self.same:
+            found, wanted = (getattr(p, name) for p in (network.parameters_, self.parameters.network))
+            if found != wanted:
+                raise UsageError(f"{self.parameters.start}: is a network of {name} {found}, not {wanted}")
+        return network
+
+    def _load(self, file: Path) -> PolicyNetwork:
+        """Return the network to start from."""
+        return self.kind.load(file)
+
+    def _other_networks(self) -> dict[str, nn.Module]:
+        """Make what is trained, or kept, beside the network, by its name in checkpoints."""
+        return {}
 
     @staticmethod
     @abstractmethod
@@ -167,11 +152,25 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     def _loss(self, phase: Phase, batch: Batch) -> Tensor:
         """Return the loss of a step."""
 
-    @abstractmethod
     def validate(
-        self, network: Any, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = ignored
+        self, network: Any, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = lambda *told: None
     ) -> dict[str, float] | None:
         """Return how good the network is, or None if told to stop; tells `on_graph` of each graph."""
+        with closing(self._validated(network.eval())) as graphs:
+            try:
+                while True:
+                    on_graph(*next(graphs))
+                    if must_stop():
+                        return None
+            except StopIteration as end:
+                found: dict[str, float] = end.value
+                return found
+            finally:
+                network.train()
+
+    @abstractmethod
+    def _validated(self, network: Any) -> Validation:
+        """Find how good the network is; between graphs this may be stopped."""
 
     @abstractmethod
     def score(self, validation: dict[str, float]) -> float:
@@ -208,14 +207,14 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         on_step: Callable[[Progress[Phase]], None] = lambda progress: None,
         must_stop: Callable[[], bool] = lambda: False,
         on_epoch: Callable[[dict[str, float]], None] = lambda line: None,
-        on_graph: OnGraph = ignored,
+        on_graph: OnGraph = lambda *told: None,
     ) -> bool:
         """Train from where the run is to the end; whether it got there."""
         if self.is_finished:
             return True
-        open_folder(self.folder, self.parameters, self.place)
+        run_folder.open_folder(self.folder, self.parameters, self.place)
         self._clock = self._checkpointed = time.monotonic()
-        with board_of(self.folder, self.place) as board, _repeatable(self.parameters), self._at_work():
+        with run_folder.board_of(self.folder, self.place) as board, _repeatable(self.parameters), self._at_work():
             try:
                 end_epoch = partial(self._end_epoch, board, on_epoch, must_stop, on_graph)
                 if not self.place.step and not self.place.is_validated:
@@ -321,8 +320,8 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         score = self.score(validation)
         if score < self.place.best:
             self.place.best = score
-            write_network(self.folder / WEIGHTS, self.network)
-        add_to_curve(self.folder, board, self._line(seconds), on_epoch)
+            write_network(self.folder / run_folder.WEIGHTS, self.network)
+        run_folder.add_to_curve(self.folder, board, self._line(seconds), on_epoch)
         self._measured = {}
         if self.place.step:
             self.place.epoch += 1
@@ -349,9 +348,9 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         }
 
     def _write_checkpoint(self) -> None:
-        Checkpoint(
-            self.folder / CHECKPOINT,
-            tensors_of(self._networks, self.optimiser),
+        run_folder.Checkpoint(
+            self.folder / run_folder.CHECKPOINT,
+            run_folder.tensors_of(self._networks, self.optimiser),
             self.parameters,
             self.network.parameters_,
             self.place,
@@ -375,24 +374,6 @@ def given_batches(
 @lru_cache(maxsize=1)
 def _shuffled(count: int, seed: int, epoch: int, turn: int) -> IntArray:
     return np.random.default_rng([seed, epoch, turn]).permutation(count)
-
-
-@contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
-    """Let a network be as `schedopt solve` has it, and then as it is trained again."""
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train()
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Let new weights depend on the seed alone, and leave torch's generator as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
 
 
 @contextmanager

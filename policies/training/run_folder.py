@@ -6,11 +6,12 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Generic, get_type_hints
+from typing import Any, Generic, NamedTuple, get_type_hints
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -29,6 +30,7 @@ from ...core.problem.problem import Problem
 from ...core.search.method_spec import parse_method
 from ...core.search.settings import differences, from_plain, plain
 from ...core.search.warm_up import warm_up
+from ...core.solve.solve import solve
 from ...version import VERSION
 from ..networks.shipped import described, weights_file
 from .settings import Settings, TrainingSettings
@@ -164,13 +166,12 @@ def check_device(parameters: TrainingSettings) -> None:
 
 def check_ready(work: Any) -> None:
     """Find before the long work any obstacle to a run, a `Work`, starting or going on; make its folder."""
+    settings = work.settings
     if work.resume:
-        read_checkpoint(work.folder, type(work.settings)).check_same(
-            work.settings, hash_of(work.graphs, work.validation)
-        )
-    check_device(work.settings)
-    if work.settings.start and not has_checkpoint(work.folder):
-        described(weights_file(work.settings.start), ())
+        read_checkpoint(work.folder, type(settings)).check_same(settings, hash_of(work.graphs, work.validation))
+    check_device(settings)
+    if settings.start and not has_checkpoint(work.folder):
+        described(weights_file(settings.start), ())
     make_folder(work.folder)
 
 
@@ -204,9 +205,7 @@ def board_of(folder: Path, place: Place) -> AbstractContextManager[Any]:
     return writer
 
 
-def add_to_curve(
-    folder: Path, board: Any, line: dict[str, float], on_epoch: Callable[[dict[str, float]], None]
-) -> None:
+def add_to_curve(folder: Path, board: Any, line: dict[str, float], on_epoch: Callable[..., None]) -> None:
     """Add a line to the curve, and its measures to TensorBoard's, if there is one."""
     try:
         with (folder / CURVE).open("a", encoding="utf-8") as curve:
@@ -234,45 +233,57 @@ def curve_of(folder: str | Path) -> list[dict[str, Any]]:
     return lines
 
 
-# Orders to imitate or to validate against: found by a search once per problem, and kept in the folder -----------------
+class OrderSearch(NamedTuple):
+    """The search for orders to imitate, or to validate against, once per problem; a file keeps them."""
+
+    path: Path  # the file
+    what: str  # one of its orders
+    method: str
+    evaluations: int
+    seed: int
+    key: Callable[[Problem], str]  # of a problem in the file
+
+    def found(
+        self,
+        problems: Sequence[Problem],
+        jobs: int = 1,
+        on_order: Callable[[int], None] = lambda count: None,
+        must_stop: Callable[[], bool] = lambda: False,
+    ) -> list[IndexArray] | None:
+        """Return an order of each problem, or None if told to stop; those on disk are not searched for again."""
+        keys = list(map(self.key, problems))
+        search = partial(searched_order, self.method, self.evaluations, self.seed)
+        with closing(JsonLines(self.path, f"{self.what}s", "delete the file to search again")) as file:
+            known: dict[str, Any] = {key: record.get("order") for key, record in file.records.items()}
+            wanted = dict(zip(keys, problems, strict=True))
+            missing = {key: problem for key, problem in wanted.items() if key not in known}
+            on_order(done := len(wanted) - len(missing))
+            orders = zip(missing, map_in_order(search, missing.values(), jobs), strict=True)
+            for count, (key, order) in enumerate(orders, start=1 + done):
+                known[key] = order.tolist()
+                file.write(key, {"order": known[key]})
+                on_order(count)
+                if must_stop():
+                    return None
+        for key, problem in wanted.items():
+            order, name = known[key], problem.graph.name
+            is_list = isinstance(order, list) and all(type(op) is int for op in order)
+            if not (is_list and sorted(order) == list(range(problem.graph.num_ops))):
+                raise FormatError(f"{self.path}: the {self.what} of {name} is damaged; delete the file to search again")
+        return [np.array(known[key], np.int32) for key in keys]
+
+    def shown(
+        self, screen: Screen, problems: Sequence[Problem], purpose: str, jobs: int, must_stop: Callable[[], bool]
+    ) -> list[IndexArray] | None:
+        """Compile the method's kernels, and return the same; the screen says how many orders there are."""
+        if not problems:
+            return []
+        with screen.compiling():
+            warm_up(problems[0], parse_method(self.method))
+        with screen.counting(f"{self.what}s {purpose}", len(problems)) as bar:
+            return self.found(problems, jobs, lambda done: bar(done=done), must_stop)
 
 
-def kept_orders(
-    problems: dict[str, Problem],
-    path: str | Path,
-    what: str,
-    find: Callable[[Problem], IndexArray],
-    jobs: int = 1,
-    on_order: Callable[[int], None] = lambda count: None,
-    must_stop: Callable[[], bool] = lambda: False,
-) -> dict[str, IndexArray] | None:
-    """Return an order of each problem by its key, or None if told to stop; those on disk are not searched for again."""
-    with closing(JsonLines(path, f"{what}s", "delete the file to search again")) as file:
-        known: dict[str, Any] = {key: record.get("order") for key, record in file.records.items()}
-        missing = {key: problem for key, problem in problems.items() if key not in known}
-        on_order(len(problems) - len(missing))
-        found: Iterable[IndexArray] = map_in_order(find, missing.values(), jobs)
-        for count, (key, order) in enumerate(zip(missing, found, strict=True), start=1 + len(problems) - len(missing)):
-            known[key] = order.tolist()
-            file.write(key, {"order": known[key]})
-            on_order(count)
-            if must_stop():
-                return None
-    for key, problem in problems.items():
-        if not _is_order(known[key], problem.graph.num_ops):
-            name = problem.graph.name
-            raise FormatError(f"{path}: the {what} of {name} is damaged; delete the file to search again")
-    return {key: np.array(known[key], np.int32) for key in problems}
-
-
-@contextmanager
-def shown(screen: Screen, method: str, problem: Problem, what: str, count: int) -> Iterator[Callable[[int], None]]:
-    """Compile a method's kernels, and show how many of its orders are there; gives the function for their number."""
-    with screen.compiling():
-        warm_up(problem, parse_method(method))
-    with screen.counting(what, count) as bar:
-        yield lambda done: bar(done=done)
-
-
-def _is_order(value: Any, ops: int) -> bool:
-    return isinstance(value, list) and all(type(op) is int for op in value) and sorted(value) == list(range(ops))
+def searched_order(method: str, evaluations: int, seed: int, problem: Problem) -> IndexArray:
+    """Return the order that a method finds, in a worker."""
+    return solve(problem, method, evaluations=evaluations, seed=seed).schedule.op_order()

@@ -1,16 +1,18 @@
-"""Damaged files of every format, and random instances in three ways: is anything but one sentence ever the answer?
+"""Damaged files of every format, random instances in three ways, an allocator's kernel and its twin: does one differ?
 
     python tests/bench/campaign.py files --each 40000 --out campaign.jsonl          # a million in all
     python tests/bench/campaign.py files --formats dot,onnx --each 1000 --out campaign.jsonl
     python tests/bench/campaign.py instances --each 100000 --out campaign.jsonl
+    python tests/bench/campaign.py traces --each 1000000 --jobs 1 --out campaign.jsonl
 
 `files` damages small true files (bits, bytes, pieces, numbers, values of JSON, fields of ONNX, offsets of TFLite) and
 reads them in this process, on all cores, under 2 GiB beyond what the reader itself takes and 10 s; models are read as
 if none of them could be run. A file is either read or refused by a `SchedoptError`; anything else is a finding: a line
 with format, seed and error, from which `--show FORMAT SEED` writes the file again.
 `instances` draws tiny graphs and schedules: the simulator and the verifier agree on each schedule, and every method on
-the least peak or makespan that exhaustive search finds. Work is cut into chunks of seeds; a chunk that is in the file
-of `--out` is not done again.
+the least peak or makespan that exhaustive search finds. `traces` draws options, sizes, streams and capacities of
+PyTorch's caching allocator: the kernel and its twin agree on each address, on bytes reserved and on retries.
+Work is cut into chunks of seeds; a chunk that is in the file of `--out` is not done again.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -249,6 +251,20 @@ def instance_chunk(name: str, seeds: range) -> list[tuple[int, str]]:
     return [(seed, what) for seed in seeds if (what := three_ways.disagreement(seed))]
 
 
+def trace_chunk(name: str, seeds: range) -> list[tuple[int, str]]:
+    """Return the traces of some seeds on which the allocator's kernel and its twin do not agree."""
+    import numpy as np
+    from models import allocator_traces
+
+    found = []
+    for seed in seeds:
+        try:
+            allocator_traces.check_twin(np.random.default_rng([9, seed]))
+        except Exception as error:
+            found.append((seed, f"{type(error).__name__}: {error}"))
+    return found
+
+
 def run(chunk, names: list[str], each: int, out: Path, jobs: int) -> int:
     """Do all chunks that are not done, write a line for each, and return the number of findings."""
     done = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
@@ -276,10 +292,13 @@ def run(chunk, names: list[str], each: int, out: Path, jobs: int) -> int:
     return len(findings)
 
 
+OTHERS = {"instances": instance_chunk, "traces": trace_chunk}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("files", "instances"))
-    parser.add_argument("--each", type=int, default=1000, help="Files of each format, or instances.")
+    parser.add_argument("what", choices=("files", *OTHERS))
+    parser.add_argument("--each", type=int, default=1000, help="Files of each format, instances, or traces.")
     parser.add_argument("--formats", default="")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--out", type=Path, default=Path("campaign.jsonl"))
@@ -288,9 +307,10 @@ def main() -> None:
     if given.show:
         sys.stdout.buffer.write(file_of(given.show[0], int(given.show[1])))
         return
-    names = [name for name in given.formats.split(",") if name] or list(formats())
-    work = partial(run, file_chunk, names) if given.what == "files" else partial(run, instance_chunk, ["instances"])
-    sys.exit(1 if work(given.each, given.out, given.jobs) else 0)
+    chunk, names = OTHERS.get(given.what, file_chunk), [given.what]
+    if given.what == "files":
+        names = [name for name in given.formats.split(",") if name] or list(formats())
+    sys.exit(1 if run(chunk, names, given.each, given.out, given.jobs) else 0)
 
 
 if __name__ == "__main__":

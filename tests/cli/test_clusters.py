@@ -17,7 +17,7 @@ import yaml
 from models.clusters import ENGINES, cluster, environment_of
 from models.small_graphs import sketch
 from schedopt.core.base.errors import WorkerRefusedError
-from schedopt.core.base.parallel import Workers, map_as_ended, map_in_order, using
+from schedopt.core.base.parallel import Workers, map_in_order, map_unordered, using
 from schedopt.core.experiments.clusters import Cluster, _Ray, _run
 from schedopt.core.experiments.comparison import Run, cells_of
 from schedopt.core.files.costgraph import read_graph, write_graph
@@ -137,7 +137,7 @@ def test_everything_gives_the_same_on_a_cluster_as_here(run, tmp_path, kind):
         _trainings_are_the_same(run, tmp_path, there)
         with closing(Cluster(kind, running.address)) as workers, using(workers):
             assert list(map_in_order(str, range(20))) == list(map(str, range(20)))
-            errors = [future.exception() for _, future in map_as_ended(int, ["1", "no", "3"], 1)]
+            errors = [future.exception() for _, future in map_unordered(int, ["1", "no", "3"], 1)]
             assert sorted(type(error).__name__ for error in errors) == ["NoneType", "NoneType", "ValueError"]
             with Workers(1) as some:
                 assert {some.start(os.getpid)() for _ in range(4)}.isdisjoint({os.getpid()})
@@ -207,7 +207,7 @@ def test_a_worker_killed_loses_nothing_and_a_head_killed_ends_in_a_sentence(run,
         with closing(Cluster(kind, running.address)) as workers, using(workers):
             naps = [0.2 + number / 1000 for number in range(30)]
             ended = []
-            for nap, future in map_as_ended(time.sleep, naps, 1):
+            for nap, future in map_unordered(time.sleep, naps, 1):
                 assert future.result() is None
                 ended.append(nap)
                 if len(ended) == 3:

@@ -73,18 +73,8 @@ def test_a_full_temporary_folder_is_named_and_kernels_are_not_kept_on_a_full_dis
     command = "import shutil; shutil.disk_usage = lambda path: types.SimpleNamespace(free=0); "
     command += "import schedopt.cli.main as main; main.app = full; from schedopt.cli.start import main; main()"
     for what, code, said, exit_code in (
-        (
-            "OSError(28, 'No space left on device')",
-            kernel,
-            "cannot be written to (No space left on device): kernels",
-            0,
-        ),
-        (
-            "RuntimeError('unexpected pos 832 vs 726')",
-            command,
-            f"a temporary file in {tmp_path}: cannot be written",
-            74,
-        ),
+        ("OSError(28, 'No space left on device')", kernel, "(No space left on device): kernels are not kept", 0),
+        ("RuntimeError('unexpected pos 832 vs 726')", command, f"file in {tmp_path}: cannot be written", 74),
     ):
         code = f"import types\ndef full(*given, **more):\n    raise {what}\n{code}"
         environment = {**os.environ, "TMPDIR": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path)}
@@ -94,6 +84,7 @@ def test_a_full_temporary_folder_is_named_and_kernels_are_not_kept_on_a_full_dis
         assert (done.returncode, done.stderr.count("\n"), said in done.stderr) == (exit_code, 1, True), done.stderr
 
 
+@pytest.mark.slow
 def test_an_unforeseen_exception_is_one_sentence_and_a_file(tmp_path):
     code = "import sys; sys.argv = ['schedopt', 'methods']; import schedopt.cli.main as main; main.app = None; "
     code += "from schedopt.cli.start import main; main()"
@@ -108,6 +99,7 @@ def test_an_unforeseen_exception_is_one_sentence_and_a_file(tmp_path):
     assert "Traceback" in log.read_text()
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_python_ends_is_the_exit_code_of_the_command():
     code = "import atexit, sys, time; sys.argv = ['schedopt', '--version']; "
     code += "atexit.register(lambda: [print('ending', flush=True), time.sleep(60)]); "
@@ -140,6 +132,7 @@ def test_a_working_folder_that_is_gone_is_told(tmp_path, diamond_file):
     assert done.stderr.splitlines()[-1].startswith("error: x.json: ")
 
 
+@pytest.mark.slow
 def test_escapes_do_not_reach_the_terminal(run, diamond_file, tmp_path):
     path = tmp_path / "bad\x1b[31m.pbtxt"
     path.write_text(diamond_file.read_text().replace('"wide1"', '"wi\\033[2Jde"'))

@@ -60,6 +60,7 @@ def test_groups_have_a_subcommand_for_every_generator_and_trainable_method():
     assert trained == [name for name, method in METHODS.items() if method.trainer]
 
 
+@pytest.mark.slow
 def test_the_first_help_names_every_subcommand_under_a_heading(run):
     text = run("--help", env={"COLUMNS": "120"}).stdout
     for words in SUBCOMMANDS:
@@ -198,6 +199,7 @@ def test_on_a_terminal_each_writes_a_new_file_and_says_which(run, on_terminal, d
     )
 
 
+@pytest.mark.slow
 def test_several_graphs_on_a_terminal_are_a_new_folder(run, on_terminal, diamond_file):
     for words, folder in (("gen layered -n 2 --nodes 12", "layered"), ("gen augment diamond.pbtxt", "diamond-copy")):
         for name in (folder, f"{folder}-2"):

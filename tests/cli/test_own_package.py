@@ -61,6 +61,7 @@ def test_a_method_is_listed_solves_and_has_parameters(run, installed):
     assert "did you mean small-first?" in run("solve", GRAPH, "--method", "smal-first").stderr
 
 
+@pytest.mark.slow
 def test_a_generator_has_the_options_of_the_others(run, installed, tmp_path):
     assert "ladders: two chains" in " ".join(run("gen", "--help").stdout.split())
     options = run("gen", "ladder", "--help").stdout

@@ -175,15 +175,6 @@ def test_generated_graphs_are_numbered_and_split(tmp_path):
     assert not list(folder.path.glob("*.pbtxt"))
 
 
-@pytest.mark.slow
-def test_jobs_do_not_change_a_file(tmp_path):
-    for jobs in (1, 2):
-        recipe = Recipe(LayeredParameters(nodes=20))
-        folder = DatasetFolder(tmp_path / str(jobs), ".pb.gz", [recipe.file_name(n, 15) for n in range(15)])
-        write_generated(folder, recipe, 15, (3, 1, 1), jobs)
-    assert contents(tmp_path / "1") == contents(tmp_path / "2")
-
-
 def test_copies_go_where_their_original_goes(tmp_path):
     originals = [Original(graph, topology_hash(graph)) for graph in (layered(seed, 10 + seed) for seed in range(7))]
     names = names_of_copies([original.graph.name for original in originals], 3)
@@ -244,7 +235,7 @@ def test_what_is_of_no_data_set_is_neither_overwritten_nor_removed(tmp_path):
     (folder / "valid").mkdir(parents=True)
     (folder / "valid" / "one.pb").write_bytes(b"mine")
     for overwrite in (False, True):
-        with pytest.raises(UsageError, match=r"one.pb: is there already, and of no data set; name another folder"):
+        with pytest.raises(UsageError, match=r"one.pb: exists and belongs to no data set; name another folder"):
             DatasetFolder(folder, ".pb", ["one"], overwrite)
     (tmp_path / "mine.pb").write_bytes(b"mine")
     (folder / "dataset.json").write_text(json.dumps({"files": {"../mine.pb": "", str(tmp_path / "mine.pb"): ""}}))

@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-from models.seeds import mostly_slow
 from schedopt.core.base.errors import UsageError
 from schedopt.core.files.costgraph import format_graph, parse_graph
-from schedopt.datasets.filters import KeepWithRoom
 from schedopt.datasets.layered import LayeredParameters
 from schedopt.datasets.recipe import Recipe, generate
 from schedopt.datasets.synthetic import MODELS, SyntheticParameters
@@ -29,13 +27,6 @@ def test_same_seed_gives_the_same_bytes_and_another_seed_others(name):
     family = FAMILIES[name]
     assert files(Recipe(family, seed=5), 6) == files(Recipe(family, seed=5), 6)
     assert not set(files(Recipe(family, seed=5), 6)) & set(files(Recipe(family, seed=6), 6))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", mostly_slow(FAMILIES, ["layered"]))
-def test_number_of_jobs_does_not_matter(name):
-    recipe = Recipe(FAMILIES[name], seed=1)
-    assert files(recipe, 9) == files(recipe, 9, jobs=2)
 
 
 def test_graphs_are_valid_ordered_and_of_the_size_asked_for(name):
@@ -66,13 +57,6 @@ def test_too_few_distinct_graphs_is_an_error_that_counts_them():
         list(generate(Recipe(LayeredParameters(nodes=3), dedup="in-degrees"), 50))
 
 
-def test_filters_reject_and_say_when_they_reject_all():
-    chains = LayeredParameters(nodes=6, width_low=0.001, width_high=0.001)
-    keep = (lambda graph, rng: graph.num_ops == 0,)
-    with pytest.raises(UsageError, match="of 100 more draws 0 repeated one of them and 100 were filtered out"):
-        list(generate(Recipe(chains, keep=keep), 1))
-
-
 def test_a_rejected_graph_is_drawn_from_the_same_model_again():
     small = SyntheticParameters(nodes_low=6, nodes_high=6)
 
@@ -82,10 +66,3 @@ def test_a_rejected_graph_is_drawn_from_the_same_model_again():
     drawn = list(generate(Recipe(small, keep=(keep,)), 8))
     assert sum(d.attempt for d in drawn) > 8
     assert [d.name.rsplit("-", 1)[0] for d in drawn] == [*MODELS, *MODELS]
-
-
-def test_keep_with_room_drops_what_has_none():
-    recipe = Recipe(LayeredParameters(nodes=7), keep=(KeepWithRoom("memory", 1),))
-    everything = Recipe(LayeredParameters(nodes=7))
-    kept, drawn = list(generate(recipe, 10)), list(generate(everything, 10))
-    assert any(a.attempt != b.attempt for a, b in zip(kept, drawn, strict=True))

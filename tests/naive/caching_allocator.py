@@ -296,6 +296,7 @@ def reserved_by(plain, order, allocator, block=0, is_before=True, *, runs=2, is_
         else:
             for op, size in enumerate(plain.persistent):
                 give(("weight", op), size)
+            give("cuBLAS", allocator.cublas_workspace)
     for _ in range(runs):
         executed = set()
         for op in order:

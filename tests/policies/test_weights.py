@@ -24,7 +24,7 @@ from schedopt.policies.regal.network import multigraph_batch, taken_actions
 from schedopt.policies.regal.rewards import Setting, make_case
 from schedopt.policies.regal.solve import Parameters
 from schedopt.policies.topoformer.network import load_network
-from schedopt.policies.topoformer.training import Trainer, TrainingParameters
+from schedopt.policies.topoformer.training import TrainingParameters
 from schedopt.policies.training.settings import RECIPES, read_chain
 from scipy.stats import spearmanr
 
@@ -87,24 +87,12 @@ def test_a_card_that_says_less_or_something_else_breaks_the_schema(change):
     assert not Draft202012Validator(SCHEMA).is_valid({key: value for key, value in card.items() if value is not None})
 
 
-def test_every_file_of_weights_has_a_recipe_and_no_recipe_is_of_none():
-    recipes = {file.stem for file in RECIPES.iterdir() if not file.stem.startswith("paper-")}
-    assert recipes == {file.stem for file in CARDS}
-
-
 def test_all_weights_are_small_and_described():
     files = list(WEIGHTS.glob("*.safetensors"))
     assert sum(file.stat().st_size for file in files) <= LARGEST_TOGETHER
     assert max(file.stat().st_size for file in files) <= LARGEST
-    assert {file.stem for file in WEIGHTS.glob("*.yaml")} == {file.stem for file in files}
-
-
-def test_training_without_settings_follows_the_card():
-    (file,) = shipped("topoformer")
-    assert (
-        Trainer.recipe("topoformer", None, None).phases
-        == from_plain(TrainingParameters, card_of(file)["recipe"], "card").phases
-    )
+    recipes = {file.stem for file in RECIPES.iterdir() if not file.stem.startswith("paper-")}
+    assert recipes == {file.stem for file in CARDS} == {file.stem for file in files}
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from .priority_orders import checked_priorities
 NO_LIMIT = 2**62
 # States that are extended before it is asked whether to stop, which takes some tenths of a second in large graphs
 STATES_AT_ONCE = 2**14
+MOST_LOOKED = 2000  # ready ops of one state in place: of more, those that became ready last
 
 
 class Walk(NamedTuple):
@@ -317,6 +318,72 @@ def fill_states(
                     following.safe[state] = ready
     following.ready_ptr[parents.size] = filled
     return filled
+
+
+class State(NamedTuple):
+    """One state, extended in place; `new_state` begins at the empty set."""
+
+    waiting: IntArray  # per op: those that must be in the set before it and are not; -1 once it is in
+    outside: IntArray  # per buffer: users that are not in the set
+    used: IntArray  # per op, bytes of buffers that it would free by joining, or backward make resident
+    ready: IndexArray  # the ops that can join next, and room
+    chosen: IndexArray  # the ops of the set as they joined, and room
+    totals: IntArray  # peak and resident bytes, the number of ready ops, and how many were looked at so far
+
+
+def new_state(b: Buffers, walk: Walk) -> State:
+    """Return the empty set."""
+    waiting, users = (np.diff(pointers).astype(np.int64) for pointers in (walk.waits_ptr, b.user_ptr))
+    counts = ~b.is_final & (walk.is_backward | (users == 1))
+    used = np.zeros(len(waiting), np.int64)
+    np.add.at(used, b.users, np.repeat(np.where(counts, b.size, 0), users))
+    ready, chosen = np.zeros((2, len(waiting)), np.int32)
+    first = np.flatnonzero(waiting == 0)
+    ready[: len(first)] = first
+    return State(waiting, users, used, ready, chosen, np.array([0, walk.start, len(first), 0]))
+
+
+@kernel
+def extend_in_place(b: Buffers, walk: Walk, s: State, limit: int, start: int, end: int) -> bool:
+    """Let ops join by some steps, each that of least peak, then least resident, then index; False at the limit."""
+    peak, resident, count, looked = s.totals
+    sign = 1 if walk.is_backward else -1
+    for step in range(start, end):
+        place, least, after = -1, limit, 0
+        for at in range(max(0, count - MOST_LOOKED), count):
+            op = s.ready[at]
+            needed = max(peak, resident + walk.step[op] + (s.used[op] if walk.is_backward else 0))
+            change = walk.change[op] + sign * s.used[op]
+            is_less = needed < least or (place >= 0 and needed == least and change < after)
+            if is_less or (place >= 0 and needed == least and change == after and op < s.ready[place]):
+                place, least, after = at, needed, change
+        looked += min(count, MOST_LOOKED)
+        s.totals[3] = looked
+        if place < 0:
+            return False
+        op = s.ready[place]
+        peak, resident, count = least, resident + after, count - 1
+        s.ready[place] = s.ready[count]
+        s.chosen[step] = op
+        s.waiting[op] = -1
+        for at in range(b.used_ptr[op], b.used_ptr[op + 1]):
+            buffer = b.used[at]
+            users = b.user_ptr[buffer + 1] - b.user_ptr[buffer]
+            is_first = s.outside[buffer] == users
+            s.outside[buffer] -= 1
+            if b.is_final[buffer] or not (is_first if walk.is_backward else s.outside[buffer] == 1):
+                continue
+            for user in range(b.user_ptr[buffer], b.user_ptr[buffer + 1]):
+                if s.waiting[b.users[user]] >= 0:
+                    s.used[b.users[user]] -= sign * b.size[buffer]
+        for at in range(walk.next_ptr[op], walk.next_ptr[op + 1]):
+            following = walk.next[at]
+            s.waiting[following] -= 1
+            if s.waiting[following] == 0:
+                s.ready[count] = following
+                count += 1
+    s.totals[0], s.totals[1], s.totals[2] = peak, resident, count
+    return True
 
 
 class BeamOrders(NamedTuple):

@@ -340,8 +340,8 @@ class _Import:
             )
         held = format_bytes(sum(storage.size for storage in kept))
         note(
-            f"{where}: a trace does not say how long a program holds what it made: what is read is dropped after its "
-            f"last reader; {len(kept):,} results that nothing reads, {held}, are kept"
+            f"{where}: a trace does not say when results are freed: each is freed after its last reader; "
+            f"{len(kept):,} results without readers, {held}, are kept"
         )
         others = sum(bytes_on.values()) - bytes_on[device]
         if others:

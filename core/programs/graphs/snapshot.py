@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from io import BytesIO
 from pathlib import PurePath
@@ -18,12 +17,15 @@ import numpy as np
 from ...addresses.packing import Lifetimes, Packing, pack_lifetimes
 from ...base.arrays import BoolArray, IntArray
 from ...base.errors import FormatError, UsageError
+from ...base.speed import without_gc
 from ...files.reading import read_bytes, shown
 from ...graph.annotations import Annotations
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ...kernels.caching_allocator import SMALL_SEGMENT
 from ...model.allocators import MIB, Allocator, Replay, Segment
+from ...model.timeline import Timeline, input_timeline
+from ...report.memory_by_role import TENSOR_ROLES, Holder, Peak
 from ..options import ImportOptions
 
 OTHERS = ("", "expandable_segments:True", "max_split_size_mb:64", "max_split_size_mb:256")
@@ -48,7 +50,8 @@ def read_pickle(path: str) -> Any:
     """Return the plain values that a pickle holds, without running its code; `path` may be gzip."""
     data = read_bytes(path)
     try:
-        return _Unpickler(BytesIO(data)).load()
+        with without_gc():
+            return _Unpickler(BytesIO(data)).load()
     except FormatError as error:
         raise FormatError(f"{path}: a snapshot has plain values only, but {error}") from None
     except (EOFError, pickle.UnpicklingError) as error:
@@ -121,6 +124,11 @@ class Snapshot:
         """Events until most bytes are allocated."""
         return int(self.live.argmax())
 
+    @property
+    def reserved_then(self) -> int:
+        """Bytes reserved when most are allocated."""
+        return int(self.reserved[max(self.peak_event - 1, 0)]) if len(self.events) else int(self.live[0])
+
     def replayed(self, allocator: Allocator | None = None, capacity: int | None = None) -> Replay:
         """Run the same requests in a model of the allocator: from its segments, or by other options from none."""
         if allocator is None and not self.is_expandable:
@@ -132,7 +140,7 @@ class Snapshot:
         events = np.concatenate((first, self.events))
         found = (allocator or self.allocator).replay(events, self.sizes, self.streams, capacity=capacity)
         done = max(found.done - len(first), 0)
-        return dataclasses.replace(found, done=done, reserved=found.reserved[len(first) :])
+        return replace(found, done=done, reserved=found.reserved[len(first) :])
 
     @cached_property
     def alive(self) -> tuple[IntArray, IntArray]:
@@ -169,23 +177,38 @@ class Snapshot:
 
     def document(self, time_limit: float = 3.0) -> dict[str, Any]:
         """Return the output of `schedopt show`, as plain values; addresses are searched for so many seconds."""
-        at, packing = self.peak_event, self.packed(time_limit)
+        packing = self.packed(time_limit)
         known = len(self.events) and not self.is_expandable
         return {
             "device": self.device,
             "allocations": len(self.sizes),
             "events": len(self.events),
             "allocator": str(self.allocator),
-            "peak_allocated": int(self.live[at]),
-            "reserved_then": int(self.reserved[max(at - 1, 0)]) if len(self.events) else int(self.live[at]),
+            "peak_allocated": int(self.live[self.peak_event]),
+            "reserved_then": self.reserved_then,
             "peak_reserved": int(self.reserved.max(initial=0)),
             "addresses_modelled": int((self.replay.addresses == self.recorded).sum()) if known else None,
             "arena": packing.arena,
             "arena_bound": packing.bound,
             "reserved_by_options": {option: self.replayed(Allocator.of_options(option)).peak for option in OTHERS},
-            "refused": [dataclasses.asdict(refused) for refused in self.refused],
+            "refused": [asdict(refused) for refused in self.refused],
             "holders": self.holders(),
         }
+
+    def peak(self) -> Peak:
+        """Return the moment with most bytes allocated; its holders are lines of the code."""
+        at, memory = self.peak_event, int(self.live[self.peak_event])
+        last = int(self.events[at - 1]) if at else -1
+        line = self.lines[last] if 0 <= last < len(self.lines) else BEFORE
+        holders = tuple(Holder(name, size, ()) for name, size in self.holders()["line"].items())
+        return Peak(max(at - 1, 0), 0, memory, line, 0, 0, holders)
+
+    def timeline(self) -> Timeline:
+        """Return the allocations as steps of their graph, with the bytes reserved after each."""
+        made = np.sort(self.alive[0])
+        before = self.reserved[0] if len(self.events) else 0
+        reserved = np.concatenate(([before], self.reserved))[made]
+        return replace(input_timeline(self.graph()), reserved=reserved)
 
     def graph(self) -> CostGraph:
         """Return the allocations as a chain of ops: each makes its bytes, which the last op before their end reads."""
@@ -208,6 +231,18 @@ class Snapshot:
                 final=bool(freed[which] > len(self.events)),
             )
         return builder.build(Annotations(lines=tuple(self.lines[which] for which in order.tolist())))
+
+
+def by_line(peak: Peak, graph: CostGraph) -> Peak:
+    """Return a schedule's peak with the holders of `Snapshot.peak`."""
+    if not graph.annotations.lines:
+        raise UsageError(f"{graph.name}: it has no lines of code, by which a snapshot and a schedule are compared")
+    sizes = Counter({BEFORE: peak.persistent})
+    for holder in peak.holders:
+        line = holder.source.rpartition(", ")[2]
+        sizes[BACKWARD if holder.role == TENSOR_ROLES["backward"] else line if ":" in line else UNKNOWN] += holder.size
+    holders = tuple(Holder(name, size, ()) for name, size in sizes.most_common() if size)
+    return replace(peak, persistent=0, holders=holders)
 
 
 def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> CostGraph:

@@ -29,7 +29,7 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
         what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise FormatError(f"{model}: not a workflow of WfCommons: {what}") from error
     graph = cost_graph(written, model, options, note)
-    note(f"{model}: files are the workflow's tensors; the memory that its tasks took beside them is left out")
+    note(f"{model}: the workflow's files are its tensors; other memory of its tasks is left out")
     return replace(graph, annotations=replace(graph.annotations, residents=residents))
 
 

@@ -73,7 +73,7 @@ def graph_of(
     if unread := [r for r in annotations.residents if r.role == "input" and not r.readers]:
         held = format_bytes(sum(resident.size for resident in unread))
         more = f" and {len(unread) - 1} other inputs" if len(unread) > 1 else ""
-        note(f"{program.path}: no node reads the input '{unread[0].name}'{more}, {held} that the caller holds")
+        note(f"{program.path}: no node reads the input '{unread[0].name}'{more}, {held} held by the caller")
     uses = Counter(name for node in program.nodes for name in reads(node)) + Counter(program.outputs)
     producers: dict[str, tuple[int, int]] = {}
     replaceable, lent, last_random = set[str](), lent_by_caller(program), list[int]()
@@ -240,7 +240,7 @@ COMMON = {getattr(TensorProto, name) for name in ("FLOAT", "INT8", "UINT8", "INT
 def load_program(path: str, shapes: Mapping[str, Size], note: Note = lambda text: None) -> OnnxProgram:
     """Read an ONNX file, fold its constants and find every shape: inferred, or seen in a run of the model."""
     program = _with_observation(read_program(path, shapes), note)
-    _say(program, note)
+    _note_observations(program, note)
     seen = {program.types[name].element for node in program.nodes for name in (*reads(node), *node.output) if name}
     kinds = {node.op_type for node in program.nodes}
     is_rewritten = not seen <= COMMON or bool(program.model.functions) or not kinds.isdisjoint(WITHOUT_KERNEL)
@@ -265,13 +265,13 @@ def _with_observation(program: OnnxProgram, note: Note) -> OnnxProgram:
             label = f"'{node.name}' ({node.op_type})" if node.name else f"({node.op_type})"
             what = f"only a run tells the size of '{name}', which node {label} makes"
             raise ProgramError(f"{program.path}: {what}, and {reason}") from None
-        note(f"{program.path}: {reason}; what its opaque nodes take beside their results is not known, and not counted")
+        note(f"{program.path}: {reason}; workspace of its opaque nodes is unknown and not counted")
         return replace(program, observed={})
     types = {name: ValueType(element, tuple(shape)) for name, (element, shape) in observed["types"].items()}
     return replace(program, observed=observed, types={**program.types, **types})
 
 
-def _say(program: OnnxProgram, note: Note) -> None:
+def _note_observations(program: OnnxProgram, note: Note) -> None:
     """Note the differences from the file, and the observations of one run alone."""
     path, total = program.path, len(program.model.graph.node)
     if program.folded:
@@ -285,12 +285,12 @@ def _say(program: OnnxProgram, note: Note) -> None:
         note(f"{path}: {len(program.opaque)} of {total} nodes are opaque ({named}{more}): {how}")
     elif program.observed:
         seen = list(program.observed["types"])
-        note(f"{path}: the sizes of {len(seen)} values, as '{seen[0]}', depend on data: they are those of one run")
+        note(f"{path}: the sizes of {len(seen)} values, such as '{seen[0]}', depend on data; those of one run count")
     quantized = sum(node.op_type == DEQUANTIZE and program.constants.issuperset(reads(node)) for node in program.nodes)
     if quantized:
         note(
-            f"{path}: {quantized} constants are stored quantised and count so, each dequantised by a node of its own; "
-            "ONNX Runtime fuses these into integer kernels: import what it optimised and saved"
+            f"{path}: {quantized} constants count as they are stored, quantised; ONNX Runtime fuses their {DEQUANTIZE} "
+            "nodes into integer kernels: import the model that it optimised and saved"
         )
 
 
@@ -302,13 +302,12 @@ def _as_loaded(program: OnnxProgram, note: Note) -> OnnxProgram:
         loaded = as_loaded(program)
     except ProgramError as error:
         reason = str(error).removeprefix(f"{program.path}: the run failed: ")
-        note(f"{program.path}: planned, but not to be run on this machine: {reason}")
+        note(f"{program.path}: is planned, but cannot run on this machine: {reason}")
         return program
     if loaded["casts"] or loaded["widened"]:
         note(
-            f"{program.path}: ONNX Runtime adds {loaded['casts']} casts to float32 and back and holds what "
-            f"{loaded['widened']} nodes give in float32, for want of kernels on a CPU, which is not counted: import "
-            "what it optimised and saved"
+            f"{program.path}: ONNX Runtime lacks CPU kernels: it adds {loaded['casts']} casts and holds results of "
+            f"{loaded['widened']} nodes in float32, which is not counted; import the model that it optimised and saved"
         )
     return read_program(program.path, program.sizes, {**(program.observed or {}), "order": loaded["order"]})
 
@@ -410,5 +409,5 @@ class OnnxRuntime(Runtime[ModelProto]):
             more = f" and {len(not_run) - 1} others" if len(not_run) > 1 else ""
             note(
                 f"{self.model}: ONNX Runtime has no kernel for node '{not_run[0]}'{more}: it runs the ops of its "
-                "definition when no other node is ready, so that the order is not quite what was asked for"
+                "definition when no other node is ready, so the order differs from the schedule"
             )

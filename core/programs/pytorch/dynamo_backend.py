@@ -83,6 +83,7 @@ class BackendOptions(OptimizeOptions):
 
     recompute: bool = fixed(False)
     max_overhead: Any = fixed(None)
+    allocator: Any = fixed(None)
 
 
 def _read(mode: str | None, given: Mapping[str, Any]) -> tuple[BackendOptions, MethodSpec]:
@@ -163,7 +164,9 @@ def aot_graph(name: str, module: fx.GraphModule, inputs: Sequence[Any], kept: Se
     """Return a graph of AOTAutograd as a `CostGraph`; its ops are named after the nodes."""
     for node in module.graph.nodes:
         if isinstance(node.target, HigherOrderOperator):
-            raise ProgramError(f"{name}: node '{node.name}' ({node.target}) runs a graph or an op of its own")
+            raise ProgramError(
+                f"{name}: node '{node.name}' ({node.target}) holds a graph of its own; it is not supported"
+            )
     check_flat(module.graph, name)
     with foreign_code(name, "the graph cannot be imported"), silent():
         roles = tuple("input" if keeps else "saved" for keeps in kept)

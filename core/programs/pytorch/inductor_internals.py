@@ -31,6 +31,5 @@ def check_hook() -> None:
     """Raise a `UsageError` where Inductor has no pass after fusion, or no heuristics to compare with."""
     if not hasattr(config, HOOK) or not all(hasattr(memory, name) for name in _NEEDED):
         raise UsageError(
-            f"PyTorch {torch.__version__} does not let its Inductor's kernels be put in order after fusion; "
-            "use a later version"
+            f"PyTorch {torch.__version__} cannot reorder Inductor's kernels after fusion; use a later version"
         )

@@ -24,7 +24,7 @@ from .calls import argument_names, tensors_in
 from .dynamo_internals import FailOnRecompileLimitHit, TorchDynamoException, dynamo_config, run_only
 from .plans import Facts, PlanSettings, as_traced, difference, input_facts, ordered, settings_facts
 from .program import as_call, refuse_without_data, tensors_of
-from .run import digests
+from .run import begin_anew, digests
 from .step_graph import random_states, untouched
 from .torch_internals import NON_PERSISTENT, REGISTRIES, STATE_HOOKS, current_modes, pytree, storage_of, write_count
 from .tracing import LOCK, TorchProgram, line_of
@@ -175,8 +175,8 @@ class PlannedModel(nn.Module):
         if not is_same or self._unfitting > 1:
             self._differs = True
             why = (
-                "its plan does not give bitwise what a call of the model gives, as PyTorch traces another branch, "
-                "or the model draws numbers outside of PyTorch"
+                "results of its plan are not bitwise those of the model, because PyTorch traces another branch, or "
+                "the model draws numbers outside of PyTorch"
             )
             if is_same:
                 why = "its own code changes an attribute at each call, so that no plan fits twice; count in a buffer"
@@ -285,17 +285,22 @@ class _Graph:
         module, constants, written = found
         checked = key, now.grad
         if now.stage == "check on copies":
-            now.confirm = functools.partial(self.checked.add, checked)
+            now.confirm = functools.partial(self._confirm, checked, module)
             copies = copy.deepcopy([args[number].detach() for number in written])
             now.written = list(zip([args[number] for number in written], copies, strict=True))
             changed = dict(zip(written, copies, strict=True))
             args = tuple(changed.get(number, value) for number, value in enumerate(args))
         elif now.stage == "check":
-            self.checked.add(checked)
+            self._confirm(checked, module)
         elif checked not in self.checked:
             raise _Stopped(is_planned=True)
         with LOCK if self.writes or self.draws else nullcontext(), as_traced(grad=False):
             return module(*args, *constants)
+
+    def _confirm(self, checked: Any, module: fx.GraphModule) -> None:
+        """Note that a plan is right, and make room for it."""
+        self.checked.add(checked)
+        begin_anew(module)
 
     def _sharing(self, args: Sequence[Any]) -> Any:
         """Return which arguments share memory, and where they begin, if the graph writes to one."""

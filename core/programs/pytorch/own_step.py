@@ -21,7 +21,7 @@ from ...search.options import Share
 from .plans import Facts, PlanSettings, as_traced, difference, graph_for, input_facts, ordered, settings_facts
 from .program import as_call
 from .recorder import RECORDING, Deferred, Recorder, Segment, Tree
-from .run import check_module, held_bytes
+from .run import begin_anew, check_module, held_bytes
 from .step_graph import Enough, PythonState, StepNames, arguments_of, rehearse, run_in_order, step_graph
 from .torch_internals import current_modes, disable_torch_function, entered, pytree, storage_of, write_count
 
@@ -79,7 +79,7 @@ class PlannedStep(nn.Module):
                 f"{settings.schedule}: it is no schedule of what {self._name} records with these inputs; solve "
                 "schedopt.import_model(step, inputs), or the graph that import wrote of it, and save the result"
             )
-        self._say_notes()
+        self._give_notes()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Do one step, and return the function's results; its tensors have no graph of autograd."""
@@ -124,7 +124,7 @@ class PlannedStep(nn.Module):
             if len(self._is_planned) >= _MOST_KINDS:
                 self._is_planned.clear()
             self._is_planned[kind] = self._is_planned.get(kind, False) or self._planned_parts > 0
-        self._say_notes()
+        self._give_notes()
         return returned
 
     def _recorder(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recorder:
@@ -231,6 +231,7 @@ class PlannedStep(nn.Module):
                 module = ordered(program, settings)[1]
                 if settings.verify:
                     check_module(program, module)
+                begin_anew(module)
         except ScheduleError as error:
             raise ScheduleError(f"{error}{elsewhere}") from None
         plan = _Plan(tuple(wanted), module, module.meta["peak"])
@@ -239,7 +240,7 @@ class PlannedStep(nn.Module):
         self._is_scheduled |= module.meta.get("scheduled", False)
         return plan
 
-    def _say_notes(self) -> None:
+    def _give_notes(self) -> None:
         """Pass on the notes of plans in the making, when the step's own output may be silenced."""
         while self._notes and self._settings.note is not None:
             self._settings.note(self._notes.pop(0))

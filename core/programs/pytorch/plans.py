@@ -6,7 +6,9 @@ import dataclasses
 import gc
 import inspect
 import logging
+import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,14 +19,17 @@ from torch import fx
 
 from ...base.errors import OtherGraphError, ScheduleError, UsageError
 from ...base.units import format_bytes
+from ...bounds.bounds import is_met
 from ...graph.graph import CostGraph
+from ...model.allocators import Allocator
 from ...model.simulator import input_peak
 from ...report.explanation import layers_again
 from ...report.result import Result
-from ...solve.solve import solve
+from ...search.method_spec import parse_method
+from ...solve.placed import solve_and_place
 from ..fresh_process import return_freed_memory
-from ..options import OptimizeOptions
-from ..pipeline import check_limit, limit_sentence
+from ..options import AUTO, OptimizeOptions
+from ..pipeline import check_limit, limit_sentence, reserved_sentence
 from ..runtime import check_order, cost_of, read_order
 from .importer import graph_of
 from .run import measured_costs, reorder
@@ -50,12 +55,35 @@ class PlanSettings:
     note: Callable[[str], None] | None = None
 
 
+def device_of(program: TorchProgram) -> torch.device:
+    """Return the CUDA device of the first argument that is on one, else the CPU."""
+    found = (value.device for value in program.arguments if isinstance(value, torch.Tensor) and value.is_cuda)
+    return next(found, torch.device("cpu"))
+
+
 def graph_for(program: TorchProgram, settings: PlanSettings) -> CostGraph:
     """Return the graph of a program, with the workspaces that its ops were seen to take if they may be run."""
     if settings.costs == "roofline":
         return graph_of(program)
-    on_cuda = any(isinstance(value, torch.Tensor) and value.is_cuda for value in program.arguments)
-    return graph_of(program, measured=measured_costs(program, "cuda" if on_cuda else "cpu", timed_runs=0))
+    return graph_of(program, measured=measured_costs(program, device_of(program).type, timed_runs=0))
+
+
+def allocator_in_use() -> Allocator | None:
+    """Return PyTorch's caching allocator with the options that it has, and cuBLAS's workspace; None for another one."""
+    is_there = torch.cuda.is_available()  # else a program is planned for a device elsewhere
+    if is_there and torch.cuda.get_allocator_backend() != "native":
+        return None
+    options = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
+    try:
+        allocator = Allocator.of_options(options)
+        if is_there and hasattr(torch.backends.cuda, "cublas_workspace_size"):
+            return dataclasses.replace(allocator, cublas_workspace=torch.backends.cuda.cublas_workspace_size())
+        default = ":4096:8" if is_there and torch.cuda.get_device_capability()[0] >= 9 else "default"
+        workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG") or default
+        return Allocator.of_options(",".join(filter(None, (options, f"cublas_workspace:{workspace}"))))
+    except UsageError as error:
+        warnings.warn(f"plans are for live bytes, not for PyTorch's allocator: {error}", stacklevel=2)
+        return None
 
 
 def ordered(program: TorchProgram, settings: PlanSettings) -> tuple[CostGraph, fx.GraphModule]:
@@ -64,14 +92,23 @@ def ordered(program: TorchProgram, settings: PlanSettings) -> tuple[CostGraph, f
     graph = graph_for(program, settings)
     if settings.schedule is not None and (order := _order_in(settings.schedule, graph)) is not None:
         return graph, _as_scheduled(program, graph, order, settings)
-    result = solve(settings.options.problem(graph), settings.method, **settings.options.budget)
+    options, device = settings.options, device_of(program)
+    allocator = options.allocator
+    if allocator == AUTO:
+        allocator = allocator_in_use() if device.type == "cuda" else None
+    problem, method = options.problem(graph), parse_method(settings.method)
+    result = solve_and_place(problem, method, None, allocator, is_loaded=True, **options.budget)
     check_limit(program.name, result, remedy="let ops run again with recompute=True")
     module = reorder(program, graph, result.schedule.op_order().tolist())
-    module.meta["peak"] = result.peak_memory
+    module.meta["peak"] = result.limited_peak
+    if result.reserved is not None and device.type == "cuda":
+        module.meta["opening_block"] = result.reserved.opening_block, device
     if settings.note is not None:
         settings.note(_summary(program.name, result))
     before, peak, bound = int(result.input_value), int(result.value), int(result.lower_bound)
     log.info("%s", OrderedGraph(program.name, graph.num_ops, before, peak, bound, time.monotonic() - start))
+    if reserved := reserved_sentence(result):
+        log.info("%s: %s", program.name, reserved)
     gc.collect(1)  # what planning took goes back before the first step takes its own; older objects take a second
     return_freed_memory()
     return graph, module
@@ -108,9 +145,12 @@ def _summary(name: str, result: Result) -> str:
     before = format_bytes(input_peak(problem.graph))
     text = f"{name}: peak memory {before} -> {format_bytes(result.peak_memory)}"
     if problem.recompute:
-        return f"{text}. {limit_sentence(result)} {layers_again(problem, result.schedule)}".rstrip()
-    about = "optimal" if result.status == "optimal" else f"gap {100 * result.gap:.2f}%"
+        said = (limit_sentence(result), layers_again(problem, result.schedule), reserved_sentence(result))
+        return " ".join(filter(None, (f"{text}.", *said)))
+    about = "optimal" if is_met(result.value, result.lower_bound) else f"gap {100 * result.gap:.2f}%"
     text += f" (bound {format_bytes(int(result.lower_bound))}, {about})"
+    if reserved := reserved_sentence(result):
+        return f"{text}. {reserved}"
     is_full = about == "optimal" and problem.memory_limit is None
     return f"{text}; memory_limit='70%' lets ops run again" if is_full else text
 

@@ -92,7 +92,7 @@ def program_of(
     network = model.module() if isinstance(model, ExportedProgram) else model
     with untouched(network) as state:
         module, given, loss = training_step(network, call, optimizer, numbers, where)
-        _say_if_drawn(state, where, note)
+        _note_draws(state, where, note)
     note(f"{where}: the loss is {loss}")
     return TorchProgram(
         name=f"{name}-{optimizer}",
@@ -116,7 +116,7 @@ def _forward(model: nn.Module | ExportedProgram, call: Call, name: str, where: s
             known_outputs(exported, where, every=True),
         ):
             exported = torch.export.export(exported, *call, strict=False)
-            _say_if_drawn(state, where, note)
+            _note_draws(state, where, note)
         tracing.check_flat(exported.graph, where)
         call = exported.example_inputs
     signature = exported.graph_signature
@@ -153,10 +153,10 @@ def _forward(model: nn.Module | ExportedProgram, call: Call, name: str, where: s
     )
 
 
-def _say_if_drawn(state: PythonState, where: str, note: Note) -> None:
+def _note_draws(state: PythonState, where: str, note: Note) -> None:
     if state.has_drawn():
         note(
-            f"{where}: the model draws random numbers of Python or NumPy, and the graph is that of one draw, for ever; "
+            f"{where}: the model draws random numbers with Python or NumPy, and the graph holds one draw for ever; "
             "draw with torch.rand, or plan a step function (schedopt.optimize), whose Python runs at each call"
         )
 

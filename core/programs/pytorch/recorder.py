@@ -363,7 +363,7 @@ _READING = tuple(
 )
 _COLLECTIVES = ("c10d", "_c10d_functional")
 _READS = (
-    "it reads a value there that its ops have to give first; return the tensor instead, or give the step to "
+    "it reads a value there before its ops have run; return the tensor instead, or give the step to "
     "schedopt.optimize, which runs it in parts"
 )
 _ALONE = "op {} has no kernel for tensors without data; register a fake, or give the step to schedopt.optimize: {}"
@@ -401,7 +401,7 @@ def _after_draws(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         recorder = RECORDING.recorder
         if recorder is not None and recorder.segment.draws:
-            recorder.flush("it reads or sets the state of the random generator, whose numbers ops have to draw")
+            recorder.flush("it reads or sets the state of the random generator after random ops that have not run")
         return function(*args, **kwargs)
 
     return call

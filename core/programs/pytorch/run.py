@@ -9,7 +9,7 @@ import time
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -26,7 +26,16 @@ from ..fresh_process import return_freed_memory, time_runs
 from ..runtime import check_equal
 from .calls import given, tensors_in, written
 from .program import as_call, call_function, placed, refuse_without_data
-from .torch_internals import OpOverload, custom_builtins, is_profiling, neg_view, pytree, storage_id, storage_of
+from .torch_internals import (
+    OpOverload,
+    custom_builtins,
+    is_profiling,
+    neg_view,
+    pytree,
+    recorded_memory,
+    storage_id,
+    storage_of,
+)
 from .tracing import LOCK, TorchProgram, foreign_code, in_order, node_label
 
 ARGUMENTS = "arguments.pt"
@@ -98,6 +107,17 @@ def cuda_peak_and_rest(run: Callable[[], Result]) -> tuple[Result, int, int]:
     result = run()
     torch.cuda.synchronize()
     return result, torch.cuda.max_memory_allocated() - before, torch.cuda.memory_allocated() - before
+
+
+def begin_anew(module: fx.GraphModule) -> None:
+    """Give free segments of CUDA back, and open the block from which the memory of a plan is cut, if it has one."""
+    if "opening_block" not in module.meta:
+        return
+    size, device = module.meta["opening_block"]
+    gc.collect()
+    torch.cuda.empty_cache()
+    with suppress(torch.cuda.OutOfMemoryError):  # then the plan runs without
+        torch.empty(size, dtype=torch.uint8, device=device)
 
 
 def peak_of(run: Callable[[], Result], device: str) -> tuple[Result, int]:
@@ -306,21 +326,25 @@ class _Measured(Replay):
 
 
 def run_call(model: str, sizes: dict[str, int], device: str, threads: int) -> int:
-    """Call a model or a step as its user does, twice, and return the most bytes held in the second call."""
+    """Call a model or a step as its user does, twice, and return the most bytes held."""
     torch.set_num_threads(threads)
     called, inputs = call_function(model, sizes)
     call = as_call(inputs)
     if isinstance(called, torch.nn.Module):
         called, call = placed(called, call, device, model, print)
     args, kwargs = call
+
+    def call_twice() -> None:  # under one trace, which sees no end of what was allocated before it
+        called(*args, **kwargs)
+        called(*args, **kwargs)  # with the optimizer's state, and what else the first makes
+
+    gc.collect()
+    tensors: list[torch.Tensor] = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
+    tensors += [tensor.grad for tensor in tensors if tensor.is_leaf and tensor.grad is not None]
+    held = held_bytes(tensor for tensor in tensors if tensor.device.type == device)
+    del tensors
     with torch.set_grad_enabled(not isinstance(called, torch.nn.Module)):
-        called(*args, **kwargs)  # makes the optimizer's state, and what else is made once
-        gc.collect()
-        tensors: list[torch.Tensor] = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
-        tensors += [tensor.grad for tensor in tensors if tensor.is_leaf and tensor.grad is not None]
-        held = held_bytes(tensor for tensor in tensors if tensor.device.type == device)
-        del tensors
-        return held + peak_of(lambda: called(*args, **kwargs), device)[1]
+        return held + peak_of(call_twice, device)[1]
 
 
 def function_of(code: str) -> Callable[..., Any]:
@@ -330,14 +354,18 @@ def function_of(code: str) -> Callable[..., Any]:
     return partial(names["forward"], None)
 
 
-def run_file(path: str, device: str, threads: int) -> dict[str, Any]:
-    """Run the code of a `GraphModule` in a file, for memory and again for time, on the inputs in `ARGUMENTS`."""
+def run_file(path: str, device: str, threads: int, snapshot: str | None = None) -> dict[str, Any]:
+    """Run the code of a `GraphModule` in a file, for memory and again for time, on the inputs in `ARGUMENTS`.
+
+    With `snapshot`, the CUDA allocator's is written of the first run and its inputs.
+    """
     torch.set_num_threads(threads)
     module = function_of(Path(path).read_text(encoding="utf-8"))
-    arguments, grad = torch.load(Path(path).parent / ARGUMENTS, weights_only=False)
-    torch.set_grad_enabled(grad)
-    torch.manual_seed(SEED)
-    results, peak = peak_of(lambda: module(*arguments), device)
+    with recorded_memory(snapshot):
+        arguments, grad = torch.load(Path(path).parent / ARGUMENTS, weights_only=False)
+        torch.set_grad_enabled(grad)
+        torch.manual_seed(SEED)
+        results, peak = peak_of(lambda: module(*arguments), device)
     report = {"peak": peak, "digests": digests(results, arguments)}
     del results, arguments  # before they are read again, for the first run may have written to them
     arguments, grad = torch.load(Path(path).parent / ARGUMENTS, weights_only=False)

@@ -69,8 +69,8 @@ class TorchRuntime(Runtime[bytes]):
             self._other = other_result(self.program, self.results(None)) or ""
             if self._other:
                 note(
-                    f"{self.model}: a call of the model gives another {self._other} than the exported program, as "
-                    "PyTorch exports another branch of it, or it draws numbers outside of PyTorch"
+                    f"{self.model}: a call of the model gives another {self._other} than the exported program: PyTorch "
+                    "exports another branch of it, or it draws numbers outside of PyTorch"
                 )
         return f"the program exported from {self.model}, not of its own call" if self._other else self.model
 
@@ -157,8 +157,8 @@ def other_result(program: TorchProgram, found: Mapping[str, str]) -> str | None:
     if model is None or exported is None:
         return None
     args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), exported.example_inputs)
-    as_it_was = untouched(model, tensors_of(model))
-    with foreign_code(program.name, "the model cannot be called"), as_it_was, torch.no_grad():
+    restored = untouched(model, tensors_of(model))
+    with foreign_code(program.name, "the model cannot be called"), restored, torch.no_grad():
         torch.manual_seed(SEED)
         expected = digests(model(*args, **kwargs))
         held = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}

@@ -1,16 +1,20 @@
-"""Recorded steps: as graphs, rehearsed without a run, and the Python objects in reach, kept and restored."""
+"""Recorded steps: as graphs, rehearsed without a run, their live bytes; the Python objects in reach, restored."""
 
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import random
 import re
+import sys
 import time
 import types
-from collections import OrderedDict, defaultdict, deque
+import weakref
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from operator import getitem
 from typing import Any
 from unittest.mock import patch
@@ -22,10 +26,23 @@ from torch.amp import GradScaler
 from torch.nn.parameter import is_lazy
 
 from ...base.errors import ProgramError
-from .calls import WITHOUT_EFFECT, argument_names, tensors_in
+from ...base.speed import without_gc
+from ...model.allocators import Allocator
+from ...report.memory_by_role import RESIDENT_ROLES, TENSOR_ROLES, Holder, Peak
+from .calls import REDUCED_IN_PLACE, WITHOUT_EFFECT, Sort, argument_names, given, tensors_in
 from .recorder import RECORDING, Deferred, RecordedOp, Recorder, Result, Segment, Tree, tensor_keys
-from .torch_internals import SCALER_STEP, entered, pytree, set_write_count, write_count
-from .tracing import STEP, TorchProgram, foreign_code, refuse_wrapped, restoring, silent, undo_all, zeros_like
+from .torch_internals import SCALER_STEP, entered, pytree, set_write_count, storage_of, write_count
+from .tracing import (
+    STEP,
+    TorchProgram,
+    foreign_code,
+    refuse_wrapped,
+    restoring,
+    silent,
+    source_of,
+    undo_all,
+    zeros_like,
+)
 
 Named = Mapping[int, tuple[str, str]]  # role and name of tensors, by `id`
 Call = tuple[tuple[Any, ...], dict[str, Any]]  # arguments and keywords
@@ -214,6 +231,135 @@ def program_of_step(
 def _step_unseen(scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *args: Any, **kwargs: Any) -> Any:
     """Do an optimizer's step without a look at the findings of its gradient scaler."""
     return optimizer.step(*args, **kwargs)
+
+
+class _Counter(Recorder):  # type: ignore[no-untyped-call]
+    """Counts the storages that calls of the user's own hold, Python's names included; no op of them runs."""
+
+    def __init__(self, modules: Mapping[str, nn.Module], given: Iterable[torch.Tensor]) -> None:
+        super().__init__(Tree(), lambda *_: {}, [], modules, rehearses=True)
+        self.fresh.update((id(tensor), tensor) for tensor in given)  # whose values decide what Python does
+        self.sizes: list[int] = []  # bytes of each storage
+        self.makers: list[tuple[RecordedOp, int]] = []  # of each storage: the op, and which of its results
+        self.events: list[int] = []  # `a`: storage `a` is made; `~a`: it is freed
+        self.guessed: dict[str, None] = {}  # lines that read values which no run gives
+        self.holders: dict[int, dict[int, weakref.ref[torch.Tensor]]] = {}  # of each storage that is alive, by `id`
+        self._numbers: dict[int, int] = {}  # of storages, by the tensor that owns each in the segment
+
+    def flush(self, reason: str = "") -> None:
+        """Let all ops wait for good."""
+
+    def _run_alone(self, func: Any, sort: Sort, tensors: list[torch.Tensor], *call: Any) -> Any:
+        """Run an op on values that follow from the inputs; one that gives Python a number on zeros, too."""
+        if sort.writes or sort.is_random or not (sort.gives_values or super()._constants(tensors)):
+            what = f"op {func}, whose bytes depend on values or are not known,"
+            raise self._refused(what, "use torch.where or fixed sizes there, or register a fake")
+        return super()._run_alone(func, sort, tensors, *call)
+
+    def _constants(self, tensors: list[torch.Tensor]) -> dict[int, torch.Tensor]:
+        """Return tensors with values by `id`: those that follow from the inputs, zeros for others."""
+        if (found := super()._constants(tensors)) is not None:
+            return found
+        self.guessed[self.sources.note({}, sys._getframe()).line or "a line of a library"] = None
+        fakes, numbers = self.segment.all_fakes(), map(self.segment.number, tensors)
+        pairs = zip(tensors, numbers, strict=True)
+        return {id(tensor): tensor if at is None else zeros_like(fakes[at]) for tensor, at in pairs}
+
+    def _record(self, func: Any, sort: Sort, args: Any, kwargs: Any) -> Any:
+        before, segment = len(self.segment.made), self.segment
+        result = super()._record(func, sort, args, kwargs)
+        for port, reference in enumerate(segment.made[before:]):
+            tensor = reference()
+            assert isinstance(tensor, Deferred)
+            fake = segment.all_fakes()[tensor.number]
+            owner = segment.owners[storage_of(fake)]
+            if owner in segment.held:
+                continue
+            number = self._numbers.setdefault(owner, len(self.sizes))
+            if number == len(self.sizes):
+                is_kept = func.overloadpacket in REDUCED_IN_PLACE and given(func, args, kwargs)["reduction"]
+                values = max(one.numel() for one in tensors_in(args)) if is_kept else 1
+                self.sizes.append(values * fake.untyped_storage().nbytes())
+                self.makers.append((segment.last, port))
+            if number not in self.holders:
+                self.holders[number] = {}
+                self.events.append(number)
+            self.holders[number][id(tensor)] = weakref.ref(tensor, functools.partial(self._drop, number, id(tensor)))
+        return result
+
+    def _drop(self, number: int, key: int, reference: object) -> None:
+        """Note that a tensor is gone, and its storage with the last one."""
+        del self.holders[number][key]
+        if not self.holders[number]:
+            del self.holders[number]
+            self.events.append(~number)
+
+
+@dataclass(frozen=True)
+class LiveBytes:
+    """The allocations of two calls of the user's own code, counted without a run."""
+
+    peak: Peak  # of both calls; parameters and the like are holders by their role
+    sizes: tuple[int, ...]  # bytes of each storage, the last being there before the calls
+    events: tuple[int, ...]  # as `Allocator.replay` has them
+    guessed: tuple[str, ...]  # lines that read values, which are taken to be 0
+
+    def reserved(self, allocator: Allocator) -> int:
+        """Return the bytes that PyTorch's caching allocator reserves."""
+        sizes, events = np.array(self.sizes, np.int64), np.array(self.events, np.int64)
+        return max(allocator.replay(events, sizes, is_downwards=way).peak for way in (False, True))
+
+
+def live_bytes(function: Callable[..., Any], call: Call, where: str, grad: bool) -> LiveBytes:
+    """Count the bytes of two calls of a function, which are recorded and not run.
+
+    The second has the gradients and states that the first makes; afterwards all is as before, as with `rehearse`.
+    """
+    state = PythonState(function)
+    for _, module in state.modules:
+        refuse_wrapped(module, where)
+    counter = _Counter(state.paths(), tensors_in(call))
+    try:
+        gc.collect()
+        with foreign_code(where, "its bytes cannot be counted"), silent(), torch.set_grad_enabled(grad), without_gc():
+            for _ in range(2):
+                with counter.recording():
+                    function(*call[0], **call[1])
+        names = StepNames(function, call, PythonState(function).parameters().values())
+        roles = {key: RESIDENT_ROLES[role] for key, (role, _) in names.of_held().items()}
+        others = counter.segment.held.values()  # such as what the calls make of Python's numbers, counted throughout
+        before = {storage_of(tensor): tensor for tensor in (*others, *names.tensors())}
+        kept = {number: roles[key] for number, keys in counter.holders.items() for key in keys if key in roles}
+    finally:
+        undo_all([state.restore, *counter.undo])
+    shares, count = Counter[str](), len(counter.sizes)
+    for tensor in before.values():
+        shares[roles.get(id(tensor), RESIDENT_ROLES["constant"])] += tensor.untyped_storage().nbytes()
+    sizes = (*counter.sizes, *(tensor.untyped_storage().nbytes() for tensor in before.values()))
+    events = (*range(count, len(sizes)), *counter.events)
+    return LiveBytes(_peak(counter, kept, shares), sizes, events, tuple(counter.guessed))
+
+
+def _peak(counter: _Counter, kept: Mapping[int, str], before: Mapping[str, int]) -> Peak:
+    """Return the peak: bytes by role of what was there before and what the calls keep, and all other storages."""
+    live = np.cumsum([0, *(counter.sizes[at] if at >= 0 else -counter.sizes[~at] for at in counter.events)])
+    past = counter.events[: live.argmax()]
+    alive = {event for event in past if event >= 0} - {~event for event in past}
+    shares, holders, seen, runs = Counter(before), list[Holder](), Counter[str](), ("", "")
+    for storage, (op, port) in enumerate(counter.makers):
+        source, size = source_of(op), counter.sizes[storage]
+        kind = f"{source.module}.{op.op.overloadpacket.__name__}".strip(".")
+        seen[kind] += port == 0
+        name = f"{kind}#{seen[kind]}:{port}"
+        if storage in past[-1:]:
+            runs = name, source.line
+        if storage in alive & kept.keys():
+            shares[kept[storage]] += size
+        elif size and storage in alive:
+            holders.append(Holder(name, size, (), TENSOR_ROLES[source.phase], source.line))
+    holders += (Holder(role, size, ()) for role, size in shares.items() if size)
+    holders.sort(key=lambda holder: (-holder.size, holder.name))
+    return Peak(len(past), 0, int(live.max()) + sum(before.values()), runs[0], 0, 0, tuple(holders), runs[1])
 
 
 _BUILTINS: tuple[Any, ...] = (OrderedDict, dict, list, set, deque)  # the first that a container is

@@ -130,6 +130,17 @@ def entered(modes: Sequence[TorchDispatchMode]) -> Iterator[None]:
             _pop_mode()
 
 
+@contextmanager
+def recorded_memory(snapshot: str | None) -> Iterator[None]:
+    """Write a snapshot of the CUDA allocator with all its events meanwhile; nothing without a name for it."""
+    if snapshot is None:
+        yield
+        return
+    torch.cuda.memory._record_memory_history()
+    yield
+    torch.cuda.memory._dump_snapshot(snapshot)  # type: ignore[no-untyped-call]
+
+
 write_count: Callable[[torch.Tensor], int] = attrgetter("_version")
 """How often a tensor was written to, as autograd counts it, so that a rehearsal leaves no trace."""
 sequence_number: Callable[[Any], int] = methodcaller("_sequence_nr")

@@ -55,8 +55,8 @@ def note_unknown(program: TfliteProgram, costs: Costs, note: Callable[[str], Non
     predicted = head_of(program, costs.scratch)
     if predicted != costs.head:
         note(
-            f"{program.path}: the arena's head is {costs.head:,} bytes in program order, {predicted:,} by its tensors "
-            "and scratch buffers: something in it is not known here"
+            f"{program.path}: the arena's head has {costs.head:,} bytes in program order, but its tensors and scratch "
+            f"buffers need {predicted:,}: the rest is unknown"
         )
 
 

@@ -83,9 +83,17 @@ def _draw_by_tensor(axes: Axes, timeline: Timeline) -> list[Patch | Line2D]:
     heights = [np.append(band[shown], band[shown[-1]]) / unit for band in bands]
     axes.stackplot(steps - 0.5, heights, colors=colors, step="post", linewidth=0)
     axes.step(steps - 0.5, np.append(memory[shown], memory[shown[-1]]) / unit, where="post", color="black", lw=0.7)
+    highest = peak
+    if (reserved := timeline.reserved) is not None:
+        highest = max(peak, int(reserved.max()))
+        most = highest_of_bins(reserved)
+        ends, held = np.append(most, timeline.steps) + 0.5, np.append(reserved[most], reserved[-1]) / unit
+        (line,) = axes.step(ends, held, where="post", color=PEAK, linewidth=1)
+        line.set_label(f"{format_bytes(highest):>8}  reserved by the allocator")
+        entries.insert(0, line)
     entries += limit_lines(axes, [timeline], unit)
     _mark_peak(axes, timeline, unit)
-    finish(axes, timeline.steps, _HEADROOM * peak / unit, f"memory, {unit_name}")
+    finish(axes, timeline.steps, _HEADROOM * highest / unit, f"memory, {unit_name}")
     axes.grid(alpha=0.3)
     axes.set_title(title_of(timeline.problem.graph.name, timeline.label, 100), loc="left")
     return entries
@@ -316,7 +324,7 @@ def _shared(values: Sequence[float]) -> list[float]:
 def _draw_devices(axes: Axes, timeline: Timeline, clock: Clock, end: float) -> None:
     schedule, simulation = timeline.schedule, timeline.simulation
     count, is_beside = timeline.problem.devices, timeline.problem.machine.is_beside
-    takes_time = simulation.step_end > timeline.step_start
+    takes_time = simulation.step_end > timeline.simulation.step_start
     for device in range(count):
         in_row, below = (device - _HALF, 2 * _HALF), (device + _HALF, 0.1)
         ops = np.flatnonzero((schedule.items >= 0) & (schedule.targets == device))

@@ -60,20 +60,13 @@ def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> 
 
 def plot_schedule(timeline: Timeline, ax: Axes | None = None) -> Axes:
     """Draw a schedule on axes, or on a figure of its own, which shows itself in a notebook."""
-    from matplotlib.axes import Axes
-
     from .charts import STACK_TITLE, draw_gantt, draw_memory, gantt_figure, memory_figure
-    from .figures import show_in_notebook
+    from .figures import drawn
 
-    several = timeline.problem.devices > 1
-    if ax is not None and not isinstance(ax, Axes):
-        raise UsageError(f"plot draws on matplotlib axes, not {ax!r}; plot().figure.savefig('plan.svg') writes a file")
-    if ax is None:
-        figure = gantt_figure([timeline]) if several else memory_figure([timeline])
-        show_in_notebook(figure)
-        return figure.axes[0]
-    if several:
-        draw_gantt(ax, timeline)
-    else:
-        ax.legend(handles=draw_memory(ax, [timeline]), fontsize="small", title=STACK_TITLE)
-    return ax
+    if timeline.problem.devices > 1:
+        return drawn(ax, lambda: gantt_figure([timeline]), lambda axes: draw_gantt(axes, timeline), "plan.svg")
+
+    def draw_with_legend(axes: Axes) -> None:
+        axes.legend(handles=draw_memory(axes, [timeline]), fontsize="small", title=STACK_TITLE)
+
+    return drawn(ax, lambda: memory_figure([timeline]), draw_with_legend, "plan.svg")

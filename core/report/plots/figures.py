@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -18,6 +18,7 @@ from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from ...base.arrays import IntArray
+from ...base.errors import UsageError
 
 GREY = "0.82"
 PEAK = "tab:red"
@@ -94,6 +95,18 @@ def color_of(number: int) -> str:
     return COLORS[number % len(COLORS)]
 
 
+def drawn(ax: Axes | None, figure: Callable[[], Figure], draw: Callable[[Axes], object], example: str) -> Axes:
+    """Draw on axes, or else a figure, which shows itself in a notebook; return the axes, of a figure the first."""
+    if ax is None:
+        made = figure()
+        show_in_notebook(made)
+        return made.axes[0]
+    if not isinstance(ax, Axes):
+        raise UsageError(f"plot draws on matplotlib axes, not {ax!r}; plot().figure.savefig('{example}') writes a file")
+    draw(ax)
+    return ax
+
+
 def show_in_notebook(figure: Figure) -> None:
     """Display a figure under the cell that runs, if a Jupyter kernel runs it; elsewhere do nothing."""
     shell = _shell()
@@ -101,7 +114,7 @@ def show_in_notebook(figure: Figure) -> None:
         return
     shown: Any = sys.modules["IPython"].display
     shown.display(shown.Image(render(figure, ".png"), retina=True))
-    vars(figure)["_ipython_display_"] = partial(_leave_to_others, getattr(shell, "execution_count", None))
+    vars(figure)["_ipython_display_"] = partial(_skip_shown, getattr(shell, "execution_count", None))
 
 
 def _shell() -> Any:
@@ -109,7 +122,7 @@ def _shell() -> Any:
     return ipython.get_ipython() if ipython is not None else None
 
 
-def _leave_to_others(shown_in: int | None) -> None:
+def _skip_shown(shown_in: int | None) -> None:
     """Do nothing in the cell that has shown the figure; in others, IPython shows it as it shows any."""
     if getattr(_shell(), "execution_count", None) != shown_in:
         raise NotImplementedError

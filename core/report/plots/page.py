@@ -67,6 +67,9 @@ def _schedule_data(timeline: Timeline) -> dict[str, Any]:
         for device, columns in enumerate(memory):
             times, held = timeline.memory_over_time(device)
             columns |= {"times": _rounded(times), "held": held.tolist()}
+    reserved = [] if timeline.reserved is None else timeline.reserved.tolist()
+    if reserved:  # drawn as the memory of one more device
+        memory.append({"steps": [*range(timeline.steps)], "during": reserved, "after": reserved})
     arenas = [] if addresses is None else [[arena.size, arena.bound] for arena in addresses.arenas]
     return {
         "label": timeline.label,
@@ -80,7 +83,7 @@ def _schedule_data(timeline: Timeline) -> dict[str, Any]:
         "items": timeline.schedule.items.tolist(),
         "sources": timeline.schedule.sources.tolist(),
         "targets": timeline.schedule.targets.tolist(),
-        "start": _rounded(timeline.step_start),
+        "start": _rounded(timeline.simulation.step_start),
         "end": _rounded(simulation.step_end),
         "persistent": timeline.persistent.tolist(),
         "memory": memory,
@@ -88,6 +91,7 @@ def _schedule_data(timeline: Timeline) -> dict[str, Any]:
             [*holding[:5], int(holding.is_final), holding.readers, timeline.offset_of(holding)]
             for holding in timeline.holdings
         ],
+        **({"reserved": max(reserved)} if reserved else {}),
         **({} if addresses is None else {"arenas": arenas, "workspaceAt": addresses.workspace.tolist()}),
     }
 

@@ -62,7 +62,7 @@ class RetentionModel(Model):
         self.times = floor_times(times / self.time_unit).tolist()
         self.byte_unit = byte_unit(self.problem, LARGEST_ENERGY // self.horizon)
         self._add_runs()
-        self._one_run_at_a_time(is_fixed)
+        self._separate_runs(is_fixed)
         self._readers_read_the_latest_run()
         self._add_retentions()
         self._limit_memory()
@@ -88,7 +88,7 @@ class RetentionModel(Model):
                 runs.append(Run(present, place))
             self.runs.append(runs)
 
-    def _one_run_at_a_time(self, is_fixed: bool) -> None:
+    def _separate_runs(self, is_fixed: bool) -> None:
         """Give each run a place of its own, after all runs that it waits for; keep the order of first runs if asked."""
         interval = self.model.new_optional_fixed_size_interval_var
         self.model.add_no_overlap([interval(r.place, 1, r.present, "") for runs in self.runs for r in runs])

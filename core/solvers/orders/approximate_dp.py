@@ -9,7 +9,17 @@ import numpy as np
 
 from ...base.arrays import IndexArray
 from ...graph.graph import Buffers
-from ...kernels.orders.set_beam import backward_walk, expand, first_level, forward_walk, materialise, new_candidates
+from ...kernels.orders.set_beam import (
+    STATES_AT_ONCE,
+    backward_walk,
+    expand,
+    extend_in_place,
+    first_level,
+    forward_walk,
+    materialise,
+    new_candidates,
+    new_state,
+)
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
@@ -17,6 +27,7 @@ from ...search.search import Search
 UNLIMITED = 2**62
 # Ready ops of a state from which on all states of a level have no more than so many: nothing interrupts a level
 WIDE, MOST_READY = 5_000, 20_000_000
+LARGEST_COPIED = 10_000  # ops: in larger graphs a beam of one state is extended in place, and ties go by bytes
 
 
 @dataclass(frozen=True)
@@ -98,6 +109,8 @@ def run_beam(
     # Of equal states the one of least peak is kept (state collapsing), of the others the `beam_size` of least peak,
     # ties at random. Sets are told apart by a 64-bit Zobrist hash.
     ops = len(b.own)
+    if beam_size == 1 and ops > LARGEST_COPIED:
+        return run_in_place(search, b, limit, is_backward)
     walk = backward_walk(b) if is_backward else forward_walk(b)
     zobrist = search.rng.integers(0, 2**64, ops, dtype=np.uint64)
     level = first_level(walk)
@@ -123,3 +136,18 @@ def run_beam(
         if back.entries > 64 * beam_size + 10_000_000:
             back.prune()
     return Beam(back.order(0), True, is_exact, priced)
+
+
+def run_in_place(search: Search, b: Buffers, limit: int, is_backward: bool) -> Beam:
+    """Run a beam of one state, in which the next op is that of least peak, then of least resident bytes."""
+    walk = backward_walk(b) if is_backward else forward_walk(b)
+    state, ops = new_state(b, walk), len(b.own)
+    for start in range(0, ops, STATES_AT_ONCE):
+        end = min(ops, start + STATES_AT_ONCE)
+        cost = (end - start) / search.problem.graph.num_ops
+        if search.exhausted() or search.evaluations_left < cost + 1:
+            return Beam(state.chosen[:start], False, False, int(state.totals[3]))
+        search.spend(cost)
+        if not extend_in_place(b, walk, state, limit, start, end):
+            return Beam(None, True, False, int(state.totals[3]))
+    return Beam(state.chosen, True, False, int(state.totals[3]))

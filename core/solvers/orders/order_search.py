@@ -8,17 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...base.arrays import IndexArray, IntArray, csr, gathered
+from ...base.arrays import IndexArray, IntArray
 from ...base.speed import seconds_for
 from ...bounds.bounds import min_cuts
 from ...bounds.order_proofs import Precedences
+from ...bounds.stretches import separators, stretch_of
 from ...graph.graph import Buffers
 from ...kernels.orders.order_memory import memory_of_steps
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search import parameters as base
 from ...search.search import Cancelled, Search
-from .approximate_dp import Beam, run_beam
+from .approximate_dp import Beam, run_beam, run_in_place
 
 FIRST_BEAMS = (1, 10, 100)
 FIRST_SIZE, LARGEST_SIZE = 400, 1_000_000
@@ -32,7 +33,6 @@ CUT_SHARE, PROOF_SHARE = 0.3, 0.3
 SHORTEST_STRETCH, LONGEST_STRETCH = 20, 160  # steps around the peak, reordered by themselves
 STRETCH_BEAMS = (8, 16, 32, 64)
 LEAST_EVALUATIONS = 2  # a beam of one state, and the order that it finds
-Look = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ def warm_up(tiny: Problem) -> Problem:
     precedences.tighten(LARGEST_SIZE, lambda: False)
     for is_backward in (False, True):
         run_beam(Search(Problem(tiny.graph)), precedences.buffers_with_precedences(), 1, LARGEST_SIZE, is_backward, 0)
+        run_in_place(Search(Problem(tiny.graph)), buffers, LARGEST_SIZE, is_backward)
     return tiny
 
 
@@ -117,7 +118,7 @@ class _Stretch:
         self.is_proving = is_proving
         self.order = np.arange(len(b.own), dtype=np.int32)
         self.memory = self._memory(self.order)
-        self.effort = 0
+        self.effort, self.looked = 0, 0.0  # successors that a state of the last beam had in all
         self.sizes, self.largest_size = [1, 1], min(LARGEST_SIZE, LARGEST_LEVEL // len(b.own))
         self.proofs: _Proofs | None = None
 
@@ -147,7 +148,10 @@ class _Stretch:
             self.effort = FIRST_EFFORT
             ops = len(self.order)
             if ops <= LARGEST_RELATED:
-                self._run_first_beams()
+                left = self.effort // 4
+                for size in FIRST_BEAMS:
+                    if left > 0 and not self.must_stop:
+                        left -= self._run_beam(size, self.buffers, is_backward=True).priced
                 self.sizes = [min(FIRST_SIZE, max(1, self.effort // (10 * ops)))] * 2
                 if self.is_proving and self.search.has_time_for(seconds_to_relate(ops) / PROOF_SHARE):
                     self.proofs = _Proofs(self)
@@ -182,15 +186,9 @@ class _Stretch:
         """Raise the bound by minimum cuts, and try the order with each set run first; whether the peak fell."""
         before, sides = self.peak, []
         latest = self.search.share_of_time(CUT_SHARE)
-        cuts = min_cuts(
-            self.buffers,
-            self.order,
-            self.memory - self.present,
-            self.bound - self.present,
-            stop=lambda: self.must_stop or self.search.is_past(latest),
-            has_time_for=self.search.has_time_for,
-        )
-        for term, side in cuts:
+        memory, floor = self.memory - self.present, self.bound - self.present
+        stop, has_time_for = (lambda: self.must_stop or self.search.is_past(latest)), self.search.has_time_for
+        for term, side in min_cuts(self.buffers, self.order, memory, floor, stop=stop, has_time_for=has_time_for):
             self.search.raise_lower_bound(self.present + term)
             sides.append(side)
         for side in sides:
@@ -218,19 +216,16 @@ class _Stretch:
             self.search.raise_lower_bound(self.peak)
         return beam
 
-    def _run_first_beams(self) -> None:
-        left = self.effort // 4
-        for size in FIRST_BEAMS:
-            if left > 0 and not self.must_stop:
-                left -= self._run_beam(size, self.buffers, is_backward=True).priced
-
     def _run_beams(self, buffers: Buffers, is_backward: bool) -> None:
         """Run beams of one direction until they have cost the effort; one that dies doubles the next."""
         left = self.effort
         while left > 0 and not self.must_stop:
             size = self.sizes[is_backward]
+            if len(self.order) > LARGEST_RELATED and size * self.looked > left:  # the next round has more effort
+                return
             beam = self._run_beam(size, buffers, is_backward)
             left -= beam.priced
+            self.looked = beam.priced / size
             if not beam.is_complete:
                 return
             if beam.chosen is None:
@@ -258,11 +253,13 @@ class _Stretch:
                 return
             if beam.chosen is None:
                 continue
-            inside = (beam.chosen[::-1] if is_backward else beam.chosen)[1:] - 1
-            order = self.order.copy()
-            order[first:last] = order[first:last][inside]
-            place = np.argsort(order)
-            self._accept(order, self._price(order))
+            run = np.ascontiguousarray(beam.chosen[:: -1 if is_backward else 1])
+            order, memory = self.order.copy(), self.memory.copy()
+            order[first:last] = order[first:last][run[1:] - 1]
+            memory[first:last] = memory_of_steps(buffers, run, throughout)[1:]
+            place[order[first:last]] = np.arange(first, last)
+            self.search.spend(1)
+            self._accept(order, memory)
 
 
 class _Proofs:
@@ -305,74 +302,3 @@ class _Proofs:
         stretch = self.stretch
         latest = stretch.search.share_of_time(PROOF_SHARE)
         return lambda: stretch.must_stop or self.precedences.flows >= most_flows or stretch.search.is_past(latest)
-
-
-def stretch_of(
-    b: Buffers, order: IndexArray, place: IntArray, memory: IntArray, first: int, last: int, look: Look = lambda: None
-) -> tuple[Buffers, int]:
-    """Return the problem of reordering the steps `first` to `last - 1`, and the bytes that are there throughout."""
-    # Op 0 of the stretch is virtual: it comes before all others and holds what earlier ops hand over. Op `i` is
-    # `order[first + i - 1]`. Buffers that later ops use, or that are final, stay to its end.
-    inside = order[first:last]
-    read, reading = gathered(b.used, b.used_ptr[inside], b.used_ptr[inside + 1])
-    made, _ = gathered(np.arange(len(b.size)), b.made_ptr[inside], b.made_ptr[inside + 1])
-    buffers = np.union1d(read, made)
-    look()
-    user, user_of = gathered(b.users, b.user_ptr[buffers], b.user_ptr[buffers + 1])
-    stays = b.is_final[buffers].copy()
-    stays[user_of[place[user] >= last]] = True
-    is_made = place[b.producer[buffers]] >= first
-    comes_in = ~is_made & ~stays
-
-    kept = is_made | comes_in
-    producer = np.where(is_made, place[b.producer[buffers]] - first + 1, 0)[kept]
-    by_producer = np.argsort(producer, kind="stable")
-    number = np.full(len(buffers), -1)
-    number[np.flatnonzero(kept)[by_producer]] = np.arange(len(producer))
-    used = number[np.searchsorted(buffers, read)]
-    reader, used = reading[used >= 0] + 1, used[used >= 0]
-
-    ops, chosen = len(inside) + 1, buffers[kept][by_producer]
-    on, waits = gathered(b.predecessors, b.predecessor_ptr[inside], b.predecessor_ptr[inside + 1])
-    on = place[on] - first + 1
-    waiting, awaited = waits[on > 0] + 1, on[on > 0]
-    is_first = np.ones(ops, bool)
-    is_first[waiting] = is_first[0] = False
-    waiting = np.append(waiting, np.flatnonzero(is_first))
-    awaited = np.append(awaited, np.zeros(is_first.sum(), np.int64))
-    wanted = ((used, reader, len(chosen)), (reader, used, ops), (waiting, awaited, ops), (awaited, waiting, ops))
-    groups = []
-    for rows, columns, count in wanted:
-        look()
-        groups.append(csr(rows, columns, count))
-    users, uses, before, after = groups
-    entering = int(b.size[buffers[comes_in]].sum())
-    stretch = Buffers(
-        b.size[chosen],
-        producer[by_producer].astype(np.int32),
-        stays[kept][by_producer],
-        *users,
-        *uses,
-        np.searchsorted(producer[by_producer], np.arange(ops + 1)).astype(np.int32),
-        np.concatenate(([entering], b.own[inside])),
-        np.concatenate(([0], b.workspace[inside])),
-        *before,
-        *after,
-    )
-    for array in stretch:
-        array.setflags(write=False)
-    resident = int(memory[first] - b.own[inside[0]] - b.workspace[inside[0]])
-    return stretch, resident - entering
-
-
-def separators(b: Buffers, order: IndexArray) -> IntArray:
-    """Return the places in an order at which an op stands that is before or after every other op in all orders."""
-    ops = len(order)
-    place = np.argsort(order)
-    first_reader, last_source = np.full(ops, ops), np.full(ops, -1)
-    np.minimum.at(first_reader, np.repeat(place, np.diff(b.successor_ptr)[order[place]]), place[b.successors])
-    np.maximum.at(last_source, np.repeat(place, np.diff(b.predecessor_ptr)[order[place]]), place[b.predecessors])
-    latest_reader = np.concatenate(([0], np.maximum.accumulate(first_reader)[:-1]))
-    earliest_source = np.concatenate((np.minimum.accumulate(last_source[::-1])[::-1][1:], [ops]))
-    here = np.arange(ops)
-    return np.flatnonzero((latest_reader <= here) & (earliest_source >= here))

@@ -31,10 +31,8 @@ from .chromosomes import (
 
 Decoder = Literal["queue", "lazy"]
 DECODERS: dict[Decoder, type[Chromosomes]] = {"queue": Chromosomes, "lazy": LazyChromosomes}
-MOST_KEYS, LEAST_CHROMOSOMES = 2**27, 3
-"""Genes of all populations together: half a gibibyte, and as much again for a generation's offspring."""
-MOST_DRAWN = 2**24
-"""Genes that are drawn between two looks at the clock."""
+MOST_KEYS, LEAST_CHROMOSOMES = 2**27, 3  # genes of all populations: half a gibibyte, and as much for offspring
+MOST_DRAWN = 2**24  # genes that are drawn between two looks at the clock
 
 
 @dataclass(frozen=True)
@@ -214,7 +212,7 @@ class _Breeding:
         """Draw rows of keys, some at a time, and price them as far as the budget goes; unpriced rows rank last."""
         fitness[:] = np.inf
         priced = int(min(len(keys), self.search.evaluations_left))
-        rows = max(1, min(self.chromosomes.rows_at_once, MOST_DRAWN // self.chromosomes.genes))
+        rows = max(1, min(self.chromosomes.batch_rows, MOST_DRAWN // self.chromosomes.genes))
         for first in range(0, len(keys), rows):
             if 0 < first < priced and self.search.exhausted():
                 return first
@@ -249,8 +247,7 @@ def _exchange(populations: list[Evolved]) -> None:
         population.sort()
 
 
-CELLS = 512
-"""A power of two, so that a draw below 1 never reaches past the last cell."""
+CELLS = 512  # a power of two, so that a draw below 1 never reaches past the last cell
 
 
 @lru_cache(maxsize=4096)

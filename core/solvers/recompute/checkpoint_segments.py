@@ -8,52 +8,42 @@ The paper takes the square root of the layers for the number of segments; here a
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 
 import numpy as np
 
 from ...base.arrays import BoolArray
-from ...graph.graph import CostGraph
 from ...model.timeline import holdings_of
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search.parameters import Parameters
-from ...search.search import Search
+from ...search.search import Cancelled, Search
 
 MOST_SEGMENTS = 40
-SECOND_LEVEL = (2, 3, 4, 6, 8)
+SECOND_LEVELS = (1, 2, 3, 4, 6, 8)  # parts of a segment that runs again
 
 
 def solve(search: Search, parameters: Parameters) -> None:
     """Offer the input order, and that with each number of segments on one level and on two."""
     graph = search.problem.graph
     search.offer_order(graph.input_order)
-    segments = _Segments(search)
     tried = set()
-    for first, second in _levels(len(segments.forward)):
-        if search.exhausted():
-            return
-        order = segments.order(first, second)
-        if tuple(order) not in tried:
-            tried.add(tuple(order))
-            search.offer_order(np.array(order))
-
-
-def _levels(ops: int) -> Iterator[tuple[int, int]]:
-    """Yield numbers of segments, and of those that each is cut into when it runs again."""
-    for first in range(2, min(ops, MOST_SEGMENTS) + 1):
-        yield first, 1
-    for second in SECOND_LEVEL:
-        for first in range(2, min(ops // second, MOST_SEGMENTS) + 1):
-            yield first, second
+    with suppress(Cancelled):
+        segments = _Segments(search)
+        for second in SECOND_LEVELS:
+            for first in range(2, min(len(segments.forward) // second, MOST_SEGMENTS) + 1):
+                order = segments.order(first, second)
+                if tuple(order) not in tried:
+                    tried.add(tuple(order))
+                    search.offer_order(np.array(order))
 
 
 class _Segments:
     """The passes of a graph, and the repeated ops of the backward pass of a segment."""
 
     def __init__(self, search: Search) -> None:
-        self.graph = graph = search.problem.graph
+        self.graph, self.heed = (graph := search.problem.graph), search.cancellable
         self.input_order = graph.input_order.tolist()
         is_forward = forward_ops(search)
         self.forward = [op for op in self.input_order if is_forward[op]]
@@ -61,10 +51,11 @@ class _Segments:
         self.reads: list[set[int]] = [set() for _ in range(graph.num_ops)]
         self.readers: list[set[int]] = [set() for _ in range(graph.num_ops)]
         readers, read = np.repeat(np.arange(graph.num_ops), np.diff(graph.inputs[0])), graph.inputs[1]
-        for op, tensor in zip(readers.tolist(), read.tolist(), strict=True):
-            if not graph.is_control[tensor]:
-                self.reads[op].add(int(graph.tensor_producer[tensor]))
-                self.readers[graph.tensor_producer[tensor]].add(op)
+        is_data = ~graph.is_control[read]
+        makers = graph.tensor_producer[read[is_data]].tolist()
+        for op, maker in self.heed(zip(readers[is_data].tolist(), makers, strict=True)):
+            self.reads[op].add(maker)
+            self.readers[maker].add(op)
         self.is_forward = is_forward
         self.runs_once = graph.runs_once.copy()
         self.runs_once[graph.tensor_producer[graph.is_control]] = True  # another op waits for all its runs
@@ -76,7 +67,7 @@ class _Segments:
         """Return the input order with so many segments, each cut again into so many when it runs again."""
         again: dict[int, list[int]] = {}
         bounds = self._cut(0, len(self.forward), first)
-        for start, end in pairwise(bounds):
+        for start, end in self.heed(pairwise(bounds)):
             if end < len(self.forward):
                 self._rerun(start, end, again)
             if second > 1:
@@ -117,7 +108,7 @@ class _Segments:
         last = {op: step for step, op in enumerate(order)}
         read_by: list[list[int]] = []
         latest: dict[int, int] = {}
-        for step, op in enumerate(order):
+        for step, op in self.heed(enumerate(order)):
             read_by.append([latest[producer] for producer in self.reads[op]])
             latest[op] = step
         for step in range(len(order) - 1, -1, -1):
@@ -138,20 +129,15 @@ def forward_ops(search: Search) -> BoolArray:
         is_forward = np.array([phase in ("forward", "") for phase in phases])
         turn = max(at for at, op in enumerate(graph.input_order.tolist()) if phases[op] == "forward")
     else:
-        turn = _step_of_most_kept(graph)
+        change = np.zeros(graph.num_ops + 1, np.int64)
+        for holding in holdings_of(Problem(graph), Schedule.single_device(graph.input_order)):
+            change[holding.first] += holding.size
+            change[holding.last] -= holding.size
+        turn = int(np.argmax(np.cumsum(change[:-1])))
         search.note(
-            f"{graph.name} does not say which ops are of the backward pass; those after "
-            f"'{graph.op_names[graph.input_order[turn]]}' are taken for it, where most is kept for later"
+            f"{graph.name} does not mark its backward pass, which is taken to begin after "
+            f"'{graph.op_names[graph.input_order[turn]]}', where most bytes are kept for later"
         )
         is_forward = np.ones(graph.num_ops, bool)
     is_forward[graph.input_order[turn + 1 :]] = False
     return is_forward
-
-
-def _step_of_most_kept(graph: CostGraph) -> int:
-    """Return the step of the input order after which most bytes are kept for later ones."""
-    change = np.zeros(graph.num_ops + 1, np.int64)
-    for holding in holdings_of(Problem(graph), Schedule.single_device(graph.input_order)):
-        change[holding.first] += holding.size
-        change[holding.last] -= holding.size
-    return int(np.argmax(np.cumsum(change[:-1])))

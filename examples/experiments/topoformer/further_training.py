@@ -22,7 +22,7 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.networks.shipped import weights_file
-from schedopt.policies.topoformer.decoding import _log_sum_exp_of_stretches, tightened
+from schedopt.policies.topoformer.decoding import _log_sum_exp_of_stretches, decode_two_way, tightened
 from schedopt.policies.topoformer.features import batch_of, encode
 from schedopt.policies.topoformer.network import load_network
 from schedopt.policies.topoformer.solve import Parameters, _decode
@@ -44,7 +44,7 @@ def drawn(seed, index, ops):
 
 
 def teacher_order(part, graph, policy, rng):
-    found = [policy.two_way(16, math.inf, 0)[0]]
+    found = [decode_two_way(graph.buffers, policy.of_ops(), 16)[0]]
     if part == "own":
         found = [*policy.sample(64, rng), *policy.beam(16)]
         found.append(tightened(graph.buffers, policy.greedy()[0], policy.of_ops(), most=400)[0])

@@ -34,6 +34,7 @@ def test_solve_writes_what_check_show_and_plot_read(run, files, tmp_path):
     assert '"arenas":[[48,48]]' in page
 
 
+@pytest.mark.slow
 def test_a_plan_that_overlaps_is_refused_by_all(run, files, tmp_path):
     graph, plan = files
     run("solve", graph, "--addresses", "--evaluations", "20", "--output", plan)

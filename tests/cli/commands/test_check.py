@@ -42,6 +42,7 @@ def test_check_names_a_claim_that_does_not_hold(run, diamond_file, tmp_path):
     assert result.stderr == f"error: {output}: format 7 is not known; this version reads 2\n"
 
 
+@pytest.mark.slow
 def test_pins_that_do_not_count_are_spoken_of(run, diamond_file, tmp_path):
     devices = "devices: [{name: a, memory: 1MB}, {name: b, memory: 1MB}]\ndefault_link: {latency: 1us}\n"
     pinned, free, output = tmp_path / "pinned.yaml", tmp_path / "free.yaml", tmp_path / "plan.json"
@@ -54,6 +55,7 @@ def test_pins_that_do_not_count_are_spoken_of(run, diamond_file, tmp_path):
     assert said not in run("check", diamond_file, output).stderr
 
 
+@pytest.mark.slow
 def test_a_schedule_whose_own_machine_cannot_be_read_is_checked_on_another(run, diamond_file, tmp_path):
     machine, output = tmp_path / "pair.yaml", tmp_path / "plan.json"
     machine.write_text("devices: [{name: a, memory: 1MB}, {name: b, memory: 1MB}]\ndefault_link: {latency: 1us}\n")

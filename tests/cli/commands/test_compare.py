@@ -60,6 +60,7 @@ def test_table_by_hand(run, diamond_file):
     assert "±" not in result.stdout  # no interval of one graph
 
 
+@pytest.mark.slow
 def test_several_graphs_have_an_interval_and_a_row_each(run, folder):
     result = run("compare", folder, "--methods", "input,approximate-dp", "--per-graph", "--seeds", 2)
     assert "2 graphs, 1 device, seeds 0 to 1" in result.stdout
@@ -125,6 +126,7 @@ def page(run, folder, tmp_path):
     return output
 
 
+@pytest.mark.slow
 def test_html_is_a_page_of_its_own_with_every_figure(page, run, folder):
     text = page.read_text()
     assert text.startswith("<!DOCTYPE html>")
@@ -146,6 +148,7 @@ def test_graphs_without_runtimes_are_pointed_out(run, folder):
     assert notice not in run("compare", folder, "--methods", "input", "--task", "runtime").stdout
 
 
+@pytest.mark.slow
 def test_a_failing_method_is_shown_with_its_reason(run, diamond_file, fails):
     result = run("compare", diamond_file, "--methods", "input,fails,fails:time_limit=1s", "--seeds", 2, "--per-graph")
     assert result.exit_code == 0

@@ -58,3 +58,22 @@ def test_a_run_confirms_it(run):
     done = run("fit", MODEL, "--memory", "200KiB", "--batch", "batch", "--confirm", "--json")
     assert done.exit_code == 0, done.stderr
     assert all(row["measured_peak"] >= 100_000 for row in json.loads(done.stdout)["batches"])
+
+
+def test_a_peak_is_locked_and_a_larger_one_fails(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "import torch\n\ndef model(n=2):\n    return lambda x: [x + 1 for _ in range(n)], torch.ones(1000)\n"
+    (tmp_path / "peaked.py").write_text(text)
+    assert run("fit", "peaked:model", "--lock", "peaks.json").exit_code == 0
+    same = run("fit", "peaked:model", "--check", "peaks.json")
+    assert (same.exit_code, same.stdout.endswith("; as locked\n")) == (0, True), same.output
+    peaks = (tmp_path / "peaks.json").read_text()
+    (tmp_path / "peaks.json").write_text(peaks.replace("peaked:model", "peaked:model n=3"))
+    larger = run("fit", "peaked:model", "--check", "peaks.json", "--shape", "n=3")
+    assert larger.exit_code == 1
+    assert "│ add#3:0" in larger.stdout
+    assert "3.91 KiB more than locked" in larger.stdout
+    assert (tmp_path / "peaks.json").read_text() != peaks, "nothing is written"
+    missing = run("fit", "peaked:model", "--check", "peaks.json")
+    assert (missing.exit_code, "it has no peak of 'peaked:model'; --lock writes it" in missing.stderr) == (2, True)

@@ -131,6 +131,7 @@ def test_other_files_are_refused(run, tmp_path, name, content, message):
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_default_size_and_a_graphs_name_reach_their_importers(run, tmp_path):
     path = tmp_path / "sizes.dot"
     path.write_text("digraph { a -> b }")

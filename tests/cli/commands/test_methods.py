@@ -25,6 +25,7 @@ def test_one_method_with_what_each_parameter_means(run):
     assert "no parameters" in run("methods", "input").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_each_method_has_an_example_that_says_a_value(run, name):
     *_, last = run("methods", name).stdout.splitlines()

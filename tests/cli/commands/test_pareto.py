@@ -49,6 +49,7 @@ def test_the_table_and_everything_it_writes(run, trade, tmp_path):
     assert targets["png"].read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_two_devices(run, diamond_file):
     done = run("pareto", diamond_file, *QUICK, "--devices", 2)
     assert done.exit_code == 0

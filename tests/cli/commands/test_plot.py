@@ -51,6 +51,7 @@ def test_the_peaks_drawn_are_those_of_the_files(run, diamond_file, schedules, tm
         assert list(found.values()) == peaks
 
 
+@pytest.mark.slow
 def test_without_schedule_and_file_the_input_order_is_drawn_here(run, diamond_file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = run("plot", diamond_file)
@@ -58,6 +59,7 @@ def test_without_schedule_and_file_the_input_order_is_drawn_here(run, diamond_fi
     assert (tmp_path / "diamond.png").read_bytes().startswith(PNG)
 
 
+@pytest.mark.slow
 def test_schedules_whose_files_share_a_name_are_told_apart(run, diamond_file, schedules, tmp_path):
     (tmp_path / "other").mkdir()
     other = tmp_path / "other" / "one.json"
@@ -95,6 +97,7 @@ def test_solve_draws_its_result_beside_the_input_order(run, diamond_file, tmp_pa
     assert (tmp_path / "s.png").read_bytes().startswith(PNG)
 
 
+@pytest.mark.slow
 def test_an_infeasible_result_is_drawn_too(run, diamond_file, tmp_path):
     target = tmp_path / "x.svg"
     result = run("solve", diamond_file, "--memory-limit", 5, "--method", "lpmf", "--plot", target)

@@ -44,6 +44,7 @@ def annotated(run, tmp_path):
     return graph, order
 
 
+@pytest.mark.slow
 def test_show_splits_persistent_bytes_by_role(run, annotated):
     graph, _ = annotated
     shown = json.loads(run("show", graph, "--json").stdout)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from naive.arenas import most_alive, overlaps
+from schedopt.core.addresses import packing
 from schedopt.core.addresses.packing import Lifetimes, PlacementOrders, cliques, pack_lifetimes
 from schedopt.core.base.errors import UsageError
 
@@ -41,6 +42,15 @@ def test_what_first_fit_by_size_misses_is_found():
     packing = pack_lifetimes(lifetimes, 2.0)
     assert packing.arena == packing.bound == 9
     assert overlaps(lower, upper, size, packing.offsets.tolist()) == []
+
+
+def test_orders_that_are_stopped_leave_valid_offsets_that_are_not_repeatable(monkeypatch):
+    monkeypatch.setattr(packing, "PAIRS_AT_ONCE", 0)
+    lifetimes = random_lifetimes(4, (4,))
+    stopped = packing.Packing(lifetimes, lambda: True)
+    assert overlaps(*columns(lifetimes), stopped.offsets.tolist()) == []
+    assert not stopped.is_repeatable
+    assert packing.Packing(lifetimes).is_repeatable
 
 
 @pytest.mark.parametrize("seed", seeds(50, quick=4))

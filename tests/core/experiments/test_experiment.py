@@ -173,7 +173,7 @@ def test_broken_workers_are_one_clear_error(graphs, monkeypatch):
         ended.set_exception(BrokenExecutor("a worker was killed"))
         yield runs[0], ended
 
-    monkeypatch.setattr(module, "map_as_ended", broken)
+    monkeypatch.setattr(module, "map_unordered", broken)
     with pytest.raises(UsageError, match=r"BrokenExecutor: a worker was killed.*jobs="):
         Experiment(graphs, ["input"]).execute(jobs=2)
 
@@ -185,7 +185,7 @@ def test_a_task_that_is_given_up_costs_its_own_run(graphs, monkeypatch):
             ended.set_exception(WorkerDiedError("its workers died")) if at else ended.set_result(function(run))
             yield run, ended
 
-    monkeypatch.setattr(module, "map_as_ended", given_up)
+    monkeypatch.setattr(module, "map_unordered", given_up)
     cells = Experiment(graphs, ["input"]).execute(jobs=2).cells
     assert [cell.status == "failed" for cell in cells] == [False, True]
     assert cells[1].error == "WorkerDiedError: its workers died"
@@ -197,7 +197,7 @@ def test_a_cluster_that_is_lost_ends_the_comparison(graphs, monkeypatch):
         ended.set_exception(ClusterError("it is gone"))
         yield runs[0], ended
 
-    monkeypatch.setattr(module, "map_as_ended", lost)
+    monkeypatch.setattr(module, "map_unordered", lost)
     with pytest.raises(ClusterError, match="it is gone"):
         Experiment(graphs, ["input"]).execute(jobs=2)
 

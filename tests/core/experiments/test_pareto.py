@@ -198,6 +198,7 @@ def test_points_and_bound_are_where_they_belong(front):
     assert line(axes, "program order").get_xdata()[0] == 13
 
 
+@pytest.mark.slow
 def test_a_page_has_chart_and_table_and_no_name_breaks_out(front):
     page = front.page()
     assert page.startswith("<!DOCTYPE html>")

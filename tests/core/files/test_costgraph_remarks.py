@@ -162,7 +162,7 @@ def test_a_compute_cost_changed_by_hand_is_taken(encoding):
     again, (note,) = noted(data)
     assert again.runtime.tolist() == [5, 0.25]
     assert again.annotations == graph.annotations
-    assert note.startswith("g: compute_cost of op 'a' was changed after its time below a microsecond was written")
+    assert note.startswith("g: compute_cost of op 'a' was changed by hand, and replaces the exact time")
     both = text.replace('  name: "b"\n', '  name: "b"\n  compute_cost: 1\n')
     again, (note,) = noted(both.encode())
     assert again.runtime.tolist() == [5, 1]
@@ -232,7 +232,7 @@ def test_damaged_remarks_leave_the_graph_and_a_note(case):
     again, notes = noted(with_dimension(graph, "schedopt/graph " + damaged))
     assert (again.runtime.tolist(), again.annotations) == ([2, 0], NO_ANNOTATIONS)
     (note,) = (note for note in notes if "were dropped" in note)
-    said = "g: modules, lines and the like, and times below a microsecond, were dropped from the file: they are damaged"
+    said = "g: annotations (modules, lines, ...) and exact times were dropped from the file: they are damaged"
     assert note == said
 
 

@@ -128,7 +128,7 @@ def test_pins_from_the_graph_are_its_devices(tmp_path):
         (BASE + "pins: {a: gpu7}\n", 7, "the machine has no device 'gpu7'"),
         (BASE + "pins: {z*: gpu0}\n", 7, "pin 'z\\*' matches no op"),
         (BASE + "pins: {a: gpu0, b: cpu0}\ntogether: [[a, b]]\n", 8, "contradict each other"),
-        (BASE + "pins: {a: gpu0, b: cpu0}\ntogether:\n- [a]\n- [a, b]\n- [b]\n", 10, "but 'a' and 'b', with what"),
+        (BASE + "pins: {a: gpu0, b: cpu0}\ntogether:\n- [a]\n- [a, b]\n- [b]\n", 10, "but 'a' and 'b', each with"),
         (BASE.replace("16GiB", "1.5"), 2, "memory is a whole number of bytes, or has a unit, not 1.5"),
         (BASE + "pins: {a: gpu0, '[a]': cpu0}\n", 7, "op 'a' is pinned to 'cpu0', but also by 'a' to 'gpu0'"),
         (BASE.replace("speed: 0.1", "speed: 0") + "pins: {a: cpu0}\n", 7, "cannot run: speed 0, or no op time"),
@@ -137,7 +137,7 @@ def test_pins_from_the_graph_are_its_devices(tmp_path):
         (BASE + "op_times: {a: 5}\n", 7, "op 'a' has a time per kind of device, not 5"),
         (BASE + "op_times: [a]\n", 7, "op_times has a member per op, not \\['a'\\]"),
         (BASE + "op_times: {a: {gpu: soon}}\n", 7, "time 'soon' is not understood"),
-        (BASE + "op_times: {a: {npu: null}}\n", 7, "a time for kind 'npu', which no device is of"),
+        (BASE + "op_times: {a: {npu: null}}\n", 7, "a time for kind 'npu', which no device has"),
         (BASE + "pins: [a]\n", 7, "a pin is a pattern of ops with the name or kind of a device, not \\('a',\\)"),
         (BASE + "transfers: blocking\n", 7, "is not YAML: 'transfers' is there twice"),
         (BASE + "pins:\n  a: gpu0\n  a: cpu0\n", 9, "is not YAML: 'a' is there twice"),
@@ -162,7 +162,7 @@ def five_ops():
 def test_the_group_that_closes_a_contradiction_is_named(tmp_path):
     text = BASE + 'pins: {a: gpu0, d: cpu0}\ntogether:\n- [d, e]\n- [a, b]\n- [b, c]\n- ["c", "[e]"]\n'
     (tmp_path / "m.yaml").write_text(text)
-    with pytest.raises(schedopt.UsageError, match=r"m.yaml, line 12: five: this group, joined .* 'c' and 'e', with"):
+    with pytest.raises(schedopt.UsageError, match=r"m.yaml, line 12: five: this group, joined .* 'c' and 'e', each"):
         schedopt.solve(five_ops(), "heft", task="runtime", machine=tmp_path / "m.yaml")
     pair = (schedopt.Device("gpu0"), schedopt.Device("cpu0"))
     for wrong in ([()], ["ab"]):
@@ -174,7 +174,7 @@ def test_a_pin_away_from_the_home_of_what_is_written_is_named(tmp_path):
     weights = (Resident("w", "parameter", 100, 0, (0, 1), (1,)),)
     graph = sketch("read -> 8 us=1 keep=100; update: read -> 8 us=1", "step", Annotations(residents=weights))
     (tmp_path / "m.yaml").write_text(BASE + "pins:\n  read: gpu0\n  w: gpu0\n  update: cpu0\n")
-    with pytest.raises(schedopt.UsageError, match=r"line 9: step: what writes 'w' in .* 'update' and 'w'"):
+    with pytest.raises(schedopt.UsageError, match=r"line 9: step: ops that write 'w' in .* 'update' and 'w'"):
         schedopt.solve(graph, "heft", task="runtime", machine=tmp_path / "m.yaml")
 
 
@@ -208,7 +208,7 @@ def test_a_link_that_a_plan_needs_is_missing(tmp_path):
         ("op,gpu,cpu\na,1\n", "t.csv, line 2: has 2 columns, not 3"),
         ("op,gpu,cpu\na,1,1\na,1,1\n", "t.csv, line 3: op 'a' is there twice"),
         ("name,gpu\n", "t.csv, line 1: the columns are op"),
-        ("op,gpu,npu\na,1,1\nb,1,1\n", "t.csv: op 'a' has a time for kind 'npu', which no device is of"),
+        ("op,gpu,npu\na,1,1\nb,1,1\n", "t.csv: op 'a' has a time for kind 'npu', which no device has"),
         ("op,gpu,gpu\na,1,1\nb,1,1\n", "t.csv, line 1: the column of kind 'gpu' is there twice"),
         ("op,gpu\n", "t.csv: has no row, and every op needs one"),
     ],
@@ -236,7 +236,7 @@ def test_aliases_that_grow_without_measure_are_refused(tmp_path):
     path, names = tmp_path / "bomb.yaml", "abcdefghij"
     lines = [f"{one}: &{one} [{', '.join([f'*{before}'] * 9)}]" for before, one in itertools.pairwise(names)]
     path.write_text("a: &a [1]\n" + "\n".join(lines))
-    with pytest.raises(FormatError, match=r"bomb\.yaml: is not YAML: with its aliases it stands for more than"):
+    with pytest.raises(FormatError, match=r"bomb\.yaml: is not YAML: its aliases expand to more than"):
         read_machine(path)
 
 
@@ -260,7 +260,7 @@ def test_merges_without_measure_are_refused_at_once(tmp_path):
     levels = (f"a{n}: &a{n} {{<<: [{f'*a{n - 1}, ' * 9}]}}\n" for n in range(1, 12))
     path = tmp_path / "bomb.yaml"
     path.write_text("a0: &a0 {x: 1, y: 2}\n" + "".join(levels))
-    with pytest.raises(FormatError, match=r"with what << names it stands for more than|a machine has no 'a0'"):
+    with pytest.raises(FormatError, match=r"its << merges expand to more than|a machine has no 'a0'"):
         read_machine(path)
 
 

@@ -11,6 +11,7 @@ from schedopt.core.kernels.placements.lazy_keys import LEAST_MOVED, anneal_keys,
 LARGE = 22
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(25, quick=6))
 @pytest.mark.parametrize("kind", KINDS)
 def test_annealing_of_keys(seed, kind):

@@ -27,6 +27,7 @@ def test_a_beam_that_asks_whether_to_stop_is_the_same_or_ends(monkeypatch, at_on
     assert [len(values) for values in stopped] == [0, 0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("is_backward", [False, True])
 def test_the_beam_under_a_limit_is_its_twin_from_either_end(seed, is_backward):

@@ -26,6 +26,7 @@ def random_runs(rng, plain, more):
     return order
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(50, quick=2))
 def test_a_sequence_takes_what_its_twin_takes(seed):
     """Both refuse the same sequences but for ops that may run only once, which the kernels are never given twice."""

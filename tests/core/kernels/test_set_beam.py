@@ -51,3 +51,26 @@ def test_levels_of_the_beam(seed, ops, size, is_backward):
             ready = level.ready[level.ready_ptr[at] : level.ready_ptr[at + 1]].tolist()
             assert sorted(ready) == naive.joinable(plain, executed, is_backward)
     assert sets == [frozenset(range(ops))]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_state_in_place_takes_the_op_of_least_peak_then_of_least_bytes(seed):
+    """Until no op is below the limit; bytes of sets and steps are those of the twin."""
+    graph, plain = naive.random_graph(np.random.default_rng([7, seed]), 12)
+    b, ops, is_backward = graph.buffers, frozenset(plain.ops), bool(seed % 2)
+    walk = set_beam.backward_walk(b) if is_backward else set_beam.forward_walk(b)
+    chosen, peak = [], 0
+    while len(chosen) < len(ops):
+        options = []
+        for op in naive.joinable(plain, frozenset(chosen), is_backward):
+            first = ops - {*chosen, op} if is_backward else frozenset(chosen)
+            needed = max(peak, plain.resident(first) + plain.own[op] + plain.workspace[op])
+            options.append((needed, plain.resident(first if is_backward else first | {op}), op))
+        peak, _, op = min(options)
+        chosen.append(op)
+    for limit in (peak, peak + 1):
+        is_done = set_beam.extend_in_place(b, walk, set_beam.new_state(b, walk), limit, 0, 12)
+        assert is_done == (limit > peak)
+    assert set_beam.extend_in_place(b, walk, state := set_beam.new_state(b, walk), peak + 1, 0, 7)
+    assert set_beam.extend_in_place(b, walk, state, peak + 1, 7, 12)
+    assert (state.chosen.tolist(), state.totals[0]) == (chosen, peak)

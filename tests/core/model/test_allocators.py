@@ -58,6 +58,9 @@ def test_options_are_written_as_they_are_read():
     text = "cuda:max_split_size_mb:64,expandable_segments:True,roundup_power2_divisions:8"
     assert str(Allocator.parse(text)) == text
     assert Allocator.parse("cuda") == Allocator.of_options("") == Allocator.of_options("backend:native")
+    workspaces = [Allocator.parse(f"cuda:cublas_workspace:{text}") for text in ("default", ":4096:2:16:8", ":4096:8")]
+    assert [one.cublas_workspace for one in workspaces] == [8_519_680, 8_519_680, 32 * MIB]
+    assert [Allocator.parse(str(one)) for one in workspaces] == workspaces
     listed = Allocator.of_options("roundup_power2_divisions:[4:1,>:8]")
     assert Allocator.parse(str(listed)) == listed
 
@@ -77,6 +80,11 @@ def test_options_are_written_as_they_are_read():
         ("cuda:expandable_segments", "allocator options 'expandable_segments' are not read"),
         ("cuda:garbage_collection_threshold:1", "is a share above 0 and below 1, not '1'"),
         ("cuda:roundup_power2_divisions:[3:1]", "is a power of two, or a list such as"),
+        (
+            "cuda:cublas_workspace:4096",
+            "is default, or as in CUBLAS_WORKSPACE_CONFIG, such as :4096:2:16:8, not '4096'",
+        ),
+        ("cuda:cublas_workspace::9999999999:9999999999", "is default, or as in CUBLAS_WORKSPACE_CONFIG"),
     ],
 )
 def test_options_that_pytorch_does_not_know_are_refused(text, message):
@@ -85,5 +93,5 @@ def test_options_that_pytorch_does_not_know_are_refused(text, message):
 
 
 def test_sizes_beyond_every_device_are_refused():
-    with pytest.raises(UsageError, match="not asked for more than"):
+    with pytest.raises(UsageError, match="gives at most"):
         Allocator().replay(np.array([0]), np.array([2**50]))

@@ -110,6 +110,7 @@ def test_other_models_are_refused(model):
         runtime_kind(model)
 
 
+@pytest.mark.slow
 def test_a_program_is_a_runtime_of_its_kind(program):
     runtime, graph = program
     assert isinstance(runtime, Runtime)
@@ -174,6 +175,7 @@ def test_results_that_differ_are_never_written(program, output, monkeypatch):
     assert not output.exists()
 
 
+@pytest.mark.slow
 def test_ops_run_again(program, output):
     runtime, graph = program
     op = next(op for op in reversed(range(1, graph.num_ops)) if not graph.runs_once[op])
@@ -236,7 +238,7 @@ def test_an_order_that_is_program_order_is_not_run_against_itself(program, monke
     monkeypatch.setattr(runtime, "predicted", lambda graph, order: (1, 1.0))
     first, row = runtime.measure(graph, {"found": graph.input_order.tolist()}, 5, ignore)
     assert asked == [f"{runtime.model}, {PROGRAM_ORDER}"] * 5
-    assert time_sentences(row, first) == ["found is program order, and has not run apart."]
+    assert time_sentences(row, first) == ["found is program order, so it was not run again."]
 
 
 @pytest.mark.slow

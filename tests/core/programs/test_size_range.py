@@ -94,5 +94,5 @@ def test_a_program_with_other_ops_is_refused():
     def read(size):
         return sketch(f"{'a' if size < 8 else 'b'} -> {size}", "net")
 
-    with pytest.raises(ProgramError, match="it has other ops at size 9"):
+    with pytest.raises(ProgramError, match="its ops differ at size 9"):
         SizedGraph(read, range(1, 10))

@@ -28,8 +28,8 @@ from schedopt.core.report.explanation import (
     explain,
     explain_makespan,
     held_at,
+    infeasible_reason,
     runs_again,
-    why_none_fits,
 )
 from schedopt.core.report.memory_by_role import alive_at_peak
 from schedopt.core.solve.solve import solve
@@ -201,21 +201,21 @@ def graph_with_weights():
 
 def test_the_sentence_names_the_limit_what_is_needed_and_the_weights():
     problem = Problem(graph_with_weights(), memory_limit=4 * 2**20)
-    assert why_none_fits(problem, 0) == (
+    assert infeasible_reason(problem, 0) == (
         "no order of net fits in 4.00 MiB: every order needs at least 5.00 MiB, of which 1.00 MiB are weights"
     )
-    assert "5.25 MiB" in why_none_fits(problem, 5.25 * 2**20)
-    assert why_none_fits(Problem(graph_with_weights(), memory_limit=6 * 2**20), 0) == ""
-    assert why_none_fits(Problem(graph_with_weights()), 0) == ""
+    assert "5.25 MiB" in infeasible_reason(problem, 5.25 * 2**20)
+    assert infeasible_reason(Problem(graph_with_weights(), memory_limit=6 * 2**20), 0) == ""
+    assert infeasible_reason(Problem(graph_with_weights()), 0) == ""
 
 
 def test_on_several_devices_it_is_each_that_is_too_small():
     problem = Problem(graph_with_weights(), "runtime", devices=2, memory_limit=2**20)
-    assert why_none_fits(problem, 10.0) == (
+    assert infeasible_reason(problem, 10.0) == (
         "no schedule on 2 devices of net fits in 1.00 MiB each: every schedule needs at least 4.00 MiB on one of them"
     )
 
 
 def test_a_search_of_all_that_ended_without_one_is_a_proof():
     problem = Problem(graph_with_weights(), "runtime", devices=2, memory_limit=4 * 2**20)
-    assert why_none_fits(problem, float("inf")).endswith("fits in 4.00 MiB: a search of all ended without one")
+    assert infeasible_reason(problem, float("inf")).endswith("fits in 4.00 MiB: a search of all ended without one")

@@ -37,7 +37,9 @@ def least_reserved(graph, plain, allocator):
     return min([without, *(requests.reserved(run, block) for run in runs for block in blocks)]), without
 
 
-@pytest.mark.parametrize("options", ["", "expandable_segments:True", "roundup_power2_divisions:4"])
+@pytest.mark.parametrize(
+    "options", ["cublas_workspace:default", "expandable_segments:True", "roundup_power2_divisions:4"]
+)
 def test_what_is_reserved_is_what_the_twin_reserves(options):
     allocator = Allocator.of_options(options)
     for seed in range(12):
@@ -55,9 +57,11 @@ def test_what_is_reserved_is_what_the_twin_reserves(options):
         assert found == max(more)  # two runs reserve what more do
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_no_order_and_no_opening_block_reserves_less_than_the_bound(seed):
-    allocator = Allocator.of_options("expandable_segments:True" if seed == 5 else "")
+    options = {5: "expandable_segments:True", 4: "cublas_workspace::600:1"}
+    allocator = Allocator.of_options(options.get(seed, ""))
     graph, plain, _ = drawn(seed, 6)
     least, without = least_reserved(graph, plain, allocator)
     result = schedopt.solve(graph, allocator=str(allocator), evaluations=200)
@@ -84,7 +88,9 @@ def test_an_opening_block_is_found_and_a_file_says_so(tmp_path):
     assert result.status == "optimal" and reserved.least_capacity == 38 * MIB
     assert not any("order was changed" in note for note in result.notes)
     assert any(f"torch.empty({36 * MIB}, " in note for note in result.notes)
-    assert "opening block" in str(result)
+    assert "opening block" in str(result) and "expandable_segments:True" in str(result)
+    pages = "with cuda:large_segment_size_mb:10,expandable_segments:True"
+    assert result.reserved_otherwise[pages] == 42 * MIB
     result.save(tmp_path / "plan.json")
     loaded = schedopt.read_schedule(tmp_path / "plan.json", fragmented())
     assert loaded.reserved == reserved
@@ -135,6 +141,7 @@ def kept_for_later():
     return builder.build()
 
 
+@pytest.mark.slow
 def test_a_limit_of_what_is_reserved_is_kept_by_running_ops_again(tmp_path):
     graph = kept_for_later()
     given = {"allocator": "cuda", "recompute": True, "memory_limit": "104MiB", "evaluations": 2000}
@@ -161,6 +168,7 @@ def test_fit_asks_by_what_is_reserved():
         schedopt.fit(fragmented(), "1GiB", allocator="cuda", batch="n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ["expandable_segments:True", "garbage_collection_threshold:0.6", ""])
 def test_no_options_and_no_sizes_break_it(options):
     """Pages of 20 MiB that a capacity cuts, blocks of 700 KiB in one expandable segment, memory of a machine."""
@@ -180,6 +188,43 @@ def test_no_options_and_no_sizes_break_it(options):
             for way in (True, False)
         ]
         assert max(ways) == result.reserved.peak >= result.reserved.bound
+
+
+def test_methods_are_compared_by_what_is_reserved():
+    """Also the order of a method that builds one, with an opening block; the live peak is beside it."""
+    builder = schedopt.GraphBuilder("plain")
+    first = builder.add_op("first", outputs=[5 * MIB])
+    builder.add_op("second", inputs=[(first, 0)], outputs=[8])
+    graphs, given = [fragmented(), builder.build()], {"allocator": "cuda", "evaluations": 20}
+    comparison = schedopt.compare(graphs, ["bfs", "order-search"], **given)
+    facts = [(cell.value, cell.reserved, cell.lower_bound) for cell in comparison.cells]
+    alone = [schedopt.solve(graph, "bfs", allocator="cuda") for graph in graphs]
+    assert facts[::2] == [(one.reserved.peak, one.reserved.peak, one.reserved.bound) for one in alone]
+    assert comparison.cells[0].peak_memory == alone[0].peak_memory < alone[0].reserved.peak
+    assert [summary.reserved for summary in comparison.summaries()] == [25 * MIB] * 2
+    assert "memory reserved by cuda, 2 graphs" in str(comparison)
+    assert "reserved" in str(comparison) and "opening block" not in str(comparison)
+    assert comparison.document()["allocator"] == "cuda"
+    with pytest.raises(UsageError, match="an allocator is one device's"):
+        schedopt.compare(graphs, ["input"], allocator="cuda", devices=2)
+
+
+def test_a_front_is_one_of_what_is_reserved_and_is_resumed(tmp_path):
+    given = {"allocator": "cuda", "evaluations": 100, "points": 3, "resume": tmp_path / "front.jsonl"}
+    front = schedopt.pareto(kept_for_later(), **given)
+    assert [point.peak_memory for point in front.points] == [point.result.reserved.peak for point in front.points]
+    assert all(point.peak_bound <= point.peak_memory for point in front.points) and len(front.points) > 1
+    assert front.points[0].time == 14 and front.points[-1].added_runs
+    assert "memory reserved" in str(front) and front.document()["allocator"] == "cuda"
+    again = schedopt.pareto(kept_for_later(), **given)
+    assert [point.result.reserved for point in again.points] == [point.result.reserved for point in front.points]
+    assert str(again.points[0].result) == str(front.points[0].result)
+    with pytest.raises(UsageError, match="an allocator is one device's"):
+        schedopt.pareto(kept_for_later(), allocator="cuda", devices=2)
+    lines = given["resume"].read_text().replace('"bytes": ', '"bytes": 1')
+    given["resume"].write_text(lines)
+    with pytest.raises(FormatError, match=r"not of a front .*bytes are reserved, but"):
+        schedopt.pareto(kept_for_later(), **given)
 
 
 def test_memory_of_a_machine_of_one_device_is_one_of_what_is_reserved():

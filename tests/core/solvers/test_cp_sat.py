@@ -47,6 +47,7 @@ def test_the_optimum_is_that_of_trying_everything(seed, task):
     assert result.is_repeatable
 
 
+@pytest.mark.slow
 def test_what_makes_nothing_runs_before_the_end():
     """An op with workspace alone runs while what is kept to the end is there."""
     graph = sketch("; ".join(f"x{at} -> 100f us=1; w{at}: !x{at} -> us=1 work=50" for at in range(3)), "sinks")
@@ -57,6 +58,7 @@ def test_what_makes_nothing_runs_before_the_end():
     assert solved(Problem(graph, "memory"))[0].value == 350
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_runtimes_that_are_whole_in_no_unit_are_within_the_rounding(seed):
     rng = np.random.default_rng([151, seed])
@@ -67,6 +69,7 @@ def test_runtimes_that_are_whole_in_no_unit_are_within_the_rounding(seed):
     assert expected * (1 - 1e-5) <= result.lower_bound <= expected * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("devices", [1, 2])
 def test_sizes_too_large_for_the_solver_are_rounded_and_the_bound_holds(seed, devices, monkeypatch):
@@ -77,6 +80,7 @@ def test_sizes_too_large_for_the_solver_are_rounded_and_the_bound_holds(seed, de
     assert result.lower_bound <= optimum <= result.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_sizes_of_gigabytes_without_a_common_divisor(seed):
     rng = np.random.default_rng([153, seed])

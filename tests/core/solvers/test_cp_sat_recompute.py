@@ -116,6 +116,7 @@ def test_the_peak_within_a_time_is_proven_where_more_runs_take_longer():
     assert RetentionModel(search, 2, False).bound_of_all(203.0) == 0
 
 
+@pytest.mark.slow
 def test_runtimes_that_are_whole_in_no_unit_are_within_the_rounding():
     graph = sketch(f"a -> 100 us={1 / 3}; b: a -> 10 us={1 / 7}; c: b -> 10 us=1 work=200; d: c a -> 1 us=1", "thirds")
     result = solved(graph, task="runtime", memory_limit=220)

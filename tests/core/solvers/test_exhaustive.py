@@ -60,6 +60,7 @@ def test_exact_methods_prove_the_optimum(seed):
         assert result.is_repeatable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(80, quick=4))
 @pytest.mark.parametrize("task", ["memory", "runtime"])
 def test_what_auto_calls_optimal_on_several_devices(seed, task):

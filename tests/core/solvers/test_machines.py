@@ -69,6 +69,7 @@ def towers(count, height):
     return builder.build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_groups_of_ops_leave_together_without_a_limit(seed):
     devices = tuple(Device(name, "gpu") for name in "abcd")
@@ -124,6 +125,7 @@ def test_auto_is_never_worse_than_one_device_or_a_list_scheduler():
         assert found["auto"] == min(found.values())
 
 
+@pytest.mark.slow
 def test_filled_devices_keep_pins_groups_and_limits():
     """Every op is where it may be, groups are together, and what fits in an empty machine is kept below the limit."""
     rng = np.random.default_rng(6)
@@ -157,6 +159,7 @@ def relieved(problem, placement):
     return repair.repaired(plan, placement), lambda where: plans.price(plan, where)[1]
 
 
+@pytest.mark.slow
 def test_repair_keeps_pins_and_groups_and_never_exceeds_limits_more():
     rng = np.random.default_rng(7)
     relieved_some = 0
@@ -241,6 +244,7 @@ def test_the_peak_beside_work_is_searched_as_if_transfers_blocked():
     assert result.value < result.input_value
 
 
+@pytest.mark.slow
 def test_cp_sat_proves_that_residents_do_not_fit():
     """Two of five on each of two devices: the bytes of all would fit. OR-Tools' symmetries fail on this model."""
     made = "10f keep=1536"
@@ -317,6 +321,7 @@ def chain_of_two(shared):
     return sketch(f"one -> 8 us=500 keep=4000000; two -> 8 us=500 keep={0 if shared else 4000000}", "shared", notes)
 
 
+@pytest.mark.slow
 def test_a_weight_is_sent_or_replicated():
     given = {"devices": 2, "bandwidth": 1e9}
     free = solve(Problem(chain_of_two(False), "runtime", **given), time_limit=1)

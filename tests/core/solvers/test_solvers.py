@@ -102,6 +102,7 @@ def test_an_interrupted_method_returns_a_valid_schedule(method, task, devices):
     assert not result.is_repeatable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "task", "devices"), SEARCHES)
 def test_an_interrupt_on_the_way_keeps_the_best_so_far(method, task, devices):
     interrupt, best = threading.Event(), []
@@ -150,6 +151,7 @@ def test_a_search_never_makes_the_schedule_it_starts_from_worse(method, seed):
         assert result.found_by != "initial" or steps_of(result.schedule) == steps_of(schedules[best])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["depth-first-dp", "approximate-dp", "order-search", "cp-sat:hint=0"])
 @pytest.mark.parametrize("seed", range(6))
 def test_an_exact_search_started_from_the_optimum_proves_it(method, seed):
@@ -177,6 +179,7 @@ def test_a_start_that_is_no_schedule_of_the_problem_is_refused():
         solve(Problem(graph), "auto", initial=Schedule.single_device(graph.input_order[::-1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_auto_is_never_worse_than_a_partition_where_transfers_cost(seed):
     graph, _ = graph_of(seed, 40)

@@ -22,6 +22,7 @@ def problem_of(task="runtime", devices=2, ops=30, seed=1, **values):
     return Problem(naive.random_graph(np.random.default_rng([191, seed]), ops)[0], task, devices, **values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 5, 12])
 @pytest.mark.parametrize("task", ["runtime", "memory"])
 def test_one_file_serves_all_numbers_of_devices(task, devices):
@@ -102,10 +103,3 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
         solve(problem_of(), f"direct:weights={file}")
     with pytest.raises(FormatError, match="no such file, and no weights of this name"):
         parse_method("direct:weights=nowhere")
-
-
-def test_weights_for_one_task_alone_are_said_to_lack_the_other(tmp_path, monkeypatch):
-    write_direct_weights(tmp_path / "direct-memory.safetensors", task="memory")
-    monkeypatch.setattr("schedopt.policies.networks.shipped.WEIGHTS", tmp_path)
-    with pytest.raises(UsageError, match="direct has no weights for runtime, only for memory; schedopt train direct"):
-        solve(problem_of(), "direct")

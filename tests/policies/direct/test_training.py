@@ -5,9 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from schedopt.core.base.errors import FormatError, UsageError
+from schedopt.core.base.errors import UsageError
 from schedopt.datasets.synthetic import SyntheticParameters
-from schedopt.policies.direct import training as cases_of
 from schedopt.policies.direct.network import DirectNetwork, DirectNetworkParameters, batch_of
 from schedopt.policies.direct.training import (
     HELD_OUT,
@@ -17,9 +16,7 @@ from schedopt.policies.direct.training import (
     advantages,
     make_cases,
     ranking_loss,
-    taught,
 )
-from schedopt.policies.training.run_folder import curve_of
 
 TINY = TrainingParameters(
     network=DirectNetworkParameters(width=4, rounds=1),
@@ -34,37 +31,6 @@ TINY = TrainingParameters(
     teacher_evaluations=4,
     teacher="brkga",
 )
-
-
-def trained(folder, parameters=TINY, **how):
-    cases = taught(make_cases(parameters, 0, 4, (), 1), f"{folder}.jsonl", parameters)
-    trainer = Trainer(folder, parameters, cases)
-    return trainer, trainer.run(**how)
-
-
-@pytest.mark.slow
-def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path):
-    whole, is_done = trained(tmp_path / "whole")
-    assert is_done
-    steps = iter([False, False, False, True])
-    _, is_done = trained(tmp_path / "parts", must_stop=lambda: next(steps, True))
-    assert not is_done
-    parts, is_done = trained(tmp_path / "parts")
-    assert is_done
-    for one, other in zip(whole.network.parameters(), parts.network.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
-    assert curve_of(tmp_path / "parts")[0]["greedy_improvement_percent"] == 0, "before training it is the rule"
-
-
-def test_plans_are_searched_once(tmp_path, monkeypatch):
-    cases = make_cases(TINY, 0, 4, (), 1)
-    first = taught(cases, tmp_path / "plans", TINY)
-    monkeypatch.setattr(cases_of, "solve", None)
-    again = taught(cases, tmp_path / "plans", TINY)
-    assert [case.order.tolist() for case in first] == [case.order.tolist() for case in again]
-    (tmp_path / "plans").write_text((tmp_path / "plans").read_text().replace("[0", "[1"))
-    with pytest.raises(FormatError, match=r"the plan of .* is damaged"):
-        taught(cases, tmp_path / "plans", TINY)
 
 
 def test_cases_have_devices_and_links_of_their_own_and_none_is_held_out():
@@ -115,12 +81,3 @@ def test_samples_are_weighed_against_the_others_of_their_graph():
 def test_imitation_without_a_teacher_is_refused(tmp_path):
     with pytest.raises(UsageError, match="imitation needs the orders of a teacher"):
         Trainer(tmp_path, TINY, make_cases(TINY, 0, 1, (), 1))
-
-
-@pytest.mark.slow
-def test_weights_for_another_task_are_not_gone_on_with(tmp_path):
-    trainer, _ = trained(tmp_path / "run")
-    start = str(trainer.folder / "weights.safetensors")
-    other = dataclasses.replace(TINY, start=start, network=DirectNetworkParameters("memory"), phases=TINY.phases[1:])
-    with pytest.raises(UsageError, match="is a network of task runtime, not memory"):
-        Trainer(tmp_path / "other", other, make_cases(other, 0, 1, (), 1))

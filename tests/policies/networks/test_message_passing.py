@@ -17,7 +17,7 @@ from schedopt.policies.networks import message_passing
 from schedopt.policies.networks.message_passing import GatConvolution, MessageGraph, using_threads
 from schedopt.policies.regal.features import searched_graph
 from schedopt.policies.regal.network import GnnEncoder, RegalNetworkParameters, multigraph_batch
-from schedopt.policies.topoformer.encoders import RELATIONS, GatEncoder, TopoformerEncoder
+from schedopt.policies.topoformer.encoders import RELATIONS, make_encoder
 from schedopt.policies.topoformer.features import batch_of, encode
 
 needs_dgl = pytest.mark.skipif(not message_passing.uses_dgl(), reason="DGL is not installed")
@@ -105,8 +105,8 @@ def test_dgl_and_torch_agree(monkeypatch):
     encoded = [encode(plain, 3) for plain in plains]
     cases = [
         (GnnEncoder(RegalNetworkParameters(aggregation="sum", width=8)), multigraph_batch, searched),
-        (TopoformerEncoder(11, 2, 8, (1,) * RELATIONS, 4), batch_of, encoded),
-        (GatEncoder(11, 2, 8, 2, 4), batch_of, encoded),
+        (make_encoder("topoformer", 11, 2, 8, (1,) * RELATIONS, 4), batch_of, encoded),
+        (make_encoder("gat-bidirectional", 11, 2, 8, (2,), 4), batch_of, encoded),
         (DirectNetwork(DirectNetworkParameters(width=8)), direct.batch_of, [seen(problem) for problem in problems]),
     ]
     for network, batch, graphs in cases:

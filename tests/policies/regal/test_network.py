@@ -9,16 +9,9 @@ import pytest
 import torch
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
-from schedopt.policies.networks.network import write_network
 from schedopt.policies.regal.actions import ActionParameters
 from schedopt.policies.regal.features import searched_graph
-from schedopt.policies.regal.network import (
-    BaselineNetwork,
-    RegalNetwork,
-    RegalNetworkParameters,
-    load_network,
-    multigraph_batch,
-)
+from schedopt.policies.regal.network import BaselineNetwork, RegalNetwork, RegalNetworkParameters, multigraph_batch
 
 UPDATES = [(update, aggregation) for update in ("gru", "residual", "mlp") for aggregation in ("mean", "sum")]
 KINDS = [("gnn", "independent"), ("lstm", "independent"), ("gnn", "autoregressive"), ("lstm", "autoregressive")]
@@ -74,6 +67,7 @@ def by_hand(encoder, graph, rounds, update, aggregation):
     return torch.stack(nodes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("update", "aggregation"), UPDATES)
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 def test_messages_by_hand(update, aggregation, rounds):
@@ -273,17 +267,3 @@ def test_samples_follow_the_generator_and_rise_with_its_draws(decoder):
 
 
 # Parameters and files -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("encoder", "decoder"), KINDS)
-def test_a_network_goes_to_a_file_and_back(encoder, decoder, tmp_path):
-    path = tmp_path / "weights.safetensors"
-    network = network_of(17, encoder=encoder, decoder=decoder, devices=3, actions=ActionParameters(5, 4, 2, 3))
-    write_network(path, network)
-    loaded = load_network(path)
-    assert loaded.parameters_ == network.parameters_
-    assert not loaded.training
-    batch = multigraph_batch(graphs_of(18, 9, devices=3))
-    with torch.no_grad():
-        one, other = (which(batch).sample(3, generator()) for which in (network, loaded))
-    assert torch.equal(one, other)

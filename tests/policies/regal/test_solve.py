@@ -92,6 +92,7 @@ def test_the_budget_is_kept_exactly(priced, method, text, evaluations, features,
     assert (result.found_by, result.notes, result.is_repeatable) == (method, (), True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("task", "devices"), [("memory", 2), ("runtime", 3)])
 def test_the_result_depends_on_the_seed_alone(method, task, devices):
@@ -145,6 +146,7 @@ def certain_weights(path, levels, **shape):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["regal", "idrs"])
 @pytest.mark.parametrize("actions", get_args(Taken))
 def test_the_levels_that_are_chosen_are_drawn_from(method, actions, distributions, tmp_path):
@@ -161,6 +163,7 @@ def test_the_levels_that_are_chosen_are_drawn_from(method, actions, distribution
     assert (chosen.bias == 0.7).all()
 
 
+@pytest.mark.slow
 def test_uniform_choices_are_plain_brkga(tmp_path):
     """From the state of the random numbers after the features, the same mutants and children."""
     levels = ((2, 1), (5, 5))
@@ -173,6 +176,7 @@ def test_uniform_choices_are_plain_brkga(tmp_path):
     assert steps_of(result) == [column.tolist() for column in vars(search.best).values()]
 
 
+@pytest.mark.slow
 def test_the_weights_say_which_actions_are_taken(tmp_path):
     """Unless the method does."""
     kinds, found = get_args(Taken), {}
@@ -192,21 +196,9 @@ def test_the_weights_say_which_actions_are_taken(tmp_path):
 @pytest.mark.parametrize(
     ("method", "shape", "message"),
     [
-        (
-            "regal",
-            {"devices": 3},
-            "these weights are for runtime on 3 devices, not for runtime on 2; schedopt train regal",
-        ),
-        (
-            "idrs",
-            {"task": "memory"},
-            "for memory on 2 devices, not for runtime on 2; schedopt train regal --task runtime",
-        ),
-        (
-            "gas",
-            {"encoder": "lstm", "devices": 4},
-            "runtime on 4 devices.* schedopt train gas --task runtime --devices 2",
-        ),
+        ("regal", {"devices": 3}, "for runtime on 3 devices, not for runtime on 2; schedopt train regal"),
+        ("idrs", {"task": "memory"}, "for memory on 2 devices, not for runtime on 2; .* train regal --task runtime"),
+        ("gas", {"encoder": "lstm", "devices": 4}, "runtime on 4 devices.* train gas --task runtime --devices 2"),
         ("gas", {}, "these weights are of schedopt train regal, not of schedopt train gas"),
         ("regal", {"encoder": "lstm"}, "these weights are of schedopt train gas, not of schedopt train regal"),
         ("idrs", {"encoder": "lstm"}, "these weights are of schedopt train gas, not of schedopt train regal"),
@@ -258,12 +250,6 @@ def test_files_that_are_no_weights_are_refused_when_they_are_named(tmp_path):
     file = write_weights(tmp_path / "topoformer.safetensors")
     with pytest.raises(FormatError, match=r"is not a file of schedopt train regal"):
         parse_method(f"idrs:weights={file}")
-
-
-def test_the_identity_is_that_of_the_weights_not_of_their_name(tmp_path):
-    files = [write_regal_weights(tmp_path / f"{at}.safetensors", seed=at // 2) for at in range(3)]
-    same, again, other = (regal.Parameters(weights=str(file)).identity() for file in files)
-    assert same == again != other
 
 
 # Limits -------------------------------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ def test_parts_with_few_edges_between_them_come_apart(teacher, seed):
     assert (placement == parts).all() or (placement != parts).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 3, 4, 8])
 @pytest.mark.parametrize("task", ["runtime", "memory"])
 def test_devices_share_the_weight(task, devices):
@@ -106,6 +107,7 @@ def test_brkga_is_better_for_it(task, teacher, least):
     assert np.mean(ratios) < 1 - least
 
 
+@pytest.mark.slow
 def test_the_plan_is_imitated_on_its_own_devices_or_all_on_the_first():
     """A chain whose transfers take long stays on one device; two parts come apart, called as the features call them."""
     problem = Problem(chain_of(8), "runtime", devices=2, latency=100.0)

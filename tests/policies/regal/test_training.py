@@ -102,6 +102,7 @@ def test_reinforce_follows_the_gradient_of_the_expected_reward(shape, tmp_path, 
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_baseline_network_learns_the_rewards(tmp_path, monkeypatch):
     """Its gradient is that of the expected squared error, with the paper's weight (A.14)."""
     phase = dataclasses.replace(REGAL_REINFORCE, baseline="network", samples=1)
@@ -124,6 +125,7 @@ def test_leave_one_out_is_unbiased(tmp_path, monkeypatch):
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_evolution_agrees_with_the_gradient_of_a_smooth_reward(tmp_path, monkeypatch):
     """Exactly where it goes along each weight in turn, so far that the squares add up to those of N(0, I)."""
     phase = dataclasses.replace(REGAL_EVOLUTION, sigma=1e-3, ranks=False, samples=1, reward=2.0)

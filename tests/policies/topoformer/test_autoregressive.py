@@ -69,6 +69,7 @@ def log_probability_by_steps(decoder, embeddings, plain, order):
     return sum(next_log_probabilities(decoder, embeddings, plain, order[:at])[op] for at, op in enumerate(order))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_log_probability_is_the_product_of_the_steps(seed):
     """In a padded batch, with several orders per graph, and its gradient too."""
@@ -111,6 +112,7 @@ def test_probabilities_of_all_orders_add_up_to_one_and_others_have_none(seed):
     assert found.exp().sum().item() == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(3, quick=1))
 def test_samples_have_the_frequencies_of_their_probabilities(seed):
     """Chi-square over all orders of a small graph that is padded and stands beside a larger one."""
@@ -143,6 +145,7 @@ def decode(way, decoder, embeddings, batch, pairs):
     return decoder.beam(embeddings, batch, [graph.buffers for graph, _ in pairs], 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["greedy", "sample", "beam"])
 @pytest.mark.parametrize("seed", range(3))
 def test_decoded_orders_are_valid_and_as_probable_as_said(way, seed):
@@ -175,6 +178,7 @@ def beam_by_sets(decoder, embeddings, plain, width):
     return level[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 2, 4])
 @pytest.mark.parametrize("seed", range(3))
 def test_beam_by_sets(seed, width):

@@ -11,11 +11,10 @@ from schedopt.core.kernels.orders.set_beam import beam
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.topoformer.decoding import (
     Decoded,
-    decode_greedy,
-    decode_samples,
     decode_two_way,
     normalised_priorities,
     order_log_probability,
+    priced,
     tightened,
 )
 
@@ -120,22 +119,20 @@ def test_decoders_return_orders_with_their_peaks(seed):
     rng = np.random.default_rng([165, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 15)))
     values, b = 5 * rng.standard_normal((3, graph.num_ops)), graph.buffers
-    greedy = decode_greedy(b, values)
-    assert greedy.orders.tolist() == [naive.random_priority_order(plain, (-row).tolist()) for row in values]
-    samples = decode_samples(b, values[0], 5, np.random.default_rng(seed))
-    assert samples.orders.tolist() == sample(graph.buffers, values[0], 5, np.random.default_rng(seed)).tolist()
+    first = priced(b, greedy(b, values))
+    assert first.orders.tolist() == [naive.random_priority_order(plain, (-row).tolist()) for row in values]
+    samples = priced(b, sample(b, values[0], 5, np.random.default_rng(seed)))
     collapsed = beam(b, values[0], 4)
     level = naive.priority_beam(plain, values[0].tolist(), 4)[-1]
     assert collapsed.orders.tolist() == [list(order) for order, *_ in level]
-    for found in (greedy, samples, collapsed):
+    for found in (first, samples, collapsed):
         peaks = [naive.order_peak(plain, order) - sum(plain.persistent) for order in found.orders.tolist()]
         assert found.peaks.tolist() == peaks
 
 
 def drawn(b, rng, rows=4):
     """Return orders drawn at random, with their peaks."""
-    orders = sample(b, np.zeros(len(b.own)), rows, rng)
-    return Decoded(orders, price_orders(b, orders))
+    return priced(b, sample(b, np.zeros(len(b.own)), rows, rng))
 
 
 def pass_over(plain, priority, width, limit, is_backward):
@@ -170,12 +167,14 @@ class PlainPasses:
             stuck, is_backward = 0 if is_made else stuck + 1, not is_backward
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_the_rows_are_what_plain_passes_make_of_them(seed):
     """Each in turn below the best peak of all, the best again by wider beams, then drawn priorities."""
     rng = np.random.default_rng([192, seed])
     graph, plain = naive.random_graph(rng, 3 + seed % 14, edges=1.3)
     before = drawn(graph.buffers, rng)
+    untouched = before.orders.tolist()
     priorities = rng.normal(size=len(plain.own))
     p = PlainPasses(graph, plain, before)
     for row in np.argsort(before.peaks, kind="stable"):
@@ -194,27 +193,13 @@ def test_the_rows_are_what_plain_passes_make_of_them(seed):
         assert after.orders.tolist() == decoded.orders.tolist()
         assert after.peaks.tolist() == decoded.peaks.tolist()
         assert passes == count
+    assert before.orders.tolist() == untouched
 
 
 def layered(seed, nodes=120):
     rng = np.random.default_rng([193, seed])
     b = layered_graph(LayeredParameters(nodes=nodes), rng, "layered").buffers
     return b, drawn(b, rng)
-
-
-def test_orders_stay_orders_and_no_peak_gets_higher():
-    gained = []
-    for seed in range(6):
-        b, before = layered(seed)
-        kept = before.orders.copy(), before.peaks.copy()
-        after, _ = tightened(b, before)
-        assert (np.sort(after.orders, axis=1) == np.arange(120)).all()
-        assert price_orders(b, after.orders).tolist() == after.peaks.tolist()
-        assert (after.peaks <= before.peaks).all()
-        assert (before.orders == kept[0]).all(), "what was given is not changed"
-        assert (before.peaks == kept[1]).all()
-        gained.append(after.peaks.min() / before.peaks.min())
-    assert np.mean(gained) < 0.9
 
 
 def test_the_passes_the_bound_and_a_stop_end_it():

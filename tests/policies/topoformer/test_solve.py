@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from models.networks import TINY, write_weights
 from models.seeds import mostly_slow
-from schedopt.core.base.errors import FormatError, UsageError
+from schedopt.core.base.errors import UsageError
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
@@ -65,6 +65,7 @@ def test_only_the_papers_decoders_are_tightened_and_only_for_the_peak_on_one_dev
         assert plain.schedule.items.tolist() == tight.schedule.items.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("decode", "budget", "plain", "tight"),
     [
@@ -120,13 +121,6 @@ def test_networks_of_every_kind_can_be_used(decode, shape, tmp_path):
 
 
 # Weights ------------------------------------------------------------------------------------------------------
-
-
-def test_a_file_that_is_no_weights_is_refused_when_it_is_named(tmp_path):
-    (tmp_path / "text").write_text("weights: 1")
-    for name, message in (("text", "is not a file of"), ("absent", "cannot be read: [Nn]o such file")):
-        with pytest.raises(FormatError, match=f"{name}: {message}"):
-            parse_method(f"topoformer:weights={tmp_path / name}")
 
 
 def test_a_file_is_taken_by_its_whole_name(tmp_path):

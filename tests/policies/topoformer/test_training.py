@@ -23,7 +23,6 @@ from schedopt.core.problem.schedule import Schedule
 from schedopt.core.solve.solve import solve
 from schedopt.policies.networks.shipped import weights_file
 from schedopt.policies.topoformer import training
-from schedopt.policies.topoformer import training as searching
 from schedopt.policies.topoformer.decoding import Decoded
 from schedopt.policies.topoformer.network import PriorityPolicy, load_network
 from schedopt.policies.topoformer.training import (
@@ -35,10 +34,9 @@ from schedopt.policies.topoformer.training import (
     advantages,
     encoded_examples,
     good_order,
-    searched_orders,
+    order_search,
 )
-from schedopt.policies.training import settings
-from schedopt.policies.training.run_folder import WEIGHTS, curve_of
+from schedopt.policies.training import run_folder, settings
 
 TINY = TOPOFORMER.network
 with_phase = METHODS["topoformer"].with_phase
@@ -113,6 +111,7 @@ def test_greedy_rollout_steps_follow_the_gradient_of_the_expected_cost(tmp_path,
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_leave_one_out_steps_are_unbiased(tmp_path, monkeypatch):
     """The other sample is independent, so it scales the gradient by the mean of 1 / cost and adds nothing."""
     for number, pair in enumerate(small_graphs(2, 6, seed=2)):
@@ -179,49 +178,6 @@ def test_the_rollout_is_refreshed_when_greedy_gets_better(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
-def test_the_weights_of_the_smallest_mean_gap_are_kept(tmp_path, monkeypatch):
-    trainer = Trainer(tmp_path, with_phase(epochs=4))
-    scores = iter([(9.0, 8.0), (5.0, 7.0), (6.0, 5.5), (5.0, 4.0), (7.0, 3.0)])
-    seen = []
-
-    def validate(network, must_stop, on_graph):
-        seen.append(weights_of(network))
-        sample, beam = next(scores)
-        return dict(zip(Trainer.validated, (10.0, sample, beam), strict=True))
-
-    monkeypatch.setattr(trainer, "validate", validate)
-    assert trainer.run()
-    assert torch.equal(weights_of(load_network(tmp_path / WEIGHTS)), seen[3])
-    assert trainer.place.best == 4.5
-
-
-@pytest.mark.slow
-def test_learning_works(tmp_path):
-    """Imitation brings the samples near the search's orders, TOPOFORMER_REINFORCE the greedy order."""
-    common = {"epochs": 1, "nodes": (30, 40), "batch": 16, "learning_rate": 3e-3}
-    phases = (
-        Phase(**common, graphs=320, reinforce=0.0, imitation=1.0, teacher_width=20),
-        Phase(**common, graphs=320, samples=8, baseline="leave-one-out"),
-    )
-    shape = dataclasses.replace(TINY, width=16)
-    parameters = TrainingParameters(network=shape, phases=phases, validation_graphs=12, validation_nodes=40)
-    trainer = Trainer(tmp_path, parameters)
-    likelihood = []
-
-    def on_step(progress):
-        likelihood.extend(trainer._measured.get("imitated_log_probability", [])[-1:])
-
-    trainer.run(on_step)
-    before, imitated, reinforced = curve_of(tmp_path)
-    assert np.mean(likelihood[15:20]) > np.mean(likelihood[:5]) + 0.1
-    assert imitated["sample_gap_percent"] < 0.75 * before["sample_gap_percent"]
-    assert reinforced["greedy_gap_percent"] < 0.9 * imitated["greedy_gap_percent"]
-
-
-def solve_order(graph):
-    return solve(Problem(graph), "order-search", evaluations=200).schedule.op_order()
-
-
 def test_graphs_that_are_too_large_or_have_no_orders_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"graph chain has 10,001 ops, and training takes up to 10,000; leave it out"):
         Trainer(tmp_path, TOPOFORMER, validation=[chain_of(training.MOST_OPS + 1)])
@@ -298,19 +254,22 @@ def counted(monkeypatch):
     """Count the searches."""
     names = []
 
-    def search(evaluations, seed, problem):
+    def search(method, evaluations, seed, problem):
         names.append(problem.graph.name)
-        return solve(problem, "order-search", evaluations=evaluations, seed=seed).schedule.op_order()
+        return solve(problem, method, evaluations=evaluations, seed=seed).schedule.op_order()
 
-    monkeypatch.setattr(searching, "_search", search)
+    monkeypatch.setattr(run_folder, "searched_order", search)
     return names
 
 
 def test_searched_orders_are_kept_and_not_searched_for_again(counted, tmp_path):
     graphs, path = layered(20, 25, 30), tmp_path / "orders.jsonl"
     seen = []
-    search = partial(searched_orders, path=path, evaluations=50, seed=0)
-    orders = search([*graphs, graphs[0]], on_order=seen.append)
+
+    def search(graphs, evaluations=50, seed=0):
+        return order_search(path, evaluations, seed).found(list(map(Problem, graphs)), on_order=seen.append)
+
+    orders = search([*graphs, graphs[0]])
     assert counted == ["graph-20", "graph-25", "graph-30"]
     assert seen == [0, 1, 2, 3]
     for graph, order in zip([*graphs, graphs[0]], orders, strict=True):
@@ -326,7 +285,7 @@ def test_searched_orders_are_kept_and_not_searched_for_again(counted, tmp_path):
 
 def test_a_search_that_was_stopped_goes_on(counted, tmp_path):
     graphs, path = layered(20, 25, 30), tmp_path / "orders.jsonl"
-    search = partial(searched_orders, graphs, path, evaluations=50, seed=0)
+    search = partial(order_search(path, 50, 0).found, list(map(Problem, graphs)))
     assert search(must_stop=lambda: len(counted) == 2) is None
     path.write_bytes(path.read_bytes() + b'{"key": "to')
     assert [order.size for order in search()] == [20, 25, 30]
@@ -334,20 +293,13 @@ def test_a_search_that_was_stopped_goes_on(counted, tmp_path):
     assert [len(json.loads(line)["order"]) for line in path.read_text().splitlines()] == [20, 25, 30]
 
 
-@pytest.mark.parametrize("text", ["nonsense\n", "[1]\n", '{"no key": 1}\n'])
-def test_a_file_of_something_else_is_refused(text, tmp_path):
-    path = tmp_path / "orders.jsonl"
-    path.write_text(text)
-    with pytest.raises(FormatError, match=r"orders\.jsonl: line 1 is not of orders; delete the file"):
-        searched_orders(layered(10), path, evaluations=50, seed=0)
-
-
 def test_a_damaged_order_is_refused(tmp_path):
-    graphs, path = layered(10), tmp_path / "orders.jsonl"
-    searched_orders(graphs, path, evaluations=50, seed=0)
+    problems, path = [Problem(*layered(10))], tmp_path / "orders.jsonl"
+    search = order_search(path, 50, 0)
+    search.found(problems)
     record = json.loads(path.read_text())
     whole = record["order"]
     for order in ([whole[1], *whole[1:]], whole[1:], [[0], *whole[1:]], None):
         path.write_text(json.dumps({**record, "order": order}) + "\n")
         with pytest.raises(FormatError, match="the order of graph-10 is damaged"):
-            searched_orders(graphs, path, evaluations=50, seed=0)
+            search.found(problems)

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from models.train_commands import refused
-from schedopt.policies.topoformer import training as training_graphs
+from schedopt.policies.training import run_folder
 
 
 @pytest.fixture
@@ -22,16 +22,16 @@ def test_sizes_out_of_range_are_one_sentence_and_exit_2(config, run, tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_during_the_search_for_orders_keeps_them(runs, config, run, tmp_path, monkeypatch):
-    search = training_graphs._search
+    search = run_folder.searched_order
     searched = []
 
-    def interrupted(evaluations, seed, problem):
+    def interrupted(method, evaluations, seed, problem):
         searched.append(problem.graph.name)
         if len(searched) == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        return search(evaluations, seed, problem)
+        return search(method, evaluations, seed, problem)
 
-    monkeypatch.setattr(training_graphs, "_search", interrupted)
+    monkeypatch.setattr(run_folder, "searched_order", interrupted)
     graphs = runs.folders("topoformer")[0]
     command = ["train", "topoformer", graphs, "--output", tmp_path, "--config", config, "--quiet"]
     result = run(*command)

@@ -82,6 +82,7 @@ def test_the_folder_holds_the_settings_that_make_the_same_run(name, command, run
     assert_same_weights(tmp_path / "run", folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK, indirect=True)
 def test_json_is_one_document(name, command, runs, run):
     folder, _ = runs.whole(name)
@@ -94,6 +95,7 @@ def test_json_is_one_document(name, command, runs, run):
     assert "TensorBoard" not in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK, indirect=True)
 def test_without_tensorboard_a_note_says_how_to_get_it(name, runs, run, monkeypatch):
     monkeypatch.setattr(run_folder, "has_tensorboard", lambda: False)
@@ -139,7 +141,7 @@ def test_a_tenth_is_set_aside_and_few_graphs_are_validated_on_too(name, runs, tr
     assert "1 of 12 graphs are set aside to validate on; name others by --validation" in result.stderr
     result = train(valid, "--output", tmp_path / "b")
     assert result.exit_code == 0, result.stderr
-    assert "so few graphs are validated on, too" in result.stderr
+    assert "the graphs are few, so training and validation share them" in result.stderr
     refused(train(valid, "--validation", valid, "--output", tmp_path / "c"), "is also trained on")
 
 

@@ -84,7 +84,7 @@ def test_a_workflow_of_the_newest_format(tmp_path):
     (held,) = graph.annotations.residents
     assert (held.name, held.size, held.readers) == ("in", 100, (0, 1))
     assert graph.is_control.sum() == 1, "join waits for work, and reads what split wrote"
-    assert any("files are the workflow's tensors" in note for note in notes)
+    assert any("the workflow's files are its tensors" in note for note in notes)
     files.pop()
     with pytest.raises(FormatError, match="file 'out' has no size; give it sizeInBytes"):
         imported(tmp_path, "w.json", document)

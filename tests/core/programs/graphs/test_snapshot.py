@@ -20,6 +20,7 @@ def written(tmp_path, document, name="s.pickle"):
     return str(tmp_path / name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [0, 0.5])
 def test_the_model_gives_the_recorded_addresses(part, tmp_path):
     """Of the whole run, and of its second half alone, whose first blocks may have kept bytes that nobody recorded."""
@@ -80,7 +81,7 @@ BAD = {
     "unknown allocator option 'speed'": lambda document: document.update(
         allocator_settings={"PYTORCH_CUDA_ALLOC_CONF": "speed:2"}
     ),
-    "not asked for more than": changed(action="alloc", addr=1, size=2**60),
+    "gives at most": changed(action="alloc", addr=1, size=2**60),
 }
 
 

@@ -62,7 +62,7 @@ def test_the_value_of_a_whole_number_steers_the_run(tmp_path):
     program = load_program(path, {"n": 500}, notes.append)
     assert program.types["y"].shape == (500,)
     assert random_inputs(program)["n"] == 500
-    assert any("sizes of 2 values, as 'r', depend on data: they are those of one run" in note for note in notes)
+    assert any("sizes of 2 values, such as 'r', depend on data; those of one run count" in note for note in notes)
     schedule = tmp_path / "s.json"
     graph = graph_of(program)
     schedule.write_text(json.dumps({"imported": {"model": path, "shapes": {"n": 500, "x": [1, 2]}}, "steps": []}))
@@ -121,7 +121,7 @@ def test_quantised_weights_count_as_stored(tmp_path):
     assert sizes["w"] == weight
     assert graph.persistent.sum() == weight + image + sum(sizes[name] for name in ("xs", "ws", "ys", "zero"))
     assert "dequantize_weight" in graph.op_names
-    assert any("1 constants are stored quantised and count so" in note for note in notes)
+    assert any("1 constants count as they are stored, quantised" in note for note in notes)
     (row,) = measure(path, [], 1, ImportOptions(), Observer(print))
     assert abs(row.error) < 0.05
 
@@ -134,7 +134,7 @@ def test_a_custom_op_that_cannot_run_is_said(tmp_path):
     path = save(tmp_path / "known.onnx", model_of([node], [value("x", [4])], [value("y", [8])]))
     graph = read_model(path, ImportOptions(), notes.append)
     assert graph.tensor_size.tolist() == [FLOAT * 8]
-    assert any("cannot load" in note and "is not known, and not counted" in note for note in notes)
+    assert any("cannot load" in note and "is unknown and not counted" in note for note in notes)
 
 
 def test_random_nodes_keep_their_order(tmp_path):
@@ -177,9 +177,9 @@ def damaged():
     yield initializer(lambda tensor: tensor.dims.__setitem__(0, 2**61)), "which no machine can hold"
     yield initializer(lambda tensor: tensor.dims.__setitem__(0, -2)), "has the negative size -2"
     for location, offset, message in (
-        ("/etc/passwd", "0", "is no file beside the model"),
-        ("../../x", "0", "is no file beside the model"),
-        ("", "0", "is no file beside the model"),
+        ("/etc/passwd", "0", "is no file next to the model"),
+        ("../../x", "0", "is no file next to the model"),
+        ("", "0", "is no file next to the model"),
         ("w" * 5000, "0", "which is missing"),
         ("data.bin", "-5", "is no number of bytes"),
         ("data.bin", "x", "is no number of bytes"),
@@ -213,8 +213,8 @@ def test_damaged_files_are_one_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("element", "note"),
     [
-        (TensorProto.FLOAT16, "ONNX Runtime adds 5 casts to float32 and back and holds what 3 nodes give"),
-        (TensorProto.BFLOAT16, "not to be run on this machine: ONNX Runtime cannot load .*bfloat16"),
+        (TensorProto.FLOAT16, "it adds 5 casts and holds results of 3 nodes in float32"),
+        (TensorProto.BFLOAT16, "cannot run on this machine: ONNX Runtime cannot load .*bfloat16"),
     ],
 )
 def test_what_the_session_casts_or_cannot_load_is_said(tmp_path, element, note, monkeypatch):
@@ -237,7 +237,7 @@ def test_casts_that_the_session_leaves_out_are_said(tmp_path, monkeypatch):
     path, notes = save(tmp_path / "m.onnx", model_of(nodes, [value("x", [4])], [value("y", [4])])), []
     monkeypatch.setattr(session, "as_loaded", lambda program: session.load_file(**program.question))
     load_program(path, {}, notes.append)
-    assert "0 casts to float32 and back and holds what 1 nodes give in float32" in notes[0]
+    assert "0 casts and holds results of 1 nodes in float32" in notes[0]
 
 
 @pytest.mark.parametrize("data", [b"x" * 5000, [0.5] * 1250, ["text"] * 1250])

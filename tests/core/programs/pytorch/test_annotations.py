@@ -156,6 +156,7 @@ BACKWARD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exported", [False, True])
 @pytest.mark.parametrize("training", ["none", "sgd"])
 def test_ops_name_the_module_that_calls_them_and_the_users_line(exported, training):
@@ -199,6 +200,7 @@ def test_each_op_of_adam_names_its_parameter_and_its_state_the_parameters_name()
     assert known.lines == ()  # PyTorch's own modules alone, called by us
 
 
+@pytest.mark.slow
 def test_a_tied_weight_is_one_resident_and_is_read_where_both_are():
     model, inputs = named_models.branches()
     known = graph_of(program_of(model, inputs)).annotations
@@ -225,6 +227,7 @@ def test_inputs_are_called_as_the_model_calls_them():
     assert names == ["batch['pair'][0]", "batch['pair'][1]", "args[1]"]
 
 
+@pytest.mark.slow
 def test_a_saved_program_keeps_modules_and_lines(tmp_path):
     program = program_of(Stack(), torch.randn(3, 4))
     torch.export.save(program.exported, tmp_path / "stack.pt2")

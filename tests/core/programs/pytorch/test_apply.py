@@ -35,6 +35,7 @@ def training():
     return program, graph_of(program)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_any_order_of_the_graph_gives_the_same_results(training, seed):
     program, graph = training
@@ -76,6 +77,7 @@ def test_what_is_no_order_of_the_program_is_refused(training):
     assert {"add", "bernoulli"} <= refused, "no write in place or no random op was tried"
 
 
+@pytest.mark.slow
 def test_a_result_that_differs_is_named():
     program = program_of(*torch_models.branches_in_training(), "sgd")
 

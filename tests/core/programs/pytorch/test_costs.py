@@ -64,6 +64,7 @@ def test_the_real_peak_is_the_predicted_one(model, training):
         assert peaks != [predicted(without, order) for order in orders], "the workspace tells nothing"
 
 
+@pytest.mark.slow
 def test_a_node_that_fails_is_named():
     program = program_of(*torch_models.linear())
     wrong = (torch.ones(5, 5), *program.arguments[1:])

@@ -66,6 +66,7 @@ def test_a_schedule_with_repeats_has_no_map(name, tmp_path):
     assert not (tmp_path / "map.json").exists()
 
 
+@pytest.mark.slow
 def test_states_that_a_map_puts_elsewhere_are_counted(name, tmp_path):
     options = ImportOptions(training="adam")
     graph = load_runtime(name, options, lambda text: None).graph("roofline", lambda text: None)
@@ -80,6 +81,7 @@ def test_states_that_a_map_puts_elsewhere_are_counted(name, tmp_path):
     assert "map.json: 4 states of the optimizer have their home on another device" in "".join(notes)
 
 
+@pytest.mark.slow
 def test_a_module_whose_weights_have_their_home_on_the_host_is_there(name, tmp_path):
     graph = load_runtime(name, ImportOptions(), lambda text: None).graph("roofline", lambda text: None)
     pins = {"0.*": "host", "2.*": "gpu", "addmm*": "gpu", "relu": "gpu"}

@@ -213,6 +213,7 @@ def test_each_wrong_setting_is_one_sentence(settings, message):
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
 
 
+@pytest.mark.slow
 def test_a_memory_limit_that_no_order_keeps_is_told():
     compiled = torch.compile(Branches(), backend=backend, options={"memory_limit": "1KiB", **FEW})
     with torch.no_grad(), pytest.warns(UserWarning, match="needs less than .* and the memory limit is 1.00 KiB"):

@@ -36,6 +36,7 @@ def in_program_order(imported):
     return Run(program, graph.op_names)
 
 
+@pytest.mark.slow
 def test_ops_are_the_calls_in_program_order(imported):
     program, graph = imported
     calls = [node.name for node in program.module.graph.find_nodes(op="call_function", target=getitem)]
@@ -116,6 +117,7 @@ def ancestors(graph, name):
     return {graph.op_names[op] for op in found}
 
 
+@pytest.mark.slow
 def test_roofline_by_hand():
     graph = graph_of(plain(), Roofline(flops=1e6, memory_bandwidth=1e12))
     runtime = dict(zip(graph.op_names, graph.runtime.tolist(), strict=True))
@@ -128,6 +130,7 @@ def test_roofline_by_hand():
     assert runtime["relu"] == 4 * (3 * 6 + 3 * 6)
 
 
+@pytest.mark.slow
 def test_attention_counts_its_matrix_products():
     model, inputs, _ = build("language")
     graph = graph_of(program_of(model.eval(), inputs), Roofline(1e6, 1e18))

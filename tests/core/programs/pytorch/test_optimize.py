@@ -10,8 +10,11 @@ import schedopt
 import torch
 from models import torch_models
 from schedopt import ProgramError, UsageError, optimize
+from schedopt.core.model.allocators import Allocator
+from schedopt.core.programs.pytorch import plans
 from schedopt.core.programs.pytorch.program import program_of
-from schedopt.core.programs.pytorch.run import held_bytes, peak_of
+from schedopt.core.programs.pytorch.run import begin_anew, held_bytes, measured_costs, peak_of
+from schedopt.core.solve import reserving
 from torch import nn
 from torch.utils._pytree import tree_flatten
 
@@ -130,10 +133,86 @@ def test_verbose_says_peak_memory_before_and_after_for_each_plan(capsys):
     assert all(re.fullmatch(pattern, line) for line in lines)
 
 
+@pytest.mark.slow
+def test_plans_are_for_what_an_allocator_reserves(monkeypatch, capsys):
+    """Weights are there already, so that a block before them is the user's to open; None and CPUs: live bytes."""
+    monkeypatch.setattr(reserving, "OTHER_SEEDS", 0)
+    monkeypatch.setattr(reserving, "OTHER_EVALUATIONS", 1)
+    model, x = nn.Sequential(nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 8)).eval(), torch.randn(2048, 512)
+    for allocator in ("cuda:cublas_workspace:default", None, "auto"):
+        better = optimize(model, x, allocator=allocator, evaluations=1, verbose=True)
+        with torch.no_grad():
+            assert torch.equal(better(x), model(x))
+    lines = capsys.readouterr().out.splitlines()
+    size = r"[\d.]+ MiB"
+    assert re.search(rf"\. cuda:cublas_workspace::8320:1 reserves {size} -> {size} \(bound {size}\)", lines[0])
+    assert re.search(
+        r"; opening block: torch.empty\(\d+, .*, before the model is moved .*, reserves [\d.]+ MiB\.$", lines[0]
+    )
+    assert not any("reserves" in line for line in lines[1:])
+    with pytest.raises(UsageError, match="unknown allocator 'cpu'"):
+        optimize(model, x, allocator="cpu")
+
+
+def test_the_allocator_in_use_is_read_off_pytorch_and_its_plan_begins_anew(monkeypatch):
+    done = []
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert str(plans.allocator_in_use()) == "cuda:max_split_size_mb:64,cublas_workspace::8320:1"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native", raising=False)
+    monkeypatch.setattr(torch.backends.cuda, "cublas_workspace_size", lambda: 2**25, raising=False)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("emptied"))
+    monkeypatch.setattr(torch, "empty", lambda size, **given: done.append((size, str(given["device"]))))
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    assert str(plans.allocator_in_use()) == "cuda:expandable_segments:True,cublas_workspace::32768:1"
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "of_tomorrow:True")
+    with pytest.warns(UserWarning, match=r"plans are for live bytes, .*: unknown allocator option 'of_tomorrow'"):
+        assert plans.allocator_in_use() is None
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "cudaMallocAsync")
+    assert plans.allocator_in_use() is None
+    module = torch.fx.GraphModule(nn.Module(), torch.fx.Graph())
+    begin_anew(module)
+    assert not done
+    module.meta["opening_block"] = 4096, torch.device("cuda:1")
+    begin_anew(module)
+    assert done == ["emptied", (4096, "cuda:1")]
+
+
+@pytest.mark.slow
+def test_a_plan_on_cuda_is_for_its_allocator_and_its_block_is_opened_once_it_is_checked(monkeypatch):
+    """As far as a CPU can play CUDA: a model and a step, each with the block of its plan."""
+    opened = []
+    monkeypatch.setattr(reserving, "OTHER_SEEDS", 0)
+    monkeypatch.setattr(reserving, "OTHER_EVALUATIONS", 1)
+    monkeypatch.setattr(plans, "device_of", lambda program: torch.device("cuda"))
+    monkeypatch.setattr(plans, "allocator_in_use", lambda: Allocator())
+    monkeypatch.setattr(plans, "measured_costs", lambda program, device, timed_runs: measured_costs(program, "cpu"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: opened.append([]))
+    empty = torch.empty
+    monkeypatch.setattr(
+        torch, "empty", lambda *s, **g: opened[-1].append(s[0]) if str(g.get("device")) == "cuda" else empty(*s, **g)
+    )
+    layers = [nn.Linear(600, 2000), nn.ReLU(), nn.Linear(2000, 3000), nn.ReLU(), nn.Linear(3000, 600)]
+    model, x = nn.Sequential(*layers).eval(), torch.randn(1000, 600)
+    with torch.no_grad():
+        optimize(model, x, evaluations=1)(x)
+    assert len(opened) == 1 and opened[0][0] > 2**20
+
+    def step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        model.zero_grad()
+        return loss
+
+    optimize(step, x, evaluations=1)(x)
+    assert len(opened) > 1 and all(len(blocks) == 1 for blocks in opened)
+
+
 @pytest.mark.parametrize(
     ("model", "kwargs", "message"),
     [
-        (42, {}, "what is optimized is a PyTorch module, or a function that does a training step, not int"),
+        (42, {}, "optimize takes a PyTorch module, or a function that does a training step, not int"),
         (nn.Linear(4, 4), {"time_limit": "5 parsecs"}, "time_limit='5 parsecs' has an unknown unit"),
         (nn.Linear(4, 4), {"time_limit": 0}, "time_limit= must be more than 0"),
         (nn.Linear(4, 4), {"dynamic": True}, "dynamic=True is not supported: a plan is for fixed shapes; leave it out"),
@@ -153,6 +232,7 @@ def test_an_optimizer_is_no_training_of_an_import():
         schedopt.import_model(nn.Linear(4, 4), torch.ones(2, 4), training=torch.optim.SGD([torch.ones(1)]))
 
 
+@pytest.mark.slow
 def test_a_model_that_is_optimized_already_is_refused(tied):
     better = optimize(tied, torch.randn(4, 8), method="lpmf")
     with pytest.raises(UsageError, match=r"^the model is optimized already; optimize the module that it was made of$"):

@@ -40,6 +40,7 @@ class Model(nn.Module):
         return {"loss": y.square().mean(), "cache": SomeCache(y) if self.kind == "cache" else iter([y])}
 
 
+@pytest.mark.slow
 def test_tensors_of_dataclasses_are_results():
     model, x = Model("dataclass").eval(), torch.ones(2, 4)
     graph = schedopt.import_model(model, x)

@@ -300,6 +300,7 @@ def test_each_shape_and_dtype_has_a_plan_of_its_own():
     check(eager, mine, [(x.double(),) for (x,) in batches_of(2)])
 
 
+@pytest.mark.slow
 def test_the_default_dtype_is_that_of_the_call():
     planned = optimized(lambda x: torch.zeros(3) + x, torch.ones(3))
     assert planned(torch.ones(3)).dtype is torch.float32
@@ -353,6 +354,7 @@ def test_a_plan_is_reused_whatever_the_numbers():
 COUNT = 0
 
 
+@pytest.mark.slow
 def test_trying_a_step_changes_nothing():
     trained = Trained()
     trained.step(*trained.args)
@@ -595,6 +597,7 @@ def test_ops_of_every_sort_do_what_they_do_in_eager(loss):
     check(eager, mine, batches_of(3, rows=6), step)
 
 
+@pytest.mark.slow
 def test_values_that_follow_from_shapes_are_computed():
     weight, reads = nn.Parameter(torch.ones(4)), []
 
@@ -708,6 +711,7 @@ def test_a_call_without_ops_says_nothing_of_the_next():
     assert planned._planned_parts == 1
 
 
+@pytest.mark.slow
 def test_checkpointed_attention_without_dropout_is_one_part():
     layer = nn.Linear(8, 8)
 
@@ -885,6 +889,7 @@ def test_a_step_that_is_refused_leaves_optimizer_and_random_states():
     assert state() == before
 
 
+@pytest.mark.slow
 def test_state_that_an_interrupted_step_began_is_dropped(monkeypatch):
     """Adam makes three tensors for a parameter; a signal after the second leaves no half of them."""
     model = nn.Linear(2, 2)

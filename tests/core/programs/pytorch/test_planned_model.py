@@ -167,6 +167,7 @@ class Logging(nn.Module):
         return torch.tensor(x.tolist()) if len(x) > 3 else x + 1
 
 
+@pytest.mark.slow
 def test_globals_change_as_in_calls_of_the_model():
     better, calls = planned(Logging(), torch.ones(3)), len(LOG)
     with torch.no_grad():
@@ -232,6 +233,7 @@ class Counting(nn.Module):
         return x + 1
 
 
+@pytest.mark.slow
 def test_a_dispatch_mode_sees_the_model_itself():
     net, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).eval(), torch.randn(4, 64)
     planned = optimize(net, (x,))
@@ -262,6 +264,7 @@ class Product(nn.Module):
         return (x * y).sum()
 
 
+@pytest.mark.slow
 def test_a_first_call_whose_inputs_share_memory():
     better, memory = planned(Product(), (torch.randn(4), torch.randn(4))), torch.randn(8)
     assert same(better, Product(), memory[:6], memory[1:7])
@@ -303,7 +306,7 @@ def test_where_tracing_takes_another_branch_results_are_the_models(what):
     better = planned(model, x)
     with torch.no_grad():
         if what in ("compiling", "encoder"):
-            with pytest.warns(UserWarning, match="Branches: its plan does not give bitwise what a call of the model"):
+            with pytest.warns(UserWarning, match="Branches: results of its plan are not bitwise those of the model"):
                 better(x)
         assert all(torch.equal(better(x), model(x)) for _ in range(2))
 
@@ -334,10 +337,11 @@ def test_draws_of_python_and_numpy_are_refused_or_told(draw):
         planned(model, x)
     notes, before = [], random.getstate()
     import_model(model, x, note=notes.append)
-    assert any("draws random numbers of Python or NumPy, and the graph is that of one draw" in note for note in notes)
+    assert any("draws random numbers with Python or NumPy, and the graph holds one draw" in note for note in notes)
     assert random.getstate() == before
 
 
+@pytest.mark.slow
 def test_results_without_gradients_are_told_at_the_call(modes):
     better, x = planned(modes, torch.randn(4, 8)), torch.randn(4, 8)
     with pytest.warns(UserWarning, match="have no gradients; .* give optimize a step function, or use torch.compile"):

@@ -28,6 +28,7 @@ def close(one, other):
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORWARD)
 def test_forward_programs_give_the_models_results_and_buffers(name):
     model, inputs, _ = build(name)
@@ -296,6 +297,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("function", "message"), REFUSED)
 def test_what_cannot_be_traced_is_named_in_one_sentence(function, message, capfd):
     with pytest.raises(ProgramError, match="^" + message) as error:
@@ -370,6 +372,7 @@ def test_functions_return_a_model_and_its_inputs(folder, function):
     assert program.roles == ("parameter", "parameter", "input")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "message"),
     [

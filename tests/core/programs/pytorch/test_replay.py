@@ -97,6 +97,7 @@ class Stopped(Replay):
         return super().call_op(node, args, kwargs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [RuntimeError("no memory"), KeyboardInterrupt()])
 def test_a_run_that_ends_early_leaves_parameters_state_buffers_and_random_numbers(error):
     model, inputs, _ = build("normed-adam")
@@ -112,6 +113,7 @@ def test_a_run_that_ends_early_leaves_parameters_state_buffers_and_random_number
         assert torch.is_grad_enabled()
 
 
+@pytest.mark.slow
 def test_costs_and_verification_leave_gradients_and_the_model_as_they_are():
     model, inputs, _ = build("normed-adam")
     for parameter in model.parameters():

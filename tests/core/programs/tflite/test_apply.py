@@ -68,6 +68,7 @@ def loaded(path):
     return runtime, runtime.graph("roofline", lambda text: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_every_order_gives_the_same_bits_and_the_predicted_arena(name, tmp_path):
     runtime, graph = loaded(saved(tmp_path, MODELS[name]()))

@@ -11,6 +11,7 @@ from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.orders.approximate_dp import _Backpointers, beam_search
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(15))
 def test_a_beam_that_cut_nothing_is_exact_and_says_so(seed):
     graph, plain = naive.random_graph(np.random.default_rng([93, seed]), 9)

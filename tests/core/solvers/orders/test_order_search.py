@@ -72,6 +72,7 @@ def test_stretches_between_separators_are_solved_apart(seed):
     assert {f"join{part}" for part in range(4)} <= {graph.op_names[op] for op in joined}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evaluations", range(1, 30))
 def test_it_ends_within_any_number_of_evaluations(evaluations):
     graph, _ = naive.random_graph(np.random.default_rng(130), 60)

@@ -133,7 +133,7 @@ def test_ops_that_may_run_once_do():
         assert not result.is_feasible
     result = solve(problem, "recompute", **BUDGET)
     assert result.is_proven_infeasible
-    assert any("and what ops that may not run again made before it" in note for note in result.notes)
+    assert any("and earlier results of ops that may not run again" in note for note in result.notes)
 
 
 def test_a_limit_below_what_an_op_needs_is_proven_infeasible():
@@ -165,7 +165,8 @@ def test_graphs_without_runtimes_count_every_run():
     result = checked(solve(problem, "recompute", **BUDGET))
     assert (result.runtime, result.is_feasible, result.status) == (0.0, True, "optimal")
     assert result.value == len(result.schedule) == graph.num_ops + round(result.added_share * graph.num_ops)
-    assert result.document()["lower_bound"] == result.document()["runtime_us"] == 0
+    assert result.document()["runtime_us"] == 0
+    assert result.document()["lower_bound"] == result.lower_bound > 0, "a number of runs"
     limited = Problem(graph, recompute=True, runtime_limit=graph.num_ops + 1)
     result = checked(solve(limited, "recompute", **BUDGET))
     assert len(result.schedule) <= graph.num_ops + 1
@@ -198,10 +199,11 @@ def test_segments_follow_the_phases_or_say_what_they_take_for_them():
     found = solve(Problem(training_step(9), "runtime", memory_limit=700, recompute=True), "checkpoint-segments")
     assert said.is_feasible
     assert not said.notes
-    assert "those after 'loss' are taken for it" in found.notes[0]
+    assert "is taken to begin after 'loss'" in found.notes[0]
     assert found.order == said.order
 
 
+@pytest.mark.slow
 def test_two_levels_of_segments_reach_what_one_does_not():
     graph = training_step(36)
     one_level = 36**0.5 * 2 * 100

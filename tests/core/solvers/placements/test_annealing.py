@@ -45,6 +45,7 @@ def test_a_memory_limit_that_binds_is_kept():
     assert kept.value < float(graph.runtime.sum())
 
 
+@pytest.mark.slow
 def test_a_memory_limit_of_ops_that_take_no_time():
     """The excess of a plan has no makespan to be weighed against."""
     graph, _ = naive.random_graph(np.random.default_rng(101), 60)

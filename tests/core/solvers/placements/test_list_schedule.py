@@ -44,6 +44,7 @@ def _lists(pointers, values):
     return [values[a:b].tolist() for a, b in pairwise(pointers.tolist())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 3, 64])
 def test_list_schedule_is_that_of_the_plain_twin(devices, monkeypatch):
     monkeypatch.setattr(plans, "CHUNK", 7)

@@ -69,6 +69,7 @@ def test_a_chain_on_one_device_has_no_moves_and_still_ends():
     assert search.evaluations == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_more_evaluations_are_never_worse(seed):
     graph, _ = naive.random_graph(np.random.default_rng([133, seed]), 30)

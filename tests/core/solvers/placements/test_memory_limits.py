@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.kernels.cost_model import no_steps
+from schedopt.core.kernels.cost_model import NO_STEPS
 from schedopt.core.kernels.placements.sequences import run_sequence
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.plans import EXCESS_WEIGHT
@@ -40,6 +40,7 @@ def test_moves_go_unchecked_in_batches_that_grow_while_the_limit_is_kept():
     assert moves.next() == LEAST_UNCHECKED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [True, False])
 def test_no_move_is_unchecked_where_its_makespan_is_not_priced_alone(together, monkeypatch):
     """A tensor that 200 ops read, whose copies are sent just in time: there the kernel prices the whole run."""
@@ -71,7 +72,7 @@ def test_unchecked_moves_that_end_beyond_the_limit_are_taken_back(monkeypatch):
         is_limited = machine.limits.max() < 2**62
         if is_limited:
             starts.append([values.copy() for values in present])
-            cost = run_sequence(graph, state, course.due, present.order, aim, machine, np.inf, no_steps())[1]
+            cost = run_sequence(graph, state, course.due, present.order, aim, machine, np.inf, NO_STEPS)[1]
             assert energy == pytest.approx(cost), "what the present sequence costs"
         energy = anneal(graph, state, course, present, aim, machine, energy, walk)
         if is_limited:
@@ -125,6 +126,7 @@ def test_a_schedule_that_ignores_the_limit_is_brought_within_it(seed, monkeypatc
     assert weights[0] < EXCESS_WEIGHT
 
 
+@pytest.mark.slow
 def test_nothing_is_weighed_where_the_fast_schedule_keeps_the_limit(monkeypatch):
     monkeypatch.setattr(makespan_annealing, "RISE", None)
     problem = _limited(100)

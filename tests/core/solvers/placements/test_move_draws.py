@@ -83,6 +83,7 @@ def test_weights_are_finite_whatever_things_take(runtime, costs):
     assert (np.diff(drawn.sums) > 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "is_used"),
     [

@@ -4,10 +4,10 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from schedopt.core.bounds.stretches import separators, stretch_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.orders.approximate_dp import UNLIMITED, run_beam
-from schedopt.core.solvers.orders.order_search import separators, stretch_of
 
 
 @pytest.mark.parametrize("seed", seeds(50, quick=4))

@@ -66,6 +66,25 @@ def test_standard_output_that_is_full_is_no_infeasible_problem(diamond_file):
 
 
 @pytest.mark.slow
+def test_a_full_temporary_folder_is_named_and_kernels_are_not_kept_on_a_full_disk(tmp_path):
+    """PyTorch and numba fail on a full disk, each in its own way."""
+    kernel = "import numpy, schedopt.core.kernels.jit as jit; jit.IndexDataCacheFile.save = full; "
+    kernel += "jit.kernel(lambda x: x.size)(numpy.ones(3))"
+    command = "import shutil; shutil.disk_usage = lambda path: types.SimpleNamespace(free=0); "
+    command += "import schedopt.cli.main as main; main.app = full; from schedopt.cli.start import main; main()"
+    for what, code, said, exit_code in (
+        ("OSError(28, 'No space left on device')", kernel, "(No space left on device): kernels are not kept", 0),
+        ("RuntimeError('unexpected pos 832 vs 726')", command, f"file in {tmp_path}: cannot be written", 74),
+    ):
+        code = f"import types\ndef full(*given, **more):\n    raise {what}\n{code}"
+        environment = {**os.environ, "TMPDIR": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path)}
+        (tmp_path / "code.py").write_text(code)
+        words = [sys.executable, tmp_path / "code.py"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+        assert (done.returncode, done.stderr.count("\n"), said in done.stderr) == (exit_code, 1, True), done.stderr
+
+
+@pytest.mark.slow
 def test_an_unforeseen_exception_is_one_sentence_and_a_file(tmp_path):
     code = "import sys; sys.argv = ['schedopt', 'methods']; import schedopt.cli.main as main; main.app = None; "
     code += "from schedopt.cli.start import main; main()"

@@ -29,9 +29,9 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 975, "graph": 885, "problem": 1145, "kernels": 7125, "model": 1555, "bounds": 1265, "addresses": 455},
+    **{"base": 975, "graph": 885, "problem": 1145, "kernels": 7000, "model": 1555, "bounds": 1255, "addresses": 440},
     **{"files": 2020, "search": 1860, "solvers": 5125, "report": 2570, "solve": 605, "experiments": 1675},
-    **{"programs": 11060, "api": 2145, "__init__.py": 1, "cli": 3695, "datasets": 1300, "policies": 5325},
+    **{"programs": 11060, "api": 2145, "__init__.py": 1, "cli": 3680, "datasets": 1295, "policies": 5290},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

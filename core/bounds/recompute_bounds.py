@@ -28,16 +28,10 @@ from .bounds import BUILDING, FLOW, memory_bound, op_needs
 
 SCALE = 2**50  # what all bytes, and all microseconds, are in a network, whose capacities are whole numbers
 ROUNDED = 4  # of these units, more than floats can have rounded up in all capacities together
-HasTime = Callable[[float], bool]
 MOST_PRICES = 30
 MOST_MOMENTS = 200
 UNLIMITED = 2**61
 _BYTES, _TIME, _ALWAYS, _BACK = range(4)
-
-
-def always(seconds: float) -> bool:
-    """Have time for anything."""
-    return True
 
 
 class Division(NamedTuple):
@@ -59,9 +53,11 @@ class Dual(NamedTuple):
 class FirstRuns:
     """The moments at which ops run first: minimum cuts among ops done for good, buffers, and ops that have run."""
 
-    def __init__(self, graph: CostGraph, op_times: FloatArray | None = None, has_time_for: HasTime = always) -> None:
+    def __init__(
+        self, graph: CostGraph, op_times: FloatArray | None = None, has_time_for: Any = lambda seconds: True
+    ) -> None:
         self.graph, self.has_time_for, b = graph, has_time_for, graph.buffers
-        arcs = 2 * (len(b.size) + graph.num_ops + len(b.users) + graph.num_ops + len(b.predecessors))
+        arcs = 2 * (len(b.size) + 2 * graph.num_ops + len(b.users) + len(b.predecessors))
         self._heed(BUILDING * arcs)
         self.flow_cost = FLOW * arcs
         self.times = (graph.runtime if op_times is None else op_times).copy()
@@ -208,19 +204,14 @@ def _dual(
 
 
 def recompute_bound(
-    problem: Problem,
-    order: NDArray[Any],
-    memory: IntArray,
-    *,
-    stop: Callable[[], bool] = lambda: False,
-    has_time_for: HasTime = always,
+    problem: Problem, order: NDArray[Any], memory: IntArray, *, stop: Any = lambda: False, **limits: Any
 ) -> float:
     """Return the bound of the task over the first runs of the ops that take most in a known order."""
     least, limit = memory_bound(problem), problem.memory_limit
     if limit is not None and least > limit:
         return math.inf
     try:
-        runs = FirstRuns(problem.graph, problem.op_times, has_time_for)
+        runs = FirstRuns(problem.graph, problem.op_times, **limits)
     except TimeoutError:
         return least if problem.task == "memory" else math.fsum(problem.op_times.tolist())
     steps = np.argsort(-memory, kind="stable")[:MOST_MOMENTS]

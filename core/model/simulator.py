@@ -69,6 +69,8 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     if problem.recompute:
         if np.any((items < 0) | (items >= graph.num_ops) | (schedule.sources != 0) | (schedule.targets != 0)):
             raise ScheduleError(f"{graph.name}: a schedule with repeated ops runs ops alone, on device 0")
+        if np.array_equal(np.sort(items), np.arange(graph.num_ops)):  # none is repeated
+            return simulate(Problem(graph, memory_limit=problem.memory_limit), schedule)
         return simulate(*of_runs(problem, schedule))
     ops = schedule.items >= 0
     times = np.bincount(schedule.items[ops], minlength=graph.num_ops)

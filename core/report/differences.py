@@ -140,7 +140,7 @@ class ScheduleDifference(PrintedTable):
     def _rows(self, top: int) -> list[tuple[str, str, int | None, int | None]]:
         """Return name, line, and bytes at both peaks: per peak the `top` largest tensors, and the sum of the others."""
         first, second = ({holder.name: holder for holder in side} for side in self.held_by_one)
-        rows = []
+        rows: list[Any] = []
         for side in ([*first.values()], [holder for name, holder in second.items() if name not in first]):
             both = [
                 (h.name, h.source, *(held[h.name].size if h.name in held else None for held in (first, second)))

@@ -14,6 +14,8 @@ from .torch_internals import OpOverload, pytree, schema_of
 
 Op: TypeAlias = "OpOverload[Any, Any]"
 aten = torch.ops.aten
+# The mean or sum that these return keeps the memory of the losses that it sums up.
+REDUCED_IN_PLACE = (aten.mse_loss, aten.smooth_l1_loss, aten.binary_cross_entropy, aten.soft_margin_loss)
 # Calls that return their argument as it is (no autograd here).
 WITHOUT_EFFECT = (aten.detach.default, aten.detach_.default, aten.alias.default, aten.lift_fresh.default)
 # These write to arguments that their schemas do not mark as written, those with a flag `training` only if it is set.

@@ -17,14 +17,12 @@ from ...graph.annotations import Annotations, Resident, bytes_held
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..options import Roofline
-from .calls import StorageAccesses, aten, can_run_again, given, is_random, read_by, tensors_in
+from .calls import REDUCED_IN_PLACE, StorageAccesses, aten, can_run_again, given, is_random, read_by, tensors_in
 from .calls import written as written_by
 from .torch_internals import SAME_FLOPS, FakeTensor, OpOverload, pytree, schema_of, storage_of
 from .tracing import TorchProgram, fake_mode, fake_of, node_label, sources_of, zeros_like
 
 _KNOWN = ("aten", "prims")  # whose schemas say all that they do; another op may keep something to itself
-# The mean or sum that these return keeps the memory of the losses that it sums up.
-_REDUCED_IN_PLACE = (aten.mse_loss, aten.smooth_l1_loss, aten.binary_cross_entropy, aten.soft_margin_loss)
 
 
 def graph_of(
@@ -188,7 +186,7 @@ class Import:
         if not schema_of(target).returns:  # it only writes to its arguments, and may have no fake
             return None
         with self.mode:
-            if target.overloadpacket in _REDUCED_IN_PLACE and (values := given(target, args, kwargs))["reduction"]:
+            if target.overloadpacket in REDUCED_IN_PLACE and (values := given(target, args, kwargs))["reduction"]:
                 return target(**{**values, "reduction": 0}).as_strided((), ())
             results = target(*args, **kwargs)
             if target is aten.mkldnn_rnn_layer_backward.default:

@@ -29,8 +29,8 @@ from ...base.errors import ProgramError
 from ...base.speed import without_gc
 from ...model.allocators import Allocator
 from ...report.memory_by_role import RESIDENT_ROLES, TENSOR_ROLES, Holder, Peak
-from .calls import WITHOUT_EFFECT, Sort, argument_names, tensors_in
-from .recorder import Deferred, RecordedOp, Recorder, Result, Segment, Tree, tensor_keys
+from .calls import REDUCED_IN_PLACE, WITHOUT_EFFECT, Sort, argument_names, given, tensors_in
+from .recorder import RECORDING, Deferred, RecordedOp, Recorder, Result, Segment, Tree, tensor_keys
 from .torch_internals import SCALER_STEP, entered, pytree, set_write_count, storage_of, write_count
 from .tracing import (
     STEP,
@@ -94,7 +94,7 @@ def run_in_order(segment: Segment, wanted: Sequence[int], outer: Sequence[Any]) 
     numbers = iter(segment.numbers)
     with entered(outer):
         for op in path:
-            op.run(values, numbers.__next__)
+            RECORDING.call(op.run, values, numbers.__next__)
             for number in drops[op]:
                 del values[number]
     return {number: values[number] for number in wanted}
@@ -186,7 +186,7 @@ def rehearse(
     def run(segment: Segment, wanted: list[int], reason: str) -> dict[int, torch.Tensor]:
         nonlocal ops, seconds
         ops, seconds = len(segment.last.path()), time.perf_counter() - start - recorder.seconds_of_new_ops
-        take(segment, wanted, names, reason)
+        RECORDING.call(take, segment, wanted, names, reason)
         fakes = segment.all_fakes()
         return {number: zeros_like(fakes[number]) for number in wanted}
 
@@ -195,8 +195,8 @@ def rehearse(
             names = StepNames(function, call, state.parameters().values())
             recorder = Recorder(tree, run, changes, state.paths(), rehearses=True)
             start = time.perf_counter()
-            with foreign_code(where, what), silent(), torch.enable_grad(), recorder.recording():
-                returned = function(*call[0], **call[1])  # what the caller will hold has to be there
+            with foreign_code(where, what), silent(), torch.enable_grad():
+                returned = recorder.call(function, *call)  # what the caller will hold has to be there
             recorder.flush()
             recorder.settle(returned)
             del returned
@@ -218,7 +218,7 @@ def program_of_step(
             raise RuntimeError(reason)
         found.append(step_graph(name, segment, wanted, names.of_held()))
 
-    with patch.object(GradScaler, SCALER_STEP, _step_unseen):
+    with patch.object(GradScaler, SCALER_STEP, _step_unseen), RECORDING:
         rehearse(function, call, where, Tree(), take, "no one graph stands for the step")
     if not found:
         raise ProgramError(f"{where}: the step calls no op of PyTorch")
@@ -233,7 +233,7 @@ def _step_unseen(scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *arg
     return optimizer.step(*args, **kwargs)
 
 
-class _Counter(Recorder):
+class _Counter(Recorder):  # type: ignore[no-untyped-call]
     """Counts the storages that calls of the user's own hold, Python's names included; no op of them runs."""
 
     def __init__(self, modules: Mapping[str, nn.Module], given: Iterable[torch.Tensor]) -> None:
@@ -277,11 +277,14 @@ class _Counter(Recorder):
                 continue
             number = self._numbers.setdefault(owner, len(self.sizes))
             if number == len(self.sizes):
-                self.sizes.append(fake.untyped_storage().nbytes())
+                is_kept = func.overloadpacket in REDUCED_IN_PLACE and given(func, args, kwargs)["reduction"]
+                values = max(one.numel() for one in tensors_in(args)) if is_kept else 1
+                self.sizes.append(values * fake.untyped_storage().nbytes())
                 self.makers.append((segment.last, port))
+            if number not in self.holders:
+                self.holders[number] = {}
                 self.events.append(number)
-            gone = functools.partial(self._drop, number, id(tensor))
-            self.holders.setdefault(number, {})[id(tensor)] = weakref.ref(tensor, gone)
+            self.holders[number][id(tensor)] = weakref.ref(tensor, functools.partial(self._drop, number, id(tensor)))
         return result
 
     def _drop(self, number: int, key: int, reference: object) -> None:
@@ -324,7 +327,8 @@ def live_bytes(function: Callable[..., Any], call: Call, where: str, grad: bool)
                     function(*call[0], **call[1])
         names = StepNames(function, call, PythonState(function).parameters().values())
         roles = {key: RESIDENT_ROLES[role] for key, (role, _) in names.of_held().items()}
-        before = {storage_of(tensor): tensor for tensor in names.tensors()}
+        others = counter.segment.held.values()  # such as what the calls make of Python's numbers, counted throughout
+        before = {storage_of(tensor): tensor for tensor in (*others, *names.tensors())}
         kept = {number: roles[key] for number, keys in counter.holders.items() for key in keys if key in roles}
     finally:
         undo_all([state.restore, *counter.undo])

@@ -138,7 +138,7 @@ def recorded_memory(snapshot: str | None) -> Iterator[None]:
         return
     torch.cuda.memory._record_memory_history()
     yield
-    torch.cuda.memory._dump_snapshot(snapshot)
+    torch.cuda.memory._dump_snapshot(snapshot)  # type: ignore[no-untyped-call]
 
 
 write_count: Callable[[torch.Tensor], int] = attrgetter("_version")

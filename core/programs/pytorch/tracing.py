@@ -317,8 +317,8 @@ class Source(NamedTuple):
     phase: str = "forward"  # `forward`, `backward` or `update`
 
 
-def source_of(node: fx.Node) -> Source:
-    """Return the origin of a node recorded when it was traced, or the one that `torch.export` has noted at it."""
+def source_of(node: Any) -> Source:
+    """Return the origin of a node or op recorded when it was called, or the one that `torch.export` has noted."""
     source: Source | None = node.meta.get(_META)
     return source or _exported_source(node)
 

@@ -10,7 +10,7 @@ import torch
 from models import own_calls
 from schedopt.core.api.testing import check_peak, count_peak, lock_peak
 from schedopt.core.base.errors import FormatError, ProgramError, UsageError
-from schedopt.core.programs.pytorch.run import run_call
+from schedopt.core.programs.fresh_process import ask
 from schedopt.testing import assert_peak
 from torch import nn
 
@@ -108,7 +108,8 @@ def test_the_counted_peak_is_the_measured_one(name):
     call, inputs = getattr(own_calls, name)()
     counted = [count_peak(call, inputs, name=name, note=lambda text: None).memory for _ in range(3)]
     assert len(set(counted)) == 1
-    assert counted[0] == pytest.approx(run_call(model, {}, "cpu", 1), rel=0.005)
+    question = {"model": model, "sizes": {}, "device": "cpu", "threads": 1}
+    assert counted[0] == pytest.approx(ask("pytorch.run:run_call", question, name), rel=0.005)
 
 
 @pytest.mark.slow

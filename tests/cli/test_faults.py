@@ -135,6 +135,7 @@ def test_escapes_do_not_reach_the_terminal(run, diamond_file, tmp_path):
         assert "\x1b" not in result.stdout + result.stderr
     assert "\\x1b" in run("solve", path, "-m", "lpmf", "--format", "order").stdout
     assert "\\x1b[31m" in run("solve", tmp_path / "no\x1b[31m.pb").stderr
+    assert "no\\nfile.pb: cannot be read" in run("solve", tmp_path / "no\nfile.pb").stderr, "errors are one line"
 
 
 @pytest.mark.slow

@@ -223,7 +223,7 @@ def several_devices(rng, folder):
     if is_fan:  # all ops read one tensor, on equal devices whose transfers take as long as a few ops
         for at, op in enumerate(case.ops):
             op.inputs, op.control, op.sizes, op.views, op.shifts = [(0, 0)] if at else [], [], [8], [-1], [0]
-            op.runtime, op.final = rng.choice((4.0, 4.0, 1.0)), False
+            op.runtime, op.final = rng.choice((4.0, 4.0, 4.0, 1.0) if at else (0.0, 1.0, 4.0)), False
         links = dict.fromkeys([(0, 1), (1, 0)], (rng.choice((0.0, 1.0, 2.0, 3.0)), 8e6))
         beside, case.task = rng.random() < 0.5, "runtime"
         case.machine = Machine([Device("device 0"), Device("device 1")], links, beside, is_file=beside)

@@ -30,8 +30,7 @@ LATEST = 2**62
 class Lifetimes:
     """Pieces of memory, arrays of shape `(pieces,)`; build them with `of`, which checks them."""
 
-    # the first step that needs each, and the first after it that does not
-    lower: IntArray
+    lower: IntArray  # the first step that needs each, and the first after it that does not
     upper: IntArray
     size: IntArray  # bytes
     alignment: IntArray  # the offset of each is a multiple of it
@@ -131,7 +130,7 @@ class Packing:
     @property
     def arena(self) -> int:
         """Bytes that the best offsets take, a multiple of the unit."""
-        return int(rounded_up(np.array([self.highest]), self.lifetimes.unit)[0]) if len(self.lifetimes) else 0
+        return -(-self.highest // self.lifetimes.unit) * self.lifetimes.unit if len(self.lifetimes) else 0
 
     @property
     def bound(self) -> int:

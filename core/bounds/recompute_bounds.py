@@ -38,16 +38,8 @@ class Division(NamedTuple):
     """Ops divided into those done for good and those still to run."""
 
     least: float  # A bound on the weighted sum of both over all divisions, rounded down
-    # bytes, time: of a division that comes as near as whole numbers can: beside what the op needs; of what runs again
-    bytes: float
+    bytes: float  # of a division that comes as near as whole numbers can: beside what the op needs; of what runs again
     time: float
-
-
-class Dual(NamedTuple):
-    """A bound by a price, and that price, 0 where none was needed."""
-
-    bound: float
-    price: float
 
 
 class FirstRuns:
@@ -89,15 +81,14 @@ class FirstRuns:
         self.too_large = self.arcs_of_bytes[:0]
         self.scale = 1.0
 
-    def added_time(self, op: int, limit: int) -> Dual:
-        """Return the microseconds that any schedule adds whose memory at the first run of `op` keeps a limit."""
+    def added_time(self, op: int, limit: int) -> tuple[float, float]:
+        """Return the microseconds that schedules add which keep a limit at the first run of `op`, and the price."""
         spare = limit - int(self.needs[op])
         if spare < 0:
-            return Dual(math.inf, 0.0)
+            return math.inf, 0.0
         self._look_at(op, spare)
-        return _dual(
-            lambda price: self._divide(price, 1.0), lambda d: d.time, lambda d: d.bytes, spare, self._divide(1, 0)
-        )
+        least = self._divide(1.0, 0.0)
+        return _dual(lambda price: self._divide(price, 1.0), lambda d: d.time, lambda d: d.bytes, spare, least)
 
     def take_time(self, op: int, limit: int, price: float) -> float:
         """Return the microseconds by which a price on bytes bounds the first run of `op`; use up proving runtimes."""
@@ -115,8 +106,8 @@ class FirstRuns:
         """Return the bytes that any schedule which adds at most so many microseconds takes at the first run of `op`."""
         self._look_at(op)
         least = self._divide(0.0, 1.0)
-        found = _dual(lambda price: self._divide(1.0, price), lambda d: d.bytes, lambda d: d.time, added_time, least)
-        return int(self.needs[op]) + math.ceil(found.bound)
+        bound, _ = _dual(lambda price: self._divide(1.0, price), lambda d: d.bytes, lambda d: d.time, added_time, least)
+        return int(self.needs[op]) + math.ceil(bound)
 
     def least_bytes(self, op: int) -> int:
         """Return the bytes that the first run of `op` takes at the least, however much runs again."""
@@ -176,14 +167,14 @@ def _dual(
     constrained: Callable[[Division], float],
     bound: float,
     least: Division,
-) -> Dual:
-    """Return a bound on the objective of every division that keeps the bound, by a price on the constraint."""
+) -> tuple[float, float]:
+    """Return a bound on the objective of divisions that keep a bound, and the price on the constraint, 0 for none."""
     if least.least > bound:
-        return Dual(math.inf, 0.0)
+        return math.inf, 0.0
     free = divide(0.0)
     if constrained(free) <= bound:
-        return Dual(free.least, 0.0)
-    best, steep, flat = Dual(free.least, 0.0), free, least
+        return free.least, 0.0
+    best, steep, flat = (free.least, 0.0), free, least
     for _ in range(MOST_PRICES):
         if constrained(steep) <= constrained(flat):
             break
@@ -192,8 +183,8 @@ def _dual(
             break
         found = divide(price)
         value = _value(found.least, price * bound)
-        if value > best.bound * (1 + 1e-9):  # of prices that are as good, the least uses up least time
-            best = Dual(value, price)
+        if value > best[0] * (1 + 1e-9):  # of prices that are as good, the least uses up least time
+            best = value, price
         if value >= (objective(flat) + price * (constrained(flat) - bound)) * (1 - 1e-9):
             break
         if constrained(found) > bound:
@@ -248,13 +239,13 @@ def _added_time(runs: FirstRuns, ops: list[int], limit: int, stop: Callable[[], 
         if stop():
             break
         try:
-            dual = runs.added_time(op, limit)
+            bound, price = runs.added_time(op, limit)
         except TimeoutError:
             break
-        if math.isinf(dual.bound):
+        if math.isinf(bound):
             return math.inf
-        if dual.bound > 0:
-            duals.append((dual.bound, dual.price, op))
+        if bound > 0:
+            duals.append((bound, price, op))
     added = 0.0
     for _, price, op in sorted(duals, key=lambda dual: -dual[0]):
         if stop() and added > 0:
@@ -294,10 +285,6 @@ def _parts(graph: CostGraph, op: int) -> str:
     """Return an op's needs while it runs, as a part of a sentence."""
     b = graph.buffers
     inputs = b.used[b.used_ptr[op] : b.used_ptr[op + 1]]
-    amounts = {
-        "inputs": int(b.size[inputs].sum()),
-        "outputs": int(b.own[op]),
-        "workspace": int(graph.workspace[op]),
-        "persistent": int(graph.persistent.sum()),
-    }
-    return "that is " + ", ".join(f"{format_bytes(amount)} of {what}" for what, amount in amounts.items() if amount)
+    amounts = map(int, (b.size[inputs].sum(), b.own[op], graph.workspace[op], graph.persistent.sum()))
+    named = zip(amounts, ("inputs", "outputs", "workspace", "persistent"), strict=True)
+    return "that is " + ", ".join(f"{format_bytes(amount)} of {what}" for amount, what in named if amount)

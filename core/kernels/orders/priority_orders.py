@@ -10,7 +10,7 @@ from ...base.arrays import FloatArray, IndexArray, IntArray
 from ...graph.graph import Buffers
 from ..heap import larger_first, pop, push
 from ..jit import inlined, kernel
-from .order_memory import order_memory
+from .order_memory import memory_of_steps
 
 
 def greedy(b: Buffers, priorities: Any) -> IndexArray:
@@ -40,17 +40,16 @@ def sample(b: Buffers, priorities: Any, count: int, rng: np.random.Generator) ->
 
 def price_orders(b: Buffers, orders: Any) -> IntArray:
     """Return the peak memory of each order on one device."""
-    orders = np.ascontiguousarray(orders, np.int32)
-    peaks = np.empty(len(orders), np.int64)
-    fill_peaks(b, orders, np.empty(len(b.size), np.int32), np.empty(len(b.own), np.int64), peaks)
-    return peaks
+    return np.array([memory_of_steps(b, order).max(initial=0) for order in orders], np.int64)
 
 
 def ready_steps(predecessors: tuple[IndexArray, IndexArray], orders: Any) -> IndexArray:
     """Return the first step at which each op could run: it is a choice of eq. 8 from there to its own step."""
-    orders = np.ascontiguousarray(orders, np.int32)
-    steps = np.empty(orders.shape, np.int32)
-    fill_ready_steps(*predecessors, orders, np.empty(orders.shape[1], np.int32), steps)
+    pointers, before = predecessors
+    place, waiting = np.argsort(orders, axis=1), np.flatnonzero(np.diff(pointers))
+    steps = np.zeros(place.shape, np.int32)
+    if len(waiting):
+        steps[:, waiting] = np.maximum.reduceat(place[:, before], pointers[waiting], axis=1) + 1
     return steps
 
 
@@ -146,24 +145,3 @@ def fill_sampled(b: Buffers, priorities: Any, draws: Any, waiting: Any, largest:
                     _set_leaf(largest, total, leaves + successor, priorities[successor], 1.0)
 
 
-@kernel
-def fill_peaks(b: Buffers, orders: Any, uses: Any, memory: Any, peaks: Any) -> None:
-    """Write the peak of each row of `orders`; `uses`, per buffer, and `memory`, per op, are scratch space."""
-    for row in range(orders.shape[0]):
-        order_memory(b, orders[row], np.int64(0), uses, memory)
-        peaks[row] = 0
-        for step in range(memory.size):
-            peaks[row] = max(peaks[row], memory[step])
-
-
-@kernel
-def fill_ready_steps(predecessor_ptr: Any, predecessors: Any, orders: Any, place: Any, steps: Any) -> None:
-    """Fill `steps` with the first step at which each op could run; `place`, one entry per op, is scratch space."""
-    for row in range(orders.shape[0]):
-        for step in range(orders.shape[1]):
-            place[orders[row, step]] = step
-        for op in range(orders.shape[1]):
-            first = 0
-            for at in range(predecessor_ptr[op], predecessor_ptr[op + 1]):
-                first = max(first, place[predecessors[at]] + 1)
-            steps[row, op] = first

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 
 import numpy as np
 
 from ...base.arrays import IndexArray, frozen
+from ...bounds.bounds import Heed
 from ...graph.graph import Buffers, CostGraph
 from ...kernels.orders.set_beam import NO_LIMIT, extend_in_place, forward_walk, new_state
 from ...search.parameters import Parameters
 from ...search.search import Cancelled, Search
 
-# What goes through the ops and may raise `Cancelled`: a search's `heeding`
-Heed = Callable[[Iterable[int]], Iterator[int]]
 CHUNK = 20_000  # steps between two looks at the clock
 
 

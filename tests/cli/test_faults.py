@@ -56,6 +56,19 @@ def test_a_result_that_cannot_be_written_is_printed_and_copied(run, diamond_file
     assert json.loads(Path(copy[1]).read_text())["graph"] == "diamond"
 
 
+@pytest.mark.parametrize("command", ["solve", "compare"])
+def test_what_cannot_be_shown_is_written_first(run, diamond_file, tmp_path, monkeypatch, command):
+    """As where the reader of a pipe leaves (`| head`)."""
+
+    def leave(*shown):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(f"schedopt.cli.commands.{command}.show", leave)
+    result = run(command, diamond_file, "-m", "lpmf", "--output", tmp_path / "kept.json")
+    assert isinstance(result.exception, ZeroDivisionError)
+    assert json.loads((tmp_path / "kept.json").read_text())
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_standard_output_that_is_full_is_no_infeasible_problem(diamond_file):
@@ -141,6 +154,7 @@ def test_escapes_do_not_reach_the_terminal(run, diamond_file, tmp_path):
         assert "\x1b" not in result.stdout + result.stderr
     assert "\\x1b" in run("solve", path, "-m", "lpmf", "--format", "order").stdout
     assert "\\x1b[31m" in run("solve", tmp_path / "no\x1b[31m.pb").stderr
+    assert "no\\nfile.pb: cannot be read" in run("solve", tmp_path / "no\nfile.pb").stderr, "errors are one line"
 
 
 @pytest.mark.slow

@@ -37,8 +37,12 @@ ClusterJobsOption = Annotated[
     ),
 ]
 
-# What is said of work that a lost cluster leaves
-ELSEWHERE = "the same command goes on from there, without --backend here"
+
+def kept_in(resume: str | None, what: str = "runs", remedy: str = "--resume keeps runs") -> str:
+    """Say what a lost cluster leaves of finished work."""
+    if resume is None:
+        return f"nothing is kept; {remedy}"
+    return f"finished {what} are kept in {resume}; the same command goes on from there, without --backend here"
 
 
 @contextmanager
@@ -160,6 +164,11 @@ MethodOption = Annotated[
 RESUME = typer.Option(None, help="Keep finished runs in this .jsonl file, and skip those it has already.")
 MACHINE, OP_TIMES = option_of(ProblemOptions, "machine"), option_of(ProblemOptions, "op_times")
 SEED = option_of(Budget, "seed")
+
+
+def output_option(help: str, default: Any = None) -> Any:
+    """Return the option of the file or folder to write."""
+    return typer.Option(default, "--output", "-o", help=help)
 
 
 def output_of(given: str | None, name: str, suffix: str) -> str:

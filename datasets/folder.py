@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core.base.arrays import INT64_MAX, frozen
 from ..core.base.errors import FormatError, GraphError, UsageError
-from ..core.base.parallel import chunks, map_in_order
+from ..core.base.parallel import map_in_order
 from ..core.files.atomic import make_folder, write_atomically
 from ..core.files.costgraph import SUFFIXES, format_graph
 from ..core.graph.graph import CostGraph
@@ -184,28 +184,20 @@ def noisy_copy(graph: CostGraph, rng: np.random.Generator) -> CostGraph:
     return replace(graph, tensor_size=frozen(sizes, np.int64), runtime=frozen(runtime, np.float64))
 
 
-def encode_copy(graph: CostGraph, topology: str, number: int, seed: int, suffix: str) -> bytes:
-    """Return one noisy copy as a file of this suffix; each has a random generator of its own."""
+def encode_copy(seed: int, suffix: str, copy: tuple[CostGraph, str, int]) -> bytes:
+    """Return a noisy copy, of a graph with its topology and a number, as a file; each has its own random numbers."""
+    graph, topology, number = copy
     stream = np.random.SeedSequence(seed, spawn_key=(int(topology[:8], 16), int(topology[8:], 16), number))
     return format_graph(noisy_copy(graph, np.random.default_rng(stream)), *SUFFIXES[suffix])
-
-
-def _encode_copies(seed: int, suffix: str, copies: tuple[CostGraph, str, range]) -> list[tuple[str, int, bytes]]:
-    graph, topology, numbers = copies
-    return [(topology, number, encode_copy(graph, topology, number, seed, suffix)) for number in numbers]
 
 
 def encoded_copies(
     graphs: Sequence[tuple[CostGraph, str]], copies: int, seed: int, suffix: str, jobs: int = 1
 ) -> Iterator[tuple[str, int, bytes]]:
     """Yield `(topology, number, bytes of the file)` of every copy, in order on any number of jobs."""
-    items = (
-        (graph, topology, range(part.start + 1, part.stop + 1))
-        for graph, topology in graphs
-        for part in chunks(copies, 25)
-    )
-    for encoded in map_in_order(partial(_encode_copies, seed, suffix), items, jobs):
-        yield from encoded
+    items = [(graph, topology, number) for graph, topology in graphs for number in range(1, copies + 1)]
+    encoded = map_in_order(partial(encode_copy, seed, suffix), items, jobs)
+    yield from ((topology, number, data) for (_, topology, number), data in zip(items, encoded, strict=True))
 
 
 class Original(NamedTuple):

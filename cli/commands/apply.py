@@ -14,8 +14,8 @@ from ..console import Output, write_json
 def apply(
     model: shared.ModelArgument,
     schedule: str = typer.Argument(..., metavar="SCHEDULE", help=f"Of the imported model: {shared.SCHEDULE_HELP}"),
-    output: str = typer.Option(
-        ..., "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, .pt2, .json (a map), or .h."
+    output: str = shared.output_option(
+        "The file to write: .onnx or .tflite, as the model is, .pt2, .json (a map), or .h.", ...
     ),
     format: Literal["program", "device-map", "c-header"] = typer.Option(
         "program",

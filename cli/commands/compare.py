@@ -14,7 +14,6 @@ from ...core.search.registry import BUDGET_EXAMPLE, COMPARED_METHODS, method_nam
 from .. import options as shared
 from ..console import Output, complain, show, write
 from ..made_options import options_of, with_options
-from ..options import ELSEWHERE
 
 if TYPE_CHECKING:
     from ...core.experiments.comparison import Experiment
@@ -44,11 +43,8 @@ def compare(
     backend: shared.BackendOption = "loky",
     address: shared.AddressOption = None,
     per_graph: bool = typer.Option(False, "--per-graph", help="Print a row per graph as well."),
-    output: str | None = typer.Option(
-        None,
-        "--output",
-        "-o",
-        help="Write .csv (a row per run), .json (everything) or .html (a page of tables and charts).",
+    output: str | None = shared.output_option(
+        "Write .csv (a row per run), .json (everything) or .html (a page of tables and charts)."
     ),
     plot: str | None = typer.Option(
         None, help="Draw performance profiles, improvements, and quality against time to a .png, .svg or .pdf."
@@ -81,8 +77,7 @@ def compare(
         experiment.resume_from(file)
         if file is not None:
             out.note(f"{len(experiment.cells)} of {len(experiment.runs)} runs are taken from {resume}")
-        kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
-        with shared.workers_of(backend, address, jobs, lambda: kept) as workers:
+        with shared.workers_of(backend, address, jobs, lambda: shared.kept_in(resume)) as workers:
             with compiling(out):
                 experiment.compile()
             with (
@@ -122,9 +117,7 @@ def _progress(experiment: Experiment, bar: Bar) -> Callable[[Cell], None]:
         run = next(iter(experiment.unfinished), None)
         if run is None:
             return "done"
-        cells = [
-            cell for cell in experiment.cells.values() if cell.graph == run.problem.graph.name and cell.is_feasible
-        ]
+        cells = [one for one in experiment.cells.values() if one.graph == run.problem.graph.name and one.is_feasible]
         best = min((cell.value for cell in cells if cell.value is not None), default=None)
         so_far = "" if best is None else f", best {run.problem.format_value(best)}"
         return f"{run.spec.text} on {run.problem.graph.name}{so_far}"

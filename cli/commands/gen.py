@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import chain
@@ -15,6 +15,7 @@ import typer
 from ...core.base.errors import UsageError
 from ...core.base.names import one_of, unknown
 from ...core.base.units import parse_bytes
+from ...datasets.filters import DEDUPS, KeepImproving, has_room
 from ...datasets.layered import LayeredParameters
 from ...datasets.synthetic import COSTS, MODELS, SyntheticParameters
 from ...version import VERSION
@@ -222,7 +223,6 @@ def family_command(
 
 def _generate(ctx: typer.Context, family: Family, *keep: Keep) -> None:
     """Draw graphs of a family and write them where the options say."""
-    from ...datasets.filters import DEDUPS, has_room
     from ...datasets.folder import write_generated
     from ...datasets.recipe import Recipe, generate
 
@@ -284,13 +284,6 @@ _FILTER_HELP = (
 _FILTER = made_option("filter_", float | None, None, typer.Option("--filter", min=0, max=1, help=_FILTER_HELP))
 
 
-def _filters(given: dict[str, Any]) -> Iterator[Keep]:
-    from ...datasets.filters import KeepImproving
-
-    if given["filter_"] is not None:
-        yield KeepImproving(given["filter_"])
-
-
 synthetic = family_command(
     SyntheticParameters,
     _SYNTHETIC_HELP,
@@ -313,7 +306,7 @@ synthetic = family_command(
         Written("output_weights", ("output_weights",), NUMBERS),
         Written("costs", ("costs",), _COSTS),
     ],
-    filters=_filters,
+    filters=lambda given: () if given["filter_"] is None else (KeepImproving(given["filter_"]),),
     filter_options=[_FILTER],
 )
 
@@ -321,7 +314,7 @@ synthetic = family_command(
 def augment(
     ctx: typer.Context,
     graphs: shared.GraphsArgument,
-    output: str | None = typer.Option(None, "--output", "-o", help=OUTPUT_HELP),
+    output: str | None = shared.output_option(OUTPUT_HELP),
     copies: int = typer.Option(99, min=0, help="Noisy copies of each graph."),
     **given: Any,
 ) -> None:
@@ -332,7 +325,6 @@ def augment(
     """
     from ...core.files.costgraph import find_graphs, graph_name, read_graph
     from ...datasets import folder as data
-    from ...datasets.filters import DEDUPS
 
     paths, seed = find_graphs(graphs), given["seed"]
     to = resolve_output(ctx, len(paths) * copies, f"{graph_name(paths[0])}-copy")
@@ -351,7 +343,7 @@ def augment(
         if copies != 1:
             raise UsageError("--copies 0 writes the originals as a data set; name a folder, or give --copies 1")
         graph, topology = originals[0].graph, originals[0].topology
-        copy = data.encode_copy(graph, topology, 1, seed, to.suffix)
+        copy = data.encode_copy(seed, to.suffix, (graph, topology, 1))
         facts = {"graph": graph.name, "ops": graph.num_ops, "tensors": graph.num_data_tensors}
         write_one(ctx, to.path, copy, facts | {"topology": topology, "seed": seed})
         return

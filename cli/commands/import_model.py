@@ -22,12 +22,9 @@ def import_model(
         "PyTorch's execution trace; Inductor's buffer graph: JSON, or a TORCH_TRACE log or folder; a DOT or "
         "networkx node-link JSON graph, a CSV of edges, a WfCommons workflow.",
     ),
-    output: str | None = typer.Option(
-        None,
-        "--output",
-        "-o",
-        help="Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
-        f"- writes text to standard output. {shared.DEFAULT_OUTPUT}",
+    output: str | None = shared.output_option(
+        "Output .pbtxt, .pb, .pbtxt.gz or .pb.gz; .dot for Graphviz; .json for networkx (node-link); "
+        f"- writes text to standard output. {shared.DEFAULT_OUTPUT}"
     ),
     training: shared.TrainingOption = None,
     shape: shared.ShapeOption = None,

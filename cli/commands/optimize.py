@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 def optimize(
     model: shared.ModelArgument,
-    output: str = typer.Option(
-        ..., "--output", "-o", help="The file to write: .onnx or .tflite, as the model is, or .pt2."
-    ),
+    output: str = shared.output_option("The file to write: .onnx or .tflite, as the model is, or .pt2.", ...),
     training: shared.TrainingOption = None,
     shape: shared.ShapeOption = None,
     device: shared.ProgramDeviceOption = None,

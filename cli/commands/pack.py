@@ -11,7 +11,7 @@ from ...core.base.units import format_bytes
 from ...core.search.options import PackOptions
 from ..console import Output, complain, show, tell, write_json
 from ..made_options import options_of, with_options
-from ..options import JsonFlag, QuietFlag
+from ..options import JsonFlag, QuietFlag, output_option
 
 
 def pack(
@@ -23,9 +23,7 @@ def pack(
     check: bool = typer.Option(
         False, "--check", help="Only verify the offsets that the file has: exit 0 if they hold, else 1."
     ),
-    output: str | None = typer.Option(
-        None, "--output", "-o", help="Write the buffers with their offsets to this file."
-    ),
+    output: str | None = output_option("Write the buffers with their offsets to this file."),
     format: Literal["csv", "c-header"] = typer.Option("csv", help="Of this file: CSV, or macros for a C program."),
     json: JsonFlag = False,
     quiet: QuietFlag = False,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ...core.search.options import ParetoOptions
+from .. import options as shared
 from ..console import Output, complain, show, write
 from ..made_options import options_of, with_options
-from ..options import ELSEWHERE, AddressOption, BackendOption, GraphArgument, JsonFlag, QuietFlag, workers_of
 
 if TYPE_CHECKING:
     from ...core.experiments.pareto_front import ParetoFront
@@ -19,12 +19,10 @@ _PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture", ".html"
 
 
 def pareto(
-    graph: GraphArgument,
-    backend: BackendOption = "loky",
-    address: AddressOption = None,
-    output: str | None = typer.Option(
-        None, "--output", "-o", help="Write .csv (a row per point) or .json (settings, points and bounds)."
-    ),
+    graph: shared.GraphArgument,
+    backend: shared.BackendOption = "loky",
+    address: shared.AddressOption = None,
+    output: str | None = shared.output_option("Write .csv (a row per point) or .json (settings, points and bounds)."),
     plot: str | None = typer.Option(
         None, help="Draw the front and the bound: .png, .svg or .pdf, or a .html page with the table."
     ),
@@ -34,8 +32,8 @@ def pareto(
     resume: str | None = typer.Option(
         None, help="Keep finished searches in this .jsonl file, and skip those it has already."
     ),
-    json: JsonFlag = False,
-    quiet: QuietFlag = False,
+    json: shared.JsonFlag = False,
+    quiet: shared.QuietFlag = False,
     **given: Any,
 ) -> None:
     """Find the front of peak memory against time: every point a verified schedule, and the bound below it.
@@ -62,8 +60,8 @@ def pareto(
         out.note(f"{sweep.graph.name}: no op has a runtime, so that every run counts alike")
     with opened(SweepFile, resume) as file:
         sweep.file = file
-        kept = f"finished searches are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; see --resume"
-        with workers_of(backend, address, options.jobs, lambda: kept):
+        kept = shared.kept_in(resume, "searches", "see --resume")
+        with shared.workers_of(backend, address, options.jobs, lambda: kept):
             with compiling(out):
                 sweep.compile()
             with (

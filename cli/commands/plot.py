@@ -13,7 +13,7 @@ from ...core.base.units import format_bytes
 from ...core.search.options import machine_of
 from ...core.search.registry import INPUT_METHOD as INPUT
 from ..console import Output, tell, write_json
-from ..options import MACHINE, OP_TIMES, SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag
+from ..options import MACHINE, OP_TIMES, SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag, output_option
 
 if TYPE_CHECKING:
     from ...core.graph.graph import CostGraph
@@ -26,12 +26,9 @@ def plot(
     schedules: list[str] | None = typer.Argument(
         None, metavar="SCHEDULE", help=f"{SCHEDULE_HELP} Or {INPUT} for the graph's own order. (default: {INPUT})"
     ),
-    output: str | None = typer.Option(
-        None,
-        "--output",
-        "-o",
-        help=".png, .svg or .pdf: a picture; .html: a page to click through; .json: a Chrome or Perfetto trace. "
-        "(default: GRAPH.png)",
+    output: str | None = output_option(
+        ".png, .svg or .pdf: a picture; .html: a page to click through; .json: a Chrome or Perfetto trace. "
+        "(default: GRAPH.png)"
     ),
     kind: str | None = typer.Option(
         None,

@@ -12,7 +12,7 @@ from ...core.search.options import SolveOptions
 from ...core.search.registry import DEFAULT_METHOD, FLAG_CHOICES, FLAGS, method_of
 from ..console import Output, show, tell, write
 from ..made_options import made_option, options_of, with_options
-from ..options import ForceFlag, GraphArgument, JsonFlag, MethodOption, QuietFlag, remark_bare_bytes
+from ..options import ForceFlag, GraphArgument, JsonFlag, MethodOption, QuietFlag, output_option, remark_bare_bytes
 
 if TYPE_CHECKING:
     from ...core.problem.problem import Problem
@@ -27,7 +27,7 @@ def solve(
         None, help="Schedule to start from; the result is never worse. (any method that searches)"
     ),
     force: ForceFlag = False,
-    output: str | None = typer.Option(None, "--output", "-o", help="Write the schedule as JSON to this file."),
+    output: str | None = output_option("Write the schedule as JSON to this file."),
     plot: str | None = typer.Option(
         None, help="Draw the schedule beside the input order: .png, .svg or .pdf, .html page, .json trace."
     ),

@@ -23,7 +23,6 @@ from ...version import VERSION
 from .. import options as shared
 from ..console import Output, complain, show, write, write_json
 from ..made_options import made_option, options_of, with_options
-from ..options import ELSEWHERE
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,9 +55,7 @@ def grid_search(
     jobs: shared.ClusterJobsOption = None,
     backend: shared.BackendOption = "loky",
     address: shared.AddressOption = None,
-    output: str | None = typer.Option(
-        None, "--output", "-o", help="Write the winner to this .yaml; other tasks in it stay."
-    ),
+    output: str | None = shared.output_option("Write the winner to this .yaml; other tasks in it stay."),
     resume: str | None = shared.RESUME,
     json: shared.JsonFlag = False,
     quiet: shared.QuietFlag = False,
@@ -81,10 +78,9 @@ def grid_search(
     others = graphs_of(held_out, out.note) if held_out else []
     check_apart(training, others)
     rounds = plan(len(grid.settings), len(training), first or len(training), keep)
-    kept = f"finished runs are kept in {resume}; {ELSEWHERE}" if resume else "nothing is kept; --resume keeps runs"
     with (
         opened(ResumeFile, resume) as file,
-        shared.workers_of(backend, address, jobs, lambda: kept) as workers,
+        shared.workers_of(backend, address, jobs, lambda: shared.kept_in(resume)) as workers,
         interruptible(out, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
         progress_bar(out, "", runs_of(rounds) + 2 * len(others)) as bar,
     ):
@@ -275,9 +271,7 @@ def chained_works(recipe: str, trainable: Trainable, work: Work, out: Output) ->
         start = str(own / WEIGHTS)
 
 
-def resume_command(
-    method: str, output: str, graphs: list[str], validation: list[str], recipe: str | None = None
-) -> str:
+def resume_command(method: str, output: str, graphs: list[str], validation: list[str], recipe: str | None) -> str:
     """Return the command that goes on with a run, or with those of a recipe, on a worker here."""
     others = [word for path in validation for word in ("--validation", path)]
     words = ["schedopt", "train", method, *graphs, *others, *(["--recipe", recipe] if recipe else [])]
@@ -339,9 +333,8 @@ def report(method: str, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None
     lines = {"first": curve[0], "best": best, "last": curve[-1]}
     if as_json:
         facts = {"weights": str(weights), "steps": trainer.place.step, "seconds": round(trainer.place.seconds, 1)}
-        kept = {
-            which: {name: line[name] for name in ("phase", "epoch", "step", *columns)} for which, line in lines.items()
-        }
+        names = ("phase", "epoch", "step", *columns)
+        kept = {which: {name: line[name] for name in names} for which, line in lines.items()}
         write_json({**facts, "validation": kept}, indent=1)
         return
     title = trainer.title.format(trainer.parameters)
@@ -377,7 +370,7 @@ def network_command(method: str) -> Callable[..., None]:
     own = [made_option(name, _OPTIONS[name][0], None, _OPTIONS[name][1]) for name in trainable.options]
 
     def run(
-        output: str | None = typer.Option(None, "--output", "-o", help=_FOLDER_HELP),
+        output: str | None = shared.output_option(_FOLDER_HELP),
         validation: list[str] | None = typer.Option(
             None, help="Other graphs, or a folder, to validate on; repeatable."
         ),

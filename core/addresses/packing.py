@@ -30,8 +30,7 @@ LATEST = 2**62
 class Lifetimes:
     """Pieces of memory, arrays of shape `(pieces,)`; build them with `of`, which checks them."""
 
-    # the first step that needs each, and the first after it that does not
-    lower: IntArray
+    lower: IntArray  # the first step that needs each, and the first after it that does not
     upper: IntArray
     size: IntArray  # bytes
     alignment: IntArray  # the offset of each is a multiple of it
@@ -131,7 +130,7 @@ class Packing:
     @property
     def arena(self) -> int:
         """Bytes that the best offsets take, a multiple of the unit."""
-        return int(rounded_up(np.array([self.highest]), self.lifetimes.unit)[0]) if len(self.lifetimes) else 0
+        return -(-self.highest // self.lifetimes.unit) * self.lifetimes.unit if len(self.lifetimes) else 0
 
     @property
     def bound(self) -> int:
@@ -232,12 +231,9 @@ class PlacementOrders:
         self.order = np.arange(len(lifetimes), dtype=np.int32)
         self.offsets = np.zeros(len(lifetimes), np.int64)
         self.highest, self.is_stopped = INT64_MAX, False  # whether time ended the first orders
-        orders = usual_orders(lifetimes)
-        for order in orders:
-            if self.highest > lifetimes.live and not self.is_stopped:
-                self._place(order, self.highest, deadline, is_by_start=order is orders[BY_START])
-        if self.highest == INT64_MAX:
-            self._place(orders[BY_START], INT64_MAX, is_by_start=True, must_end=True)
+        for number, order in enumerate(usual_orders(lifetimes)):
+            if self.highest > lifetimes.live and (number == BY_START or not self.is_stopped):
+                self._place(order, self.highest, deadline, is_by_start=number == BY_START)
 
     def improve(self, rng: np.random.Generator, deadline: float) -> None:
         """Try other orders until none is needed or time ends."""
@@ -248,19 +244,11 @@ class PlacementOrders:
     def _is_done(self, deadline: float) -> bool:
         return self.highest <= self.lifetimes.live or time.monotonic() >= deadline or self.stop()
 
-    def _place(
-        self,
-        order: IndexArray,
-        limit: int,
-        deadline: float = math.inf,
-        *,
-        is_by_start: bool = False,
-        must_end: bool = False,
-    ) -> int:
-        """Place in an order, up to a limit or a deadline; keep the best, on a tie the last."""
+    def _place(self, order: IndexArray, limit: int, deadline: float, *, is_by_start: bool = False) -> int:
+        """Place in an order, up to a limit or, but by start, a deadline; keep the best, on a tie the last."""
         highest, at_once = 0, 1 + PAIRS_AT_ONCE // max(1, len(order))
         for first in range(0, len(order), at_once):
-            if first and not must_end and (time.monotonic() >= deadline or self.stop()):
+            if first and not is_by_start and (time.monotonic() >= deadline or self.stop()):
                 self.is_stopped = True
                 return INT64_MAX
             last = min(len(order), first + at_once)

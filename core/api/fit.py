@@ -48,7 +48,7 @@ IN_ANOTHER_ORDER, WITH_RECOMPUTATION = "in another order", "with recomputation"
 ON_ALL_DEVICES = "on all devices"
 SMALLEST, LARGEST = 1, 65_536
 _STEP = 8
-_NOT_PROVEN = "No way was found in which it fits; that none exists is not proven."
+_NOT_PROVEN = "No way to fit it was found, and none is proven impossible."
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ FLOW, BUILDING = 12.0, 24.0  # numbers sorted in the time of a flow, and of buil
 ROUNDING = 1e-12
 # Microseconds of which 1e-12 is less than one, so that a bound rounded up is not rounded up once more
 LARGEST_WHOLE = 2.0**39
+Heed = Callable[[Iterable[int]], Iterator[int]]  # goes through ops, and may raise: a search's `cancellable`
 MOST_VIEWS = 32  # views of a buffer that are pieces of their own; the others have no room, which is valid, too
 
 
@@ -49,8 +50,10 @@ def least_times(problem: Problem) -> tuple[int, FloatArray, FloatArray]:
     """Return how many devices run ops, and the least time of each op and each transfer, microseconds."""
     graph, machine = model_of(problem.graph), problem.machine
     runs_ops: BoolArray = np.ones(problem.devices, bool)
-    runtime: FloatArray = graph.runtime / machine.devices[0].speed
-    if not machine.is_equal:
+    runtime: FloatArray = graph.runtime
+    if machine.is_equal:
+        runtime = graph.runtime / machine.devices[0].speed
+    else:
         times = possible_times(problem)[: graph.num_ops]
         runs_ops, runtime = np.any(np.isfinite(times), axis=0), times.min(axis=1)
     between = np.outer(runs_ops, runs_ops) & ~np.eye(problem.devices, dtype=bool) & machine.has_link
@@ -177,22 +180,16 @@ def whole_units(problem: Problem, bound: float) -> float:
     return math.ceil(bound / unit * (1 - ROUNDING)) * unit if unit else bound
 
 
-def smallest_along_chain(graph: CostGraph) -> IntArray:
-    """Per tensor, the least size along its alias chain, itself included: bytes it needs on any device."""
-    least: IntArray = graph.tensor_size.copy()
-    alias, aliased = graph.alias_of, graph.alias_of >= 0
-    while aliased.any():
-        least[aliased] = np.minimum(least[aliased], graph.tensor_size[alias[aliased]])
-        alias = np.where(aliased, graph.alias_of[np.maximum(alias, 0)], -1)
-        aliased = alias >= 0
-    return least
-
-
 def op_needs(graph: CostGraph, devices: int) -> IntArray:
     """Bytes that each op needs on its device while it runs, shape `(ops,)`, persistent bytes left out."""
     # Its own outputs, its workspace, and its inputs, each buffer once. Several devices may hold a view alone: of inputs
     # that share a buffer the largest counts, over its members, of the least size along its alias chain.
-    least = smallest_along_chain(graph) if devices > 1 else graph.tensor_size[graph.root]
+    least, alias = graph.tensor_size[graph.root], graph.alias_of
+    if devices > 1:
+        least = graph.tensor_size.copy()
+        while (aliased := alias >= 0).any():
+            least[aliased] = np.minimum(least[aliased], graph.tensor_size[alias[aliased]])
+            alias = np.where(aliased, graph.alias_of[alias], -1)
     pointers, tensors = graph.inputs
     size, made = least[tensors], graph.alias_of < 0
     if not made.all():  # an op may read several tensors that share a buffer
@@ -345,17 +342,6 @@ def possible_times(problem: Problem) -> FloatArray:
     return times
 
 
-class EdgesOf:
-    """The edges of each op, made when they are asked for: there may be millions."""
-
-    def __init__(self, by: NDArray[Any], ops: int) -> None:
-        self._pointers, self._edges = csr(by, np.arange(len(by)), ops)
-
-    def __getitem__(self, op: int) -> list[int]:
-        edges: list[int] = self._edges[self._pointers[op] : self._pointers[op + 1]].tolist()
-        return edges
-
-
 class EdgeCosts:
     """Costs of edges between ops in transfers."""
 
@@ -367,7 +353,7 @@ class EdgeCosts:
         if first_home(graph) < graph.num_ops:
             own = makers < first_home(graph)
             readers, makers, size = readers[own], makers[own], size[own]
-        self.sources, self.targets = makers, readers
+        self.ops, self.sources, self.targets = graph.num_ops, makers, readers
         self.count: NDArray[Any] = np.ones(len(readers))
         self.bytes: NDArray[Any] = size
         if not pairs_rise(makers, readers):  # an op may read several tensors of another one
@@ -389,35 +375,34 @@ class EdgeCosts:
         cost: FloatArray = self.count[edge] * self.latency[source]
         return cost + self.bytes[edge] * self.per_byte[source] if self.bytes[edge] else cost
 
-    grouped = EdgesOf  # by `sources` or by `targets`
+    def grouped(self, by: NDArray[Any]) -> Callable[[int], list[int]]:
+        """Return the edges of an op, by `sources` or by `targets`; made when asked for, as there may be millions."""
+        pointers, edges = csr(by, np.arange(len(by)), self.ops)
+        return lambda op: edges[pointers[op] : pointers[op + 1]].tolist()
 
 
-def optimistic_costs(
-    problem: Problem, edges: EdgeCosts, *, mean: bool, heed: Callable[[Iterable[int]], Iterator[int]] = iter
-) -> FloatArray:
+def optimistic_costs(problem: Problem, edges: EdgeCosts, *, mean: bool, heed: Heed) -> FloatArray:
     """Return the least time from the end of each op on each device to the end of all (PEFT eq. 5); `(ops, devices)`."""
     # Every later op is on its best device. A transfer takes what the mean link does, as in the paper, or its own with
     # `mean` false: no schedule is faster then. `heed` goes through ops and edges, and may raise.
     graph, times = problem.graph, possible_times(problem)
     apart = ~np.eye(problem.devices, dtype=bool)
-    cost, leaving = np.zeros((graph.num_ops, problem.devices)), edges.grouped(edges.sources, graph.num_ops)
+    cost, leaving = np.zeros((graph.num_ops, problem.devices)), edges.grouped(edges.sources)
     for op in heed(graph.input_order[::-1].tolist()):
-        for e in heed(leaving[op]):  # one op may be read by all others
+        for e in heed(leaving(op)):  # one op may be read by all others
             target = edges.targets[e]
             sent = edges.mean[e] * apart if mean else edges.between(e)
             np.maximum(cost[op], (sent + (times[target] + cost[target])[None, :]).min(axis=1), out=cost[op])
     return cost
 
 
-def earliest_ends(
-    problem: Problem, edges: EdgeCosts, heed: Callable[[Iterable[int]], Iterator[int]] = iter
-) -> FloatArray:
+def earliest_ends(problem: Problem, edges: EdgeCosts, heed: Heed) -> FloatArray:
     """Return the earliest that each op can end on each device, every earlier op on its best; shape `(ops, devices)`."""
     graph = problem.graph
-    ends, entering = possible_times(problem).copy(), edges.grouped(edges.targets, graph.num_ops)
+    ends, entering = possible_times(problem).copy(), edges.grouped(edges.targets)
     for op in heed(graph.input_order.tolist()):
         ready = np.zeros(problem.devices)
-        for e in heed(entering[op]):
+        for e in heed(entering(op)):
             np.maximum(ready, (ends[edges.sources[e]][:, None] + edges.between(e)).min(axis=0), out=ready)
         ends[op] += ready
     return ends

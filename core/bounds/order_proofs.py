@@ -10,19 +10,8 @@ from numpy.typing import NDArray
 
 from ..base.arrays import INT64_MAX, BoolArray, IndexArray, IntArray, csr, frozen
 from ..graph.graph import Buffers, CostGraph
+from ..kernels.orders import order_proofs as kernel
 from ..kernels.orders.max_flow import network_of
-from ..kernels.orders.order_proofs import (
-    Edges,
-    Known,
-    arrive,
-    closures,
-    largest_rise,
-    mark_implied,
-    new_trials,
-    reduce,
-    relate,
-    tighten,
-)
 
 Bits = NDArray[np.uint64]
 Verdict = Literal["impossible", "possible", "closed", "stopped"]
@@ -34,27 +23,26 @@ MOST_BYTES = 2**26  # of all cases that are put off
 
 
 class PartialOrder(NamedTuple):
-    """Which op must come before which; a set of ops is a row of 64-bit words, op `j` bit `j % 64` of word `j // 64`.
+    """Which op must come before which; a set of ops is a row of 64-bit words, op `j` bit `j % 64` of word `j // 64`."""
 
-    The seven graphs of Topoformer 4.1 are `reduction`, `other_edges`, the pairs of `before` beyond the edges, the
-    reverses of these three, and `incomparable`.
-    """
+    # The seven graphs of Topoformer 4.1 are `reduction`, `other_edges`, the pairs of `before` beyond the edges, the
+    # reverses of these three, and `incomparable`.
 
-    # before, after: shape `(ops, words)`: the strict ancestors of each op, and its strict descendants
-    before: Bits
+    before: Bits  # shape `(ops, words)`: the strict ancestors of each op, and its strict descendants
     after: Bits
-    reduction: Edges  # `(sources, targets)`, sorted by target: the edges of the transitive reduction
-    other_edges: Edges  # the same for all other edges between ops; longer paths imply them
+    reduction: kernel.Edges  # `(sources, targets)`, sorted by target: the edges of the transitive reduction
+    other_edges: kernel.Edges  # the same for all other edges between ops; longer paths imply them
 
 
 def partial_order(graph: CostGraph) -> PartialOrder:
     """Return the order that data and control edges put on the ops of a graph."""
-    bits, (pointers, sources) = closures(graph.predecessors, graph.successors, graph.input_order), graph.predecessors
+    pointers, sources = graph.predecessors
+    bits = kernel.closures(graph.predecessors, graph.successors, graph.input_order)
     is_implied = np.empty(len(sources), bool)
-    mark_implied(pointers, sources, bits[0], np.empty_like(bits[0, 0]), is_implied)
+    kernel.mark_implied(pointers, sources, bits[0], np.empty_like(bits[0, 0]), is_implied)
     targets = np.repeat(np.arange(graph.num_ops), np.diff(pointers))
 
-    def edges(chosen: BoolArray) -> Edges:
+    def edges(chosen: BoolArray) -> kernel.Edges:
         return frozen(sources[chosen], np.int32), frozen(targets[chosen], np.int32)
 
     bits.setflags(write=False)
@@ -79,20 +67,19 @@ def dense(bits: NDArray[np.uint64] | NDArray[np.int64], ops: int) -> BoolArray:
 
 
 class Precedences:
-    """Which op must come before which in every order whose peak stays at a target.
+    """Which op must come before which in every order whose peak stays at a target."""
 
-    An op finds resident at least the minimum cut between all that comes before it and after it (see `min_cuts`). If
-    another op on one side raises that cut above the target's room, the other side is forced: then cuts grow and
-    force more. When one exceeds the target on every side, no order has such a peak.
-    """
+    # An op finds resident at least the minimum cut between all that comes before it and after it (see `min_cuts`). If
+    # another op on one side raises that cut above the target's room, the other side is forced: then cuts grow and force
+    # more. When one exceeds the target on every side, no order has such a peak.
 
     def __init__(self, b: Buffers, order: IndexArray, memory: IntArray) -> None:
         self.buffers = b
         self.network = network_of(b)
         ops = len(b.own)
-        self._trials = new_trials(self.network, ops)
+        self._trials = kernel.new_trials(self.network, ops)
         self._flows_per_call = max(1, ARCS_PER_CALL // max(1, len(self.network.heads)))
-        self._known = closures((b.predecessor_ptr, b.predecessors), (b.successor_ptr, b.successors), order)
+        self._known = kernel.closures((b.predecessor_ptr, b.predecessors), (b.successor_ptr, b.successors), order)
         self._found = self._known[0]
         self.need = b.own + b.workspace
         self._likely = np.empty(ops, np.int64)
@@ -106,18 +93,18 @@ class Precedences:
         self._found = known.before
         return self.propagate(known, target, stop)
 
-    def given(self) -> Known:
+    def given(self) -> kernel.Known:
         """Return the precedences of the graph alone, none of which has been looked at: a copy to add to."""
         before, after = self._known.copy()
-        return Known(before, after, np.ones(len(self.need), bool))
+        return kernel.Known(before, after, np.ones(len(self.need), bool))
 
-    def propagate(self, known: Known, target: int, stop: Callable[[], bool]) -> Verdict:
+    def propagate(self, known: kernel.Known, target: int, stop: Callable[[], bool]) -> Verdict:
         """Add precedences of the orders whose peak stays at a target, until nothing more follows."""
         limits = target - self.need
         if limits.min() < 0:
             return "impossible"
         stale = known.stale
-        given = Known(self._known[0], self._known[1], stale)
+        given = kernel.Known(self._known[0], self._known[1], stale)
         most = self._flows_per_call
         pending = np.zeros(len(self.need), bool)
         while stale.any():
@@ -128,7 +115,7 @@ class Precedences:
             op = int(np.argmax(np.where(pending, self._likely, -INT64_MAX)))
             if not self._is_measured[op]:
                 self._is_measured[op] = True
-                least = arrive(self.network, self._trials.flow, given, op, INT64_MAX)
+                least = kernel.arrive(self.network, self._trials.flow, given, op, INT64_MAX)
                 self._likely[op] = self.need[op] + least
                 self.flows += 1
                 continue
@@ -136,7 +123,7 @@ class Precedences:
             while start < len(limits):
                 if start and stop():
                     return "stopped"
-                found, flows, start = tighten(
+                found, flows, start = kernel.tighten(
                     self.network, self.buffers, self._trials, known, op, int(limits[op]), start, most
                 )
                 self.flows += flows
@@ -145,14 +132,14 @@ class Precedences:
             pending[op] = stale[op] = False
         return "closed"
 
-    def closest_pair(self, known: Known, target: int, stop: Callable[[], bool]) -> tuple[int, int] | None:
+    def closest_pair(self, known: kernel.Known, target: int, stop: Callable[[], bool]) -> tuple[int, int] | None:
         """Return the ops `(first, second)` whose relation nearly exceeds the target, or None if all are related."""
         # Of the ops with least room between their cut and the target, the pair that leaves least of it, as a share.
         room = np.empty(len(self.need), np.int64)
         for op in range(len(room)):
             if stop():
                 return None
-            room[op] = target - self.need[op] - arrive(self.network, self._trials.flow, known, op, INT64_MAX)
+            room[op] = target - self.need[op] - kernel.arrive(self.network, self._trials.flow, known, op, INT64_MAX)
             self.flows += 1
         best, pair, compared = -1.0, None, 0
         for op in np.argsort(room, kind="stable").tolist():
@@ -162,7 +149,7 @@ class Precedences:
             while start < len(room):
                 if stop():
                     return None
-                rise, other, is_before, flows, start = largest_rise(
+                rise, other, is_before, flows, start = kernel.largest_rise(
                     self.network, self._trials, known, op, start, self._flows_per_call
                 )
                 self.flows += flows
@@ -176,13 +163,13 @@ class Precedences:
         """Return the buffers with all precedences found, reduced transitively."""
         ops = len(self.buffers.own)
         direct = self._found.copy()
-        reduce(self._found, direct)
+        kernel.reduce(self._found, direct)
         waiting, awaited = dense(direct, ops).nonzero()
         return Buffers(*self.buffers[:-4], *csr(waiting, awaited, ops), *csr(awaited, waiting, ops))
 
     def refute(self, target: int, most_cases: int, stop: Callable[[], bool]) -> Verdict:
         """Try to refute a target: branch and bound over which of two ops comes first, where nothing more follows."""
-        open_cases: list[tuple[Known, tuple[int, int]]] = []
+        open_cases: list[tuple[kernel.Known, tuple[int, int]]] = []
         known, cases = self.given(), 0
         most_open = max(1, MOST_BYTES // (known.before.nbytes + known.after.nbytes))
         while True:
@@ -202,8 +189,8 @@ class Precedences:
                     return "possible" if related == ops * (ops - 1) // 2 else "stopped"
                 cases += 1
                 first, second = pair
-                open_cases.append((Known(*map(np.copy, known)), (second, first)))
-            relate(known, first, second)
+                open_cases.append((kernel.Known(*map(np.copy, known)), (second, first)))
+            kernel.relate(known, first, second)
 
     def bounds(self, low: int, high: int, stop: Callable[[], bool]) -> Iterator[int]:
         """Yield bytes, rising, that the peak of no order is below, until nothing is left between `low` and `high`."""

@@ -58,17 +58,16 @@ def partition_bound(
 
 
 class _EvenCuts:
-    """Bytes that placements of a problem must send, if the work of each device is limited.
+    """Bytes that placements of a problem must send, if the work of each device is limited."""
 
-    Let a schedule end at m. No device works longer, and every transfer takes its time of two devices, so `devices * m
-    >= work + 2 * sent`. A tensor whose maker and readers, p ops, are on k devices is sent to k - 1 at least, and of the
-    pairs of these ops at most (k - 1) floor(p / 2) ceil(p / 2) are apart. So with weights of that reciprocal times the
-    cost of sending the tensor, twice the cost of all transfers is at least the sum over devices of `x L x`, x being the
-    device's ops as a vector of zeros and ones, and L the Laplacian of the weights. Prices p on the ops change nothing:
-    that sum is also `x (L - diag p) x`, and all prices. The vectors x are orthogonal in the inner product of the
-    runtimes, and have their loads as squared lengths; so the sum is at least that of the loads, the largest first,
-    times the smallest eigenvalues. Least of all are loads as uneven as m allows.
-    """
+    # Let a schedule end at m. No device works longer, and every transfer takes its time of two devices, so `devices * m
+    # >= work + 2 * sent`. A tensor whose maker and readers, p ops, are on k devices is sent to k - 1 at least, and of
+    # the pairs of these ops at most (k - 1) floor(p / 2) ceil(p / 2) are apart. So with weights of that reciprocal
+    # times the cost of sending the tensor, twice the cost of all transfers is at least the sum over devices of `x L x`,
+    # x being the device's ops as a vector of zeros and ones, and L the Laplacian of the weights. Prices p on the ops
+    # change nothing: that sum is also `x (L - diag p) x`, and all prices. The vectors x are orthogonal in the inner
+    # product of the runtimes, and have their loads as squared lengths; so the sum is at least that of the loads, the
+    # largest first, times the smallest eigenvalues. Least of all are loads as uneven as m allows.
 
     def __init__(self, problem: Problem, devices: int, runtime: FloatArray, sending: FloatArray) -> None:
         graph, self.devices = model_of(problem.graph), devices

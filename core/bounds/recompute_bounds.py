@@ -28,40 +28,28 @@ from .bounds import BUILDING, FLOW, memory_bound, op_needs
 
 SCALE = 2**50  # what all bytes, and all microseconds, are in a network, whose capacities are whole numbers
 ROUNDED = 4  # of these units, more than floats can have rounded up in all capacities together
-HasTime = Callable[[float], bool]
 MOST_PRICES = 30
 MOST_MOMENTS = 200
 UNLIMITED = 2**61
 _BYTES, _TIME, _ALWAYS, _BACK = range(4)
 
 
-def always(seconds: float) -> bool:
-    """Have time for anything."""
-    return True
-
-
 class Division(NamedTuple):
     """Ops divided into those done for good and those still to run."""
 
     least: float  # A bound on the weighted sum of both over all divisions, rounded down
-    # bytes, time: of a division that comes as near as whole numbers can: beside what the op needs; of what runs again
-    bytes: float
+    bytes: float  # of a division that comes as near as whole numbers can: beside what the op needs; of what runs again
     time: float
-
-
-class Dual(NamedTuple):
-    """A bound by a price, and that price, 0 where none was needed."""
-
-    bound: float
-    price: float
 
 
 class FirstRuns:
     """The moments at which ops run first: minimum cuts among ops done for good, buffers, and ops that have run."""
 
-    def __init__(self, graph: CostGraph, op_times: FloatArray | None = None, has_time_for: HasTime = always) -> None:
+    def __init__(
+        self, graph: CostGraph, op_times: FloatArray | None = None, has_time_for: Any = lambda seconds: True
+    ) -> None:
         self.graph, self.has_time_for, b = graph, has_time_for, graph.buffers
-        arcs = 2 * (len(b.size) + graph.num_ops + len(b.users) + graph.num_ops + len(b.predecessors))
+        arcs = 2 * (len(b.size) + 2 * graph.num_ops + len(b.users) + len(b.predecessors))
         self._heed(BUILDING * arcs)
         self.flow_cost = FLOW * arcs
         self.times = (graph.runtime if op_times is None else op_times).copy()
@@ -93,15 +81,14 @@ class FirstRuns:
         self.too_large = self.arcs_of_bytes[:0]
         self.scale = 1.0
 
-    def added_time(self, op: int, limit: int) -> Dual:
-        """Return the microseconds that any schedule adds whose memory at the first run of `op` keeps a limit."""
+    def added_time(self, op: int, limit: int) -> tuple[float, float]:
+        """Return the microseconds that schedules add which keep a limit at the first run of `op`, and the price."""
         spare = limit - int(self.needs[op])
         if spare < 0:
-            return Dual(math.inf, 0.0)
+            return math.inf, 0.0
         self._look_at(op, spare)
-        return _dual(
-            lambda price: self._divide(price, 1.0), lambda d: d.time, lambda d: d.bytes, spare, self._divide(1, 0)
-        )
+        least = self._divide(1.0, 0.0)
+        return _dual(lambda price: self._divide(price, 1.0), lambda d: d.time, lambda d: d.bytes, spare, least)
 
     def take_time(self, op: int, limit: int, price: float) -> float:
         """Return the microseconds by which a price on bytes bounds the first run of `op`; use up proving runtimes."""
@@ -119,8 +106,8 @@ class FirstRuns:
         """Return the bytes that any schedule which adds at most so many microseconds takes at the first run of `op`."""
         self._look_at(op)
         least = self._divide(0.0, 1.0)
-        found = _dual(lambda price: self._divide(1.0, price), lambda d: d.bytes, lambda d: d.time, added_time, least)
-        return int(self.needs[op]) + math.ceil(found.bound)
+        bound, _ = _dual(lambda price: self._divide(1.0, price), lambda d: d.bytes, lambda d: d.time, added_time, least)
+        return int(self.needs[op]) + math.ceil(bound)
 
     def least_bytes(self, op: int) -> int:
         """Return the bytes that the first run of `op` takes at the least, however much runs again."""
@@ -180,14 +167,14 @@ def _dual(
     constrained: Callable[[Division], float],
     bound: float,
     least: Division,
-) -> Dual:
-    """Return a bound on the objective of every division that keeps the bound, by a price on the constraint."""
+) -> tuple[float, float]:
+    """Return a bound on the objective of divisions that keep a bound, and the price on the constraint, 0 for none."""
     if least.least > bound:
-        return Dual(math.inf, 0.0)
+        return math.inf, 0.0
     free = divide(0.0)
     if constrained(free) <= bound:
-        return Dual(free.least, 0.0)
-    best, steep, flat = Dual(free.least, 0.0), free, least
+        return free.least, 0.0
+    best, steep, flat = (free.least, 0.0), free, least
     for _ in range(MOST_PRICES):
         if constrained(steep) <= constrained(flat):
             break
@@ -196,8 +183,8 @@ def _dual(
             break
         found = divide(price)
         value = _value(found.least, price * bound)
-        if value > best.bound * (1 + 1e-9):  # of prices that are as good, the least uses up least time
-            best = Dual(value, price)
+        if value > best[0] * (1 + 1e-9):  # of prices that are as good, the least uses up least time
+            best = value, price
         if value >= (objective(flat) + price * (constrained(flat) - bound)) * (1 - 1e-9):
             break
         if constrained(found) > bound:
@@ -208,19 +195,14 @@ def _dual(
 
 
 def recompute_bound(
-    problem: Problem,
-    order: NDArray[Any],
-    memory: IntArray,
-    *,
-    stop: Callable[[], bool] = lambda: False,
-    has_time_for: HasTime = always,
+    problem: Problem, order: NDArray[Any], memory: IntArray, *, stop: Any = lambda: False, **limits: Any
 ) -> float:
     """Return the bound of the task over the first runs of the ops that take most in a known order."""
     least, limit = memory_bound(problem), problem.memory_limit
     if limit is not None and least > limit:
         return math.inf
     try:
-        runs = FirstRuns(problem.graph, problem.op_times, has_time_for)
+        runs = FirstRuns(problem.graph, problem.op_times, **limits)
     except TimeoutError:
         return least if problem.task == "memory" else math.fsum(problem.op_times.tolist())
     steps = np.argsort(-memory, kind="stable")[:MOST_MOMENTS]
@@ -257,13 +239,13 @@ def _added_time(runs: FirstRuns, ops: list[int], limit: int, stop: Callable[[], 
         if stop():
             break
         try:
-            dual = runs.added_time(op, limit)
+            bound, price = runs.added_time(op, limit)
         except TimeoutError:
             break
-        if math.isinf(dual.bound):
+        if math.isinf(bound):
             return math.inf
-        if dual.bound > 0:
-            duals.append((dual.bound, dual.price, op))
+        if bound > 0:
+            duals.append((bound, price, op))
     added = 0.0
     for _, price, op in sorted(duals, key=lambda dual: -dual[0]):
         if stop() and added > 0:
@@ -303,10 +285,6 @@ def _parts(graph: CostGraph, op: int) -> str:
     """Return an op's needs while it runs, as a part of a sentence."""
     b = graph.buffers
     inputs = b.used[b.used_ptr[op] : b.used_ptr[op + 1]]
-    amounts = {
-        "inputs": int(b.size[inputs].sum()),
-        "outputs": int(b.own[op]),
-        "workspace": int(graph.workspace[op]),
-        "persistent": int(graph.persistent.sum()),
-    }
-    return "that is " + ", ".join(f"{format_bytes(amount)} of {what}" for what, amount in amounts.items() if amount)
+    amounts = map(int, (b.size[inputs].sum(), b.own[op], graph.workspace[op], graph.persistent.sum()))
+    named = zip(amounts, ("inputs", "outputs", "workspace", "persistent"), strict=True)
+    return "that is " + ", ".join(f"{format_bytes(amount)} of {what}" for amount, what in named if amount)

@@ -202,6 +202,7 @@ def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
     value, bound = result.value, result.lower_bound
     if (reserved := result.reserved) is not None and result.problem.task == "memory":
         value, bound = reserved.peak, reserved.bound
+        status = "feasible" if status == "optimal" and not reserved.is_optimal else status
     return _cell(
         run,
         status=status,
@@ -228,8 +229,7 @@ def _cell(run: Run, **found: Any) -> Cell:
 
 def _solve_timed(run: Run, interrupt: threading.Event | None) -> tuple[Result, float]:
     warm_up(run.problem, run.spec)
-    if run.allocator is not None:
-        warm_up_places(addresses=False)
+    warm_up_places(addresses=False, allocator=run.allocator is not None)
     start, watcher = time.process_time(), None if interrupt is None else Watcher(interrupt)
     result = solve_and_place(run.problem, run.spec, None, run.allocator, seed=run.seed, watcher=watcher)
     return result, time.process_time() - start

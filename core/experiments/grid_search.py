@@ -94,10 +94,10 @@ def race(
 
     competing, cells, done = specs, list[Cell](), 0
     for count, upto in rounds:
-        competing = [grid.reference, *(s for s in competing if s != grid.reference)][:count]
-        experiment = Experiment(graphs[done:upto], competing, settings, grid.reference)
+        competing = [specs[0], *(s for s in competing if s != specs[0])][:count]
+        experiment = Experiment(graphs[done:upto], competing, settings, specs[0])
         cells += _checked(execute(experiment).cells)
-        ranking = sorted(summarise(cells, competing, grid.reference), key=order)
+        ranking = sorted(summarise(cells, competing, specs[0]), key=order)
         competing, done = [summary.method for summary in ranking], upto
         yield ranking
 

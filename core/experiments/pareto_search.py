@@ -131,7 +131,7 @@ class Sweep:
     def __init__(self, graph: CostGraph, settings: ParetoOptions = ParetoOptions()) -> None:
         self.graph, self.settings = graph, settings
         self.problem = settings.problem(graph)
-        check_allocator(self.problem, settings.allocator)
+        check_allocator(self._least_time(), settings.allocator)
         self.file: SweepFile | None = None  # of finished searches, which those that `execute` does are written to
         self.interrupt = threading.Event()
         self.progress: Progress = lambda done, what: None
@@ -144,8 +144,7 @@ class Sweep:
         """Compile the kernels of all searches."""
         for problem in (self._least_time(), self.problem, self._limited(1 + int(self.graph.persistent.sum()))):
             warm_up(problem, SPEC)
-        if self.settings.allocator is not None:
-            warm_up_places(addresses=False)
+        warm_up_places(addresses=False, allocator=self.settings.allocator is not None)
 
     def execute(self, progress: Progress | None = None, interrupt: threading.Event | None = None) -> ParetoFront:
         """Do the searches; Ctrl-C ends it with those finished so far."""

@@ -81,6 +81,8 @@ def title_of(settings: CompareOptions, graphs: int) -> str:
     aim = settings.memory_name if settings.task == "memory" else "time" if settings.recompute else "makespan"
     again = " with recomputation" if settings.recompute else ""
     parts = [f"{aim}{again}, {count(graphs, 'graph')}, {count(settings.devices or 1, 'device')}"]
+    if settings.task != "memory" and settings.allocator is not None:
+        parts.append(settings.memory_name)
     if settings.max_overhead is not None:
         parts.append(f"at most {100 * settings.max_overhead:g}% of time added")
     if settings.memory_limit_share is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import math
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -21,7 +22,7 @@ from ..model.timeline import freed_after
 from ..model.verifier import StepClaim, Totals, verify, verify_addresses
 from ..problem.machine import Machine
 from ..problem.problem import Problem, parameter_types
-from ..problem.residents import first_home, model_of
+from ..problem.residents import first_home, model_of, with_homes
 from ..problem.schedule import Addresses, Arena, Reserved, Schedule
 from .costgraph import structure_hash
 from .machine_yaml import machine_of
@@ -60,11 +61,19 @@ def read_problem(
     }
     if machine is not None:
         given |= {"devices": None, "bandwidth": None, "latency": None, "machine": machine}
+        if machine.is_equal and len(machine.devices) > 1:
+            graph = _with_named_homes(graph, {str(step.get("op")) for step in steps if isinstance(step, dict)})
     try:
         return Problem(graph, **{"devices": max(1, least), **given})
     except UsageError as error:
         said = str(error)
         raise FormatError(said if said.startswith(f"{path}:") else f"{path}: {said}") from error
+
+
+def _with_named_homes(graph: CostGraph, named: Set[str]) -> CostGraph:
+    """Return a graph in which all residents have homes, if steps name that of one which a single op uses."""
+    homes = [set(each.op_names[first_home(each) :]) for each in (with_homes(graph), with_homes(graph, holds_all=False))]
+    return with_homes(graph) if (homes[0] - homes[1]) & named else graph
 
 
 def _types_in_json(kind: Any) -> Any:
@@ -179,7 +188,7 @@ class LoadedSchedule:
             return
         if bound is None:
             return
-        value = problem.value(totals.peak, totals.runtime)
+        value = problem.value(totals.peak, time)
         is_same = value == bound if problem.task == "memory" else math.isclose(value, bound, rel_tol=1e-9, abs_tol=1e-9)
         if value < bound and not is_same:
             raise ScheduleError(f"{name}: the schedule claims that none is below {bound}, but has {value}")

@@ -18,5 +18,4 @@ def bit_of(device: int) -> Any:
 @inlined
 def has_bit(devices: Any, device: int) -> bool:
     """Whether a device is in a set."""
-    found: bool = (devices >> np.uint64(device)) & np.uint64(1) != 0
-    return found
+    return bool((devices >> np.uint64(device)) & np.uint64(1) != 0)

@@ -7,7 +7,7 @@ where enough is left; a free block joins free neighbours. Each stream has two po
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -151,9 +151,8 @@ def _next_fit(size: int, address: int, pool: int, m: Memory) -> int:
 def _can_grow_to(block: int, m: Memory) -> int:
     """Return the bytes of a free block with the addresses without pages after it."""
     after = m.blocks[block, AFTER]
-    return int(m.blocks[block, SIZE]) + (
-        int(m.blocks[after, SIZE]) if after >= 0 and m.blocks[after, STATE] == UNMAPPED else 0
-    )
+    more = m.blocks[after, SIZE] if after >= 0 and m.blocks[after, STATE] == UNMAPPED else 0
+    return int(m.blocks[block, SIZE] + more)
 
 
 @kernel
@@ -178,16 +177,6 @@ def _best_fit(size: int, pool: int, m: Memory) -> int:
         if (has >= most) if size < most else (has >= size + m.options[MOST_ROUNDING]):
             return -1
     return best
-
-
-@kernel
-def segment_size(size: int, m: Memory) -> int:
-    """Return the bytes that the device is asked for, for a request that no free block holds."""
-    if size <= SMALL:
-        return SMALL_SEGMENT
-    if size < LARGE_FROM:
-        return int(m.options[LARGE_SEGMENT])
-    return (size + STEP - 1) // STEP * STEP
 
 
 @kernel
@@ -265,7 +254,9 @@ def _expand(size: int, pool: int, m: Memory) -> int:
 @kernel
 def _provide(size: int, pool: int, m: Memory) -> int:
     """Return a new block of at least `size` bytes that is in no list; -1 where the device has not so many."""
-    asked = segment_size(size, m)
+    asked = m.options[LARGE_SEGMENT] if size < LARGE_FROM else (size + STEP - 1) // STEP * STEP
+    if size <= SMALL:
+        asked = SMALL_SEGMENT
     if m.options[CAPACITY] >= 0 and m.totals[RESERVED] + asked > m.options[CAPACITY]:
         return -1
     if m.options[IS_EXPANDABLE]:
@@ -414,20 +405,12 @@ def _apply(event: int, size: int, stream: int, held: IntArray, m: Memory) -> boo
 
 @kernel
 def replay(
-    events: IntArray,
-    sizes: IntArray,
-    streams: IntArray,
-    held: IntArray,
-    places: IntArray,
-    reserved: IntArray,
-    m: Memory,
+    events: IntArray, sizes: IntArray, streams: IntArray, held: IntArray, places: Any, reserved: IntArray, m: Memory
 ) -> int:
-    """Run events, and return how many were done; fewer than there are, where one ended with OutOfMemoryError.
-
-    An event is `a` where allocation `a`, of rounded `sizes[a]` on stream `streams[a]`, is asked for, `~a` where it is
-    freed, and `len(sizes)` where all that is free is given back to the device. `held` has the block of each allocation,
-    `places` gets its address and bytes, `reserved` the bytes after each event.
-    """
+    """Run events, and return how many were done; fewer than there are, where one ended with OutOfMemoryError."""
+    # An event is `a` where allocation `a`, of rounded `sizes[a]` on stream `streams[a]`, is asked for, `~a` where it is
+    # freed, and `len(sizes)` where all that is free is given back to the device. `held` has the block of each
+    # allocation, `places` gets its address and bytes, `reserved` the bytes after each event.
     for number in range(len(events)):
         event = events[number]
         if event == len(sizes):
@@ -445,11 +428,9 @@ def replay(
 
 @kernel
 def order_events(b: Buffers, order: IndexArray, uses: IndexArray, events: IntArray) -> int:
-    """Write the events of a run of an order, and return how many there are.
-
-    Allocation `i` is buffer `i`, allocation `len(b.size) + op` the workspace of an op. An op asks for what it makes and
-    then for its workspace, which is freed first after it; what is kept is freed after the last op.
-    """
+    """Write the events of a run of an order, and return how many there are."""
+    # Allocation `i` is buffer `i`, allocation `len(b.size) + op` the workspace of an op. An op asks for what it makes
+    # and then for its workspace, which is freed first after it; what is kept is freed after the last op.
     buffers, count = b.size.size, 0
     for buffer in range(buffers):
         uses[buffer] = b.user_ptr[buffer + 1] - b.user_ptr[buffer] + b.is_final[buffer]
@@ -480,10 +461,8 @@ def order_events(b: Buffers, order: IndexArray, uses: IndexArray, events: IntArr
 
 @kernel
 def reserved_by(before: IntArray, run: IntArray, sizes: IntArray, held: IntArray, most: float, m: Memory) -> int:
-    """Return the bytes reserved by some events and then runs of others, until one reserves no more; or from `most` on.
-
-    All is on one stream, and memory is made empty first.
-    """
+    """Return the bytes reserved by some events, then runs of others, until one reserves no more; or from `most` on."""
+    # All is on one stream, and memory is made empty first.
     m.totals[:] = 0
     m.totals[FRONTIER] = 1 << 46
     m.pools[:] = 0

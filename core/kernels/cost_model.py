@@ -12,12 +12,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray, frozen
 from ..problem.problem import Problem
 from ..problem.residents import GraphWithHomes, first_home, model_of
-from .bits import bit_of, has_bit
+from .bits import bit_of
 from .graph_arrays import GraphArrays, graph_arrays, most_transfers
 from .jit import inlined, kernel
 
@@ -35,11 +34,9 @@ class MachineArrays(NamedTuple):
     latency: FloatArray
     per_byte: FloatArray
     limits: IntArray  # shape `(devices,)`: bytes, `NO_LIMIT` for none
-    # beside, contention: whether transfers run beside ops, and whether a direction of a link has one at a time
-    beside: bool
+    beside: bool  # whether transfers run beside ops, and whether a direction of a link has one at a time
     contention: bool
-    # first_home, first_resident: from which op, and from which tensor, on they are residents
-    first_home: int
+    first_home: int  # from which op, and from which tensor, on they are residents
     first_resident: int
     everywhere: BoolArray  # shape `(tensors,)`: whether a resident is on every device that reads it from the start
 
@@ -54,14 +51,13 @@ class TimedSteps(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """The state of a schedule that is being priced.
+    """The state of a schedule that is being priced."""
 
-    A tensor on a device is the cell `tensor * devices + device`: when it is `there` (-1 if it is not), the cell whose
-    `buffer` it shares, and of that the `last` step that uses it and whether it is `kept`. Per device the `clock`, that
-    `before` the last op, bytes `resident` and their `peak`; per pair when the `link` is free. Per step its `memory`,
-    and the bytes that it takes `up` when it starts and puts `down` when it ends; `moments`, `order`, `merged`, per step
-    its `row`, and per row where it `ends` sort the starts and ends.
-    """
+    # A tensor on a device is the cell `tensor * devices + device`: when it is `there` (-1 if it is not), the cell whose
+    # `buffer` it shares, and of that the `last` step that uses it and whether it is `kept`. Per device the `clock`,
+    # that `before` the last op, bytes `resident` and their `peak`; per pair when the `link` is free. Per step its
+    # `memory`, and the bytes that it takes `up` when it starts and puts `down` when it ends; `moments`, `order`,
+    # `merged`, per step its `row`, and per row where it `ends` sort the starts and ends.
 
     placement: IndexArray
     there: FloatArray
@@ -95,13 +91,12 @@ def device_arrays(problem: Problem, used: int) -> MachineArrays:
         times = np.repeat(graph.runtime / machine.devices[0].speed, used).reshape(-1, used)
     else:
         times = problem.rules.times[:, :used]
+    limits = [NO_LIMIT if limit is None else min(limit, NO_LIMIT) for limit in problem.memory_limits[:used]]
     return MachineArrays(
         frozen(times, np.float64),
         machine.latencies,
         machine.microseconds_per_byte,
-        np.array(
-            [NO_LIMIT if limit is None else min(limit, NO_LIMIT) for limit in problem.memory_limits[:used]], np.int64
-        ),
+        np.array(limits, np.int64),
         machine.is_beside,
         machine.contention,
         first_home(graph),
@@ -162,9 +157,7 @@ def new_steps(g: GraphArrays, devices: int) -> Steps:
     return Steps(np.empty(most, np.int32), np.empty(most, np.int32))
 
 
-def no_steps() -> Steps:
-    """Return the request for no steps."""
-    return Steps(np.empty(0, np.int32), np.empty(0, np.int32))
+NO_STEPS = Steps(*np.empty((2, 0), np.int32))
 
 
 @inlined
@@ -355,9 +348,7 @@ def time_op(g: GraphArrays, m: MachineArrays, s: Scratch, op: int, device: int) 
 
 
 @inlined
-def time_transfer(
-    g: GraphArrays, m: MachineArrays, s: Scratch, tensor: int, target: int, after: float
-) -> tuple[float, float]:
+def time_transfer(g: GraphArrays, m: MachineArrays, s: Scratch, tensor: int, target: int, after: float) -> Any:
     """Send a tensor after a moment; returns its start, negative if it is not there, and end, infinite if unlinked."""
     devices = s.clock.size
     source = s.placement[g.producer[tensor]]
@@ -437,75 +428,42 @@ def _find_lifetimes(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSt
             _use(s, s.buffer[tensor * devices + s.placement[g.producer[tensor]]], step, steps.end)
 
 
-@inlined
-def _note_freed(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, count: int) -> None:
-    """Add to `down` of each step the buffers that it is the last to use."""
-    devices = s.clock.size
-    for step in range(count):
-        item, device = steps.items[step], steps.targets[step]
-        if item >= m.first_home:
-            continue
-        first, beyond = ~item, ~item + 1
-        if item >= 0:
-            first, beyond = g.output_ptr[item], g.output_ptr[item + 1]
-        for tensor in range(first, beyond):
-            cell = tensor * devices + device
-            is_own = item < 0 or g.alias_of[tensor] < 0
-            if is_own and not g.is_control[tensor] and not s.kept[cell]:
-                s.down[s.last[cell]] += g.tensor_size[tensor]
-
-
-@inlined
-def note_rows(m: MachineArrays, s: Scratch, steps: TimedSteps, count: int) -> None:
-    """Fill `row`: devices, initial tensors, and last transfers that start whenever their link is free."""
-    devices = s.clock.size
-    for step in range(count):
-        if steps.items[step] >= m.first_home:
-            s.row[step] = devices
-        elif steps.items[step] < 0 and m.beside:
-            s.row[step] = devices + 1
-        else:
-            s.row[step] = steps.targets[step]
-
-
 @kernel
-def sort_moments(moments: FloatArray, order: IndexArray, merged: IndexArray, ends: IndexArray, rows: Any) -> None:
-    """Fill `order` with the places of the least moments first, equals in their order."""
-    per_step = moments.size // max(1, rows.size)
-    last = ends.size - 2
+def sort_moments(m: MachineArrays, s: Scratch, steps: TimedSteps, count: int, per_step: Any) -> None:
+    """Fill `s.order` with the places of the least `s.moments` first, so many of each step, equals in their order."""
+    # Rows, all in order but the last: devices, initial tensors, and transfers, which start whenever their link is free.
+    order, ends, devices = s.order, s.ends, s.clock.size
+    for step in range(count):
+        item = steps.items[step]
+        s.row[step] = devices if item >= m.first_home else devices + 1 if item < 0 else steps.targets[step]
     ends[:] = 0
-    for step in range(rows.size):
-        ends[rows[step] + 1] += per_step
-    for row in range(last + 1):
+    for step in range(count):
+        ends[s.row[step] + 1] += per_step
+    for row in range(devices + 2):
         ends[row + 1] += ends[row]
-    for step in range(rows.size):
+    for step in range(count):
         for at in range(step * per_step, (step + 1) * per_step):
-            order[ends[rows[step]]] = at
-            ends[rows[step]] += 1
-    _sort(moments, order, merged, ends[last - 1] if last else 0, ends[last])
-    for row in range(1, last + 1):
-        _merge(moments, order, merged, 0, ends[row - 1], ends[row])
-
-
-@inlined
-def _sort(moments: FloatArray, order: IndexArray, merged: IndexArray, first: int, last: int) -> None:
-    """Sort a stretch of places by their moments, bottom up."""
-    width = 1
+            order[ends[s.row[step]]] = at
+            ends[s.row[step]] += 1
+    first, last, width = ends[devices], ends[devices + 1], 1
     while width < last - first:
         for low in range(first, last, 2 * width):
-            _merge(moments, order, merged, low, min(low + width, last), min(low + 2 * width, last))
+            _merge(s, low, min(low + width, last), min(low + 2 * width, last))
         width *= 2
+    for row in range(1, devices + 2):
+        _merge(s, 0, ends[row - 1], ends[row])
 
 
 @inlined
-def _merge(moments: FloatArray, order: IndexArray, merged: IndexArray, low: int, middle: int, high: int) -> None:
+def _merge(s: Scratch, low: int, middle: int, high: int) -> None:
     """Merge two stretches of places that are in order, one behind the other."""
-    if low < middle < high and _is_before(moments, order[middle], order[middle - 1]):
+    order, merged = s.order, s.merged
+    if low < middle < high and _is_before(s.moments, order[middle], order[middle - 1]):
         for at in range(low, middle):
             merged[at] = order[at]
         one, two, at = low, middle, low
         while one < middle:
-            if two < high and _is_before(moments, order[two], merged[one]):
+            if two < high and _is_before(s.moments, order[two], merged[one]):
                 order[at] = order[two]
                 two += 1
             else:
@@ -525,7 +483,19 @@ def account(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, cou
     # Of a start and an end at one moment, that of the earlier step comes first, and of one step its start. Where
     # transfers block, all that changes what a device holds comes in the order of the steps.
     _find_lifetimes(g, m, s, steps, count)
-    _note_freed(g, m, s, steps, count)
+    devices = s.clock.size
+    for step in range(count):  # what it makes goes down with the last step that uses it
+        item, device = steps.items[step], steps.targets[step]
+        if item >= m.first_home:
+            continue
+        first, beyond = ~item, ~item + 1
+        if item >= 0:
+            first, beyond = g.output_ptr[item], g.output_ptr[item + 1]
+        for tensor in range(first, beyond):
+            cell = tensor * devices + device
+            is_own = item < 0 or g.alias_of[tensor] < 0
+            if is_own and not g.is_control[tensor] and not s.kept[cell]:
+                s.down[s.last[cell]] += g.tensor_size[tensor]
     s.resident[:] = 0
     for op in range(g.persistent.size):
         s.resident[s.placement[op]] += g.persistent[op]
@@ -536,8 +506,7 @@ def account(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, cou
         for step in range(count):
             s.moments[2 * step] = steps.start[step]
             s.moments[2 * step + 1] = steps.end[step]
-        note_rows(m, s, steps, count)
-        sort_moments(s.moments[: 2 * count], s.order, s.merged, s.ends, s.row[:count])
+        sort_moments(m, s, steps, count, np.int64(2))
     for at in range(2 * count):
         step, is_end = divmod(s.order[at] if m.beside else at, 2)
         item, device = steps.items[step], steps.targets[step]
@@ -569,34 +538,3 @@ def run_steps(g: GraphArrays, m: MachineArrays, s: Scratch, steps: TimedSteps, m
     if memory:
         account(g, m, s, steps, steps.items.size)
     return -1, FINE
-
-
-@kernel
-def find_receivers(
-    consumer_ptr: IndexArray,
-    consumers: IndexArray,
-    producer: IndexArray,
-    placement: IndexArray,
-    receivers: NDArray[np.uint64],
-) -> None:
-    """Write for each tensor the set of devices that a placement has it sent to."""
-    for tensor in range(producer.size):
-        home = placement[producer[tensor]]
-        devices = np.uint64(0)
-        for at in range(consumer_ptr[tensor], consumer_ptr[tensor + 1]):
-            device = placement[consumers[at]]
-            if device != home:
-                devices |= bit_of(device)
-        receivers[tensor] = devices
-
-
-@kernel
-def clear_sent(items: IndexArray, targets: IndexArray, receivers: NDArray[np.uint64]) -> bool:
-    """Take the receiver of each transfer out of its tensor's set; returns whether all were in it."""
-    for step in range(items.size):
-        if items[step] < 0:
-            tensor = ~items[step]
-            if tensor >= receivers.size or not has_bit(receivers[tensor], targets[step]):
-                return False
-            receivers[tensor] ^= bit_of(targets[step])
-    return True

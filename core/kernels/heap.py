@@ -14,8 +14,7 @@ ComesFirst = Callable[[Any, Any, Any], bool]
 @inlined
 def larger_first(keys: Any, one: Any, two: Any) -> bool:
     """Order entries that are keys themselves: the larger comes first, and `keys` says nothing."""
-    is_first: bool = one > two
-    return is_first
+    return bool(one > two)
 
 
 @inlined

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ class Allocator:
     large_segment: int = DEFAULT_SEGMENT
     expandable_segments: bool = False
     garbage_collection_threshold: float = 0.0  # share of the capacity
-    roundup_power2_divisions: tuple[int, ...] = field(default=(0,) * _INTERVALS)
+    roundup_power2_divisions: tuple[int, ...] = (0,) * _INTERVALS
     cublas_workspace: int = 0  # asked for after the weights, and kept
 
     @classmethod
@@ -89,11 +89,8 @@ class Allocator:
         return cls(**values)
 
     def __str__(self) -> str:
-        words = [
-            f"{name}:{_written(name, getattr(self, attribute))}"
-            for name, (attribute, _) in _READERS.items()
-            if getattr(self, attribute) != _DEFAULTS[attribute]
-        ]
+        values = ((name, getattr(self, own), getattr(Allocator, own)) for name, (own, _) in _READERS.items())
+        words = [f"{name}:{_written(name, value)}" for name, value, default in values if value != default]
         return ":".join(["cuda", *([",".join(words)] if words else [])])
 
     def rounded(self, sizes: IntArray) -> IntArray:
@@ -140,15 +137,13 @@ class Allocator:
         given: Sequence[int] = (),
         is_downwards: bool = False,
     ) -> Replay:
-        """Run allocations and frees.
-
-        `events` has `a` where allocation `a` is asked for, `~a` where it is freed, after which it may be asked for
-        again, and the number of allocations where the cache is emptied (`torch.cuda.empty_cache`). `sizes` are bytes as
-        asked for, `streams` count from 0. Where a new segment exceeds the bytes of `capacity`, free segments are given
-        back and the request tried again; one of 1 to 10 MiB counts as a segment of 20 MiB, as in PyTorch. `start` has
-        the segments before the first event, `given` the addresses of new ones, in turn. After these they lie side by
-        side, with rising addresses or, with `is_downwards`, falling ones.
-        """
+        """Run allocations and frees."""
+        # `events` has `a` where allocation `a` is asked for, `~a` where it is freed, after which it may be asked for
+        # again, and the number of allocations where the cache is emptied (`torch.cuda.empty_cache`). `sizes` are bytes
+        # as asked for, `streams` count from 0. Where a new segment exceeds the bytes of `capacity`, free segments are
+        # given back and the request tried again; one of 1 to 10 MiB counts as a segment of 20 MiB, as in PyTorch.
+        # `start` has the segments before the first event, `given` the addresses of new ones, in turn. After these they
+        # lie side by side, with rising addresses or, with `is_downwards`, falling ones.
         count = len(sizes)
         streams = np.zeros(count, np.int64) if streams is None else np.asarray(streams, np.int64)
         rounded = self.rounded(sizes)
@@ -242,7 +237,6 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "roundup_power2_divisions": ("roundup_power2_divisions", _divisions),
     "cublas_workspace": ("cublas_workspace", _workspace),
 }
-_DEFAULTS = {known.name: known.default for known in fields(Allocator)}
 
 
 def _written(name: str, value: object) -> str:

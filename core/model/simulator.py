@@ -6,22 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..base.arrays import FloatArray, IndexArray, IntArray
+from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..base.errors import ScheduleError
 from ..graph.graph import CostGraph
-from ..kernels.cost_model import (
-    FINE,
-    NO_LINK,
-    TimedSteps,
-    clear_sent,
-    device_arrays,
-    find_receivers,
-    new_scratch,
-    replicated,
-    run_steps,
-)
+from ..kernels import cost_model
 from ..kernels.graph_arrays import graph_arrays
 from ..problem.problem import Problem
 from ..problem.residents import model_of
@@ -56,11 +45,13 @@ def input_peak(graph: CostGraph) -> int:
     return simulate(Problem(model), Schedule.single_device(model.input_order)).peak
 
 
-def needed_receivers(graph: CostGraph, placement: IndexArray) -> NDArray[np.uint64]:
-    """Return per tensor the devices that a placement has it sent to, as bits; shape `(tensors,)`."""
-    receivers = np.empty(graph.num_tensors, np.uint64)
-    find_receivers(*graph.consumers, graph.tensor_producer, placement.astype(np.int32), receivers)
-    return receivers
+def needed_receivers(graph: CostGraph, placement: IndexArray, devices: int) -> BoolArray:
+    """Return whether a placement has each tensor sent to each of the first devices; shape `(tensors, devices)`."""
+    pointers, readers = graph.consumers
+    needed, tensors = np.zeros((graph.num_tensors, devices), bool), np.arange(graph.num_tensors)
+    needed[np.repeat(tensors, np.diff(pointers)), placement[readers]] = True
+    needed[tensors, placement[graph.tensor_producer]] = False
+    return needed
 
 
 def simulate(problem: Problem, schedule: Schedule) -> Simulation:
@@ -69,6 +60,8 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     if problem.recompute:
         if np.any((items < 0) | (items >= graph.num_ops) | (schedule.sources != 0) | (schedule.targets != 0)):
             raise ScheduleError(f"{graph.name}: a schedule with repeated ops runs ops alone, on device 0")
+        if np.array_equal(np.sort(items), np.arange(graph.num_ops)):  # none is repeated
+            return simulate(Problem(graph, memory_limit=problem.memory_limit), schedule)
         return simulate(*of_runs(problem, schedule))
     ops = schedule.items >= 0
     times = np.bincount(schedule.items[ops], minlength=graph.num_ops)
@@ -77,36 +70,30 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     if not np.all((schedule.targets >= 0) & (schedule.targets < problem.devices)):
         raise ScheduleError(f"{graph.name}: the schedule uses devices outside 0 to {problem.devices - 1}")
     placement = schedule.placement(graph)
-    receivers = needed_receivers(graph, placement)
-    receivers[replicated(problem)] = 0
-    if not clear_sent(schedule.items, schedule.targets, receivers) or receivers.any():
-        raise ScheduleError(f"{graph.name}: the schedule's transfers are not those its placement needs")
-    _check_places(problem, placement)
     used = int(schedule.targets.max()) + 1  # the others stay empty, and there may be many
-    arrays, devices = graph_arrays(graph, used), device_arrays(problem, used)
-    scratch = new_scratch(arrays, used)
+    needed = needed_receivers(graph, placement, used)
+    needed[cost_model.replicated(problem)] = False
+    sent = ~schedule.items[~ops].astype(np.int64) * used + schedule.targets[~ops]
+    if not np.array_equal(np.sort(sent), np.flatnonzero(needed)):
+        raise ScheduleError(f"{graph.name}: the schedule's transfers are not those its placement needs")
+    if not problem.is_symmetric:
+        allowed, group = problem.rules.allowed[np.arange(graph.num_ops), placement], problem.rules.group
+        for op in np.flatnonzero(~allowed | (placement != placement[group])).tolist():
+            name, label = problem.machine.devices[placement[op]].name, graph.op_label(op)
+            raise ScheduleError(f"{graph.name}: op {label} may not run on '{name}', or not apart from its group")
+    arrays, devices = graph_arrays(graph, used), cost_model.device_arrays(problem, used)
+    scratch = cost_model.new_scratch(arrays, used)
     scratch.placement[:] = placement
     start, end = np.empty((2, len(schedule)))
-    steps = TimedSteps(schedule.items.copy(), schedule.targets.copy(), start, end)  # as searches have them
-    wrong, reason = run_steps(arrays, devices, scratch, steps, True)
-    if reason == NO_LINK:
+    steps = cost_model.TimedSteps(schedule.items.copy(), schedule.targets.copy(), start, end)  # as searches have them
+    wrong, reason = cost_model.run_steps(arrays, devices, scratch, steps, True)
+    if reason == cost_model.NO_LINK:
         names = [problem.machine.devices[ends[wrong]].name for ends in (schedule.sources, schedule.targets)]
         raise ScheduleError(f"{graph.name}: step {wrong} sends from '{names[0]}' to '{names[1]}', which have no link")
-    if reason != FINE:
+    if reason != cost_model.FINE:
         raise ScheduleError(f"{graph.name}: step {wrong} runs before its inputs are on its device")
     peak, clock = np.zeros(problem.devices, np.int64), np.zeros(problem.devices)
     peak[:used] = scratch.peak
     for ends in (schedule.sources, schedule.targets):
         np.maximum.at(clock, ends, end)
     return Simulation(peak, clock, scratch.memory[: len(schedule)], start, end)
-
-
-def _check_places(problem: Problem, placement: IndexArray) -> None:
-    """Refuse ops where they may not be, or apart from those that are to be with them."""
-    if problem.is_symmetric:
-        return
-    rules = problem.rules
-    wrong = np.flatnonzero(~rules.allowed[np.arange(len(placement)), placement] | (placement != placement[rules.group]))
-    if len(wrong):
-        label, name = problem.graph.op_label(int(wrong[0])), problem.machine.devices[placement[wrong[0]]].name
-        raise ScheduleError(f"{problem.graph.name}: op {label} may not run on '{name}', or not apart from its group")

@@ -25,11 +25,9 @@ class Holding(NamedTuple):
     """Bytes on a device that a tensor, and its views there, keep from one step to another."""
 
     tensor: int  # the tensor that the bytes are named after; on a device that received it, the copy
-    # device, size: where, and how many bytes
-    device: int
+    device: int  # where, and how many bytes
     size: int
-    # first, last: the steps that produce it, and after which it is freed; both hold it
-    first: int
+    first: int  # the steps that produce it, and after which it is freed; both hold it
     last: int
     is_final: bool  # whether it is a result, which stays after the last step
     # the steps that read it or a view of it there, transfers to other devices included, in order
@@ -49,16 +47,6 @@ class _Buffer:
     readers: list[int] = field(default_factory=list)
     members: list[int] = field(default_factory=list)
 
-    def add(self, tensor: int, step: int, is_final: bool) -> None:
-        self.members.append(tensor)
-        self.is_final |= is_final
-        self.used = step
-
-    def read(self, step: int) -> None:
-        if not self.readers or self.readers[-1] != step:
-            self.readers.append(step)
-        self.used = step
-
 
 def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
     """Return the bytes on devices besides persistent ones, by first step; control tensors are left out."""
@@ -72,15 +60,19 @@ def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
     for step, (item, source, target) in enumerate(columns):
         for tensor in inputs[pointers[item] : pointers[item + 1]] if item >= 0 else (~item,):
             if (tensor, source) in at:  # else it is resident here
-                at[tensor, source].read(step)
+                buffer = at[tensor, source]
+                buffer.readers += [step] if buffer.readers[-1:] != [step] else []
+                buffer.used = step
         for tensor in range(outputs[item], outputs[item + 1]) if item >= 0 else (~item,):
             base = aliases[tensor] if item >= 0 else -1
             if is_control[tensor] or (item >= 0 and tensor >= own) or (base >= 0 and (base, target) not in at):
                 continue  # without bytes, or resident here
             if base < 0:
                 buffers.append(_Buffer(tensor, target, step, step))
-            at[tensor, target] = at[base, target] if base >= 0 else buffers[-1]
-            at[tensor, target].add(tensor, step, item >= 0 and is_final[tensor])
+            at[tensor, target] = buffer = at[base, target] if base >= 0 else buffers[-1]
+            buffer.members.append(tensor)
+            buffer.is_final |= item >= 0 and is_final[tensor]
+            buffer.used = step
     last, sizes = len(schedule) - 1, graph.tensor_size.tolist()
     return tuple(
         Holding(b.tensor, b.device, sizes[b.tensor], b.first, end, b.is_final, tuple(b.readers), tuple(b.members))
@@ -108,19 +100,13 @@ class Timeline:
     """A schedule with its costs, and the tensors alive at each step."""
 
     label: str  # what to call the schedule
-    # problem, schedule, simulation: what was solved, the steps, and what they cost by the simulator
-    problem: Problem
+    problem: Problem  # what was solved, the steps, and what they cost by the simulator
     schedule: Schedule
     simulation: Simulation
     persistent: IntArray  # shape `(devices,)`: bytes that each device holds throughout
     holdings: tuple[Holding, ...]  # everything else that a device holds, by first step
     addresses: Addresses | None = None  # where each step puts what it makes; None where that is not known
     reserved: IntArray | None = None  # bytes that an allocator has reserved at each step; None where that is not known
-
-    @property
-    def step_start(self) -> FloatArray:
-        """When each step starts, microseconds, shape `(steps,)`; its end is `simulation.step_end`."""
-        return self.simulation.step_start
 
     @property
     def steps(self) -> int:
@@ -146,7 +132,7 @@ class Timeline:
     def times(self) -> tuple[FloatArray, FloatArray]:
         """When each step starts and ends: microseconds, or its number where no step takes any time."""
         if self.simulation.runtime > 0:
-            return self.step_start, self.simulation.step_end
+            return self.simulation.step_start, self.simulation.step_end
         numbers = np.arange(self.steps, dtype=np.float64)
         return numbers, numbers + 1
 
@@ -169,12 +155,9 @@ class Timeline:
     def alive(self, step: int, device: int) -> list[Holding]:
         """Return the tensors on a device while a step runs, largest first; beside transfers, when it starts."""
         if self.problem.machine.is_beside:
-            now = self.step_start[step]
-            held = [
-                h
-                for h in self.holdings
-                if h.device == device and self.step_start[h.first] <= now and (h.is_final or now < self._end(h))
-            ]
+            starts = self.simulation.step_start
+            now, here = starts[step], (h for h in self.holdings if h.device == device)
+            held = [h for h in here if starts[h.first] <= now and (h.is_final or now < self._end(h))]
         else:
             held = [h for h in self.holdings if h.device == device and h.first <= step <= h.last]
         return sorted(held, key=lambda holding: (-holding.size, holding.first))
@@ -219,15 +202,16 @@ class Timeline:
     def _memory_beside(self, device: int) -> tuple[FloatArray, IntArray]:
         """Return `memory_over_time` where steps overlap: by when each holding begins and ends."""
         changes: list[tuple[float, bool, int]] = []
+        starts, ends = self.simulation.step_start, self.simulation.step_end
         for holding in self.holdings:
             if holding.device == device:
-                changes.append((float(self.step_start[holding.first]), True, holding.size))
+                changes.append((float(starts[holding.first]), True, holding.size))
                 if not holding.is_final:
                     changes.append((self._end(holding), False, -holding.size))
         for step in np.flatnonzero((self.schedule.items >= 0) & (self.schedule.targets == device)).tolist():
             workspace = int(self.problem.graph.workspace[self.schedule.items[step]])
-            changes.append((float(self.step_start[step]), True, workspace))
-            changes.append((float(self.simulation.step_end[step]), False, -workspace))
+            changes.append((float(starts[step]), True, workspace))
+            changes.append((float(ends[step]), False, -workspace))
         changes.sort()  # what ends at a moment makes room for what begins
         moments = np.array([0.0, *(moment for moment, _, _ in changes)])
         sizes = np.array([self.persistent[device], *(size for _, _, size in changes)], np.int64)
@@ -266,10 +250,8 @@ def beside_weights(timeline: Timeline) -> Timeline:
 
 def replicas(problem: Problem, placement: IndexArray) -> IntArray:
     """Return the bytes of each device's replicas of residents that have their home elsewhere, shape `(devices,)`."""
-    graph, there = problem.graph, needed_receivers(problem.graph, placement)
-    there[~replicated(problem)] = 0
-    devices = np.arange(problem.devices, dtype=np.uint64)
-    return np.array([graph.tensor_size[there >> device & np.uint64(1) != 0].sum() for device in devices])
+    there = needed_receivers(problem.graph, placement, problem.devices)[replicated(problem)]
+    return np.asarray(problem.graph.tensor_size[replicated(problem)] @ there, np.int64)
 
 
 def input_timeline(graph: CostGraph) -> Timeline:

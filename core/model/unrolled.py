@@ -27,8 +27,8 @@ def unrolled(graph: CostGraph, order: Sequence[int]) -> CostGraph:
         raise ScheduleError(f"{graph.name}: op {missing[0]!r} never runs")
     if wrong := [op for op in repeated_ops(graph, order) if graph.runs_once[op]]:
         raise ScheduleError(f"{graph.name}: op {graph.op_names[wrong[0]]!r} runs twice, but may only run once")
-    latest = np.full(graph.num_ops, -1, np.int64)
-    times = np.zeros(graph.num_ops, np.int64)
+    latest, times = [-1] * graph.num_ops, [0] * graph.num_ops
+    port = (np.arange(graph.num_tensors) - graph.output_ptr[graph.tensor_producer]).tolist()
     producer, is_control = graph.tensor_producer.tolist(), graph.is_control.tolist()
     reads, first_read = graph.read_tensor.tolist(), graph.read_ptr.tolist()
     aliases, sizes, finals = graph.alias_of.tolist(), graph.tensor_size.tolist(), graph.is_final.tolist()
@@ -44,18 +44,16 @@ def unrolled(graph: CostGraph, order: Sequence[int]) -> CostGraph:
                     "which may only run after it"
                 )
         tensors = reads[first_read[op] : first_read[op + 1]]
-        for tensor in tensors:
-            if latest[producer[tensor]] < 0:
-                raise ScheduleError(
-                    f"{graph.name}: op {graph.op_names[op]!r} runs before its input {graph.tensor_name(tensor)!r}"
-                )
+        runs = [latest[producer[tensor]] for tensor in tensors]
+        if -1 in runs:
+            name = graph.tensor_name(tensors[runs.index(-1)])
+            raise ScheduleError(f"{graph.name}: op {graph.op_names[op]!r} runs before its input {name!r}")
         data = [tensor for tensor in tensors if not is_control[tensor]]
         made = [tensor for tensor in graph.outputs(op) if not is_control[tensor]]
         times[op] += 1
         builder.add_op(
             graph.op_names[op] if times[op] == 1 else f"{graph.op_names[op]} (run {times[op]})",
-            inputs=[(int(latest[producer[t]]), t - int(graph.output_ptr[producer[t]])) for t in data],
-            control=[int(latest[producer[t]]) for t in tensors if is_control[t]],
+            control=[run for run, t in zip(runs, tensors, strict=True) if is_control[t]],
             outputs=[sizes[t] for t in made],
             aliases=[data.index(aliases[t]) if aliases[t] >= 0 else -1 for t in made],
             final=[finals[t] and last[op] == step for t in made],
@@ -63,6 +61,7 @@ def unrolled(graph: CostGraph, order: Sequence[int]) -> CostGraph:
             workspace=int(graph.workspace[op]),
             persistent=int(graph.persistent[op]) if times[op] == 1 else 0,
         )
+        builder.add_reads([latest[producer[t]] for t in data], [port[t] for t in data])
         latest[op] = step
     return builder.build(_annotations(graph.annotations, order))
 

@@ -321,7 +321,7 @@ def _with_links(machine: Any, devices: Any, bandwidth: Any, latency: Any) -> Mac
     if machine.is_anonymous:
         return Machine.equal(devices or count, *asked)
     if devices not in (None, count):
-        raise UsageError(f"the machine has {count} devices, not {devices}; leave devices out beside a machine")
+        raise UsageError(f"the machine has {count} devices, not {devices}; with a machine leave devices out")
     if asked != link:
         raise UsageError("a machine says its own bandwidths and latencies; leave bandwidth and latency out")
     return machine

@@ -45,7 +45,7 @@ class TimeDifference:
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
-            return f"{_percent(self.change)} in one round, which tells nothing of noise"
+            return f"{_percent(self.change)} in one round, so noise is unknown"
         interval = f"95% interval {_percent(self.low)} to {_percent(self.high)}"
         if self.is_noise:
             return f"no difference beyond noise ({interval})"  # the medians beside it may differ the other way
@@ -119,13 +119,13 @@ class Measurement:
 def time_sentences(row: Measurement, first: Measurement) -> list[str]:
     """Say whether an order takes more time than program order or less, and whether that is the work or the memory."""
     if row.runs and row.runs == first.runs:
-        return [f"{row.order} is program order, and has not run apart."]
+        return [f"{row.order} is program order, so it was not run again."]
     said = [f"Time of {row.order}: {row.time_against(first)}."]
     if row.predicted_microseconds > first.predicted_microseconds * (1 + RUNTIME_TOLERANCE):
         added = 100 * (row.predicted_microseconds / first.predicted_microseconds - 1)
         took = format_microseconds(row.predicted_microseconds)
         before = format_microseconds(first.predicted_microseconds)
-        said.append(f"Predicted: +{added:.2f}%, as some ops run again: {took} for all, {before} in program order.")
+        said.append(f"Predicted: +{added:.2f}%, because ops run again: {took} for all, {before} in program order.")
     if all(one.kept_microseconds in ((), one.microseconds) for one in (row, first)):
         return said
     faults, others = statistics.median(row.page_faults), statistics.median(first.page_faults)

@@ -207,8 +207,7 @@ class Result(PrintedTable):
         problem, graph = self.problem, self.problem.graph
         peaks = self.simulation.peak_per_device.tolist()
         evaluations = round(self.evaluations, 3)
-        in_microseconds = 0.0 if problem.counts_runs else self.lower_bound
-        bound = int(self.lower_bound) if problem.task == "memory" else in_microseconds
+        bound = int(self.lower_bound) if problem.task == "memory" else self.lower_bound
         steps = steps_document(problem, self.schedule, self.simulation)
         if self.addresses is not None:
             add_offsets(steps, graph, self.schedule, self.addresses)

@@ -90,11 +90,10 @@ def solve_and_place(
 
 def check_allocator(problem: Problem, allocator: Allocator | None) -> None:
     """Refuse an allocator for a problem that it is not for."""
-    if allocator is None:
-        return
-    if (problem.devices > 1 or problem.task != "memory") and not problem.recompute:
+    if allocator is not None and (problem.devices > 1 or problem.task != "memory") and not problem.recompute:
         raise UsageError(f"{problem.graph.name}: an allocator is one device's, and for the memory task")
-    Requests(problem.graph, allocator)  # refuses bytes beyond what an allocator has
+    if allocator is not None:
+        Requests(problem.graph, allocator)  # refuses bytes beyond what an allocator has
 
 
 def _tightened(

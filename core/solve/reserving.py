@@ -31,7 +31,7 @@ LARGE_SHARE, SMALL_SHARE = 0.3, 0.1
 """Of the time left, to bound what the blocks above 1 MiB take, and the others."""
 OTHER_SEARCH, OTHER_EVALUATIONS, OTHER_SEEDS = "order-search", 2000, 8
 """Orders of other seeds, as many as the time is enough for: live bytes are alike, but not what they reserve."""
-NO_BLOCK = (0, True)
+NO_BLOCK, LEAST_PAGE = (0, True), 10 * MIB
 PARTS = (2, 3, 4)
 """Of segments, into which small blocks fit as a dual feasible function counts them."""
 STRIDES, MOST_BLOCKS = tuple(MIB << power for power in range(30, 0, -1)), 1024
@@ -135,8 +135,8 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
     otherwise = {IN_INPUT_ORDER: before}
     if block:
         otherwise["without the opening block"] = requests.reserved(run)
-    if not allocator.expandable_segments:
-        other = Requests(requests.graph, replace(allocator, expandable_segments=True))
+    for page in () if allocator.expandable_segments else (allocator.large_segment, LEAST_PAGE):
+        other = Requests(requests.graph, replace(allocator, expandable_segments=True, large_segment=page))
         otherwise[f"with {other.allocator}"] = other.reserved(other.events(plan.order))
     blocks = {plan.block, NO_BLOCK}
     least, retries = requests.least_capacity(run, plan.live + int(requests.graph.persistent.sum()), blocks, plan.late)
@@ -157,10 +157,10 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
         notes.append(changed_order("less reserved memory", simulation.peak - result.simulation.peak))
     less = ""
     if True not in plan.places:  # it is opened with the plan; a block before the weights is for the user to open
-        other = replace(plan, places=(True,), block=NO_BLOCK, reserved=requests.reserved(run))
-        other.try_orders([plan.order])
-        block, is_before, less = 0, True, f", reserves {format_bytes(other.reserved)}"
-        block = other.block[0] if other.reserved < plan.reserved else 0
+        before_weights = replace(plan, places=(True,), block=NO_BLOCK, reserved=requests.reserved(run))
+        before_weights.try_orders([plan.order])
+        block, is_before = before_weights.block if before_weights.reserved < plan.reserved else NO_BLOCK
+        less = f", reserves {format_bytes(before_weights.reserved)}"
     if block:
         place = "before the model is moved to the device" if is_before else "after the model is moved to the device"
         notes.append(f'{OPENING}torch.empty({block}, dtype=torch.uint8, device="cuda"), {place}{less}')

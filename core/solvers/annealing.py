@@ -18,7 +18,7 @@ MOST_MOVES_PER_CALL = 2000
 LEAST_CALLS = 20
 # Of the time: so much passes before evaluations that do not fit in it end with it. Those that fit never notice it.
 LEAD_OF_COUNT = 0.2
-RISE, FALL, HEAVIEST = 1.5, 0.9, 1e6
+RISE, FALL, MOST = 1.5, 0.9, 1e6
 
 
 class Annealing:
@@ -87,12 +87,7 @@ class Annealing:
 
 
 def reweighed(
-    weight: float,
-    is_exceeded: bool,
-    rise: float = RISE,
-    fall: float = FALL,
-    least: float = EXCESS_WEIGHT,
-    most: float = HEAVIEST,
+    weight: float, over: bool, rise: float = RISE, fall: float = FALL, least: float = EXCESS_WEIGHT, most: float = MOST
 ) -> float:
     """Return the next weight of an excess: it rises while a limit is exceeded, and falls while it is kept."""
-    return min(max(least, weight * (rise if is_exceeded else fall)), most)
+    return min(max(least, weight * (rise if over else fall)), most)

@@ -19,7 +19,8 @@ from ..search.search import Search, Watcher
 
 ORDERS = ("input", "lpmf", "dfs-postorder", "dfs", "bfs")
 PLACEMENTS = ("heft", "peft", "cpop", "gp-dfs")
-SHARE_OF_HEURISTICS = 0.1  # of the time: no heuristic begins after it
+SHARE_OF_HEURISTICS = 0.1  # of the time: later only the input order and the first list schedule begin
+LARGEST_ORDERED = 10_000  # ops: on several devices, in larger graphs, orders of one are no start for the makespan
 LOOK_SECONDS = 0.05  # between looks at searches side by side
 MOST_CELLS = 2**31  # tensors times devices that kernels number; beyond, only the heuristics are run
 Course = Callable[[Search], None]  # a way to search: a method, or several in turn
@@ -100,6 +101,8 @@ def _can_run(step: Step, problem: Problem, is_counted: bool) -> bool:
 
 
 def _heuristics(problem: Problem) -> tuple[str, ...]:
+    if problem.devices > 1 and problem.task == "runtime" and problem.graph.num_ops > LARGEST_ORDERED:
+        return (INPUT_METHOD, *PLACEMENTS)
     return ORDERS if problem.devices == 1 else (*ORDERS, *PLACEMENTS)
 
 
@@ -173,8 +176,9 @@ def _search_alone(search: Search) -> None:
     """Run the heuristics, then each step from the best schedule known; stop when the lower bound is met."""
     problem = search.problem
     enough = search.share_of_time(SHARE_OF_HEURISTICS)
+    always = (INPUT_METHOD, *PLACEMENTS[: problem.devices > 1 and problem.task == "runtime"])
     for name in _heuristics(problem):
-        if name == INPUT_METHOD or not search.is_past(enough):
+        if name in always or not search.is_past(enough):
             _run(search, Step(name))
         if search.exhausted():
             return

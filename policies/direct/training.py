@@ -132,12 +132,10 @@ def _links(parameters: TrainingParameters, graph: CostGraph, rng: np.random.Gene
     return size / sending * 1e6, sending if rng.random() < 0.5 else 0.0
 
 
-def make_cases(
-    parameters: TrainingParameters, first: int, count: int, graphs: Sequence[CostGraph], jobs: int
-) -> list[Case]:
+def make_cases(p: TrainingParameters, first: int, count: int, graphs: Sequence[CostGraph], jobs: int) -> list[Case]:
     """Return the cases of given graphs, or of `count` synthetic ones."""
     numbers = range(len(graphs) or count)
-    return list(map_in_order(partial(make_case, parameters, first, tuple(graphs)), numbers, jobs))
+    return list(map_in_order(partial(make_case, p, first, tuple(graphs)), numbers, jobs))
 
 
 def plan_search(path: Path, parameters: TrainingParameters) -> OrderSearch:
@@ -235,7 +233,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         self._measure("sampled_gap_percent", 100 * (float(costs.mean()) - 1))
         fitness = -(costs / costs.mean(1, keepdims=True)).mean(0).reshape(2, phase.pairs)
         gradient = phase.evolution * estimated_gradient(centred_ranks(fitness), drawn, phase.sigma)
-        weights = (network.of_op[-1].weight, network.of_graph[-1].weight)  # in the first rows are those of the means
+        weights: Any = (network.of_op[-1].weight, network.of_graph[-1].weight)  # the means' rows come first
         for weight, part in zip(weights, (gradient[:width], gradient[width:]), strict=True):
             towards = torch.zeros_like(weight)
             towards[0] = -part

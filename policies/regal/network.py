@@ -89,13 +89,12 @@ class RegalPolicy:
         """Draw actions, shape `(count, nodes, heads)`."""
         # A choice rises with its number of the generator: what policies that differ little draw alike differs little.
         nodes = self.batch.nodes
-        return self._picked(
-            _choose, torch.rand(count, len(nodes), len(self.heads), generator=generator, device=nodes.device)
-        )
+        shape = count, len(nodes), len(self.heads)
+        return self._picked(_choose, torch.rand(shape, generator=generator, device=nodes.device))
 
     def most_likely(self) -> Tensor:
         """Return the most probable level of each choice, given those before it; shape `(nodes, heads)`."""
-        return self._surely(_most_likely)
+        return self._surely(lambda logits: torch.stack([of_head.argmax(-1) for of_head in logits], dim=-1))
 
     def expected(self) -> Tensor:
         """Return the mean level of each choice, given those before it, rounded; shape `(nodes, heads)`."""
@@ -214,11 +213,6 @@ class Choices(nn.Module):
         """Return logits per head, shape `(..., choices)`."""
         logits: Tensor = self.layers(embeddings)
         return list(torch.split(logits, self.sizes, dim=-1))  # type: ignore[no-untyped-call]
-
-
-def _most_likely(logits: Sequence[Tensor]) -> Tensor:
-    """Return the most probable level of each head, shape `(..., heads)`."""
-    return torch.stack([of_head.argmax(-1) for of_head in logits], dim=-1)
 
 
 def _expected(logits: Sequence[Tensor]) -> Tensor:

@@ -195,11 +195,6 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         shape, p = self.network.parameters_, self.parameters
         return Setting(shape.task, shape.devices, shape.actions, p.features, p.bandwidth or None, p.latency)
 
-    @property
-    def kept(self) -> Taken:
-        """The actions whose improvement decides which weights are the best."""
-        return self.parameters.keep or self.network.parameters_.taken
-
     def compile(self) -> None:
         """Run every kernel once, on a tiny graph."""
         tiny = synthetic_graph(SyntheticParameters(nodes_low=4, nodes_high=4), "erdos-renyi", np.random.default_rng(0))
@@ -287,9 +282,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             of_graphs = np.split(of_policy.cpu().numpy().astype(np.uint8), ends, axis=1)
             rows = [zip(cases, chosen, strict=True) for chosen in zip(*of_graphs, strict=True)]
             begun.append([[self._search(c.start, chosen, phase.evaluations) for c, chosen in row] for row in rows])
-        ratios = [
-            [[case.ratio(result()) for case, result in zip(cases, row, strict=True)] for row in rows] for rows in begun
-        ]
+        ratios = [[[case.ratio(get()) for case, get in zip(cases, row, strict=True)] for row in rows] for rows in begun]
         rewards = -np.array(ratios)
         self._measure("reward", float(rewards.mean()))
         return rewards
@@ -361,7 +354,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
 
     def score(self, validation: dict[str, float]) -> float:
         """Return the loss to plain BRKGA of the actions that decide which weights are kept."""
-        return -validation[f"{self.kept.replace('-', '_')}_improvement_percent"]
+        kept = self.parameters.keep or self.network.parameters_.taken
+        return -validation[f"{kept.replace('-', '_')}_improvement_percent"]
 
 
 def bandit_loss(log_probability: Tensor, rewards: FloatArray, expected: Tensor | None) -> Tensor:
@@ -375,6 +369,4 @@ def bandit_loss(log_probability: Tensor, rewards: FloatArray, expected: Tensor |
 def _moved(network: RegalNetwork, phase: Phase) -> list[nn.Parameter]:
     """Return the weights that evolution changes."""
     modules = [module for module in network.modules() if isinstance(module, Choices)]
-    return [
-        weight for module in (modules if phase.perturbed == "heads" else [network]) for weight in module.parameters()
-    ]
+    return [w for module in (modules if phase.perturbed == "heads" else [network]) for w in module.parameters()]

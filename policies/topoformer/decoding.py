@@ -164,7 +164,8 @@ class _Passes:
         """Make a row's order anew until both ends are stuck."""
         is_backward, stuck = False, 0
         while stuck < 2 and self.has_room_for(width):
-            is_made = self.make(row, _by_place(self.orders[row]), width, is_backward)
+            along = -np.argsort(self.orders[row]).astype(np.float64)  # by which greedy decoding makes this very order
+            is_made = self.make(row, along, width, is_backward)
             stuck, is_backward = 0 if is_made else stuck + 1, not is_backward
 
     def draw(self, priorities: FloatArray) -> bool:
@@ -175,13 +176,6 @@ class _Passes:
                 break
             self.make(self.best, priorities + rng.gumbel(size=len(priorities)), 1, number % 2 == 1)
         return bool(self.peaks.min() < before)
-
-
-def _by_place(order: IndexArray) -> FloatArray:
-    """Return priorities by which greedy decoding makes this very order."""
-    priorities = np.empty(len(order))
-    priorities[order] = -np.arange(len(order))
-    return priorities
 
 
 def decode_two_way(
@@ -351,9 +345,7 @@ class AutoregressiveDecoder(nn.Module):
         graph = torch.arange(len(last), device=last.device)[:, None]
         queries = context.of_graph + context.of_last[graph, last] + context.of_first[graph, first]
         ready = ready | ~ready.any(2, keepdim=True)
-        heard = F.scaled_dot_product_attention(
-            self._split(queries), context.keys, context.values, attn_mask=ready[:, None]
-        )
+        heard = F.scaled_dot_product_attention(self._split(queries), context.keys, context.values, ready[:, None])
         glimpse: Tensor = self.project(heard.transpose(1, 2).flatten(2))
         with torch.autocast(glimpse.device.type, enabled=False):
             compared = glimpse.float() @ context.choices.float().transpose(1, 2)

@@ -81,15 +81,15 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         checkpoint: Any = None
         if run_folder.has_checkpoint(self.folder):
             checkpoint = run_folder.read_checkpoint(self.folder, self.settings)
-        with seeded(parameters.seed):
+        with torch.random.fork_rng(devices=[]):  # which leaves torch's generator as it was
+            torch.manual_seed(parameters.seed)
             self.network: Any = self._first_network(checkpoint)
             self._networks: dict[str, nn.Module] = {"network": self.network, **self._other_networks()}
         for network in self._networks.values():
             network.train().to(parameters.device)
         weights = [weight for network in self._networks.values() for weight in network.parameters()]
-        self.optimiser = torch.optim.Adam(
-            [w for w in weights if w.requires_grad], lr=1.0
-        )  # each step sets its own rate
+        trained = [weight for weight in weights if weight.requires_grad]
+        self.optimiser = torch.optim.Adam(trained, lr=1.0)  # each step sets its own learning rate
         if checkpoint is not None:
             checkpoint.check_same(parameters, self._hash)
             checkpoint.restore(self._networks, self.optimiser)
@@ -156,15 +156,17 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         self, network: Any, must_stop: Callable[[], bool] = lambda: False, on_graph: OnGraph = lambda *told: None
     ) -> dict[str, float] | None:
         """Return how good the network is, or None if told to stop; tells `on_graph` of each graph."""
-        with _evaluating(network), closing(self._validated(network)) as graphs:
-            while True:
-                try:
+        with closing(self._validated(network.eval())) as graphs:
+            try:
+                while True:
                     on_graph(*next(graphs))
-                except StopIteration as end:
-                    found: dict[str, float] = end.value
-                    return found
-                if must_stop():
-                    return None
+                    if must_stop():
+                        return None
+            except StopIteration as end:
+                found: dict[str, float] = end.value
+                return found
+            finally:
+                network.train()
 
     @abstractmethod
     def _validated(self, network: Any) -> Validation:
@@ -372,24 +374,6 @@ def given_batches(
 @lru_cache(maxsize=1)
 def _shuffled(count: int, seed: int, epoch: int, turn: int) -> IntArray:
     return np.random.default_rng([seed, epoch, turn]).permutation(count)
-
-
-@contextmanager
-def _evaluating(network: nn.Module) -> Iterator[None]:
-    """Let a network be as `schedopt solve` has it, and then as it is trained again."""
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train()
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Let new weights depend on the seed alone, and leave torch's generator as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
 
 
 @contextmanager

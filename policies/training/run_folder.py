@@ -166,13 +166,12 @@ def check_device(parameters: TrainingSettings) -> None:
 
 def check_ready(work: Any) -> None:
     """Find before the long work any obstacle to a run, a `Work`, starting or going on; make its folder."""
+    settings = work.settings
     if work.resume:
-        read_checkpoint(work.folder, type(work.settings)).check_same(
-            work.settings, hash_of(work.graphs, work.validation)
-        )
-    check_device(work.settings)
-    if work.settings.start and not has_checkpoint(work.folder):
-        described(weights_file(work.settings.start), ())
+        read_checkpoint(work.folder, type(settings)).check_same(settings, hash_of(work.graphs, work.validation))
+    check_device(settings)
+    if settings.start and not has_checkpoint(work.folder):
+        described(weights_file(settings.start), ())
     make_folder(work.folder)
 
 
@@ -206,9 +205,7 @@ def board_of(folder: Path, place: Place) -> AbstractContextManager[Any]:
     return writer
 
 
-def add_to_curve(
-    folder: Path, board: Any, line: dict[str, float], on_epoch: Callable[[dict[str, float]], None]
-) -> None:
+def add_to_curve(folder: Path, board: Any, line: dict[str, float], on_epoch: Callable[..., None]) -> None:
     """Add a line to the curve, and its measures to TensorBoard's, if there is one."""
     try:
         with (folder / CURVE).open("a", encoding="utf-8") as curve:
@@ -269,8 +266,9 @@ class OrderSearch(NamedTuple):
                 if must_stop():
                     return None
         for key, problem in wanted.items():
-            if not _is_order(known[key], problem.graph.num_ops):
-                name = problem.graph.name
+            order, name = known[key], problem.graph.name
+            is_list = isinstance(order, list) and all(type(op) is int for op in order)
+            if not (is_list and sorted(order) == list(range(problem.graph.num_ops))):
                 raise FormatError(f"{self.path}: the {self.what} of {name} is damaged; delete the file to search again")
         return [np.array(known[key], np.int32) for key in keys]
 
@@ -289,7 +287,3 @@ class OrderSearch(NamedTuple):
 def searched_order(method: str, evaluations: int, seed: int, problem: Problem) -> IndexArray:
     """Return the order that a method finds, in a worker."""
     return solve(problem, method, evaluations=evaluations, seed=seed).schedule.op_order()
-
-
-def _is_order(value: Any, ops: int) -> bool:
-    return isinstance(value, list) and all(type(op) is int for op in value) and sorted(value) == list(range(ops))

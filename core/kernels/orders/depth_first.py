@@ -17,8 +17,7 @@ _PROBES = 8
 class Search(NamedTuple):
     """Where the search stands, so that it can pause: one frame per op of the current path."""
 
-    # waiting, users_left: per op the predecessors, per buffer the users, that have not run
-    waiting: IntArray
+    waiting: IntArray  # per op the predecessors, per buffer the users, that have not run
     users_left: IntArray
     ready: IndexArray  # shape `(ops,)`: the ops that can run next, the first `children[depth]`
     path: IndexArray  # shape `(ops,)`: the ops that have run
@@ -30,8 +29,7 @@ class Search(NamedTuple):
     stride: IndexArray
     children: IndexArray
     hash: Any  # per frame: the exclusive or of the Zobrist numbers of the ops that have run
-    # resident, peak: per frame, bytes: alive after these ops, and the largest step on the way
-    resident: IntArray
+    resident: IntArray  # per frame, bytes: alive after these ops, and the largest step on the way
     peak: IntArray
     closed: Any  # open-addressing table of hashes, 0 where free, its size a power of two
     depth: IntArray  # shape `(1,)`: frames in use, or -1 when all is searched
@@ -89,18 +87,6 @@ def _is_closed(closed: Any, key: Any) -> bool:
 
 
 @inlined
-def _close(closed: Any, key: Any) -> None:
-    """Put a hash into the first free of its slots, or else into one whose set is forgotten."""
-    mask = np.uint64(closed.size - 1)
-    slot = (key + (key >> np.uint64(61))) & mask
-    for probe in range(_PROBES):
-        at = (key + np.uint64(_PROBES - 1 - probe)) & mask
-        if closed[at] == np.uint64(0):
-            slot = at
-    closed[slot] = key
-
-
-@inlined
 def _run(b: Buffers, s: Search, depth: int, at: int) -> int:
     """Run the ready op at a place; fills the next frame's memory and returns how many ops are ready there."""
     op = s.ready[at]
@@ -151,7 +137,14 @@ def search_on(b: Buffers, s: Search, zobrist: Any, salt: Any, best: int, childre
         if depth == ops or s.peak[depth] >= best or s.tried[depth] == s.children[depth]:
             # All that follows this set reaches `best`, unless the peak on the way to it did.
             if depth < ops and s.peak[depth] < best:
-                _close(s.closed, s.hash[depth])
+                # Its hash goes into the first free of its slots, or else into one whose set is forgotten.
+                key, mask = s.hash[depth], np.uint64(s.closed.size - 1)
+                slot = (key + (key >> np.uint64(61))) & mask
+                for probe in range(_PROBES):
+                    free = (key + np.uint64(_PROBES - 1 - probe)) & mask
+                    if s.closed[free] == np.uint64(0):
+                        slot = free
+                s.closed[slot] = key
             depth -= 1
             if depth >= 0:
                 _undo(b, s, depth)

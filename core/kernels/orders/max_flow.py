@@ -14,14 +14,12 @@ FREE, SOURCE, SINK = 0, 1, 2
 
 
 class Network(NamedTuple):
-    """The hypergraph of buffers as a flow network; nodes are the ops, then the buffers.
+    """The hypergraph of buffers as a flow network; nodes are the ops, then the buffers."""
 
-    A buffer is an arc of its size from its producer into a node of its own, from there unlimited arcs to its
-    users; unlimited arcs to predecessors keep the source side closed. The node of a final buffer is a sink.
-    """
+    # A buffer is an arc of its size from its producer into a node of its own, from there unlimited arcs to its users;
+    # unlimited arcs to predecessors keep the source side closed. The node of a final buffer is a sink.
 
-    # pointers, heads: CSR node -> where its arcs lead, those against the flow included
-    pointers: IndexArray
+    pointers: IndexArray  # CSR node -> where its arcs lead, those against the flow included
     heads: IndexArray
     reverse: IndexArray  # per arc: the arc back
     capacity: IntArray  # per arc, bytes
@@ -187,9 +185,7 @@ def reachable(pointers: IndexArray, neighbours: IndexArray, start: int) -> BoolA
 
 
 @kernel
-def mark_reachable(
-    pointers: IndexArray, neighbours: IndexArray, start: int, seen: BoolArray, stack: IndexArray
-) -> None:
+def mark_reachable(pointers: IndexArray, neighbours: IndexArray, start: int, seen: Any, stack: Any) -> None:
     """Depth-first search that marks visited nodes in `seen`."""
     stack[0] = start
     height = 1

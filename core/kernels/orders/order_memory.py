@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.arrays import FloatArray, IndexArray, IntArray, frozen
+from ...base.arrays import IndexArray, IntArray, frozen
 from ...graph.graph import Buffers
 from ..jit import inlined, kernel
 
@@ -40,32 +40,32 @@ def memory_of_steps(b: Buffers, order: Any, base: int = 0) -> IntArray:
 
 @kernel
 def smooth(
-    b: Buffers,
-    order: IndexArray,
-    place: IndexArray,
-    limit: int,
-    power: float,
-    draws: FloatArray,
-    uses: Any,
-    memory: Any,
+    b: Buffers, order: IndexArray, place: IndexArray, limit: int, power: float, draws: Any, uses: Any, memory: Any
 ) -> int:
     """Move one op after another to where the steps' memory, each to a power, sums to less; returns how many moved."""
     moved = 0
     order_memory(b, order, np.int64(0), uses, memory)
     least = _height(memory, limit, power)
     for move in range(draws.shape[0]):
-        step = int(draws[move, 0] * order.size)
-        target = _target(b, order, place, step, draws[move, 1])
+        step, draw = int(draws[move, 0] * order.size), draws[move, 1]
+        op, low, high = order[step], 0, order.size - 1
+        for at in range(b.predecessor_ptr[op], b.predecessor_ptr[op + 1]):
+            low = max(low, place[b.predecessors[at]] + 1)
+        for at in range(b.successor_ptr[op], b.successor_ptr[op + 1]):
+            high = min(high, place[b.successors[at]] - 1)
+        target = low if draw < 0.25 else high
+        if draw >= 0.5:
+            target = low + int((draw - 0.5) * 2 * (high - low + 1))
         if target == step:
             continue
-        _shift(order, place, step, target)
+        shift(order, place, step, target)
         order_memory(b, order, np.int64(0), uses, memory)
         height = _height(memory, limit, power)
         if height <= least:
             moved += 1
             least = height
         else:
-            _shift(order, place, target, step)
+            shift(order, place, target, step)
     return moved
 
 
@@ -81,42 +81,22 @@ def _height(memory: IntArray, limit: int, power: float) -> float:
 
 
 @inlined
-def _target(b: Buffers, order: IndexArray, place: IndexArray, step: int, draw: float) -> int:
-    """Return a step between those that an op waits for and those that wait for it: often the first, or the last."""
-    op = order[step]
-    low = 0
-    high = order.size - 1
-    for at in range(b.predecessor_ptr[op], b.predecessor_ptr[op + 1]):
-        low = max(low, place[b.predecessors[at]] + 1)
-    for at in range(b.successor_ptr[op], b.successor_ptr[op + 1]):
-        high = min(high, place[b.successors[at]] - 1)
-    target = low
-    if 0.25 <= draw < 0.5:
-        target = high
-    elif draw >= 0.5:
-        target = low + int((draw - 0.5) * 2 * (high - low + 1))
-    return target
-
-
-@inlined
-def _shift(order: IndexArray, place: IndexArray, step: int, target: int) -> None:
-    """Move an op to another step, and those between by one."""
-    op = order[step]
-    way = 1 if target > step else -1
-    at = step
-    while at != target:
-        order[at] = order[at + way]
-        place[order[at]] = at
-        at += way
-    order[target] = op
-    place[op] = target
+def shift(order: Any, position: Any, here: int, there: int) -> None:
+    """Move the op at one place to another; those between close up."""
+    op = order[here]
+    step = 1 if here < there else -1
+    while here != there:
+        order[here] = order[here + step]
+        position[order[here]] = here
+        here += step
+    order[there] = op
+    position[op] = there
 
 
 class Placing(NamedTuple):
     """The buffers to be placed, and scratch space; lifetimes are half-open."""
 
-    # lower, upper, size, alignment: shape `(pieces,)`
-    lower: IntArray
+    lower: IntArray  # this and the next three: shape `(pieces,)`
     upper: IntArray
     size: IntArray
     alignment: IntArray

@@ -69,11 +69,9 @@ class Known(NamedTuple):
 class Trials(NamedTuple):
     """Two flows to work in, and the findings of an op's cuts."""
 
-    # flow, trial: the flow of an op, and of another op beside it
-    flow: Flow
+    flow: Flow  # the flow of an op, and of another op beside it
     trial: Flow
-    # can_be_before, can_be_after: per op: whether a cut within the limit has it on that side
-    can_be_before: BoolArray
+    can_be_before: BoolArray  # per op: whether a cut within the limit has it on that side
     can_be_after: BoolArray
     side: BoolArray  # per node, whether it is in a set
     # members, left, moved: the set's ops as bits; per buffer, how many of its users are not in the set; per op, scratch
@@ -156,24 +154,6 @@ def _note_sides(network: Network, trials: Trials, flow: Flow) -> None:
 
 
 @inlined
-def _measure_set(b: Buffers, trials: Trials) -> Any:
-    """Return the bytes alive after the ops of `trials.side`; fill `trials.members` and `trials.left`."""
-    trials.members[:] = 0
-    for op in range(trials.moved.size):
-        if trials.side[op]:
-            trials.members[op >> 6] |= 1 << (op & 63)
-    resident = 0
-    for buffer in range(b.size.size):
-        trials.left[buffer] = 0
-        for at in range(b.user_ptr[buffer], b.user_ptr[buffer + 1]):
-            if not trials.side[b.users[at]]:
-                trials.left[buffer] += 1
-        if trials.side[b.producer[buffer]] and (b.is_final[buffer] or trials.left[buffer] > 0):
-            resident += b.size[buffer]
-    return resident
-
-
-@inlined
 def _move(b: Buffers, trials: Trials, op: int, joins: bool) -> Any:
     """Let an op join the set or leave it; return by how many bytes that changes the bytes alive after the set."""
     sign = 1 if joins else -1
@@ -197,8 +177,18 @@ def _note_single_moves(
     network: Network, b: Buffers, trials: Trials, known: Known, op: int, limit: int, joins: bool
 ) -> None:
     """Note possible ops before the op as it may join `trials.side` within the limit, with all that comes before it."""
-    base = _measure_set(b, trials)
-    moves = 0
+    trials.members[:] = 0
+    for member in range(trials.moved.size):
+        if trials.side[member]:
+            trials.members[member >> 6] |= 1 << (member & 63)
+    base, moves = 0, 0  # the bytes alive after the ops of the set, and how often an op has moved
+    for buffer in range(b.size.size):
+        trials.left[buffer] = 0
+        for at in range(b.user_ptr[buffer], b.user_ptr[buffer + 1]):
+            if not trials.side[b.users[at]]:
+                trials.left[buffer] += 1
+        if trials.side[b.producer[buffer]] and (b.is_final[buffer] or trials.left[buffer] > 0):
+            base += b.size[buffer]
     for other in range(trials.moved.size):
         if other == op or trials.side[other] == joins or moves > MOVES_PER_ARC * network.heads.size:
             continue

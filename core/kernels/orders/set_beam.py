@@ -16,7 +16,7 @@ from .priority_orders import checked_priorities
 NO_LIMIT = 2**62
 # States that are extended before it is asked whether to stop, which takes some tenths of a second in large graphs
 STATES_AT_ONCE = 2**14
-MOST_LOOKED = 1000  # ready ops of the one state of a large graph, of all: those that became ready last
+MOST_LOOKED = 2000  # ready ops of one state in place: of more, those that became ready last
 
 
 class Walk(NamedTuple):

@@ -60,21 +60,6 @@ def _sent_less(g: GraphArrays, m: MachineArrays, c: Cuts, op: int, here: int, th
     return less
 
 
-@inlined
-def _longer(m: MachineArrays, c: Cuts, op: int, here: int, there: int) -> float:
-    """Return how much longer the fullest device of an op's window works once it is there and not here."""
-    window, before, after = c.window[op], 0.0, 0.0
-    for device in range(c.load.shape[1]):
-        load = c.load[window, device]
-        before = max(before, load)
-        if device == here:
-            load -= m.times[op, device]
-        elif device == there:
-            load += m.times[op, device]
-        after = max(after, load)
-    return after - before
-
-
 @kernel
 def anneal_cuts(g: GraphArrays, m: MachineArrays, c: Cuts, walk: Walk) -> None:
     """Move single ops at one temperature, microseconds: less to send, and even work in each window."""
@@ -86,12 +71,21 @@ def anneal_cuts(g: GraphArrays, m: MachineArrays, c: Cuts, walk: Walk) -> None:
         there = (here + 1 + int(draws[move, 1] * (devices - 1))) % devices
         if not allowed[op, there]:
             continue
-        worse = _longer(m, c, op, here, there) - _sent_less(g, m, c, op, here, there)
+        window, before, after = c.window[op], 0.0, 0.0  # for how long its fullest device works
+        for device in range(devices):
+            load = c.load[window, device]
+            before = max(before, load)
+            if device == here:
+                load -= m.times[op, device]
+            elif device == there:
+                load += m.times[op, device]
+            after = max(after, load)
+        worse = after - before - _sent_less(g, m, c, op, here, there)
         if worse > 0.0 and worse >= tolerated(walk.temperature, draws[move, 2]):
             continue
         c.placement[op] = there
-        c.load[c.window[op], here] -= m.times[op, here]
-        c.load[c.window[op], there] += m.times[op, there]
+        c.load[window, here] -= m.times[op, here]
+        c.load[window, there] += m.times[op, there]
         for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
             c.readers[g.inputs[at], here] -= 1
             c.readers[g.inputs[at], there] += 1

@@ -26,9 +26,7 @@ def path_ends(order: IndexArray, pointers: IndexArray, before: IndexArray, runti
 
 
 @kernel
-def find_path_ends(
-    order: IndexArray, pointers: IndexArray, before: IndexArray, runtime: FloatArray, end: FloatArray
-) -> None:
+def find_path_ends(order: Any, pointers: Any, before: IndexArray, runtime: FloatArray, end: FloatArray) -> None:
     """Write when each op ends, one after the other."""
     for op in order:
         latest = 0.0

@@ -17,36 +17,17 @@ from ..cost_model import MachineArrays, State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of
+from ..orders.order_memory import shift
+from . import sequences
 from .heads import path_ends
-from .sequences import (
-    Due,
-    Objective,
-    Places,
-    Sequence,
-    drawn_device,
-    new_due,
-    note_best,
-    place_within,
-    put,
-    put_back,
-    put_group,
-    run_sequence,
-    sending,
-    shift,
-    swap,
-)
+from .sequences import Due, Objective, Sequence
 
-STRIDE = 4
-"""Places between two rows: more take longer to go on from, fewer to be written."""
-MOST_CELLS = 2**22
-"""Numbers in all rows: beyond it they are farther apart."""
+STRIDE = 4  # places between two rows: more take longer to go on from, fewer to be written
+MOST_CELLS = 2**22  # numbers in all rows: beyond it they are farther apart
 ROUNDING = 1.0 + 1e-12
-MOST_READERS = 32
-"""Of the tensor that an op reads, on average."""
-SWAPPED = 0.3
-"""Of the moves that leave an op's device, where transfers are free: two ops swap theirs instead."""
-ROUNDING_OF_SUMS = 1e-9
-"""Of a bar: penalties are added in another order than they are compared."""
+MOST_READERS = 32  # of the tensor that an op reads, on average
+SWAPPED = 0.3  # of the moves that leave an op's device, where transfers are free: two ops swap theirs instead
+ROUNDING_OF_SUMS = 1e-9  # of a bar: penalties are added in another order than they are compared
 
 
 class Course(NamedTuple):
@@ -96,7 +77,7 @@ def new_course(g: GraphArrays, order: IndexArray, m: MachineArrays) -> Course:
         now=np.zeros(cells),
         has_hubs=bool((readers**2).sum() > MOST_READERS * readers.sum()),
         costs=bool(m.latency.any() or m.per_byte.any()),
-        due=new_due(g, devices),
+        due=sequences.new_due(g, devices),
     )
 
 
@@ -105,23 +86,6 @@ def _pair(one: int, two: int) -> int:
     """Return the number of a pair of devices."""
     low, high = min(one, two), max(one, two)
     return high * (high - 1) // 2 + low
-
-
-@inlined
-def _add_due(g: GraphArrays, q: Sequence, now: Any, op: int, m: MachineArrays) -> None:
-    """Add an op's outputs for other devices to the tensors due between them and its own."""
-    devices = m.limits.size
-    device = q.placement[op]
-    due = devices + 1 + devices * (devices - 1) // 2
-    for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-        if op >= m.first_home and m.everywhere[tensor]:
-            continue
-        targets = np.uint64(0)
-        for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
-            target = q.placement[g.consumers[at]]
-            if target != device and not has_bit(targets, target):
-                targets |= bit_of(target)
-                now[due + _pair(device, target)] += sending(g, m, tensor, device, target)
 
 
 @inlined
@@ -137,16 +101,6 @@ def _meet(now: Any, device: int, source: int, at: int, devices: int) -> None:
     now[due] = 0.0
 
 
-@inlined
-def _is_first_reader(g: GraphArrays, q: Sequence, tensor: Any, op: Any) -> Any:
-    """Whether an op is the first to read a tensor on its device."""
-    for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
-        other = g.consumers[at]
-        if q.placement[other] == q.placement[op] and q.position[other] < q.position[op]:
-            return False
-    return True
-
-
 @kernel
 def _send_missing(g: GraphArrays, q: Sequence, now: Any, op: int, m: MachineArrays) -> None:
     """Send an op its missing inputs, one tensor after the other, right before it."""
@@ -154,8 +108,14 @@ def _send_missing(g: GraphArrays, q: Sequence, now: Any, op: int, m: MachineArra
     for i in range(g.input_ptr[op], g.input_ptr[op + 1]):
         tensor = g.inputs[i]
         source = q.placement[g.producer[tensor]]
-        if source != device and not m.everywhere[tensor] and _is_first_reader(g, q, tensor, op):
-            cost = sending(g, m, tensor, source, device)
+        is_missing = source != device and not m.everywhere[tensor]
+        for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1] if is_missing else 0):
+            other = g.consumers[at]
+            if q.placement[other] == device and q.position[other] < q.position[op]:
+                is_missing = False
+                break
+        if is_missing:
+            cost = sequences.sending(g, m, tensor, source, device)
             now[devices] += abs(now[device] - now[source]) + 2 * cost
             end = max(now[device], now[source]) + cost
             now[device] = end
@@ -163,14 +123,12 @@ def _send_missing(g: GraphArrays, q: Sequence, now: Any, op: int, m: MachineArra
 
 
 @kernel
-def makespan_of(
-    g: GraphArrays, c: Course, q: Sequence, first: Any, aim: Objective, m: MachineArrays, bar: float
-) -> Any:
+def makespan_of(g: GraphArrays, c: Course, q: Sequence, first: Any, aim: Objective, m: MachineArrays, bar: Any) -> Any:
     """Price a sequence whose first places are as in the present rows; write the others' rows."""
     if c.has_hubs and not aim.together:
         return 0.0
     devices, now = m.limits.size, c.now
-    has_dues = aim.together and c.costs
+    has_dues, due = aim.together and c.costs, devices + 1 + devices * (devices - 1) // 2
     begin = first // c.stride
     for cell in range(now.size):
         now[cell] = c.present[begin, cell]
@@ -198,8 +156,15 @@ def makespan_of(
         now[devices] += m.times[op, device] - c.least[op]
         if now[device] + c.tail[op] > bar or now[devices] > most_lost:
             return np.inf
-        if has_dues:
-            _add_due(g, q, now, op, m)
+        for tensor in range(g.output_ptr[op], g.output_ptr[op + 1] if has_dues else 0):
+            if op >= m.first_home and m.everywhere[tensor]:
+                continue
+            targets = np.uint64(0)
+            for reading in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
+                target = q.placement[g.consumers[reading]]
+                if target != device and not has_bit(targets, target):
+                    targets |= bit_of(target)
+                    now[due + _pair(device, target)] += sequences.sending(g, m, tensor, device, target)
     end = 0.0
     for device in range(devices):
         end = max(end, now[device])
@@ -214,38 +179,13 @@ def keep_rows(c: Course, first: int) -> None:
             c.present[row, cell] = c.other[row, cell]
 
 
-@inlined
-def _first_of_changes(c: Course, q: Sequence, places: Places, changes: int, first: int) -> int:
-    """Return the first place where ops elsewhere change anything: there, or, if it costs, where inputs are made."""
-    for changed in range(changes):
-        op = places.changed[changed]
-        first = min(first, q.position[op])
-        for at in range(c.before_ptr[op], c.before_ptr[op + 1] if c.costs else 0):
-            first = min(first, q.position[c.before[at]])
-    return first
-
-
-@inlined
-def _price(
-    g: GraphArrays, s: State, c: Course, q: Sequence, first: int, aim: Objective, m: MachineArrays, bar: float
-) -> tuple[float, int, int, float]:
-    """Return the cost of a sequence, its excess, peak and makespan, given the first place where it differs."""
-    runtime = makespan_of(g, c, q, first, aim, m, bar / aim.scale)
-    cost, excess, peak = aim.scale * runtime, 0, 0
-    if aim.memory and cost <= bar:
-        left = bar - cost + ROUNDING_OF_SUMS * bar
-        nothing = Steps(q.order[:0], q.order[:0])
-        _, cost, excess, peak, runtime = run_sequence(g, s, c.due, q.order, aim, m, left, nothing)
-    return cost, excess, peak, runtime
-
-
 @kernel
 def anneal_sequence(
     g: GraphArrays, s: State, c: Course, q: Sequence, aim: Objective, m: MachineArrays, energy: float, walk: Walk
 ) -> float:
     """Anneal over sequences whose placement `s` holds: single ops, swaps if free, with a sixth draw per move groups."""
     places, groups, devices, draws = walk.places, walk.places.groups, m.limits.size, walk.draws
-    swapped = 0.0 if c.costs else SWAPPED
+    swapped, nothing = 0.0 if c.costs else SWAPPED, Steps(q.order[:0], q.order[:0])
     makespan_of(g, c, q, np.int64(0), aim, m, np.inf)
     keep_rows(c, 0)
     for move in range(draws.shape[0]):
@@ -258,28 +198,36 @@ def anneal_sequence(
         if draws.shape[1] > 5 and draws[move, 5] < places.share:
             group = int(draws[move, 5] / places.share * groups.first.size)
             to = int(draws[move, 3] * devices)
-            changes = put_group(places, groups.first[group], groups.last[group], to, q.placement)
+            changes = sequences.put_group(places, groups.first[group], groups.last[group], to, q.placement)
             first = q.order.size
         else:
             if kind < 0.5:
-                device = drawn_device(places, op, q.placement[op], draws[move, 2])
-                changes = put(places, op, device, q.placement, 0)
+                device = sequences.drawn_device(places, op, q.placement[op], draws[move, 2])
+                changes = sequences.put(places, op, device, q.placement, 0)
             if kind >= 0.5 and draws[move, 2] < swapped:
-                changes = swap(places, op, int(draws[move, 3] * q.order.size), q.placement)
+                changes = sequences.swap(places, op, int(draws[move, 3] * q.order.size), q.placement)
             elif kind >= 0.1:
-                there = place_within(g, q.position, op, draws[move, 3], q.order.size - m.first_home)
+                there = sequences.place_within(g, q.position, op, draws[move, 3], q.order.size - m.first_home)
                 shift(q.order, q.position, here, there)
                 first = min(here, there)
         if there == here and changes == 0:
             continue
-        first = _first_of_changes(c, q, places, changes, first)
+        for changed in range(changes):  # the first place that changes; if transfers take time, where inputs are made
+            op = places.changed[changed]
+            first = min(first, q.position[op])
+            for at in range(c.before_ptr[op], c.before_ptr[op + 1] if c.costs else 0):
+                first = min(first, q.position[c.before[at]])
         bar = bar_of(energy, walk.temperature, draws[move, 4])
-        new, excess, peak, runtime = _price(g, s, c, q, first, aim, m, bar)
+        runtime = makespan_of(g, c, q, first, aim, m, bar / aim.scale)
+        new, excess, peak = aim.scale * runtime, 0, 0
+        if aim.memory and new <= bar:
+            left = bar - new + ROUNDING_OF_SUMS * bar
+            _, new, excess, peak, runtime = sequences.run_sequence(g, s, c.due, q.order, aim, m, left, nothing)
         if new > bar:
-            put_back(places, changes, q.placement)
+            sequences.put_back(places, changes, q.placement)
             shift(q.order, q.position, there, here)
             continue
         energy = new
         keep_rows(c, first)
-        note_best(walk, aim, excess, peak, runtime, q.order, q.placement)
+        sequences.note_best(walk, aim, excess, peak, runtime, q.order, q.placement)
     return energy

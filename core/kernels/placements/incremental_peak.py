@@ -20,12 +20,11 @@ from ..cost_model import MachineArrays
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of, is_better
-from .sequences import Places, Sequence, drawn_device, peak_penalty, place_within, put, put_back, shift
+from ..orders.order_memory import shift
+from .sequences import Places, Sequence, drawn_device, peak_penalty, place_within, put, put_back
 
-MOST_MOVES = 2**30
-"""Moves between two sequences that are priced whole: they are numbered by 31 bits."""
-TURNED = 0.1
-"""Of the moves, those that turn a transfer."""
+MOST_MOVES = 2**30  # moves between two sequences that are priced whole: they are numbered by 31 bits
+TURNED = 0.1  # of the moves, those that turn a transfer
 
 
 class Scale(NamedTuple):
@@ -67,8 +66,7 @@ class Lifetimes(NamedTuple):
     everywhere: BoolArray  # per tensor: whether it is on each device that reads it from the start
     end: IndexArray  # per tensor, if the graph has views: the row at which its home lets go of it
     resident: IntArray  # per device: bytes at one place
-    # Per device, of one tensor: where it is read first and last, and the row to which views hold it
-    first: IndexArray
+    first: IndexArray  # per device, of one tensor: where it is read first and last, and the row to which views hold it
     last: IndexArray
     held: IndexArray
     stamp: IndexArray  # per tensor: the move by which it was touched last
@@ -134,18 +132,6 @@ def _later(q: Sequence, row: int, other: int) -> Any:
 
 
 @inlined
-def _find_held(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: Any) -> None:
-    """Fill `z.held` for a tensor from the ends of its views, which must be known."""
-    z.held[:] = -1
-    for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
-        reader = g.consumers[at]
-        for view in range(g.output_ptr[reader], g.output_ptr[reader + 1]):
-            if g.alias_of[view] == tensor:
-                device = q.placement[reader]
-                z.held[device] = _later(q, z.held[device], z.end[view])
-
-
-@inlined
 def _add(c: Changes, cell: int, amount: int) -> None:
     """Change a row on a device, and remember its value before the present move."""
     if c.stamp[cell] != c.clock[0]:
@@ -157,17 +143,21 @@ def _add(c: Changes, cell: int, amount: int) -> None:
 
 @kernel
 def mark(g: GraphArrays, z: Lifetimes, q: Sequence, tensor: np.int32, sign: np.int64) -> None:
-    """Add the bytes of a tensor's copies (sign 1), which sets its end, or take them away (sign -1).
-
-    The ends of its views must be known. Numbers are typed, as a kernel is compiled for each type and each constant.
-    """
+    """Add the bytes of a tensor's copies (sign 1), which sets its end, or take them away (sign -1)."""
+    # The ends of its views must be known. Numbers are typed, as a kernel is compiled for each type and each constant.
     ops, devices, c = q.order.size, z.first.size, z.changes
     maker = g.producer[tensor]
     home, size = q.placement[maker], sign * g.tensor_size[tensor]
     find_uses(g, z, q, tensor)
     has_views = z.end.size > 0
-    if has_views:
-        _find_held(g, z, q, tensor)
+    if has_views:  # fill `z.held` from the ends of its views
+        z.held[:] = -1
+        for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
+            reader = g.consumers[at]
+            for view in range(g.output_ptr[reader], g.output_ptr[reader + 1]):
+                if g.alias_of[view] == tensor:
+                    where = q.placement[reader]
+                    z.held[where] = _later(q, z.held[where], z.end[view])
     if tensor >= z.first_resident and z.everywhere[tensor]:
         for device in range(devices):
             if device != home and z.last[device] >= 0:
@@ -316,18 +306,6 @@ def _touch_all(g: GraphArrays, z: Lifetimes, places: Places, move: Move) -> int:
 
 
 @inlined
-def _sort_touched(g: GraphArrays, z: Lifetimes, q: Sequence, count: int) -> None:
-    """Sort the tensors listed so that views come before their bases: the last made first."""
-    for at in range(1, count):
-        tensor = z.touched[at]
-        place = q.position[g.producer[tensor]]
-        while at > 0 and q.position[g.producer[z.touched[at - 1]]] < place:
-            z.touched[at] = z.touched[at - 1]
-            at -= 1
-        z.touched[at] = tensor
-
-
-@inlined
 def _take(z: Lifetimes, first: int, last: int, peak: int, reached: int) -> int:
     """Make places present that reach so many bytes, and return the peak of the sequence, given the one before."""
     before = 0
@@ -340,16 +318,6 @@ def _take(z: Lifetimes, first: int, last: int, peak: int, reached: int) -> int:
     for most in z.present.most:
         peak = max(peak, most)
     return peak
-
-
-@inlined
-def _copy(q: Sequence, to: Sequence) -> None:
-    """Copy a sequence, all but its positions."""
-    for at in range(q.order.size):
-        to.order[at] = q.order[at]
-        to.placement[at] = q.placement[at]
-    for at in range(q.late.size):
-        to.late[at] = q.late[at]
 
 
 @inlined
@@ -373,7 +341,13 @@ def _drawn_move(g: GraphArrays, q: Sequence, places: Places, first_home: int, dr
 def _make(g: GraphArrays, z: Lifetimes, q: Sequence, places: Places, move: Move, count: int) -> int:
     """Make a move, which may change the copies of the tensors listed; return how many ops it has moved elsewhere."""
     if z.end.size > 0:
-        _sort_touched(g, z, q, count)
+        for listed in range(1, count):  # views come before their bases: the last made first
+            at, tensor = listed, z.touched[listed]
+            place = q.position[g.producer[tensor]]
+            while at > 0 and q.position[g.producer[z.touched[at - 1]]] < place:
+                z.touched[at] = z.touched[at - 1]
+                at -= 1
+            z.touched[at] = tensor
         for at in range(count):
             z.end_before[at] = z.end[z.touched[at]]
     for at in range(count):
@@ -467,4 +441,7 @@ def anneal_lifetimes(g: GraphArrays, z: Lifetimes, q: Sequence, scale: Scale, fi
             continue
         energy, present = new, _take(z, first, last, present, reached)
         if is_better(walk, 0, np.float64(present)):
-            _copy(q, walk.kept)
+            for at in range(q.order.size):
+                walk.kept.order[at], walk.kept.placement[at] = q.order[at], q.placement[at]
+            for at in range(q.late.size):
+                walk.kept.late[at] = q.late[at]

@@ -22,10 +22,10 @@ class Lazy(NamedTuple):
 
     reads: IndexArray  # per op: how many tensors it reads that other ops make, and how many of them are pending
     pending: IndexArray
-    where: Any  # per op: a bit per device on which all its inputs are
     taken: IndexArray  # per op: how many ops were taken with it
     order: IndexArray
     ready: IndexArray  # the most urgent first
+    where: Any  # per op: a bit per device on which all its inputs are
     met: IndexArray  # per pair of devices: how many ops had been taken when they last synchronised
     clock: FloatArray
     work: FloatArray  # per device: of the ready ops whose inputs are all there, microseconds
@@ -47,10 +47,10 @@ def new_lazy(g: GraphArrays, m: MachineArrays, places: Places) -> Lazy:
     return Lazy(
         reads=np.bincount(np.repeat(np.arange(ops), np.diff(g.input_ptr)), is_made, ops).astype(np.int32),
         pending=np.empty(ops, np.int32),
-        where=np.empty(ops, np.uint64),
         taken=np.empty(ops, np.int32),
         order=np.empty(ops, np.int32),
         ready=np.empty(ops, np.int32),
+        where=np.empty(ops, np.uint64),
         met=np.empty(devices * devices, np.int32),
         clock=np.empty(devices),
         work=np.empty(devices),
@@ -139,15 +139,12 @@ def _ends_elsewhere(m: MachineArrays, z: Lazy, op: int, device: int, patience: f
 @inlined
 def _choose_near(m: MachineArrays, z: Lazy, size: int, device: int, patience: float, forced: bool) -> int:
     """Return the place of the most urgent ready op whose inputs are all on `device`, or -1."""
-    chosen = -1
     for at in range(size):
         op = z.ready[at]
-        if has_bit(z.where[op], device) and (
-            forced or z.is_alike or _ends_elsewhere(m, z, op, device, patience) >= z.clock[device]
-        ):
-            chosen = at
-            break
-    return chosen
+        is_near = has_bit(z.where[op], device)
+        if is_near and (forced or z.is_alike or _ends_elsewhere(m, z, op, device, patience) >= z.clock[device]):
+            return at
+    return -1
 
 
 @inlined
@@ -273,27 +270,14 @@ def _begin(g: GraphArrays, m: MachineArrays, s: State, z: Lazy, keys: Any) -> in
     return size
 
 
-@inlined
-def _settle_rest(g: GraphArrays, m: MachineArrays, s: State, z: Lazy) -> None:
-    """Give homes to the residents that nothing reads."""
-    for op in range(m.first_home, s.placement.size):
-        if s.placement[op] == NOWHERE:
-            device = 0
-            while not z.places.allowed[op, device]:
-                device += 1
-            _settle(g, m, s, z, op, device)
-
-
 @kernel
 def decode_for_makespan(g: GraphArrays, s: State, z: Lazy, keys: Any, m: MachineArrays) -> None:
-    """Fill `z.order` and `s.placement` from `ops + 1` keys: one per op, and the patience.
-
-    The device whose clock lags takes the most urgent ready op whose inputs are all on it. If there is none it
-    synchronises with the devices that hold the inputs of the op that could start first; all that these had made then
-    counts as sent. If every such op had better stay where it is, the device is parked until the next op is taken; when
-    all are parked, the one that lags takes the op that could start first. Residents come first, and have their home
-    where they are read first.
-    """
+    """Fill `z.order` and `s.placement` from `ops + 1` keys: one per op, and the patience."""
+    # The device whose clock lags takes the most urgent ready op whose inputs are all on it. If there is none it
+    # synchronises with the devices that hold the inputs of the op that could start first; all that these had made then
+    # counts as sent. If every such op had better stay where it is, the device is parked until the next op is taken;
+    # when all are parked, the one that lags takes the op that could start first. Residents come first, and have their
+    # home where they are read first.
     ops = s.placement.size
     patience = np.float64(keys[ops])
     size, taken = _begin(g, m, s, z, keys), ops - m.first_home
@@ -330,26 +314,18 @@ def decode_for_makespan(g: GraphArrays, s: State, z: Lazy, keys: Any, m: Machine
                 if z.pending[consumer] == 0:
                     _find(g, m, s, z, consumer)
                     size = _insert(z, keys, size, consumer)
-    _settle_rest(g, m, s, z)
+    for op in range(m.first_home, ops):  # residents that nothing reads
+        if s.placement[op] == NOWHERE:
+            device = 0
+            while not z.places.allowed[op, device]:
+                device += 1
+            _settle(g, m, s, z, op, device)
 
 
 @inlined
 def _own_bytes(g: GraphArrays, tensor: int) -> Any:
     """Return the bytes of a tensor that count: none of a view."""
     return g.tensor_size[tensor] if g.alias_of[tensor] < 0 else 0
-
-
-@inlined
-def _brought_and_freed(g: GraphArrays, z: Lazy, op: int, device: int) -> tuple[int, int]:
-    """Return the bytes that an op's inputs bring to a device, and those that it is the last to read."""
-    brought, freed = 0, 0
-    for i in range(g.input_ptr[op], g.input_ptr[op + 1]):
-        tensor = g.inputs[i]
-        if not has_bit(z.due.sent[tensor], device):
-            brought += g.tensor_size[tensor]
-        if z.left[tensor] == 1 and not g.is_final[tensor]:
-            freed += _own_bytes(g, tensor)
-    return brought, freed
 
 
 @inlined
@@ -368,29 +344,11 @@ def _read(g: GraphArrays, z: Lazy, op: int, device: int) -> None:
                     z.resident[other] -= size
 
 
-@inlined
-def _make(g: GraphArrays, z: Lazy, op: int, device: int, count: int) -> int:
-    """Put an op's outputs on its device and append the ops that this makes ready; returns how many there are."""
-    for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-        if z.left[tensor] > 0 or g.is_final[tensor]:
-            z.resident[device] += _own_bytes(g, tensor)
-        z.due.sent[tensor] |= bit_of(device)
-        for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
-            consumer = g.consumers[at]
-            z.pending[consumer] -= 1
-            if z.pending[consumer] == 0:
-                z.ready[count] = consumer
-                count += 1
-    return count
-
-
 @kernel
 def decode_for_peak(g: GraphArrays, s: State, z: Lazy, keys: Any) -> None:
-    """Fill `z.order` and `s.placement`: the ready op and device that raise the peak least, then grow memory least.
-
-    A tensor counts wherever it was brought to until all its readers have run, a view nothing. An op's key times the
-    last key (the noise) of the largest tensor counts as that many bytes less.
-    """
+    """Fill `z.order` and `s.placement`: the ready op and device that raise the peak least, then grow memory least."""
+    # A tensor counts wherever it was brought to until all its readers have run, a view nothing. An op's key times the
+    # last key (the noise) of the largest tensor counts as that many bytes less.
     ops, noise, devices = g.runtime.size, np.float64(keys[g.runtime.size]), z.clock.size
     count, peak, largest = 0, 0, 0
     z.resident[:] = 0
@@ -407,13 +365,19 @@ def decode_for_peak(g: GraphArrays, s: State, z: Lazy, keys: Any) -> None:
         chosen, where, least_peak, least = -1, 0, 0, 0.0
         for at in range(count):
             op = z.ready[at]
-            made = g.persistent[op]  # for good, or for readers
+            kept = g.persistent[op]  # for good, or for readers
             for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-                made += _own_bytes(g, tensor)
+                kept += _own_bytes(g, tensor)
             for device in range(devices):
-                brought, freed = _brought_and_freed(g, z, op, device)
-                reached = max(peak, z.resident[device] + brought + made + g.workspace[op])
-                grown = np.float64(brought + made - freed) - noise * np.float64(keys[op]) * largest
+                brought, freed = 0, 0
+                for i in range(g.input_ptr[op], g.input_ptr[op + 1]):
+                    tensor = g.inputs[i]
+                    if not has_bit(z.due.sent[tensor], device):
+                        brought += g.tensor_size[tensor]
+                    if z.left[tensor] == 1 and not g.is_final[tensor]:
+                        freed += _own_bytes(g, tensor)
+                reached = max(peak, z.resident[device] + brought + kept + g.workspace[op])
+                grown = np.float64(brought + kept - freed) - noise * np.float64(keys[op]) * largest
                 if chosen < 0 or reached < least_peak or (reached == least_peak and grown < least):
                     chosen, where, least_peak, least = at, device, reached, grown
         op = z.ready[chosen]
@@ -425,11 +389,19 @@ def decode_for_peak(g: GraphArrays, s: State, z: Lazy, keys: Any) -> None:
         peak = least_peak
         z.resident[where] += g.persistent[op]
         _read(g, z, op, where)
-        count = _make(g, z, op, where, count)
+        for made in range(g.output_ptr[op], g.output_ptr[op + 1]):
+            if z.left[made] > 0 or g.is_final[made]:
+                z.resident[where] += _own_bytes(g, made)
+            z.due.sent[made] |= bit_of(where)
+            for at in range(g.consumer_ptr[made], g.consumer_ptr[made + 1]):
+                consumer = g.consumers[at]
+                z.pending[consumer] -= 1
+                if z.pending[consumer] == 0:
+                    z.ready[count] = consumer
+                    count += 1
 
 
-LEAST_MOVED = 0.02
-"""The least share of the keys, on average, that a move changes, unless that is less than one."""
+LEAST_MOVED = 0.02  # the least share of the keys, on average, that a move changes, unless that is less than one
 
 
 @inlined

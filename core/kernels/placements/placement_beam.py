@@ -125,8 +125,7 @@ def end_step(route: Route, dying: int) -> None:
         route.held[route.dead[at]] = NOBODY
 
 
-COPIED, ALONE = 2, 1
-"""Kinds of tensors on a device: those that another has too, which go first, and those that it alone has."""
+COPIED, ALONE = 2, 1  # kinds of tensors on a device: another has it too, which goes first, or it alone has it
 
 
 class Placed(NamedTuple):
@@ -136,8 +135,7 @@ class Placed(NamedTuple):
     copies: Any
     sent: Any
     home: Any
-    # Per device, bytes: tensors there now, persistent, and the largest need so far
-    resident: IntArray
+    resident: IntArray  # per device, bytes: tensors there now, persistent, and the largest need so far
     persistent: IntArray
     top: IntArray
 
@@ -264,30 +262,6 @@ def _receive(g: GraphArrays, p: Placed, tensor: int, slot: int, device: int) -> 
     p.resident[device] += g.tensor_size[tensor]
 
 
-@inlined
-def _send_inputs(g: GraphArrays, route: Route, op: int, device: int, p: Placed, steps: Steps, written: int) -> int:
-    """Send a device the missing inputs of an op; returns how many steps are written."""
-    for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
-        tensor = g.inputs[at]
-        slot = route.slot[tensor]
-        if not has_bit(p.copies[slot], device):
-            _receive(g, p, tensor, slot, device)
-            written = write_step(steps, written, ~tensor, device)
-    return written
-
-
-@inlined
-def _run(g: GraphArrays, route: Route, op: int, device: int, p: Placed) -> None:
-    """Put an op's outputs and persistent bytes on its device."""
-    for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
-        slot = route.slot[tensor]
-        p.copies[slot] = bit_of(device)
-        p.sent[slot] = bit_of(device)
-        p.home[slot] = device
-        p.resident[device] += bytes_on(g, tensor, device, device)
-    p.persistent[device] += g.persistent[op]
-
-
 @kernel
 def place_op(
     g: GraphArrays, route: Route, step: int, device: int, limits: Limits, p: Placed, steps: Steps, written: int
@@ -309,9 +283,19 @@ def place_op(
         p.copies[slot] &= ~bit_of(device)
         p.resident[device] -= size
         need -= size
-    written = _send_inputs(g, route, op, device, p, steps, written)
+    for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
+        read = g.inputs[at]
+        if not has_bit(p.copies[route.slot[read]], device):
+            _receive(g, p, read, route.slot[read], device)
+            written = write_step(steps, written, ~read, device)
     written = write_step(steps, written, op, device)
-    _run(g, route, op, device, p)
+    for made in range(g.output_ptr[op], g.output_ptr[op + 1]):
+        own = route.slot[made]
+        p.copies[own] = bit_of(device)
+        p.sent[own] = bit_of(device)
+        p.home[own] = device
+        p.resident[device] += bytes_on(g, made, device, device)
+    p.persistent[device] += g.persistent[op]
     p.top[device] = max(p.top[device], need - fixed)
     for other in range(p.resident.size):
         if p.top[other] + p.persistent[other] > limits.memory[other]:
@@ -346,8 +330,7 @@ class Choices(NamedTuple):
     tie: Any  # random
     heap: IndexArray
     table: IndexArray  # hash table of the successors kept
-    # Per step and state what it came by
-    parent: IndexArray
+    parent: IndexArray  # per step and state what it came by
     device: Any
     numbers: Any  # eight random odd ones, for hashes and ties
 
@@ -413,36 +396,7 @@ def _hash(p: Placed, numbers: Any) -> Any:
 @inlined
 def _needs_less(c: Choices, one: int, two: int) -> bool:
     """Order successors for the heap."""
-    is_first: bool = c.need[one] < c.need[two] or (c.need[one] == c.need[two] and c.tie[one] < c.tie[two])
-    return is_first
-
-
-@inlined
-def _is_possible(g: GraphArrays, route: Route, op: int, device: int, p: Placed) -> bool:
-    """Whether an op's inputs are all on a device or may be sent there."""
-    possible = True
-    for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
-        slot = route.slot[g.inputs[at]]
-        possible = possible and has_bit(may_read(p.copies[slot], p.sent[slot], p.home[slot]), device)
-    return possible
-
-
-@kernel
-def _offer_choices(g: GraphArrays, route: Route, s: States, c: Choices, step: int, count: int, limits: Limits) -> int:
-    """Put every state's possible devices for a step's op on the heap; devices that nothing is on yet are alike."""
-    op, now, devices = route.order[step], step & 1, s.placed.resident.shape[2]
-    entries = 0
-    for state in range(count):
-        p = _placed(s, now, state)
-        for device in range(min(devices, s.used[now, state] + 1) if limits.are_alike else devices):
-            if _is_possible(g, route, op, device, p):
-                fixed = max(p.persistent[device] + g.persistent[op], limits.share)
-                need = p.resident[device] + fixed + need_of(g, route, op, device, p.copies)
-                choice = state * devices + device
-                c.need[choice] = max(need, s.peak[now, state])
-                c.tie[choice] = (s.hash[now, state] + np.uint64(device)) * c.numbers[7]
-                entries = push(c.heap, entries, choice, c, _needs_less)
-    return entries
+    return bool(c.need[one] < c.need[two] or (c.need[one] == c.need[two] and c.tie[one] < c.tie[two]))
 
 
 @kernel
@@ -469,7 +423,21 @@ def _extend(
     following = 1 - now
     nothing = Steps(route.dead[:0], route.dead[:0])
     none_written: Any = np.int64(0)  # of one type with what `trace_beam` gives, so that `place_op` is compiled once
-    entries = _offer_choices(g, route, s, c, step, count, limits)
+    op, entries = route.order[step], 0
+    for state in range(count):  # on the heap go all possible devices; those that nothing is on yet are alike
+        p = _placed(s, now, state)
+        for device in range(min(devices, s.used[now, state] + 1) if limits.are_alike else devices):
+            is_possible = True
+            for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
+                read = route.slot[g.inputs[at]]
+                is_possible = is_possible and has_bit(may_read(p.copies[read], p.sent[read], p.home[read]), device)
+            if is_possible:
+                fixed = max(p.persistent[device] + g.persistent[op], limits.share)
+                least = p.resident[device] + fixed + need_of(g, route, op, device, p.copies)
+                choice = state * devices + device
+                c.need[choice] = max(least, s.peak[now, state])
+                c.tie[choice] = (s.hash[now, state] + np.uint64(device)) * c.numbers[7]
+                entries = push(c.heap, entries, choice, c, _needs_less)
     c.table[:] = -1
     kept = 0
     while entries > 0 and kept < limits.size:

@@ -12,25 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
-from ..cost_model import (
-    MachineArrays,
-    Scratch,
-    TimedSteps,
-    account,
-    begin,
-    note_rows,
-    sort_moments,
-    time_op,
-    time_transfer,
-)
+from ..cost_model import MachineArrays, Scratch, TimedSteps, account, begin, sort_moments, time_op, time_transfer
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of
-from .sequences import Objective, Places, note_best, peak_penalty, place_within, put, put_back, put_group, shift
+from ..orders.order_memory import shift
+from .sequences import Objective, Places, note_best, peak_penalty, place_within, put, put_back, put_group
 
 EARLY, NEXT, LATE = 0, 1, 2
-SHARE_OF_LEADS, SHARE_OF_RETURNS = 0.15, 0.3
-"""Of all moves but those of a whole group those that change a lead, and of the latter the returns."""
+SHARE_OF_LEADS, SHARE_OF_RETURNS = 0.15, 0.3  # of all moves but a group's those of leads, and of a group's the returns
 
 
 class Plan(NamedTuple):
@@ -60,9 +50,7 @@ def _write(steps: TimedSteps, count: int, item: int, device: int, times: tuple[f
 
 
 @kernel
-def write_plan(
-    g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: TimedSteps, bar: float
-) -> tuple[int, float]:
+def write_plan(g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: TimedSteps, bar: float) -> Any:
     """Write the steps of a plan; returns their number, and the makespan, infinite if unlinked or above the bar."""
     devices = s.clock.size
     begin(s)
@@ -96,17 +84,14 @@ def sort_steps(m: MachineArrays, s: Scratch, steps: TimedSteps, count: int, sort
     if m.beside:
         for step in range(count):
             s.moments[step] = steps.start[step] if steps.items[step] < 0 else steps.end[step]
-        note_rows(m, s, steps, count)
-        sort_moments(s.moments[:count], s.order, s.merged, s.ends, s.row[:count])
+        sort_moments(m, s, steps, count, np.int64(1))
     for at in range(count):
         step = s.order[at] if m.beside else at
         _write(sorted_steps, at, steps.items[step], steps.targets[step], (steps.start[step], steps.end[step]))
 
 
 @inlined
-def _price(
-    g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: Any, aim: Objective, bar: float
-) -> tuple[int, Cost]:
+def _price(g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: Any, aim: Objective, bar: float) -> Any:
     """Write a plan's steps to `steps[0]`, sorted ones to `steps[1]` if memory counts, and price it."""
     most = bar / aim.scale if aim.scale > 0.0 else np.inf
     count, runtime = write_plan(g, m, s, plan, steps[0], most)
@@ -130,9 +115,7 @@ def _price(
 
 
 @kernel
-def price_plan(
-    g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: Any, aim: Objective
-) -> tuple[int, Cost]:
+def price_plan(g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: Any, aim: Objective) -> Any:
     """Write a plan's steps to `steps[1]`, as a schedule has them; returns how many, and its cost."""
     count, cost = _price(g, m, s, plan, steps, aim, np.inf)
     if cost.runtime < np.inf and not aim.memory:
@@ -212,11 +195,10 @@ NOWHERE = -1
 
 
 class Greedy(NamedTuple):
-    """The data of list scheduling, and its scratch.
+    """The data of list scheduling, and its scratch."""
 
-    If it `is_quick`, only two devices are tried, and missing inputs count as sent when they were made (HEFT's
-    assumption): a blocking transfer just before the op would wait for both devices, and none would leave a busy one.
-    """
+    # If it `is_quick`, only two devices are tried, and missing inputs count as sent when they were made (HEFT's
+    # assumption): a blocking transfer just before the op would wait for both devices, and none would leave a busy one.
 
     allowed: BoolArray  # shape `(ops, devices)`
     group: IndexArray
@@ -358,14 +340,9 @@ def begin_list(m: MachineArrays, s: Scratch, z: Greedy) -> None:
 
 
 @kernel
-def list_ops(
-    g: GraphArrays, m: MachineArrays, s: Scratch, z: Greedy, order: IndexArray, steps: TimedSteps, count: int
-) -> int:
-    """Place some ops more in `s.placement`, each where it ends first, `z.ahead` added, where its residents have room.
-
-    Returns how many steps there are then, those of residents, at home where they are read first, left out; -1 without a
-    link.
-    """
+def list_ops(g: GraphArrays, m: MachineArrays, s: Scratch, z: Greedy, order: Any, steps: TimedSteps, count: int) -> int:
+    """Place some more ops in `s.placement`, each where it ends first, `z.ahead` added, and its residents have room."""
+    # Returns how many steps there are then, without those of residents, at home where they are read first; or else -1.
     devices = s.clock.size
     for op in order:
         best = _choose(g, m, s, z, op)

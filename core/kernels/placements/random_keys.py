@@ -7,21 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import BoolArray, IndexArray, IntArray
-from ..cost_model import (
-    MachineArrays,
-    Scratch,
-    State,
-    Steps,
-    TimedSteps,
-    new_scratch,
-    new_state,
-    new_timed_steps,
-    run_steps,
-    start,
-    step_op,
-    step_transfer,
-    write_step,
-)
+from .. import cost_model
+from ..cost_model import MachineArrays, Scratch, State, Steps, TimedSteps
 from ..graph_arrays import GraphArrays, most_transfers
 from ..heap import larger_first, pop, push
 from ..jit import inlined, kernel
@@ -45,14 +32,11 @@ class Queue(NamedTuple):
     fixed_op: int  # stays on device 0, -1 for none
     state: State
     heap: IntArray
-    # For transfers beside work alone
-    scratch: Scratch
+    scratch: Scratch  # for transfers beside work alone
     steps: TimedSteps
 
 
-def new_queue(
-    g: GraphArrays, m: MachineArrays, allowed: BoolArray, group: IndexArray, fixed_op: int, memory: bool
-) -> Queue:
+def new_queue(g: GraphArrays, m: MachineArrays, allowed: BoolArray, group: Any, fixed_op: int, memory: bool) -> Queue:
     """Allocate the scratch."""
     devices = m.times.shape[1]
     timed = devices if m.beside else 1
@@ -60,10 +44,10 @@ def new_queue(
         allowed,
         group,
         fixed_op,
-        state=new_state(g, devices, memory and not m.beside),
+        state=cost_model.new_state(g, devices, memory and not m.beside),
         heap=np.empty(len(g.runtime) + most_transfers(g, devices), np.int64),
-        scratch=new_scratch(g, timed),
-        steps=new_timed_steps(g, timed),
+        scratch=cost_model.new_scratch(g, timed),
+        steps=cost_model.new_timed_steps(g, timed),
     )
 
 
@@ -83,16 +67,14 @@ def _place(q: Queue, genes: Any) -> None:
 
 @kernel
 def decode(g: GraphArrays, m: MachineArrays, q: Queue, genes: Any, memory: bool, steps: Any) -> tuple[int, bool]:
-    """Run the schedule that a chromosome encodes: always the ready op or transfer of highest priority.
-
-    Returns the number of steps, which are written if they are asked for, and whether all transfers have a link.
-    """
+    """Run the schedule that a chromosome encodes: always the ready op or transfer of highest priority."""
+    # Returns the number of steps, which are written if they are asked for, and whether all transfers have a link.
     s, heap = q.state, q.heap
     ops, devices = g.runtime.size, s.clock.size
     priorities = ops * devices
     transfers = priorities + ops
     _place(q, genes)
-    start(g, m, s, memory)
+    cost_model.start(g, m, s, memory)
     size = 0
     for op in range(ops):
         if s.pending[op] == 0:
@@ -102,16 +84,16 @@ def decode(g: GraphArrays, m: MachineArrays, q: Queue, genes: Any, memory: bool,
         item = _LARGEST_ITEM - (heap[0] & _LARGEST_ITEM)
         size = pop(heap, size, genes, larger_first)
         if item < ops:
-            step = write_step(steps, step, item, s.placement[item])
-            ready, due = step_op(g, m, s, item, memory)
+            step = cost_model.write_step(steps, step, item, s.placement[item])
+            ready, due = cost_model.step_op(g, m, s, item, memory)
             for at in range(due):
                 cell = s.transfers[at]
                 size = push(heap, size, _key(genes[transfers + cell], ops + cell), genes, larger_first)
         else:
             tensor, target = divmod(item - ops, devices)
-            step = write_step(steps, step, ~tensor, target)
+            step = cost_model.write_step(steps, step, ~tensor, target)
             linked = linked and m.latency[s.placement[g.producer[tensor]], target] < np.inf
-            ready = step_transfer(g, m, s, tensor, target, memory)
+            ready = cost_model.step_transfer(g, m, s, tensor, target, memory)
         for at in range(ready):
             size = push(heap, size, _key(genes[priorities + s.ready[at]], s.ready[at]), genes, larger_first)
     return step, linked
@@ -123,7 +105,7 @@ def _time(g: GraphArrays, m: MachineArrays, q: Queue, count: int, memory: bool) 
     z, steps = q.scratch, TimedSteps(q.steps.items[:count], q.steps.targets[:count], q.steps.start, q.steps.end)
     for op in range(z.placement.size):
         z.placement[op] = q.state.placement[op]
-    run_steps(g, m, z, steps, memory)
+    cost_model.run_steps(g, m, z, steps, memory)
     runtime = 0.0
     for step in range(count):
         runtime = max(runtime, steps.end[step])
@@ -155,10 +137,8 @@ def price(g: GraphArrays, m: MachineArrays, q: Queue, chromosomes: Any, memory: 
 
 @kernel
 def cross(parents: Any, elites: Any, others: Any, bias: Any, children: Any) -> None:
-    """Fill `children`, which holds uniform draws: each gene from its elite parent with probability `bias`.
-
-    No generator is passed in: an interrupt while numba takes one apart ends the process.
-    """
+    """Fill `children`, which holds uniform draws: each gene from its elite parent with probability `bias`."""
+    # No generator is passed in: an interrupt while numba takes one apart ends the process.
     for child in range(children.shape[0]):
         for gene in range(children.shape[1]):
             chosen = elites[child] if children[child, gene] < bias[min(gene, bias.size - 1)] else others[child]

@@ -52,16 +52,14 @@ class Objective(NamedTuple):
 def new_due(g: GraphArrays, devices: int) -> Due:
     """Allocate the chains."""
     tensors = len(g.tensor_size)
-    return Due(
-        np.empty(tensors, np.uint64), np.empty(devices * devices, np.int32), np.empty(tensors * devices, np.int32)
-    )
+    head, following = (np.empty(cells, np.int32) for cells in (devices * devices, tensors * devices))
+    return Due(np.empty(tensors, np.uint64), head, following)
 
 
 @inlined
 def sending(g: GraphArrays, m: MachineArrays, tensor: int, source: int, target: int) -> float:
     """Return the microseconds that a transfer takes."""
-    took: float = m.latency[source, target] + g.tensor_size[tensor] * m.per_byte[source, target]
-    return took
+    return float(m.latency[source, target] + g.tensor_size[tensor] * m.per_byte[source, target])
 
 
 @inlined
@@ -138,19 +136,6 @@ def run_sequence(
 
 
 @inlined
-def shift(order: Any, position: Any, here: int, there: int) -> None:
-    """Move the op at one place to another; those between close up."""
-    op = order[here]
-    step = 1 if here < there else -1
-    while here != there:
-        order[here] = order[here + step]
-        position[order[here]] = here
-        here += step
-    order[there] = op
-    position[op] = there
-
-
-@inlined
 def room_of(g: GraphArrays, position: Any, op: int, first: int, last: int) -> Any:
     """Return from where to before where an op may be: after those that it waits for, and before its readers."""
     for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
@@ -165,8 +150,7 @@ def room_of(g: GraphArrays, position: Any, op: int, first: int, last: int) -> An
 def place_within(g: GraphArrays, position: Any, op: int, draw: float, homes: int) -> int:
     """Return a place for an op, drawn uniformly, between those that it waits for, residents too, and its readers."""
     first, last = room_of(g, position, op, homes, position.size)
-    place: int = first + int(draw * (last - first))
-    return place
+    return int(first + int(draw * (last - first)))
 
 
 @inlined
@@ -195,8 +179,7 @@ class Places(NamedTuple):
     """Where ops may be, and which move together."""
 
     group: IndexArray  # per op the first of those that the rules keep on one device
-    # CSR: that op -> all of them, and the devices on which they may be
-    member_ptr: IndexArray
+    member_ptr: IndexArray  # CSR: that op -> all of them, and the devices on which they may be
     members: IndexArray
     device_ptr: IndexArray
     devices: IndexArray

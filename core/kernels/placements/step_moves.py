@@ -72,22 +72,6 @@ def _is_wanted(x: Scene, tensor: int, target: int, is_read: bool) -> bool:
     return wanted
 
 
-@inlined
-def _send(x: Scene, tensor: int, target: int, memory: bool) -> float:
-    """Run a transfer; returns for how long its two devices then have done no work."""
-    g, s = x.g, x.s
-    source = s.placement[g.producer[tensor]]
-    cost = sending(g, x.m, tensor, source, target)
-    lost: float = abs(s.clock[source] - s.clock[target]) + 2.0 * cost
-    if memory:
-        step_transfer(g, x.m, s, tensor, target, True)
-    else:
-        end = max(s.clock[source], s.clock[target]) + cost
-        s.clock[source] = end
-        s.clock[target] = end
-    return lost
-
-
 @kernel
 def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: float, new: Plan) -> Any:
     """Run `count` steps, edited, placed as the state says, and write them normalised, unless that must exceed `bar`."""
@@ -116,9 +100,16 @@ def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: f
             if _is_wanted(x, tensor, target, item >= 0):
                 x.sent[tensor] |= bit_of(target)
                 s.peak[target] = 0
-                lost += _send(x, tensor, target, aim.memory)
+                source = s.placement[g.producer[tensor]]
+                cost = sending(g, m, tensor, source, target)
+                lost += abs(s.clock[source] - s.clock[target]) + 2.0 * cost  # neither device works meanwhile
                 step = write_step(new, step, ~tensor, target)
-                if aim.memory:
+                if not aim.memory:
+                    end = max(s.clock[source], s.clock[target]) + cost
+                    s.clock[source] = end
+                    s.clock[target] = end
+                else:
+                    step_transfer(g, m, s, tensor, target, True)
                     peak, excess = max(peak, s.peak[target]), max(excess, s.peak[target] - m.limits[target])
                     penalty += step_penalty(aim, target, s.peak[target])
         if item >= 0:
@@ -142,21 +133,6 @@ def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: f
 
 
 @inlined
-def _transfer_edit(x: Scene, plan: Plan, count: int, draws: Any) -> Edit:
-    """Return the move of some transfer to a place between its tensor's maker and its first reader there."""
-    step = int(draws[2] * count)
-    while plan.items[step] >= 0:
-        step = step + 1 if step + 1 < count else 0
-    tensor, target = ~plan.items[step], plan.targets[step]
-    first, last = plan.place[x.g.producer[tensor]] + 1, count
-    for at in range(x.g.consumer_ptr[tensor], x.g.consumer_ptr[tensor + 1]):
-        reader = x.g.consumers[at]
-        if x.s.placement[reader] == target:
-            last = min(last, plan.place[reader])
-    return Edit(np.int64(step), first + int(draws[3] * (last - first + 1)))
-
-
-@inlined
 def _make_move(x: Scene, plan: Plan, count: int, draws: Any, places: Places) -> tuple[Edit, int]:
     """Give ops other devices as a row of draws says; returns the edit that goes with it, and how many were changed."""
     ops, s, devices = x.g.runtime.size, x.s, x.s.clock.size
@@ -175,23 +151,21 @@ def _make_move(x: Scene, plan: Plan, count: int, draws: Any, places: Places) -> 
         first, last = places.groups.first[group], places.groups.last[group]
         changes = put_group(places, first, last, int(draws[2] * devices), s.placement)
         moves_op = False
-    elif kind < SENT and count > ops:
-        edit = _transfer_edit(x, plan, count, draws)
+    elif kind < SENT and count > ops:  # some transfer, between its tensor's maker and its first reader there
+        step = int(draws[2] * count)
+        while plan.items[step] >= 0:
+            step = step + 1 if step + 1 < count else 0
+        tensor, target = ~plan.items[step], plan.targets[step]
+        first, last = plan.place[x.g.producer[tensor]] + 1, count
+        for at in range(x.g.consumer_ptr[tensor], x.g.consumer_ptr[tensor + 1]):
+            reader = x.g.consumers[at]
+            if s.placement[reader] == target:
+                last = min(last, plan.place[reader])
+        edit = Edit(np.int64(step), first + int(draws[3] * (last - first + 1)))
     if moves_op and op < x.m.first_home:
         first, last = room_of(x.g, plan.place, op, homes, count)
         edit = Edit(np.int64(plan.place[op]), first + int(draws[3] * (last - first + 1)))
     return edit, changes
-
-
-@inlined
-def _keep(walk: Walk, plan: Plan, count: int, placement: Any) -> None:
-    """Write a plan and its placement where a walk keeps the best."""
-    best, best_placement = walk.kept
-    for at in range(count):
-        best.items[at] = plan.items[at]
-        best.targets[at] = plan.targets[at]
-    for op in range(placement.size):
-        best_placement[op] = placement[op]
 
 
 @kernel
@@ -199,7 +173,7 @@ def anneal_steps(
     x: Scene, plans: tuple[Plan, Plan], start: tuple[int, float, int], aim: Objective, walk: Walk
 ) -> tuple[int, float, int]:
     """Anneal over plans, a row of draws each; the present one is the first of `plans`, placed as the state says."""
-    present, other = plans
+    (present, other), (best, best_placement) = plans, walk.kept
     count, energy, best_count = start
     for move in range(walk.draws.shape[0]):
         edit, changes = _make_move(x, present, count, walk.draws[move], walk.places)
@@ -211,7 +185,11 @@ def anneal_steps(
         present, other = other, present
         count, energy = steps, new
         if is_better(walk, excess, np.float64(peak) if aim.is_peak else runtime):
-            _keep(walk, present, count, x.s.placement)
+            for at in range(count):
+                best.items[at] = present.items[at]
+                best.targets[at] = present.targets[at]
+            for op in range(best_placement.size):
+                best_placement[op] = x.s.placement[op]
             best_count = count
     for at in range(count):
         item = present.items[at]

@@ -12,20 +12,8 @@ import numpy as np
 from ...base.arrays import BoolArray, IndexArray
 from ..jit import inlined, kernel
 from ..metropolis import tolerated
-from .sequences import (
-    START,
-    RunGraph,
-    Sequence,
-    begin,
-    delete_run,
-    excess_between,
-    finish,
-    insert_run,
-    is_read,
-    is_used,
-    shift_run,
-    undo,
-)
+from . import sequences
+from .sequences import START, RunGraph, Sequence
 
 INSERT, DELETE = 0.4, 0.55  # moves that insert a chain, and with those that delete a run, as shares of all
 LONGEST_CHAIN = 64
@@ -38,14 +26,12 @@ class Annealing(NamedTuple):
 
     # shape `(1,)`: the state of the generator (xorshift64*; Vigna 2016), never 0
     draws: np.ndarray[tuple[int], np.dtype[np.uint64]]
-    # best, best_length: the best sequence found that keeps the limit, and how long it is; 0 if none does
-    best: IndexArray
+    best: IndexArray  # the best sequence found that keeps the limit, and how long it is; 0 if none does
     best_length: IndexArray
     # shape `(4,)`: excess and microseconds of the current sequence, microseconds of the best, least excess; the best
     # never has fewer microseconds than are allowed
     values: np.ndarray[tuple[int], np.dtype[np.float64]]
-    # chain, in_chain: scratch: ops of a chain, and per op whether it is in it
-    chain: IndexArray
+    chain: IndexArray  # scratch: ops of a chain, and per op whether it is in it
     in_chain: BoolArray
 
 
@@ -118,7 +104,7 @@ def insert_chain(g: RunGraph, s: Sequence, a: Annealing, aim: Aim) -> int:
     if links == 0 or s.length[0] + links >= s.items.size:
         return 0
     for k in range(links):
-        if not insert_run(g, s, a.chain[k], reader + k):
+        if not sequences.insert_run(g, s, a.chain[k], reader + k):
             return -1
     a.chain[links] = -1
     return 1
@@ -218,7 +204,7 @@ def _chain(g: RunGraph, s: Sequence, a: Annealing, group: int, reader: int, limi
             if a.in_chain[g.producer[tensor]] or g.runs_once[g.producer[tensor]] or g.runs_once[maker]:
                 continue
             last = _last_use(g, s, g.group[tensor], reader)
-            if last < reader and excess_between(s, limit, last + 1, reader) > 0 and draw(a) < 0.8:
+            if last < reader and sequences.excess_between(s, limit, last + 1, reader) > 0 and draw(a) < 0.8:
                 while tensor >= 0 and links < LONGEST_CHAIN:
                     links = _add_link(g, a, g.producer[tensor], links)
                     tensor = g.alias[tensor]
@@ -244,7 +230,7 @@ def _is_used_from(g: RunGraph, s: Sequence, op: int, step: int) -> bool:
         if s.places[op, number] >= step:
             end = s.places[op, number]
             break
-    return is_used(g, s, op, int(step), int(end))
+    return sequences.is_used(g, s, op, int(step), int(end))
 
 
 @inlined
@@ -266,7 +252,7 @@ def delete(g: RunGraph, s: Sequence, a: Annealing) -> int:
         step = start + k if start + k < length else start + k - length
         op = s.items[step]
         if s.times[op] > 1:
-            delete_run(g, s, step)
+            sequences.delete_run(g, s, step)
             count = 0
             for m in range(g.pred_ptr[op], g.pred_ptr[op + 1]):
                 if s.times[g.preds[m]] > 1:
@@ -331,24 +317,24 @@ def anneal_runs(g: RunGraph, s: Sequence, a: Annealing, aim: Aim, tries: int) ->
             step, place = draw_move(g, s, a, aim.moves_first)
             if step != place:
                 priced += 1
-                rise = shift_run(g, s, step, place, aim.limit)
+                rise = sequences.shift_run(g, s, step, place, aim.limit)
                 if not _is_accepted(s, a, aim, a.values[0] + rise, a.values[1]):
-                    shift_run(g, s, place, step, aim.limit)
+                    sequences.shift_run(g, s, place, step, aim.limit)
             continue
-        begin(s)
+        sequences.begin(s)
         changed = insert_chain(g, s, a, aim) if kind < INSERT else delete(g, s, a)
         if changed == 0:
             continue
         priced += 1
-        if (
-            changed < 0
-            or not _prune(g, s, a, aim.moves_first)
-            or not finish(g, s)
-            or not _is_accepted(
-                s, a, aim, float(excess_between(s, aim.limit, START, np.int64(s.length[0]))), _microseconds(g, s)
-            )
-        ):
-            undo(s)
+        is_kept = changed > 0 and _prune(g, s, a, aim.moves_first) and sequences.finish(g, s)
+        if is_kept:
+            microseconds, length = 0.0, np.int64(s.length[0])
+            for step in range(length):
+                microseconds += g.runtime[s.items[step]]
+            excess = float(sequences.excess_between(s, aim.limit, START, length))
+            is_kept = _is_accepted(s, a, aim, excess, microseconds)
+        if not is_kept:
+            sequences.undo(s)
     return priced
 
 
@@ -372,14 +358,6 @@ def _is_accepted(s: Sequence, a: Annealing, aim: Aim, excess: float, microsecond
 
 
 @kernel
-def _microseconds(g: RunGraph, s: Sequence) -> float:
-    total = 0.0
-    for step in range(s.length[0]):
-        total += g.runtime[s.items[step]]
-    return total
-
-
-@kernel
 def _prune(g: RunGraph, s: Sequence, a: Annealing, moves_first: bool) -> bool:
     """Take out unneeded runs of the ops in `chain`, and of those that only they read; False if that cannot be."""
     count = 0
@@ -392,12 +370,12 @@ def _prune(g: RunGraph, s: Sequence, a: Annealing, moves_first: bool) -> bool:
         number = 0
         while number < s.times[op]:
             step = s.places[op, number]
-            if s.times[op] == 1 or is_read(g, s, step):
+            if s.times[op] == 1 or sequences.is_read(g, s, step):
                 number += 1
                 continue
             if number == 0 and not moves_first:
                 return False
-            delete_run(g, s, np.int64(step))
+            sequences.delete_run(g, s, np.int64(step))
             for k in range(g.pred_ptr[op], g.pred_ptr[op + 1]):
                 if s.times[g.preds[k]] > 1 and count < a.chain.size - 1:
                     a.chain[count] = g.preds[k]

@@ -18,11 +18,9 @@ PLUS, MINUS, START = np.int64(1), np.int64(-1), np.int64(0)  # typed as variable
 class RunGraph(NamedTuple):
     """A graph as sequences of runs need it: control tensors are edges between ops, and views are in a group."""
 
-    # read_ptr, reads: CSR op -> the distinct tensors it reads
-    read_ptr: IndexArray
+    read_ptr: IndexArray  # CSR op -> the distinct tensors it reads
     reads: IndexArray
-    # made_ptr, made: CSR op -> the tensors it makes
-    made_ptr: IndexArray
+    made_ptr: IndexArray  # CSR op -> the tensors it makes
     made: IndexArray
     # alias, size, is_final, producer: per tensor: what it is a view of or -1, bytes, whether it is kept, and its op
     alias: IndexArray
@@ -46,17 +44,13 @@ class RunGraph(NamedTuple):
     rank: IndexArray
     persistent: int  # bytes throughout
     group: IndexArray  # per tensor its group, of all that share a buffer; -1 for control
-    # tensor_ptr, tensors: CSR group -> its tensors, the one that is no view first
-    tensor_ptr: IndexArray
+    tensor_ptr: IndexArray  # CSR group -> its tensors, the one that is no view first
     tensors: IndexArray
-    # member_ptr, members: CSR group -> the ops that make or read one of them
-    member_ptr: IndexArray
+    member_ptr: IndexArray  # CSR group -> the ops that make or read one of them
     members: IndexArray
-    # touch_ptr, touches: CSR op -> the groups that it makes or reads
-    touch_ptr: IndexArray
+    touch_ptr: IndexArray  # CSR op -> the groups that it makes or reads
     touches: IndexArray
-    # user_ptr, users: CSR op -> the ops that read what it makes
-    user_ptr: IndexArray
+    user_ptr: IndexArray  # CSR op -> the ops that read what it makes
     users: IndexArray
 
 
@@ -108,11 +102,9 @@ class Sequence(NamedTuple):
     items: IndexArray
     number: IndexArray
     memory: IntArray
-    # times, places: shapes `(ops,)` and `(ops, MOST_TIMES)`: how often each op runs, and where, ascending
-    times: IndexArray
+    times: IndexArray  # shapes `(ops,)` and `(ops, MOST_TIMES)`: how often each op runs, and where, ascending
     places: IndexArray
-    # old_length, old_items, old_number, old_memory: as they were before the edit
-    old_length: IndexArray
+    old_length: IndexArray  # this and the next three: as they were before the edit
     old_items: IndexArray
     old_number: IndexArray
     old_memory: IntArray
@@ -159,8 +151,19 @@ def _replay(g: RunGraph, s: Sequence, group: Any) -> int:
         return _replay_tensor(g, s, group)
     for k in range(g.tensor_ptr[group], g.tensor_ptr[group + 1]):
         s.here[g.tensors[k]] = -1
+    count = 0
+    for k in range(g.member_ptr[group], g.member_ptr[group + 1]):  # the runs that touch it, in their order
+        op = g.members[k]
+        for number in range(s.times[op]):
+            step = s.places[op, number]
+            at = count
+            while at > 0 and s.events[at - 1] > step:
+                s.events[at] = s.events[at - 1]
+                at -= 1
+            s.events[at] = step
+            count += 1
     buffers = 0
-    for event in range(_gather(g, s, group)):
+    for event in range(count):
         step = s.events[event]
         op = s.items[step]
         for k in range(g.read_ptr[op], g.read_ptr[op + 1]):
@@ -211,23 +214,6 @@ def _replay_tensor(g: RunGraph, s: Sequence, group: int) -> int:
                 return -1
             s.last[buffer] = max(s.last[buffer], step)
     return buffers
-
-
-@kernel
-def _gather(g: RunGraph, s: Sequence, group: int) -> int:
-    """Collect the runs that touch a group, in their order."""
-    count = 0
-    for k in range(g.member_ptr[group], g.member_ptr[group + 1]):
-        op = g.members[k]
-        for number in range(s.times[op]):
-            step = s.places[op, number]
-            at = count
-            while at > 0 and s.events[at - 1] > step:
-                s.events[at] = s.events[at - 1]
-                at -= 1
-            s.events[at] = step
-            count += 1
-    return count
 
 
 @kernel

@@ -159,14 +159,14 @@ def _check_external(path: str, what: str, tensor: TensorProto) -> None:
     location, offset = where["location"], where["offset"]
     file = Path(path).parent / location
     if not location or "\0" in location or PurePath(location).is_absolute() or ".." in PurePath(location).parts:
-        raise FormatError(f"{what} is in {location!r}, which is no file beside the model")
+        raise FormatError(f"{what} is in {location!r}, which is no file next to the model")
     if not offset.isdecimal() or len(offset) > 18:
         raise FormatError(f"{what} begins at byte {offset[:30]!r} of {file}, which is no number of bytes")
     size = None
     with suppress(OSError):  # a name too long
         size = file.stat().st_size if file.is_file() else None
     if size is None:
-        raise FormatError(f"{what} is in {file}, which is missing; put it beside the model")
+        raise FormatError(f"{what} is in {file}, which is missing; put it next to the model")
     needed = int(offset) + graphs.bytes_of(tensor.data_type, tensor.dims)
     if size < needed:
         raise FormatError(

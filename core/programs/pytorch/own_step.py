@@ -20,7 +20,7 @@ from ...model.simulator import input_peak
 from ...search.options import Share
 from .plans import Facts, PlanSettings, as_traced, difference, graph_for, input_facts, ordered, settings_facts
 from .program import as_call
-from .recorder import Deferred, Recorder, Segment, Tree
+from .recorder import RECORDING, Deferred, Recorder, Segment, Tree
 from .run import begin_anew, check_module, held_bytes
 from .step_graph import Enough, PythonState, StepNames, arguments_of, rehearse, run_in_order, step_graph
 from .torch_internals import current_modes, disable_torch_function, entered, pytree, storage_of, write_count
@@ -64,7 +64,8 @@ class PlannedStep(nn.Module):
         self._trained = list(state.parameters().values())
         self._optimizers = [optimizer for _, optimizer in state.optimizers]
         try:
-            ops, seconds = rehearse(function, call, self._name, self._tree(), self._take)
+            with RECORDING:
+                ops, seconds = rehearse(function, call, self._name, self._tree(), self._take)
             whole, each = (format_microseconds(1e6 * seconds / parts) for parts in (1, max(1, ops)))
             if ops:
                 self._notes.append(
@@ -82,6 +83,10 @@ class PlannedStep(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Do one step, and return the function's results; its tensors have no graph of autograd."""
+        with RECORDING:
+            return self._step(args, kwargs)
+
+    def _step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with disable_torch_function():  # modes of functions see the step's calls alone
             if self._only is not None:
                 facts = input_facts(inspect.signature(self._function), args, kwargs)
@@ -90,12 +95,13 @@ class PlannedStep(nn.Module):
             kind = (*kwargs, *map(_kind_of, pytree.tree_leaves((args, kwargs))))
             recorder = self._recorder(args, kwargs) if self._is_planned.get(kind, True) else None
         if recorder is None:
-            return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, self._function(*args, **kwargs))
+            return pytree.tree_map_only(
+                torch.Tensor, torch.Tensor.detach, RECORDING.call(self._function, *args, **kwargs)
+            )
         written = {id(parameter): write_count(parameter) for _, parameter in self._trained}
         known = {id(optimizer): len(optimizer.state) for optimizer in self._optimizers}
         try:
-            with recorder.recording():
-                returned = self._function(*args, **kwargs)
+            returned = recorder.call(self._function, args, kwargs)
             recorder.flush()
             with disable_torch_function():
                 returned = recorder.settle(returned)
@@ -135,12 +141,13 @@ class PlannedStep(nn.Module):
             else:
                 others = recorder.values() if reason or self._parts > 1 else None
                 held = self._held(segment, names, others)
-                plan = self._fitting(segment, wanted, held) or self._planned_or_not(segment, wanted, names, held)
+                plan = self._fitting(segment, wanted, held)
+                plan = plan or RECORDING.call(self._planned_or_not, segment, wanted, names, held)
             if plan is None or plan.module is None:
                 return run_in_order(segment, wanted, outer)
             self._planned_parts += 1
             with as_traced(grad=True), entered(outer):
-                values = plan.module(*arguments_of(segment))
+                values = RECORDING.call(plan.module, *arguments_of(segment))
             return dict(zip(plan.wanted, values, strict=True))
 
         recorder = Recorder(self._tree(), run, [], may_grow=self._may_plan)  # which `run` asks

@@ -55,29 +55,30 @@ class PlanSettings:
     note: Callable[[str], None] | None = None
 
 
-def device_of(program: TorchProgram) -> str:
-    """Return `cuda` if an argument of a program is there, else `cpu`."""
-    on_cuda = any(isinstance(value, torch.Tensor) and value.is_cuda for value in program.arguments)
-    return "cuda" if on_cuda else "cpu"
+def device_of(program: TorchProgram) -> torch.device:
+    """Return the CUDA device of the first argument that is on one, else the CPU."""
+    found = (value.device for value in program.arguments if isinstance(value, torch.Tensor) and value.is_cuda)
+    return next(found, torch.device("cpu"))
 
 
 def graph_for(program: TorchProgram, settings: PlanSettings) -> CostGraph:
     """Return the graph of a program, with the workspaces that its ops were seen to take if they may be run."""
     if settings.costs == "roofline":
         return graph_of(program)
-    return graph_of(program, measured=measured_costs(program, device_of(program), timed_runs=0))
+    return graph_of(program, measured=measured_costs(program, device_of(program).type, timed_runs=0))
 
 
 def allocator_in_use() -> Allocator | None:
     """Return PyTorch's caching allocator with the options that it has, and cuBLAS's workspace; None for another one."""
-    if torch.cuda.get_allocator_backend() != "native":
+    is_there = torch.cuda.is_available()  # else a program is planned for a device elsewhere
+    if is_there and torch.cuda.get_allocator_backend() != "native":
         return None
     options = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
     try:
         allocator = Allocator.of_options(options)
-        if hasattr(torch.backends.cuda, "cublas_workspace_size"):
+        if is_there and hasattr(torch.backends.cuda, "cublas_workspace_size"):
             return dataclasses.replace(allocator, cublas_workspace=torch.backends.cuda.cublas_workspace_size())
-        default = ":4096:8" if torch.cuda.get_device_capability()[0] >= 9 else "default"
+        default = ":4096:8" if is_there and torch.cuda.get_device_capability()[0] >= 9 else "default"
         workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG") or default
         return Allocator.of_options(",".join(filter(None, (options, f"cublas_workspace:{workspace}"))))
     except UsageError as error:
@@ -91,15 +92,17 @@ def ordered(program: TorchProgram, settings: PlanSettings) -> tuple[CostGraph, f
     graph = graph_for(program, settings)
     if settings.schedule is not None and (order := _order_in(settings.schedule, graph)) is not None:
         return graph, _as_scheduled(program, graph, order, settings)
-    options, on_cuda = settings.options, device_of(program) == "cuda"
-    allocator = (allocator_in_use() if on_cuda else None) if options.allocator == AUTO else options.allocator
+    options, device = settings.options, device_of(program)
+    allocator = options.allocator
+    if allocator == AUTO:
+        allocator = allocator_in_use() if device.type == "cuda" else None
     problem, method = options.problem(graph), parse_method(settings.method)
     result = solve_and_place(problem, method, None, allocator, is_loaded=True, **options.budget)
     check_limit(program.name, result, remedy="let ops run again with recompute=True")
     module = reorder(program, graph, result.schedule.op_order().tolist())
     module.meta["peak"] = result.limited_peak
-    if result.reserved is not None and on_cuda:
-        module.meta["opening_block"] = result.reserved.opening_block
+    if result.reserved is not None and device.type == "cuda":
+        module.meta["opening_block"] = result.reserved.opening_block, device
     if settings.note is not None:
         settings.note(_summary(program.name, result))
     before, peak, bound = int(result.input_value), int(result.value), int(result.lower_bound)

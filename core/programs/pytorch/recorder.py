@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import signal
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,11 +25,70 @@ from .calls import WITHOUT_EFFECT, Sort, given, is_random, sort_of, tensors_in, 
 from .torch_internals import VALUE_DEPENDENT, UnsupportedOperatorException, is_held_by_python_alone, pytree, storage_of
 from .tracing import SourceRecorder, restoring, undo_all, zeros_like
 
+# Signals whose handlers may raise, and the code of PyTorch that enters and leaves modes
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGALRM", "SIGINT") if hasattr(signal, name))
+_OF_MODES = (torch.overrides.__file__, internals.disable_current_modes.__code__.co_filename)
+
 
 class _Recording(threading.local):
-    """The recorder of this thread, while a step of it is recorded."""
+    """The recorder of this thread; signals within wait while modes or tensors are half changed."""
 
     recorder: Any = None
+
+    def __init__(self) -> None:
+        self.depth = 0  # `with` blocks around the running code
+        self.open_at = 0  # those around the innermost code of others, which signals may end
+        self.waiting: list[int] = []
+        self.handlers: dict[int, Any] = {}  # those of the caller, in the main thread
+
+    def __enter__(self) -> None:
+        self.depth += 1
+        try:
+            if self.depth == 1 and threading.current_thread() is threading.main_thread():
+                handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+                self.handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+                for number in self.handlers:
+                    signal.signal(number, self._receive)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._restore()
+        except BaseException:
+            self._restore()
+            raise
+        finally:
+            self.depth -= 1
+        self._deliver()
+
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call the code of others."""
+        before, self.open_at = self.open_at, self.depth
+        try:
+            self._deliver()
+            return function(*args, **kwargs)
+        finally:
+            self.open_at = before
+
+    def _restore(self) -> None:
+        for number, handler in self.handlers.items() if self.depth == 1 else ():
+            if signal.getsignal(number) == self._receive:
+                signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: Any) -> None:
+        while frame is not None and frame.f_code.co_filename == contextlib.__file__:
+            frame = frame.f_back
+        self.waiting.append(number)
+        if frame is None or frame.f_code.co_filename not in _OF_MODES:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        """Give the signals that wait to their handlers, unless they still have to wait."""
+        while self.waiting and self.depth <= self.open_at:
+            number = self.waiting.pop()
+            self.handlers[number](number, sys._getframe())
 
 
 RECORDING = _Recording()
@@ -374,7 +435,6 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.segment = Segment(tree.root)
         self.leaves: dict[int, torch.Tensor] = {}
         self.made: list[TensorWeakRef] = []
-        self.settled: list[torch.Tensor] = []  # to be made plain
         self.fresh: dict[int, torch.Tensor] = {}  # made of Python's values meanwhile
         self.failed = False
         self.recovers = False  # from an error: what still waits is to run as it was recorded
@@ -383,23 +443,22 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.sources = SourceRecorder(modules or {})
         self.seconds_of_new_ops = 0.0  # to know the results of ops that no call has recorded before
 
-    @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Record the ops that this thread calls within."""
-        with ExitStack() as stack:
+    def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call a function, and record the ops that this thread calls within."""
+        with RECORDING, ExitStack() as stack:
             stack.callback(setattr, RECORDING, "recorder", RECORDING.recorder)
             RECORDING.recorder = self
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
             stack.enter_context(_Reads())  # type: ignore[no-untyped-call]
             stack.enter_context(self)
-            yield
+            return RECORDING.call(function, *args, **kwargs)
 
     def flush(self, reason: str = "") -> None:
         """Run the ops that wait, for a reason unless the step has ended."""
         segment = self.segment
         if segment.last is self.root:
             return
-        with internals.disable_torch_function():
+        with RECORDING, internals.disable_torch_function():
             self.segment = Segment(self.root)
             self.made += segment.made
             alive = [tensor for reference in segment.made if (tensor := reference()) is not None]
@@ -428,7 +487,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record an op, or run it at once where it cannot wait."""
-        with internals.disable_torch_function():  # modes of functions have seen the call that makes it
+        with RECORDING, internals.disable_torch_function():  # modes of functions have seen the call that makes it
             return self._take(func, args, kwargs or {})
 
     def _take(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -473,14 +532,13 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(leaf.grad, Deferred):
                 value, leaf.grad = leaf.grad.value, None
                 leaf.grad = None if value is None else value.data
-        self.settled += [tensor for reference in self.made if (tensor := reference()) is not None]
+        made = [reference() for reference in self.made]
         self.made.clear()
-        while self.settled:  # an interrupt leaves the rest to the next call
-            tensor = self.settled[-1]
+        while made:
+            tensor = made.pop()
             value = tensor.value if isinstance(tensor, Deferred) else None
             if value is not None and is_held_by_python_alone(tensor) and not weakref.getweakrefcount(tensor):
                 swap_tensors(tensor, value.data)  # type: ignore[no-untyped-call]
-            del self.settled[-1], tensor
         return pytree.tree_map_only(Deferred, lambda made: None if made.value is None else made.value.data, returned)
 
     def recover(self) -> None:

@@ -111,12 +111,13 @@ def cuda_peak_and_rest(run: Callable[[], Result]) -> tuple[Result, int, int]:
 
 def begin_anew(module: fx.GraphModule) -> None:
     """Give free segments of CUDA back, and open the block from which the memory of a plan is cut, if it has one."""
-    if (block := module.meta.get("opening_block")) is None:
+    if "opening_block" not in module.meta:
         return
+    size, device = module.meta["opening_block"]
     gc.collect()
     torch.cuda.empty_cache()
     with suppress(torch.cuda.OutOfMemoryError):  # then the plan runs without
-        torch.empty(block, dtype=torch.uint8, device="cuda")
+        torch.empty(size, dtype=torch.uint8, device=device)
 
 
 def peak_of(run: Callable[[], Result], device: str) -> tuple[Result, int]:

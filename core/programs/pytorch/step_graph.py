@@ -30,7 +30,7 @@ from ...base.speed import without_gc
 from ...model.allocators import Allocator
 from ...report.memory_by_role import RESIDENT_ROLES, TENSOR_ROLES, Holder, Peak
 from .calls import REDUCED_IN_PLACE, WITHOUT_EFFECT, Sort, argument_names, given, tensors_in
-from .recorder import Deferred, RecordedOp, Recorder, Result, Segment, Tree, tensor_keys
+from .recorder import RECORDING, Deferred, RecordedOp, Recorder, Result, Segment, Tree, tensor_keys
 from .torch_internals import SCALER_STEP, entered, pytree, set_write_count, storage_of, write_count
 from .tracing import (
     STEP,
@@ -94,7 +94,7 @@ def run_in_order(segment: Segment, wanted: Sequence[int], outer: Sequence[Any]) 
     numbers = iter(segment.numbers)
     with entered(outer):
         for op in path:
-            op.run(values, numbers.__next__)
+            RECORDING.call(op.run, values, numbers.__next__)
             for number in drops[op]:
                 del values[number]
     return {number: values[number] for number in wanted}
@@ -186,7 +186,7 @@ def rehearse(
     def run(segment: Segment, wanted: list[int], reason: str) -> dict[int, torch.Tensor]:
         nonlocal ops, seconds
         ops, seconds = len(segment.last.path()), time.perf_counter() - start - recorder.seconds_of_new_ops
-        take(segment, wanted, names, reason)
+        RECORDING.call(take, segment, wanted, names, reason)
         fakes = segment.all_fakes()
         return {number: zeros_like(fakes[number]) for number in wanted}
 
@@ -195,8 +195,8 @@ def rehearse(
             names = StepNames(function, call, state.parameters().values())
             recorder = Recorder(tree, run, changes, state.paths(), rehearses=True)
             start = time.perf_counter()
-            with foreign_code(where, what), silent(), torch.enable_grad(), recorder.recording():
-                returned = function(*call[0], **call[1])  # what the caller will hold has to be there
+            with foreign_code(where, what), silent(), torch.enable_grad():
+                returned = recorder.call(function, *call)  # what the caller will hold has to be there
             recorder.flush()
             recorder.settle(returned)
             del returned
@@ -218,7 +218,7 @@ def program_of_step(
             raise RuntimeError(reason)
         found.append(step_graph(name, segment, wanted, names.of_held()))
 
-    with patch.object(GradScaler, SCALER_STEP, _step_unseen):
+    with patch.object(GradScaler, SCALER_STEP, _step_unseen), RECORDING:
         rehearse(function, call, where, Tree(), take, "no one graph stands for the step")
     if not found:
         raise ProgramError(f"{where}: the step calls no op of PyTorch")

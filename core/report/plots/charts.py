@@ -324,7 +324,7 @@ def _shared(values: Sequence[float]) -> list[float]:
 def _draw_devices(axes: Axes, timeline: Timeline, clock: Clock, end: float) -> None:
     schedule, simulation = timeline.schedule, timeline.simulation
     count, is_beside = timeline.problem.devices, timeline.problem.machine.is_beside
-    takes_time = simulation.step_end > timeline.step_start
+    takes_time = simulation.step_end > timeline.simulation.step_start
     for device in range(count):
         in_row, below = (device - _HALF, 2 * _HALF), (device + _HALF, 0.1)
         ops = np.flatnonzero((schedule.items >= 0) & (schedule.targets == device))

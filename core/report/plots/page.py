@@ -83,7 +83,7 @@ def _schedule_data(timeline: Timeline) -> dict[str, Any]:
         "items": timeline.schedule.items.tolist(),
         "sources": timeline.schedule.sources.tolist(),
         "targets": timeline.schedule.targets.tolist(),
-        "start": _rounded(timeline.step_start),
+        "start": _rounded(timeline.simulation.step_start),
         "end": _rounded(simulation.step_end),
         "persistent": timeline.persistent.tolist(),
         "memory": memory,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +14,11 @@ from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search import parameters as base
 from ...search.parameters import parameter
-from ...search.search import Search
+from ...search.search import Cancelled, Search
 from .. import portfolio as auto
 from .constraints import knows_memory, minimised_excess, minimised_makespan, minimised_peak
 from .recompute import RetentionModel
-from .variables import OutOfTimeError, Variables, is_over
+from .variables import Variables, is_over
 
 EDITS_AS_ONE = 20
 MOST_TRANSFERS = 1_000_000  # tensors times pairs of devices; more take gigabytes
@@ -56,13 +57,11 @@ def solve(search: Search, parameters: Parameters) -> None:
             search.run(again if search.problem.recompute else "auto")
     if search.exhausted() or math.isinf(search.lower_bound):
         return
-    try:
+    with suppress(Cancelled):
         if search.problem.recompute:
             _recompute(search, parameters)
         else:
             _minimise_in_turn(search)
-    except OutOfTimeError:
-        return
 
 
 def _minimise_in_turn(search: Search) -> None:
@@ -133,7 +132,7 @@ def _run(search: Search, model: Variables | RetentionModel) -> tuple[Any, Any]:
         status = call_aside(lambda: solver.solve(model.model, Collect()), between)
     except (IndexError, RuntimeError) as error:
         search.note(f"cp-sat gave up: OR-Tools failed with {error}")
-        raise OutOfTimeError from error
+        raise Cancelled from error
     finally:
         solver.stop_search()  # where an exception of a signal ends the wait
     _offer(search, found)

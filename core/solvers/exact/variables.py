@@ -20,7 +20,7 @@ from ...kernels.cost_model import replicated
 from ...problem.problem import Problem
 from ...problem.residents import first_home
 from ...problem.schedule import Schedule
-from ...search.search import Search
+from ...search.search import Cancelled, Search
 
 HOLDS = -1  # when what holds a resident runs: before all steps
 LARGEST_MEMORY = 2**40
@@ -31,15 +31,13 @@ MOST_TIMES = 20_000  # different ones for which a common unit is looked for: 0.2
 
 
 class Units(NamedTuple):
-    """How bytes and microseconds become the solver's whole numbers.
+    """How bytes and microseconds become the solver's whole numbers."""
 
-    A time is `microseconds` times whole units, rounded down, times `steps`. A step whose time rounds to none lasts 1,
-    so that such steps have an order, too; no schedule has enough of them to make up one unit. Rounding down keeps
-    every bound valid; where sizes have a common divisor, and times one that is not too fine, nothing is.
-    """
+    # A time is `microseconds` times whole units, rounded down, times `steps`. A step whose time rounds to none lasts 1,
+    # so that such steps have an order, too; no schedule has enough of them to make up one unit. Rounding down keeps
+    # every bound valid; where sizes have a common divisor, and times one that is not too fine, nothing is.
 
-    # bytes, microseconds: of one unit; that of time is infinite where only the order counts: every step lasts 1
-    bytes: int
+    bytes: int  # of one unit; that of time is infinite where only the order counts: every step lasts 1
     microseconds: float
     steps: int  # more than any schedule has without duration; 1 where only the order counts
     longest: float  # microseconds; no step of a schedule that is worth finding takes more
@@ -133,10 +131,6 @@ def byte_unit(problem: Problem, most: int) -> int:
     return -(-bytes_of_devices(problem, 1) // most)
 
 
-class OutOfTimeError(Exception):
-    """Time ended while the model was built."""
-
-
 def is_over(search: Search) -> bool:
     """Whether time has run out or Ctrl-C was pressed; the solver sees by itself when the bound is met."""
     search.exhausted()
@@ -176,9 +170,9 @@ class Model:
         self.model = cp_model.CpModel()
 
     def check_time(self) -> None:
-        """Raise OutOfTimeError if the run is over; asked often, since a large model takes long to build."""
+        """Raise `Cancelled` if the run is over; asked often, since a large model takes long to build."""
         if is_over(self.search):
-            raise OutOfTimeError
+            raise Cancelled
 
     def literal(self, hint: bool | None) -> Any:
         """Add a literal, hinted unless the hint is None."""
@@ -238,11 +232,16 @@ class Variables(Model):
         self.size = (self.graph.tensor_size // self.units.bytes).tolist()
         self._op_times = self.units.whole(possible_times(self.problem))
         self.hint = self._hinted()
-        self.ranked = self._rank()  # the ops, by which equal devices are numbered
+        # By these ops equal devices are numbered: the one that stays on device 0, then the longest, or of most memory.
+        weight = self.graph.runtime if self.problem.task == "runtime" else op_needs(self.graph, self.problem.devices)
+        first = self.problem.fixed_op
+        self.ranked = [first, *(op for op in np.argsort(-weight, kind="stable").tolist() if op != first)]
         if self.problem.is_symmetric:
             self.hint.number_devices(self.ranked)
         self._add_placement()
-        self._add_ops()
+        # Each op has a start, and lasts its time on its device.
+        self.takes = [{d: self._op_times[op][d] for d in self.on[op]} for op in range(self.own)]
+        self.ops = [self._step(op, [*takes.values()]) for op, takes in enumerate(self.takes)]
         self._add_transfers()
 
     def _sending(self, tensor: int) -> list[list[int]]:
@@ -276,13 +275,6 @@ class Variables(Model):
                 there[~item, target] = hint.times[~item, target][1]
         return hint
 
-    def _rank(self) -> list[int]:
-        """Return the ops, the one that stays on device 0 first, then those of the longest runtime or most memory."""
-        graph = self.graph
-        weight = graph.runtime if self.problem.task == "runtime" else op_needs(graph, self.problem.devices)
-        first = self.problem.fixed_op
-        return [first, *(op for op in np.argsort(-weight, kind="stable").tolist() if op != first)]
-
     def _add_placement(self) -> None:
         """Each op is on some device where it and all that is together with it may be."""
         self.on: list[dict[int, Any]] = []  # per op, by device; ops that are together share it
@@ -302,11 +294,6 @@ class Variables(Model):
         start = self.number(0, self.units.horizon - min(durations, default=0), begun)
         is_fixed = len({*durations}) == 1
         return Step(start, start + durations[0] if is_fixed else self.number(0, self.units.horizon, ended))
-
-    def _add_ops(self) -> None:
-        """Each op has a start, and lasts its time on its device."""
-        self.takes = [{d: self._op_times[op][d] for d in self.on[op]} for op in range(self.own)]
-        self.ops = [self._step(op, [*takes.values()]) for op, takes in enumerate(self.takes)]
 
     def _add_transfers(self) -> None:
         """Each tensor that is read may be sent to each device where a reader may be, at some start."""

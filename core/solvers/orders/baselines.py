@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 
 import numpy as np
 
 from ...base.arrays import IndexArray, frozen
+from ...bounds.bounds import Heed
 from ...graph.graph import Buffers, CostGraph
-from ...kernels.orders.priority_orders import least_peak_memory_first, new_greedy
+from ...kernels.orders.set_beam import NO_LIMIT, extend_in_place, forward_walk, new_state
 from ...search.parameters import Parameters
 from ...search.search import Cancelled, Search
 
-# What goes through the ops and may raise `Cancelled`: a search's `heeding`
-Heed = Callable[[Iterable[int]], Iterator[int]]
 CHUNK = 20_000  # steps between two looks at the clock
 
 
@@ -99,10 +98,9 @@ dfs_postorder = _offers(reverse_postorder)
 
 def greedy_order(buffers: Buffers, stop: Callable[[], bool] = lambda: False) -> IndexArray | None:
     """Return the order that always takes the ready op that keeps the peak lowest, then frees most; None if stopped."""
-    ops = len(buffers.own)
-    greedy = new_greedy(buffers)
+    ops, state = len(buffers.own), new_state(buffers, walk := forward_walk(buffers))
     for start in range(0, ops, CHUNK):
         if stop():
             return None
-        least_peak_memory_first(buffers, greedy, start, min(ops, start + CHUNK))
-    return greedy.order
+        extend_in_place(buffers, walk, state, NO_LIMIT, start, min(ops, start + CHUNK))
+    return state.chosen

@@ -148,7 +148,10 @@ class _Stretch:
             self.effort = FIRST_EFFORT
             ops = len(self.order)
             if ops <= LARGEST_RELATED:
-                self._run_first_beams()
+                left = self.effort // 4
+                for size in FIRST_BEAMS:
+                    if left > 0 and not self.must_stop:
+                        left -= self._run_beam(size, self.buffers, is_backward=True).priced
                 self.sizes = [min(FIRST_SIZE, max(1, self.effort // (10 * ops)))] * 2
                 if self.is_proving and self.search.has_time_for(seconds_to_relate(ops) / PROOF_SHARE):
                     self.proofs = _Proofs(self)
@@ -183,15 +186,9 @@ class _Stretch:
         """Raise the bound by minimum cuts, and try the order with each set run first; whether the peak fell."""
         before, sides = self.peak, []
         latest = self.search.share_of_time(CUT_SHARE)
-        cuts = min_cuts(
-            self.buffers,
-            self.order,
-            self.memory - self.present,
-            self.bound - self.present,
-            stop=lambda: self.must_stop or self.search.is_past(latest),
-            has_time_for=self.search.has_time_for,
-        )
-        for term, side in cuts:
+        memory, floor = self.memory - self.present, self.bound - self.present
+        stop, has_time_for = (lambda: self.must_stop or self.search.is_past(latest)), self.search.has_time_for
+        for term, side in min_cuts(self.buffers, self.order, memory, floor, stop=stop, has_time_for=has_time_for):
             self.search.raise_lower_bound(self.present + term)
             sides.append(side)
         for side in sides:
@@ -218,12 +215,6 @@ class _Stretch:
         if beam.is_complete and beam.is_exact:
             self.search.raise_lower_bound(self.peak)
         return beam
-
-    def _run_first_beams(self) -> None:
-        left = self.effort // 4
-        for size in FIRST_BEAMS:
-            if left > 0 and not self.must_stop:
-                left -= self._run_beam(size, self.buffers, is_backward=True).priced
 
     def _run_beams(self, buffers: Buffers, is_backward: bool) -> None:
         """Run beams of one direction until they have cost the effort; one that dies doubles the next."""

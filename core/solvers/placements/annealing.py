@@ -21,16 +21,13 @@ from .makespan_annealing import LONGER, MOVES_PER_OP, MakespanAnnealing
 from .peak_annealing import POWER, LeastPeak
 from .plan_annealing import PlanAnnealing
 
-LARGEST_IMPATIENT = 10_000
-"""Ops up to which keys may have little patience: one device then takes all, and ready ops pile up on it."""
+LARGEST_IMPATIENT = 10_000  # ops up to which keys may have little patience: ready ops then pile up on one device
 SHARE_OF_CUTS, SHARE_OF_STARTS, SHARE_IN_STEPS, SHARE_WITHOUT_LIMIT = 0.1, 0.1, 0.75, 0.2
 """Of the budget: for the bound on the peak of different devices, their starts, the work before the annealing of plans
 on them, and, where transfers take time, for a schedule that may exceed the memory limit."""
-HOTTER_WITHIN = 4.0
-"""How much hotter the annealing of a schedule that keeps a limit begins, as the start is far from the best."""
+HOTTER_WITHIN = 4.0  # how much hotter a schedule that keeps a limit is annealed at first: it is far from the best
 LARGEST_IN_CYCLES = 64
-HOTTER_PEAK = 20.0
-"""How much hotter the cycles of a small graph's peak are, but for the first, than the annealing of a larger one's."""
+HOTTER_PEAK = 20.0  # how much hotter the cycles of a small graph's peak are than a larger one's, but for the first
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,8 @@ from .chromosomes import (
 
 Decoder = Literal["queue", "lazy"]
 DECODERS: dict[Decoder, type[Chromosomes]] = {"queue": Chromosomes, "lazy": LazyChromosomes}
-MOST_KEYS, LEAST_CHROMOSOMES = 2**27, 3
-"""Genes of all populations together: half a gibibyte, and as much again for a generation's offspring."""
-MOST_DRAWN = 2**24
-"""Genes that are drawn between two looks at the clock."""
+MOST_KEYS, LEAST_CHROMOSOMES = 2**27, 3  # genes of all populations: half a gibibyte, and as much for offspring
+MOST_DRAWN = 2**24  # genes that are drawn between two looks at the clock
 
 
 @dataclass(frozen=True)
@@ -249,8 +247,7 @@ def _exchange(populations: list[Evolved]) -> None:
         population.sort()
 
 
-CELLS = 512
-"""A power of two, so that a draw below 1 never reaches past the last cell."""
+CELLS = 512  # a power of two, so that a draw below 1 never reaches past the last cell
 
 
 @lru_cache(maxsize=4096)

@@ -26,18 +26,12 @@ from ...search.search import Search
 
 Population = NDArray[np.float32]
 NO_OP = -1
-_MOST_READS = 10**6
-"""Reads of ops that are priced between two looks at the clock."""
-_GENE, _READ = 0.25, 3.0
-"""Work, in numbers sorted in the time: to draw a gene, and to price and offer an op's inputs."""
-_MOST_GENES = 2**25
-"""Of one schedule: nothing interrupts its drawing and decoding."""
-_BATCH, _MOST_DRAWN = 64, 10**7
-"""Random schedules drawn at once, and the random numbers that they may take together."""
-MOST_DECODED = 6_250_000
-"""Work of decoding keys of a makespan, which nothing stops; `list_schedule` is for larger graphs."""
-MOST_UNSEEN = 625_000
-"""Work of decoding keys between two looks at the clock, about, unless one row takes more."""
+_MOST_READS = 10**6  # reads of ops that are priced between two looks at the clock
+_GENE, _READ = 0.25, 3.0  # work, in numbers sorted in the time: to draw a gene, and to price and offer an op's inputs
+_MOST_GENES = 2**25  # of one schedule: nothing interrupts its drawing and decoding
+_BATCH, _MOST_DRAWN = 64, 10**7  # random schedules drawn at once, and the random numbers that they may take together
+MOST_DECODED = 6_250_000  # work of decoding keys of a makespan, which nothing stops; larger graphs are listed
+MOST_UNSEEN = 625_000  # work of decoding keys between two looks at the clock, about, unless one row takes more
 LOOK, FIND, TRY, OP, STEP = 0.025, 0.05, 0.03, 25.0, 1.25
 """Work, in numbers sorted in the time: to look at an op, at an input on a device, to try an op on a device, to make
 and offer an op of a schedule, and to run one decoded on one of the devices."""
@@ -58,10 +52,9 @@ def has_time_for_one(search: Search) -> bool:
 
 
 class Chromosomes:
-    """The random keys of a problem: `ops * devices` affinities, `ops` priorities, `tensors * devices` transfers.
+    """The random keys of a problem: `ops * devices` affinities, `ops` priorities, `tensors * devices` transfers."""
 
-    It owns the worker threads; each chromosome is priced alone, so the result does not depend on their number.
-    """
+    # It owns the worker threads; each chromosome is priced alone, so the result does not depend on their number.
 
     _work = 1e-3  # of a row, in numbers sorted in the time; that of the queue is bounded by the reads
 
@@ -95,7 +88,7 @@ class Chromosomes:
     def price(self, population: Population) -> FloatArray:
         """Return the fitness of each row: excess bytes, then the task's value (REGAL 3.2); infinite if out of time."""
         fitness = np.full((len(population), 2), np.inf)
-        rows = self.rows_per_look
+        rows = min(self.batch_rows, self.search.jobs * max(1, int(MOST_UNSEEN / self._work)))  # between two looks
         for start in range(0, len(population), rows):
             if start and self.search.cancelled():
                 break
@@ -106,11 +99,6 @@ class Chromosomes:
     def batch_rows(self) -> int:
         """How many rows are drawn and priced before the search may end, however many threads price them."""
         return max(1, _MOST_READS // (self.graph.num_ops + len(self.arrays.inputs)))
-
-    @property
-    def rows_per_look(self) -> int:
-        """How many of them are priced between two looks at the clock, on all threads."""
-        return min(self.batch_rows, self.search.jobs * max(1, int(MOST_UNSEEN / self._work)))
 
     def _price_rows(self, population: Population) -> FloatArray:
         prices, jobs = np.empty((len(population), 3)), self.search.jobs
@@ -175,11 +163,10 @@ def _waits(graph: CostGraph) -> float:
 
 
 def decoding_work(problem: Problem) -> float:
-    """Return about how much work the decoding of keys of a makespan is.
-
-    Every op that waits is looked at in each step, as if in the input order. Devices meet about once per level and
-    device, and then each input of each op that waits is looked for on every device. Where devices differ, no op waits.
-    """
+    """Return about how much work the decoding of keys of a makespan is."""
+    # Every op that waits is looked at in each step, as if in the input order. Devices meet about once per level and
+    # device, and then each input of each op that waits is looked for on every device. Where devices differ, no op
+    # waits.
     graph, devices = problem.graph, problem.devices
     ops, reads = graph.num_ops, len(graph.inputs[1])
     if not problem.is_symmetric:
@@ -219,11 +206,10 @@ def start_keys(problem: Problem) -> Population:
 
 
 class LazyChromosomes(Chromosomes):
-    """One key per op, and the patience of the decoder, or its noise for the peak: shape `(ops + 1,)`.
+    """One key per op, and the patience of the decoder, or its noise for the peak: shape `(ops + 1,)`."""
 
-    Where devices differ or residents have a home that counts for nothing: ops follow their keys, each where it ends
-    first.
-    """
+    # Where devices differ or residents have a home that counts for nothing: ops follow their keys, each where it ends
+    # first.
 
     def __init__(self, search: Search) -> None:
         self.aim, self.is_lazy = objective_of(search.problem), search.problem.is_symmetric

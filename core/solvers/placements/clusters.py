@@ -12,14 +12,10 @@ from ...kernels.placements.sequences import NO_GROUPS, Groups
 from ...problem.problem import Problem
 from ...search.search import Search
 
-LARGEST_GROUP = 0.6
-"""Of all ops: larger groups are no use elsewhere."""
-SHARE_OF_GROUPS = 0.2
-"""Of the time: more than that is not spent on which ops move together."""
-MOST_READS = 500_000
-"""Of more, a single round of merging takes half a second."""
-MOST_ROUNDS = 1_000
-"""A tensor with thousands of readers would ask for as many: of those that exchange alike one is merged in a round."""
+LARGEST_GROUP = 0.6  # of all ops: larger groups are no use elsewhere
+SHARE_OF_GROUPS = 0.2  # of the time: more than that is not spent on which ops move together
+MOST_READS = 500_000  # of more, a single round of merging takes half a second
+MOST_ROUNDS = 1_000  # of the readers of a tensor that exchange alike a round merges one: there may be thousands
 
 
 class Clusters(NamedTuple):
@@ -32,13 +28,33 @@ class Clusters(NamedTuple):
 
 
 def clusters_of(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Clusters:
-    """Merge ops, then groups, two at a time, in rounds: wherever each is that with which the other exchanges most.
-
-    That is for the ops of the smaller one; an exchange is the cost of the transfers between two groups, over the
-    mean of the links: microseconds or, where they are free, bytes, shared out among a tensor's readers.
-    """
-    parent, first, size, exchange = _merged(problem, stop)
-    ops, is_root, is_whole = problem.graph.num_ops, parent < 0, np.ones(len(parent), bool)
+    """Merge ops, then groups, two at a time, in rounds: wherever each is that with which the other exchanges most."""
+    # That is for the ops of the smaller one; an exchange is the cost of the transfers between two groups, over the mean
+    # of the links: microseconds or, where they are free, bytes, shared out among a tensor's readers.
+    # Of each group its parent, -1 for none, its place in that, its size, and all its exchanges; single ops come first.
+    ops, count = problem.graph.num_ops, problem.graph.num_ops + len(problem.rules.groups)
+    parent, place, size = np.full(2 * ops, -1), np.zeros(2 * ops, int), np.ones(2 * ops, int)
+    exchange = np.zeros(2 * ops)
+    for group, members in enumerate(problem.rules.groups.values(), ops):
+        parent[list(members)], place[list(members)], size[group] = group, np.arange(len(members))[::-1], len(members)
+    top = np.where(parent[:ops] < 0, np.arange(ops), parent[:ops])
+    if len(problem.graph.inputs[1]) <= MOST_READS:
+        makers, readers, shares = _exchanges(problem)
+        one, other, price = _together(top[makers], top[readers], shares)
+        exchange[:count] = np.bincount(one, price, count) + np.bincount(other, price, count)
+        for _ in range(MOST_ROUNDS):
+            if not len(one) or stop():
+                break
+            first, second = _best_of_both(one, other, price / np.minimum(size[one], size[other]), count)
+            new = count + np.arange(len(first))
+            parent[first], parent[second], place[first] = new, new, size[second]
+            size[new] = size[first] + size[second]
+            count += len(new)
+            now = np.where(parent[:count] < 0, np.arange(count), parent[:count])
+            one, other, price = _together(now[one], now[other], price)
+            exchange[new] = (np.bincount(one, price, count) + np.bincount(other, price, count))[new]
+    parent, first, size, exchange = parent[:count], place[:count], size[:count], exchange[:count]
+    is_root, is_whole = parent < 0, np.ones(count, bool)
     first[is_root] = size[is_root].cumsum() - size[is_root]
     for group in range(len(parent) - 1, -1, -1):  # a group comes after those in it
         if parent[group] >= 0:
@@ -91,32 +107,6 @@ def _together(one: IntArray, other: IntArray, price: FloatArray) -> tuple[IntArr
     width = int(high.max(initial=0)) + 1
     pairs, which = np.unique(low[apart] * width + high[apart], return_inverse=True)
     return pairs // width, pairs % width, np.bincount(which, price[apart], len(pairs)).astype(np.float64)
-
-
-def _merged(problem: Problem, stop: Callable[[], bool]) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
-    """Return each group's parent, -1 for none, where it is in that, its size, and all exchanges; ops are first."""
-    ops, count = problem.graph.num_ops, problem.graph.num_ops + len(problem.rules.groups)
-    parent, place, size = np.full(2 * ops, -1), np.zeros(2 * ops, int), np.ones(2 * ops, int)
-    exchange = np.zeros(2 * ops)
-    for group, members in enumerate(problem.rules.groups.values(), ops):
-        parent[list(members)], place[list(members)], size[group] = group, np.arange(len(members))[::-1], len(members)
-    top = np.where(parent[:ops] < 0, np.arange(ops), parent[:ops])
-    if len(problem.graph.inputs[1]) <= MOST_READS:
-        makers, readers, shares = _exchanges(problem)
-        one, other, price = _together(top[makers], top[readers], shares)
-        exchange[:count] = np.bincount(one, price, count) + np.bincount(other, price, count)
-        for _ in range(MOST_ROUNDS):
-            if not len(one) or stop():
-                break
-            first, second = _best_of_both(one, other, price / np.minimum(size[one], size[other]), count)
-            new = count + np.arange(len(first))
-            parent[first], parent[second], place[first] = new, new, size[second]
-            size[new] = size[first] + size[second]
-            count += len(new)
-            now = np.where(parent[:count] < 0, np.arange(count), parent[:count])
-            one, other, price = _together(now[one], now[other], price)
-            exchange[new] = (np.bincount(one, price, count) + np.bincount(other, price, count))[new]
-    return parent[:count], place[:count], size[:count], exchange[:count]
 
 
 def _best_of_both(one: IntArray, other: IntArray, value: FloatArray, count: int) -> tuple[IntArray, IntArray]:

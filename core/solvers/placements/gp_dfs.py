@@ -10,13 +10,14 @@ from itertools import repeat
 import numpy as np
 
 from ...base.arrays import IndexArray
+from ...bounds.bounds import Heed
 from ...graph.graph import CostGraph
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
 from ...search.parameters import Parameters
 from ...search.plans import Plans
 from ...search.search import Cancelled, Search
-from ..orders.baselines import Heed, postorder
+from ..orders.baselines import postorder
 
 
 def solve(search: Search, parameters: Parameters) -> None:
@@ -38,18 +39,15 @@ def solve(search: Search, parameters: Parameters) -> None:
             search.offer(schedule)
 
 
-Network = list[dict[int, int]]
-"""Per op the bytes that it shares with each op that reads it or that it reads."""
+Network = list[dict[int, int]]  # per op the bytes that it shares with each op that reads it or that it reads
 
 
 def partition(
     graph: CostGraph, devices: int, rng: np.random.Generator, stop: Callable[[], bool], heed: Heed = iter
 ) -> IndexArray:
-    """Return the device of each op, shape `(ops,)`, so that few bytes cross between devices.
-
-    Kernighan-Lin bisection, ops in proportion, then of each half, swapping pairs until a pass brings nothing, as
-    networkx does; XLA's modified one, which the paper uses, is not published in detail.
-    """
+    """Return the device of each op, shape `(ops,)`, so that few bytes cross between devices."""
+    # Kernighan-Lin bisection, ops in proportion, then of each half, swapping pairs until a pass brings nothing, as
+    # networkx does; XLA's modified one, which the paper uses, is not published in detail.
     network: Network = [{} for _ in range(graph.num_ops)]
     pointers, tensors = (a.tolist() for a in graph.inputs)
     producers, sizes = graph.tensor_producer.tolist(), graph.tensor_size.tolist()
@@ -91,21 +89,18 @@ def _improve(network: Network, side: dict[int, int], heed: Heed) -> bool:
                     there += size
         costs[side[op]].insert(op, here - there)
 
-    def swap(op: int) -> None:
-        for other, size in network[op].items():
-            if other in side and (cost := costs[side[other]].get(other)) is not None:
-                change = -2 * size if side[other] == side[op] else 2 * size
-                costs[side[other]].insert(other, cost + change, True)
-
     total, least, kept = 0, 0, 0
     swapped: list[int] = []
     second = sum(side.values())
     for _ in heed(range(min(second, len(side) - second))):
         for heap in reversed(costs):
             op, cost = heap.pop()
-            swap(op)
             swapped.append(op)
             total += cost
+            for other, size in network[op].items():
+                if other in side and (known := costs[side[other]].get(other)) is not None:
+                    change = -2 * size if side[other] == side[op] else 2 * size
+                    costs[side[other]].insert(other, known + change, True)
         if total < least:
             least, kept = total, len(swapped)
     for op in swapped[:kept]:
@@ -114,11 +109,9 @@ def _improve(network: Network, side: dict[int, int], heed: Heed) -> bool:
 
 
 def device_orders(graph: CostGraph, placement: IndexArray, devices: int, heed: Heed = iter) -> list[list[int]]:
-    """Return per device the postorder of a depth-first search from its last ops over their inputs.
-
-    As in XLA's DFS memory scheduler: first the op with most extra users below it (an op with n users has n - 1), then
-    most bytes, then the least index. Sums count an op once per way to it, so they are kept from growing without end.
-    """
+    """Return per device the postorder of a depth-first search from its last ops over their inputs."""
+    # As in XLA's DFS memory scheduler: first the op with most extra users below it (an op with n users has n - 1), then
+    # most bytes, then the least index. Sums count an op once per way to it, so they are kept from growing without end.
     pointers, predecessors = (a.tolist() for a in graph.predecessors)
     device = placement.tolist()
     before = [
@@ -145,11 +138,9 @@ def device_orders(graph: CostGraph, placement: IndexArray, devices: int, heed: H
 
 
 def merge(problem: Problem, placement: IndexArray, orders: list[list[int]], heed: Heed = iter) -> Schedule:
-    """Return one schedule of all devices' orders, each tensor sent just before its first reader runs.
-
-    The device whose clock lags, of equals the one that ran fewest ops, runs the first op of its order whose inputs
-    exist; two orders may wait for each other, so an op that has to wait is passed over.
-    """
+    """Return one schedule of all devices' orders, each tensor sent just before its first reader runs."""
+    # The device whose clock lags, of equals the one that ran fewest ops, runs the first op of its order whose inputs
+    # exist; two orders may wait for each other, so an op that has to wait is passed over.
     graph = problem.graph
     device = placement.tolist()
     size = graph.tensor_size.tolist()

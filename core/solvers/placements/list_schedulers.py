@@ -7,7 +7,6 @@ Residents have their home where they are first read, and a device is left out th
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -18,15 +17,15 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ...base.speed import seconds_for
-from ...bounds.bounds import EdgeCosts, optimistic_costs, possible_times
+from ...bounds.bounds import EdgeCosts, Heed, optimistic_costs, possible_times
+from ...kernels.orders.priority_orders import greedy
 from ...problem.problem import Problem
-from ...problem.residents import first_home
+from ...problem.residents import first_home, model_of
 from ...problem.schedule import Schedule
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.plans import Plans
 from ...search.search import Cancelled, Search
-from ..orders.baselines import Heed
 from .chromosomes import bottom_levels
 
 
@@ -43,19 +42,9 @@ def mean_times(problem: Problem) -> FloatArray:
 def upward_ranks(problem: Problem, edges: EdgeCosts, heed: Heed = iter) -> FloatArray:
     """Return the mean length of each op's longest path to the end, itself included (HEFT eq. 8); shape `(ops,)`."""
     graph = problem.graph
-    rank, leaving = mean_times(problem), edges.grouped(edges.sources, graph.num_ops)
+    rank, leaving = mean_times(problem), edges.grouped(edges.sources)
     for op in heed(graph.input_order[::-1].tolist()):
-        rank[op] += max((edges.mean[e] + rank[edges.targets[e]] for e in leaving[op]), default=0.0)
-    return rank
-
-
-def downward_ranks(problem: Problem, edges: EdgeCosts, heed: Heed = iter) -> FloatArray:
-    """Return the mean length of the longest path to each op, itself left out (HEFT eq. 10); shape `(ops,)`."""
-    graph, times = problem.graph, mean_times(problem)
-    rank, entering = np.zeros(graph.num_ops), edges.grouped(edges.targets, graph.num_ops)
-    for op in heed(graph.input_order.tolist()):
-        before = (rank[edges.sources[e]] + times[edges.sources[e]] + edges.mean[e] for e in entering[op])
-        rank[op] = max(before, default=0.0)
+        rank[op] += max((edges.mean[e] + rank[edges.targets[e]] for e in leaving(op)), default=0.0)
     return rank
 
 
@@ -66,7 +55,7 @@ class InsertionSchedule:
         self.problem, self.edges = problem, edges
         graph = problem.graph
         self.times, self.rules = possible_times(problem), problem.rules
-        self.entering = edges.grouped(edges.targets, graph.num_ops)
+        self.entering = edges.grouped(edges.targets)
         self.busy: list[list[tuple[float, float]]] = [[] for _ in range(problem.devices)]
         self.stretches: list[list[tuple[float, float]]] = [[] for _ in range(problem.devices)]
         self.end = np.zeros(graph.num_ops)
@@ -77,7 +66,7 @@ class InsertionSchedule:
     def earliest(self, op: int) -> tuple[FloatArray, FloatArray]:
         """Return when an op can start and end on each device, infinite where it cannot; shape `(devices,)` each."""
         ready = np.zeros(self.problem.devices)
-        for e in self.entering[op]:
+        for e in self.entering(op):
             source = int(self.edges.sources[e])
             sent = self.edges.between(e, int(self.device[source]))
             np.maximum(ready, self.end[source] + sent, out=ready)
@@ -104,8 +93,17 @@ class InsertionSchedule:
         self.device[op], self.start[op], self.end[op] = device, start, start + self.times[op, device]
         self.group.setdefault(int(self.rules.group[op]), device)
         if self.times[op, device] > 0:
-            insort(self.busy[device], (start, float(self.end[op])))
-            _lengthen(self.stretches[device], start, float(self.end[op]))
+            end, stretches = float(self.end[op]), self.stretches[device]
+            insort(self.busy[device], (start, end))
+            # Stretches have no gap: only ops of no time fit between two ops of one.
+            at = beyond = bisect_left(stretches, (start, end))
+            if at and stretches[at - 1][1] == start:
+                at -= 1
+                start = stretches[at][0]
+            if beyond < len(stretches) and stretches[beyond][0] == end:
+                end = stretches[beyond][1]
+                beyond += 1
+            stretches[at:beyond] = [(start, end)]
 
     def place(self, order: Iterable[int], ahead: FloatArray) -> bool:
         """Put each op where its end and `ahead` are least together; False if one can be nowhere."""
@@ -126,20 +124,7 @@ class InsertionSchedule:
         return by_start.astype(np.int32)
 
 
-def _lengthen(stretches: list[tuple[float, float]], start: float, end: float) -> None:
-    """Add the time of an op to stretches without a gap: only ops of no time fit between two ops of one."""
-    at = beyond = bisect_left(stretches, (start, end))
-    if at and stretches[at - 1][1] == start:
-        at -= 1
-        start = stretches[at][0]
-    if beyond < len(stretches) and stretches[beyond][0] == end:
-        end = stretches[beyond][1]
-        beyond += 1
-    stretches[at:beyond] = [(start, end)]
-
-
-MOST_CELLS = 10_000_000
-"""Ops times devices: nothing interrupts a table of more, and a list schedule will do."""
+MOST_CELLS = 10_000_000  # ops times devices: nothing interrupts a table of more, and a list schedule will do
 
 Rank = Literal["upward", "optimistic", "critical-path"]
 
@@ -174,7 +159,11 @@ def _ranked(search: Search, edges: EdgeCosts, rank: Rank) -> tuple[FloatArray, F
         return ahead.mean(axis=1), ahead
     priority = upward_ranks(problem, edges, heed)
     if rank == "critical-path":  # all devices but its fastest cost infinitely much
-        priority = priority + downward_ranks(problem, edges, heed)
+        times, entering, before = mean_times(problem), edges.grouped(edges.targets), np.zeros_like(priority)
+        for op in heed(problem.graph.input_order.tolist()):  # longest paths to ops (HEFT eq. 10)
+            sources = ((edges.sources[e], edges.mean[e]) for e in entering(op))
+            before[op] = max((before[source] + times[source] + sent for source, sent in sources), default=0.0)
+        priority = priority + before
         path = _critical_path(problem, edges, priority)
         total = possible_times(problem)[path].sum(axis=0)
         if np.isfinite(total).any():
@@ -186,13 +175,13 @@ def _ranked(search: Search, edges: EdgeCosts, rank: Rank) -> tuple[FloatArray, F
 def _critical_path(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> list[int]:
     """Return the ops of one longest path: from the most urgent first op on, the most urgent that waits for it."""
     own = first_home(problem.graph)
-    leaving = edges.grouped(edges.sources, own)
+    leaving = edges.grouped(edges.sources)
     waits = np.zeros(own, bool)
     waits[edges.targets] = True
     at = int(np.where(waits, -np.inf, priority[:own]).argmax())
     path = [at]
-    while leaving[at]:
-        at = max((int(edges.targets[e]) for e in leaving[at]), key=lambda op: (priority[op], -op))
+    while later := leaving(at):
+        at = max((int(edges.targets[e]) for e in later), key=lambda op: (priority[op], -op))
         path.append(at)
     return path
 
@@ -200,7 +189,8 @@ def _critical_path(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> 
 def _offer(search: Search, edges: EdgeCosts, priority: FloatArray, ahead: FloatArray) -> None:
     """Offer two schedules: by the machine's own rules, which takes little time, then with insertion, as the papers."""
     plans = Plans(search.problem)
-    order = _by_priority(search, edges, priority)
+    model = model_of(search.problem.graph)
+    order = greedy(model.buffers, np.minimum(priority[: model.num_ops], 1e300))[0].tolist()
     _offer_plan(search, plans, order, plans.place_along(order, np.where(np.isfinite(ahead), ahead, 1e300)))
     made = InsertionSchedule(search.problem, edges)
     if made.place(search.cancellable(order), ahead):
@@ -214,24 +204,6 @@ def _offer_plan(search: Search, plans: Plans, order: Any, placement: IndexArray 
     search.spend(1)
     if schedule is not None:
         search.offer(schedule)
-
-
-def _by_priority(search: Search, edges: EdgeCosts, priority: FloatArray) -> list[int]:
-    """Return the model's own ops, of those whose inputs are made the most urgent first; of equals, the first."""
-    own = first_home(search.problem.graph)
-    waiting, leaving = np.bincount(edges.targets, minlength=own), edges.grouped(edges.sources, own)
-    ready = [(-priority[op], op) for op in range(own) if not waiting[op]]
-    heapq.heapify(ready)
-    order = []
-    for _ in search.cancellable(range(own)):
-        _, op = heapq.heappop(ready)
-        order.append(op)
-        for e in leaving[op]:
-            target = int(edges.targets[e])
-            waiting[target] -= 1
-            if not waiting[target]:
-                heapq.heappush(ready, (-priority[target], target))
-    return order
 
 
 READ = 5.0  # numbers sorted in the time of listing an op, or one of its inputs

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 from ...base.arrays import IndexArray
 from ...graph.graph import CostGraph
 from ...kernels.cost_model import Steps, new_state
+from ...kernels.orders.order_memory import shift
 from ...kernels.orders.priority_orders import greedy
-from ...kernels.placements.sequences import new_due, run_sequence
+from ...kernels.placements.sequences import new_due, room_of, run_sequence
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.plans import Plans, as_schedule, objective_of
 from ...search.search import Search
 from ...search.settings import shipped
-
-Fitness = tuple[int, float]
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,6 @@ class _Walk:
         self.search, self.problem = search, search.problem
         graph, machine = self.problem.graph, self.problem.machine
         self.ops, self.devices, self.rules = graph.num_ops, self.problem.devices, self.problem.rules
-        self.predecessors, self.successors = graph.predecessors, graph.successors
         self.aim = objective_of(self.problem)._replace(together=False)
         self.plans = Plans(self.problem)
         self.is_stepped = not machine.is_beside and machine.has_link.all()
@@ -79,11 +77,9 @@ class _Walk:
     def restart(self) -> None:
         """Draw an order and a placement, each op where it and all that is with it may be."""
         graph, rng = self.problem.graph, self.search.rng
-        if self.problem.is_symmetric:
-            self.set(random_order(graph, rng), rng.integers(0, self.devices, self.ops))
-        else:
-            placement = self.rules.drawn(rng)
-            self.set(random_order(graph, rng), placement)
+        placement = None if self.problem.is_symmetric else self.rules.drawn(rng)
+        order = random_order(graph, rng)
+        self.set(order, rng.integers(0, self.devices, self.ops) if placement is None else placement)
 
     def set(self, order: IndexArray, placement: NDArray[Any]) -> None:
         """Take an order and a placement."""
@@ -91,7 +87,7 @@ class _Walk:
         self.place[order] = np.arange(self.ops, dtype=np.int32)
         self.placement[:] = placement
 
-    def price(self) -> Fitness:
+    def price(self) -> tuple[int, float]:
         """Price the schedule, count the evaluation, and offer it if it is the best so far."""
         if self.is_stepped:
             arrays, machine, order = self.plans.arrays, self.plans.machine, self.plans.homes_first(self.order)
@@ -114,29 +110,16 @@ class _Walk:
             self._put_on(op, (before + int(rng.integers(1, self.devices))) % self.devices)
             return lambda: self._put_on(op, before)
         here = int(self.place[op])
-        first, last = self._window(op)
-        if first == last:
+        first, last = room_of(self.plans.arrays, self.place, op, 0, self.ops)
+        if first == last - 1:
             return None
-        there = int(rng.integers(first, last))
-        self._shift(here, there + (there >= here))
-        return lambda: self._shift(int(self.place[op]), here)
-
-    def _window(self, op: int) -> tuple[int, int]:
-        """Return the first and the last place at which an op keeps the order topological."""
-        (before_ptr, before), (after_ptr, after) = self.predecessors, self.successors
-        waits_for = self.place[before[before_ptr[op] : before_ptr[op + 1]]]
-        waiting = self.place[after[after_ptr[op] : after_ptr[op + 1]]]
-        return int(waits_for.max(initial=-1)) + 1, int(waiting.min(initial=self.ops)) - 1
+        there = int(rng.integers(first, last - 1))
+        shift(self.order, self.place, here, there + (there >= here))
+        return lambda: shift(self.order, self.place, int(self.place[op]), here)
 
     def _put_on(self, op: int, device: int) -> None:
         if self.rules.allowed[op, device]:
             self.placement[self.rules.group == self.rules.group[op]] = device
-
-    def _shift(self, here: int, there: int) -> None:
-        """Move the op at one place to another; those between close up."""
-        low, high = min(here, there), max(here, there) + 1
-        self.order[low:high] = np.roll(self.order[low:high], 1 if there < here else -1)
-        self.place[self.order[low:high]] = np.arange(low, high, dtype=np.int32)
 
 
 def random_order(graph: CostGraph, rng: np.random.Generator) -> IndexArray:

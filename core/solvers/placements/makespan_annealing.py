@@ -11,7 +11,7 @@ import numpy as np
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray
 from ...bounds.bounds import earliest_finish
-from ...kernels.cost_model import MachineArrays, Steps, machine_arrays, new_state, new_steps, no_steps
+from ...kernels.cost_model import NO_STEPS, MachineArrays, Steps, machine_arrays, new_state, new_steps
 from ...kernels.graph_arrays import GraphArrays
 from ...kernels.placements.balanced_cuts import anneal_cuts, new_cuts, weigh_moves
 from ...kernels.placements.incremental_makespan import anneal_sequence, new_course
@@ -25,30 +25,23 @@ from .chromosomes import MOST_UNSEEN, bottom_levels, decoding_work, has_time_to_
 from .clusters import groups_in_time
 from .gp_dfs import merge
 
-PRICED_AGAIN = 4
-"""Of so many ops about one is priced again after a move, where the makespan alone counts."""
+PRICED_AGAIN = 4  # of so many ops about one is priced again after a move, where the makespan alone counts
 OPS_PER_WINDOW = (36, 108)
-SHARE_OF_TRIES, SHARE_OF_CUTS = 0.05, 0.2
-"""Of the budget left: each size of window is tried, and once more for longer if that is clearly better."""
+SHARE_OF_TRIES, SHARE_OF_CUTS = 0.05, 0.2  # of the budget left: for each size of window, and then for a better one
 CLEARLY_BETTER = 0.95
-HOT, COLD = 1.0, 0.02
-"""First and last temperature of cuts, against the mean runtime."""
+HOT, COLD = 1.0, 0.02  # first and last temperature of cuts, against the mean runtime
 SHARE_OF_LIMIT, LIGHTLY = 0.5, 0.3
 """The share of the budget left in which a schedule returns within the memory limit, and the weight of its excess at
 first, against its makespan."""
 KEYS_PER_OP = 40
-GROUPED, GROUPED_WITH_HOMES = 0.1, 0.3
-"""Of the moves of sequences those of groups: with residents that have a home more, as these follow their readers."""
+GROUPED, GROUPED_WITH_HOMES = 0.1, 0.3  # of the moves those of groups; more with homes, which follow their readers
 MOVES_PER_OP, LONGER, HOTTER = 4000, 1.3, (10.0, 1.0)
 """Of small graphs: how long a first cycle is, how much longer each next one, and how much hotter they are, in turn."""
-RISE = 1e5
-"""How much heavier an excess gets if it lasts a whole annealing that begins beyond the memory limit."""
+RISE = 1e5  # how much heavier an excess gets if it lasts a whole annealing that begins beyond the memory limit
 LEAST_UNCHECKED, MOST_UNCHECKED, PAUSE = 8, 2000, 8
 """How few and how many moves go unchecked at once, and how often none do once the fewest were taken back."""
-UNIFORM_SHARE = 0.2
-"""Of the moves: drawn uniformly, so that none is excluded."""
-SHORTEST = 1e-9
-"""Of the longest transfer: shorter mean runtimes count as this, as weights have to be finite."""
+UNIFORM_SHARE = 0.2  # of the moves: drawn uniformly, so that none is excluded
+SHORTEST = 1e-9  # of the longest transfer: shorter mean runtimes count as this, as weights have to be finite
 
 
 class MakespanAnnealing:
@@ -194,9 +187,7 @@ class MakespanAnnealing:
             self.over_sequences(hot, cold, weight, is_gradual=True)
             self.annealing = Annealing(self.search)
 
-    def over_sequences(
-        self, hot: float, cold: float, weight: float = EXCESS_WEIGHT, *, is_gradual: bool = False
-    ) -> None:
+    def over_sequences(self, hot: float, cold: float, weight: float = EXCESS_WEIGHT, is_gradual: bool = False) -> None:
         """Anneal the present sequence to the end; the weight of an excess soon forbids one, or rises evenly."""
         search, annealing, kept = self.search, self.annealing, (self.order, self.placement)
         if search.exhausted():
@@ -262,9 +253,8 @@ class MakespanAnnealing:
                 both.append((tried, self._run(tried, self.order)[1]))
         return min(both, key=lambda pair: pair[1])
 
-    def _run(self, aim: Objective, order: Any, steps: Steps | None = None) -> tuple[int, float, int, int, float]:
+    def _run(self, aim: Objective, order: Any, steps: Steps = NO_STEPS) -> tuple[int, float, int, int, float]:
         """Run an order on the placement that `state` holds, and write its steps if they are asked for."""
-        steps = steps or no_steps()
         return run_sequence(self.arrays, self.state, self.lazy.due, order, aim, self.machine, np.inf, steps)
 
     def _offer(self, aim: Objective | None = None) -> None:
@@ -277,11 +267,11 @@ class MakespanAnnealing:
 
 
 class UncheckedMoves:
-    """How many moves are made before their memory is looked at, which takes several times as long as their makespan.
+    """How many moves are made before their memory is looked at, which takes several times as long as their makespan."""
 
-    While the limit is kept some are, and all of them are taken back if it no longer is. There are twice as many each
-    time that it still is, else half as many; if they were the fewest, the memory of each move is looked at for a while.
-    """
+    # While the limit is kept some are, and all of them are taken back if it no longer is. There are twice as many each
+    # time that it still is, else half as many; if they were the fewest, the memory of each move is looked at for a
+    # while.
 
     def __init__(self, are_priced: bool) -> None:
         self.are_priced, self.size, self.pause, self.made, self.is_within = are_priced, LEAST_UNCHECKED, 0, 0, False
@@ -317,24 +307,19 @@ class MoveDraws:
 
     def rewrite(self, draws: FloatArray) -> None:
         """Let rows of uniform draws, as `anneal_sequence` takes them, stand for ops and devices drawn by weight."""
-        if self.drawn >= len(self.placement):
-            self._weigh()
+        ops, devices = self.weights.shape
+        if self.drawn >= ops:  # in all, half of the weights of a uniform draw are for an op's own device
+            weigh_moves(self.arrays, self.machine, self.cuts, self.mean, self.weights)
+            uniform = np.where(self.allowed, 1.0 / (devices - 1), 0.0)
+            uniform[np.arange(ops), self.placement] = 1.0
+            self.weights *= uniform
+            share = (1 - UNIFORM_SHARE) / self.weights.sum()
+            self.sums = (share * self.weights + UNIFORM_SHARE / (2 * ops) * uniform).cumsum()
             self.drawn = 0
         self.drawn += len(draws)
-        ops, devices = self.weights.shape
         cell = np.searchsorted(self.sums, draws[:, 0] * self.sums[-1], side="right")
         op, device = np.divmod(np.minimum(cell, ops * devices - 1), devices)
         away = (device - self.placement[op]) % devices
         draws[:, 0] = (op + 0.5) / ops
         draws[:, 1] = 0.5 * draws[:, 1] + np.where(away == 0, 0.5, 0.0)
         draws[:, 2] = np.where(away == 0, draws[:, 2], (away - 0.5) / (devices - 1))
-
-    def _weigh(self) -> None:
-        """Find the sums of the weights: in all, half of those of a uniform draw are for an op's own device."""
-        ops, devices = self.weights.shape
-        weigh_moves(self.arrays, self.machine, self.cuts, self.mean, self.weights)
-        uniform = np.where(self.allowed, 1.0 / (devices - 1), 0.0)
-        uniform[np.arange(ops), self.placement] = 1.0
-        self.weights *= uniform
-        share = (1 - UNIFORM_SHARE) / self.weights.sum()
-        self.sums = (share * self.weights + UNIFORM_SHARE / (2 * ops) * uniform).cumsum()

@@ -19,24 +19,7 @@ from ...graph.graph import CostGraph
 from ...kernels.cost_model import NO_LIMIT, machine_arrays, new_steps
 from ...kernels.graph_arrays import GraphArrays, graph_arrays, most_transfers
 from ...kernels.orders.order_memory import memory_of_steps
-from ...kernels.placements.incremental_peak import (
-    MOST_MOVES,
-    Lifetimes,
-    Scale,
-    anneal_lifetimes,
-    find_transfers,
-    new_lifetimes,
-    price_lifetimes,
-)
-from ...kernels.placements.placement_beam import (
-    Limits,
-    extend_beam,
-    new_choices,
-    new_route,
-    new_states,
-    start_beam,
-    trace_beam,
-)
+from ...kernels.placements import incremental_peak, placement_beam
 from ...kernels.placements.sequences import Sequence, places_of
 from ...model.simulator import Simulation
 from ...problem.machine import Machine
@@ -48,41 +31,27 @@ from ...search.search import Cancelled, Search
 from ..annealing import Annealing
 from ..orders import order_search
 from ..orders.baselines import kahn_order
-from ..orders.order_search import LARGEST_RELATED, seconds_to_relate
-from .chromosomes import (
-    LazyChromosomes,
-    Population,
-    decoding_work,
-    has_time_to_decode,
-    keys_along,
-    spreading_work,
-    start_keys,
-)
+from .chromosomes import LazyChromosomes, decoding_work, has_time_to_decode, keys_along, spreading_work, start_keys
 from .list_schedulers import list_schedule
 
 SHARE_OF_ORDERS, SHARE_OF_BEAMS, SHARE_OF_SPREADS, SHARE_OF_CUTS, SHARE_OF_OTHERS = 0.2, 0.15, 0.1, 0.05, 0.1
 SHARE_OF_PROOFS = 0.1
-LEAST_SAVED = 0.5
-"""Of the possible saving of several devices from the peak on one: an order along which beams save less is a bad one."""
-COLD_OPS, WARMEST = 1000, 10.0
-"""Graphs of fewer ops end warmer, in proportion, by at most so much: there a move changes more of the bytes."""
+LEAST_SAVED = 0.5  # of the possible saving on several devices: an order along which beams save less is a bad one
+COLD_OPS, WARMEST = 1000, 10.0  # graphs of fewer ops end warmer by at most so much: a move changes more of their bytes
 FIRST_BEAM, LARGEST_BEAM, LEAST_DROP = 8, 1024, 200
 CELLS_PER_CALL = 1_000_000
 MOST_CELLS = 2**23
-PLACES_AGAIN, USES_AGAIN = 0.05, 2.0
-"""Of all places those that are priced again after a move, about, and how often the uses of its tensors are read."""
+PLACES_AGAIN, USES_AGAIN = 0.05, 2.0  # of all places those priced again after a move; reads of its tensors' uses
 POWER, STEEPER = 16, (1, 2, 4, 8)
 """Penalties grow with this power of the bytes, and are so much steeper near the peak, one after the other; so are
 accepted rises. A sum over thousands of places says little of the largest before it is steep."""
-AIMED = 0.8
-"""Of the moves of the annealing, at first, those of ops that fill the fullest places; fewer and fewer, none at last."""
+AIMED = 0.8  # of the moves, at first, those of ops that fill the fullest places; fewer and fewer, none at last
 
 
 class LeastPeak:
-    """Search for schedules of low peak, in bytes, which count more on devices with less room; each is offered.
+    """Search for schedules of low peak, in bytes, which count more on devices with less room; each is offered."""
 
-    Under the runtime task the goal is to keep the memory limits; else it is the lower bound.
-    """
+    # Under the runtime task the goal is to keep the memory limits; else it is the lower bound.
 
     def __init__(self, search: Search, share: float = 1.0) -> None:
         self.search, self.problem = search, search.problem
@@ -91,7 +60,7 @@ class LeastPeak:
         self.homes = self.graph.num_ops - self.model.num_ops
         self.arrays, self.machine = machine_arrays(self.problem)
         self.own = self.arrays if self.model is self.graph else graph_arrays(self.model, self.devices)
-        self.lifetimes = new_lifetimes(self.arrays, self.machine)
+        self.lifetimes = incremental_peak.new_lifetimes(self.arrays, self.machine)
         self.annealing = Annealing(search, share)
         self.places = places_of(self.problem.rules.group, self.problem.rules.allowed)
         are_alone = not self.problem.rules.groups
@@ -181,8 +150,8 @@ class LeastPeak:
             cuts = min_cuts(self.buffers, order, memory, self.bound - present, **limits)
             for term, _ in cuts:
                 self._share_bound(term + present)
-        seconds = seconds_to_relate(ops) / SHARE_OF_PROOFS
-        if self.must_stop() or ops > LARGEST_RELATED or not search.has_time_for(seconds):
+        seconds = order_search.seconds_to_relate(ops) / SHARE_OF_PROOFS
+        if self.must_stop() or ops > order_search.LARGEST_RELATED or not search.has_time_for(seconds):
             return
         precedences = Precedences(self.buffers, order, memory)
         stop = self._stop_after(SHARE_OF_PROOFS, lambda: precedences.flows >= self.annealing.evaluations)
@@ -253,20 +222,23 @@ class LeastPeak:
         # What a move costs, about, in ops priced: some places, and all uses of what its op makes or reads
         uses = np.diff(self.arrays.consumer_ptr) + 1.0
         work = int(PLACES_AGAIN * ops + USES_AGAIN * (uses**2).sum() / max(1, ops))
-        steeper, priced, offered, scale = 0, -math.inf, search.evaluations, Scale(0.0, 1.0, self.scaled)
+        steeper, priced, offered = 0, -math.inf, search.evaluations
+        scale = incremental_peak.Scale(0.0, 1.0, self.scaled)
         aimed = PeakDraws(self.problem.graph, self.arrays, self.lifetimes, present)
         for temperature in annealing.temperatures(hot, cold):
             if self.must_stop():
                 break
             stage = STEEPER[min(len(STEEPER) - 1, int(annealing.part * len(STEEPER)))]
-            if stage != steeper or search.evaluations - priced > MOST_MOVES:
-                steeper, scale = stage, Scale((1.0 - 1.0 / stage) * least, max(1.0, float(least)), self.scaled)
-                price_lifetimes(self.arrays, self.lifetimes, present, scale)
+            if stage != steeper or search.evaluations - priced > incremental_peak.MOST_MOVES:
+                steeper = stage
+                scale = incremental_peak.Scale((1.0 - 1.0 / stage) * least, max(1.0, float(least)), self.scaled)
+                incremental_peak.price_lifetimes(self.arrays, self.lifetimes, present, scale)
                 search.spend(1)
                 priced = search.evaluations
             walk = annealing.walk(steeper * temperature, (annealing.moves(work), 6), found, self.places, (0, least))
             aimed.rewrite(walk.draws, AIMED * (1.0 - annealing.part))
-            anneal_lifetimes(self.arrays, self.lifetimes, present, scale, self.machine.first_home, walk)
+            given = self.arrays, self.lifetimes, present, scale, self.machine.first_home
+            incremental_peak.anneal_lifetimes(*given, walk)
             annealing.spend(walk)
             least = int(walk.found[1])
             if least < self.peak and (least <= self.goal or search.evaluations - offered >= ops):
@@ -298,7 +270,7 @@ class LeastPeak:
     def _transfers(self, sequence: Sequence) -> IndexArray:
         """Return the transfers, `tensor * devices + target`, and after which places if early, and if late."""
         found = np.empty((3, most_transfers(self.arrays, self.devices)), np.int32)
-        return found[:, : find_transfers(self.arrays, self.lifetimes, sequence, *found)]
+        return found[:, : incremental_peak.find_transfers(self.arrays, self.lifetimes, sequence, *found)]
 
     def _best_sequence(self) -> Sequence:
         """Return the best schedule as a sequence, its transfers early or late, whichever is nearer."""
@@ -346,7 +318,7 @@ class _Beams:
 
     def __init__(self, peaks: LeastPeak, order: Any, share: float = 1.0) -> None:
         self.peaks, self.share = peaks, share
-        self.route, slots = new_route(peaks.own, order)
+        self.route, slots = placement_beam.new_route(peaks.own, order)
         self.slots = slots
         graph, devices = peaks.model, peaks.devices
         self.steps = new_steps(peaks.own, devices)
@@ -360,24 +332,25 @@ class _Beams:
         graph, devices = peaks.model, peaks.devices
         if size > self.size:
             self.size = size
-            self.states = new_states(size, self.slots, devices)
-            self.choices = new_choices(size, graph.num_ops, devices)
+            self.states = placement_beam.new_states(size, self.slots, devices)
+            self.choices = placement_beam.new_choices(size, graph.num_ops, devices)
         room = np.minimum(limit / peaks.weight, NO_LIMIT).astype(np.int64)
-        beam, limits = (peaks.own, self.route, self.states), Limits(size, room, share, bool((room == limit).all()))
+        beam = peaks.own, self.route, self.states
+        limits = placement_beam.Limits(size, room, share, bool((room == limit).all()))
         self.choices.numbers[:] = search.rng.integers(0, 2**63, 8, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         stretch = max(1, CELLS_PER_CALL // (size * self.slots))
-        start_beam(*beam)
+        placement_beam.start_beam(*beam)
         count = 1
         is_timed = math.isinf(peaks.annealing.evaluations)
         for first in range(0, graph.num_ops, stretch):
             if search.exhausted() or (is_timed and peaks.annealing.progress() >= self.share):
                 return False
             last = min(graph.num_ops, first + stretch)
-            count, expanded = extend_beam(*beam, self.choices, limits, first, last, count)
+            count, expanded = placement_beam.extend_beam(*beam, self.choices, limits, first, last, count)
             search.spend(expanded / graph.num_ops)
             if count == 0:
                 return False
-        steps = trace_beam(*beam, self.choices, limits, count, self.steps)
+        steps = placement_beam.trace_beam(*beam, self.choices, limits, count, self.steps)
         items, targets = self.steps.items[:steps], self.steps.targets[:steps]
         placement = np.empty(graph.num_ops, np.int32)
         placement[items[items >= 0]] = targets[items >= 0]
@@ -389,13 +362,14 @@ class _Beams:
 
 
 class PeakDraws:
-    """Rewrites the draws of an annealing for the peak, so that ops which fill the fullest places are drawn more often.
+    """Rewrites the draws of an annealing for the peak: ops that fill the fullest places are drawn more often."""
 
-    An op's weight is the square root (else few ops would have all draws) of its bytes and of the tensors that it makes
-    or reads, each with the penalties of all places where it is held.
-    """
+    # An op's weight is the square root (else few ops would have all draws) of its bytes and of the tensors that it
+    # makes or reads, each with the penalties of all places where it is held.
 
-    def __init__(self, graph: CostGraph, arrays: GraphArrays, lifetimes: Lifetimes, sequence: Sequence) -> None:
+    def __init__(
+        self, graph: CostGraph, arrays: GraphArrays, lifetimes: incremental_peak.Lifetimes, sequence: Sequence
+    ) -> None:
         self.arrays, self.penalty, self.sequence, self.root = arrays, lifetimes.present.penalty, sequence, graph.root
         self.reader = np.repeat(np.arange(len(arrays.runtime)), np.diff(arrays.input_ptr))
         self.sums, self.drawn = np.empty(0), len(arrays.runtime)
@@ -426,12 +400,10 @@ class PeakDraws:
 
 
 def place(search: Search, orders: IndexArray) -> None:
-    """Offer schedules on several devices that follow orders made for one, one of which has been offered there.
-
-    Least peak: beams place the ops along each order, which has an equal share of the budget left. Least makespan: an
-    op's place in the order is its key in the lazy decoder; if no schedule keeps the memory limit, beams look for one
-    that does. Where devices differ or residents have a home, each op is where it ends first.
-    """
+    """Offer schedules on several devices that follow orders made for one, one of which has been offered there."""
+    # Least peak: beams place the ops along each order, which has an equal share of the budget left. Least makespan: an
+    # op's place in the order is its key in the lazy decoder; if no schedule keeps the memory limit, beams look for one
+    # that does. Where devices differ or residents have a home, each op is where it ends first.
     problem = search.problem
     if problem.task == "runtime" or not problem.is_symmetric:
         rows = orders[: int(min(len(orders), search.evaluations_left))]
@@ -446,7 +418,7 @@ def place(search: Search, orders: IndexArray) -> None:
         peaks.search_placements(order, (1.0 - peaks.annealing.progress()) / (len(orders) - row))
 
 
-def decode_keys(search: Search, keys: Population) -> None:
+def decode_keys(search: Search, keys: Any) -> None:
     """Offer the schedules of rows of keys of a makespan; a list schedule where there is no time to decode these."""
     graph = search.problem.graph
     if has_time_to_decode(search, decoding_work(search.problem)):

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ...bounds.bounds import EdgeCosts, possible_times
-from ...kernels.placements.plans import EARLY, LATE, Bunches, Cost, Plan, anneal_plan
-from ...kernels.placements.sequences import NO_GROUPS, Objective
+from ...kernels.placements.plans import EARLY, LATE, Bunches, Plan, anneal_plan
+from ...kernels.placements.sequences import NO_GROUPS
 from ...problem.residents import first_home, model_of
 from ...search.parameters import Parameters
 from ...search.plans import Plans, objective_of, topological
@@ -26,17 +26,13 @@ from .list_schedulers import upward_ranks
 MOVES_PER_OP = 200
 GROWTH = 1.15
 HOTTEST, HOT_BY_OPS, COOLING = 0.1, 0.6, 0.01
-RANDOM_ORDERS = 4
-"""Placements along them may be better balanced, and hold less, than by rank or in the input order."""
+RANDOM_ORDERS = 4  # placements along them may be better balanced, and hold less, than by rank or in the input order
 SHARE_OF_REPAIR, SHARE_OF_ONE = 0.5, 0.4
-WITHOUT, WITH_HOMES, WITH_LIMITS = 0.1, 0.3, 0.7
-"""Of the moves those of a whole group: with neither limits nor homes of weights, with homes, and with limits."""
+WITHOUT, WITH_HOMES, WITH_LIMITS = 0.1, 0.3, 0.7  # of the moves those of a whole group, the first with neither
 
 PRICED = 12
-LEAST_SHARE = 1 / 24
-"""Of the excess: the least bytes that a group frees, unless none does; smaller ones take as long to try."""
-LEAST_LONGER = 1e-6
-"""Of the makespan: moves that take less, or that make it shorter, differ by their freed bytes."""
+LEAST_SHARE = 1 / 24  # of the excess: what a group frees at least, unless none does; smaller ones take as long
+LEAST_LONGER = 1e-6  # of the makespan: moves that take less, or that make it shorter, differ by their freed bytes
 NEARLY = 0.5
 MOST_PAIRS = 20_000_000
 NOBODY = -1
@@ -76,8 +72,11 @@ class PlanAnnealing:
         order = topological(problem.graph, ranked)
         alone: list[Any] = plans.placements_of_one_device()
         tried = [(start, [*alone, plans.place_along(start)]) for start in (problem.graph.input_order, order)]
-        for small in self._small_orders():
-            tried.append((small, [*alone, plans.place_along(small)]))
+        if self.is_tight:  # orders that exceed the limits little
+            greedy = greedy_order(model_of(problem.graph).buffers, self.search.exhausted)
+            best = None if self.search.best is None else self.search.best.op_order()
+            small = (order for order in (best, greedy) if order is not None)
+            tried += [(order, [*alone, plans.place_along(order)]) for order in small]
         for _ in range(RANDOM_ORDERS):
             drawn = topological(problem.graph, self.search.rng.permutation(self.ops))
             tried.append((drawn, [plans.place_along(drawn)]))
@@ -92,14 +91,6 @@ class PlanAnnealing:
         self._offer_repaired(starts)
         self.take_best()
         self._offer_filled()
-
-    def _small_orders(self) -> list[IndexArray]:
-        """Return orders that exceed the limits little: that of the best schedule, and of `lpmf` on one device."""
-        if not self.is_tight:
-            return []
-        greedy = greedy_order(model_of(self.search.problem.graph).buffers, self.search.exhausted)
-        best = None if self.search.best is None else self.search.best.op_order()
-        return [order for order in (best, greedy) if order is not None]
 
     def _offer_repaired(self, starts: list[tuple[Plan, IndexArray]]) -> None:
         """Offer the repairs of starts that exceed the limits when ops leave full devices, the best first."""
@@ -116,19 +107,16 @@ class PlanAnnealing:
             left.append((plans.price(plan, placement)[1].excess, len(left), plan, placement))
 
         priced = [plans.price(plan, placement)[1] for plan, placement in starts]
+        least = min(limit for limit in search.problem.memory_limits if limit is not None)
+        longer = [cost.runtime * (1.0 + cost.excess / least) for cost in priced]  # by the share of a limit it exceeds
         with search.part(SHARE_OF_REPAIR):
-            for at in sorted(range(len(starts)), key=lambda n: (self._with_excess(priced[n]), n)):
+            for at in sorted(range(len(starts)), key=lambda n: (longer[n], n)):
                 if search.exhausted():
                     break
                 if search.best_fitness > (0, priced[at].runtime):  # else it is slower before anything has left
                     mend(*starts[at], SHARE_OF_ONE)
         if left and search.best_fitness[0] and not search.exhausted():
             mend(*min(left)[2:], SHARE_OF_REPAIR)
-
-    def _with_excess(self, cost: Cost) -> float:
-        """Return a makespan, longer by the share of a limit by which a plan exceeds them."""
-        least = min(limit for limit in self.search.problem.memory_limits if limit is not None)
-        return cost.runtime * (1.0 + cost.excess / least)
 
     def _offer_filled(self) -> None:
         """Offer placements that fill devices only so far, until one keeps the limits, then an even division."""
@@ -168,22 +156,24 @@ class PlanAnnealing:
         plans.aim = aim
         _, cost = plans.price(plan, placement)
         energy, length = cost.energy, MOVES_PER_OP * self.ops * GROWTH**number
+        kept = self.best_order, self.best_placement, self.best_lead
         for temperature in self.annealing.temperatures(self.hot, COOLING * self.hot, moves=length):
             moves = int(min(length - self.annealing.made + 1, self.annealing.moves(self.ops)))
-            energy = self._walk(plan, aim, temperature, energy, moves)
+            bunches = Bunches(self.bunches, *self._returns(), bool(aim.memory and plans.machine.beside))
+            walk = self.annealing.walk(temperature, (moves, 6), kept, (self.places, bunches))
+            arrays = plans.arrays, plans.machine, plans.scratch
+            energy = anneal_plan(*arrays, plan, plans.steps, aim, energy, walk)
+            present = plans.scratch.placement.copy()
+            if self.annealing.spend(walk):
+                self._offer(plans.plan(self.best_order, self.best_lead), self.best_placement, counted=True)
+                plans.scratch.placement[:] = present
             if self.is_tight and not search.exhausted():
-                aim, energy = self._reweighed(plan, aim)
-
-    def _reweighed(self, plan: Plan, aim: Objective) -> tuple[Objective, float]:
-        """Weigh the excess more while the present plan has any, else less; return its cost then."""
-        plans = self.plans
-        self.search.spend(1)
-        _, cost = plans.price(plan, plans.scratch.placement)
-        weight = reweighed(aim.weight, cost.excess > 0)
-        if weight != aim.weight:
-            plans.aim = aim = aim._replace(weight=weight)
-            _, cost = plans.price(plan, plans.scratch.placement)
-        return aim, cost.energy
+                search.spend(1)
+                _, cost = plans.price(plan, present)
+                energy, weight = cost.energy, reweighed(aim.weight, cost.excess > 0)
+                if weight != aim.weight:
+                    plans.aim = aim = aim._replace(weight=weight)
+                    energy = plans.price(plan, present)[1].energy
 
     def _start(self, number: int) -> tuple[Plan, Any]:
         plans, rng = self.plans, self.search.rng
@@ -194,19 +184,6 @@ class PlanAnnealing:
             if placement is not None:
                 return plans.plan(order, self.best_lead), placement
         return plans.plan(self.best_order, self.best_lead), self.best_placement
-
-    def _walk(self, plan: Plan, aim: Any, temperature: float, energy: float, moves: int) -> float:
-        plans, annealing = self.plans, self.annealing
-        kept = self.best_order, self.best_placement, self.best_lead
-        bunches = Bunches(self.bunches, *self._returns(), bool(aim.memory and plans.machine.beside))
-        walk = annealing.walk(temperature, (moves, 6), kept, (self.places, bunches))
-        arrays = plans.arrays, plans.machine, plans.scratch
-        energy = anneal_plan(*arrays, plan, plans.steps, aim, energy, walk)
-        if annealing.spend(walk):
-            present = plans.scratch.placement.copy()
-            self._offer(plans.plan(self.best_order, self.best_lead), self.best_placement, counted=True)
-            plans.scratch.placement[:] = present
-        return energy
 
     def _returns(self) -> tuple[IndexArray, IndexArray, IndexArray]:
         """Return the groups that hold ops on slower devices than need be, single ops included."""
@@ -236,23 +213,11 @@ class _Priced(NamedTuple):
     peaks: IntArray
 
 
-class _Held(NamedTuple):
-    """The buffers of a device at its peak, shape `(buffers,)` each."""
-
-    size: FloatArray  # bytes
-    # Places in the hierarchy's order of who made it there, and of the first and the last who reads it there later;
-    # `NOBODY` if it was sent, if nobody does, and if it is to stay
-    maker: IntArray
-    first: IntArray
-    last: IntArray
-
-
 class Repair:
-    """Moves groups of ops off devices that exceed their limits, those that free most for the least time.
+    """Moves groups of ops off devices that exceed their limits, those that free most for the least time."""
 
-    A buffer on the fullest device at its peak is freed if its maker leaves, or all who read it later: the groups
-    that free most bytes per microsecond that moving them should take are priced, and the best one goes.
-    """
+    # A buffer on the fullest device at its peak is freed if its maker leaves, or all who read it later: the groups that
+    # free most bytes per microsecond that moving them should take are priced, and the best one goes.
 
     def __init__(self, search: Search, plans: Plans, groups: Clusters) -> None:
         self.search, self.plans = search, plans
@@ -271,7 +236,7 @@ class Repair:
         while present.excess and not self.search.exhausted():
             self._price(plan, placement)  # for its steps, which those tried since have overwritten
             device = int((present.peaks / self.limits).argmax())
-            freed = self._freed(self._held_on(device, placement), placement == device)
+            freed = self._freed(device, placement)
             over = float(present.peaks[device] - self.limits[device])
             for least in (LEAST_SHARE * over, 1.0):
                 moves = self._promising(np.where(freed >= least, freed, 0.0), over, device, placement, present.peaks)
@@ -318,10 +283,21 @@ class Repair:
         lasting = np.maximum(0.0, memory - self.limits[self.plans.steps[1].targets[: self.count]]).mean()
         return _Priced(float(over + lasting), cost.runtime, peaks)
 
-    def _held_on(self, device: int, placement: IndexArray) -> _Held:
-        """Return the buffers of the plan that was priced last on a device when that is fullest."""
-        graph, arrays = self.graph, self.plans.arrays
-        began, ends, now = self._times_on(device)
+    def _freed(self, device: int, placement: IndexArray) -> FloatArray:
+        """Return the bytes that leave a device with each group when it is fullest, by the plan that was priced last."""
+        graph, groups = self.graph, self.groups
+        steps, scratch = self.plans.steps[1], self.plans.scratch
+        items, targets = steps.items[: self.count], steps.targets[: self.count]
+        start, end = steps.start[: self.count], steps.end[: self.count]
+        is_op, is_here = items >= 0, targets == device
+        ends = np.zeros(graph.num_ops)
+        ends[items[is_op]] = end[is_op]
+        op_start = np.full(graph.num_ops, np.inf)
+        op_start[items[is_op & is_here]] = start[is_op & is_here]
+        began = op_start[graph.tensor_producer]  # since when each tensor is on the device
+        sent = ~is_op & is_here
+        began[~items[sent]] = start[sent]
+        now = start[int(np.where(is_here, scratch.memory[: self.count], -1).argmax())]
         here = placement[graph.tensor_producer] == device
         there = (began <= now) & ~graph.is_control
         root = np.where(here, graph.root, np.arange(graph.num_tensors))
@@ -337,34 +313,16 @@ class Repair:
         is_read = _any_of(root, np.bincount(self.reads[later & (by_here | here[self.reads])], minlength=len(root)) > 0)
         is_held = there & (is_read | stays) & (root == np.arange(len(root)))
         buffers = np.flatnonzero(is_held & (np.arange(graph.num_tensors) < self.plans.machine.first_resident))
-        buffers = buffers[np.argsort(-arrays.tensor_size[buffers], kind="stable")]
-        buffers = buffers[: MOST_PAIRS // len(self.groups.first)]
+        buffers = buffers[np.argsort(-graph.tensor_size[buffers], kind="stable")]
+        buffers = buffers[: MOST_PAIRS // len(groups.first)]
+        # Places in the hierarchy's order of the maker there, and of the first and last later reader there, or `NOBODY`.
         maker = np.where(here[buffers], self.place[graph.tensor_producer[buffers]], NOBODY)
-        return _Held(graph.tensor_size[buffers].astype(np.float64), maker, first[buffers], last[buffers])
-
-    def _times_on(self, device: int) -> tuple[FloatArray, FloatArray, float]:
-        """Return since when each tensor is on a device, when each op ends, and when the device is fullest."""
-        graph, steps, scratch = self.graph, self.plans.steps[1], self.plans.scratch
-        items, targets = steps.items[: self.count], steps.targets[: self.count]
-        start, end = steps.start[: self.count], steps.end[: self.count]
-        is_op, is_here = items >= 0, targets == device
-        ends = np.zeros(graph.num_ops)
-        ends[items[is_op]] = end[is_op]
-        op_start = np.full(graph.num_ops, np.inf)
-        op_start[items[is_op & is_here]] = start[is_op & is_here]
-        began = op_start[graph.tensor_producer]
-        sent = ~is_op & is_here
-        began[~items[sent]] = start[sent]
-        memory = np.where(is_here, scratch.memory[: self.count], -1)
-        return began, ends, float(start[int(memory.argmax())])
-
-    def _freed(self, held: _Held, here: BoolArray) -> FloatArray:
-        """Return the bytes that are freed if a group leaves, shape `(groups,)`."""
-        groups = self.groups
-        first, last = groups.first[:, None], groups.last[:, None]
-        leaves = (held.maker >= first) & (held.maker < last) | (held.first >= first) & (held.last < last)
-        stays = _summed(np.where(here, self.graph.persistent, 0)[groups.ops])
-        return np.asarray(leaves @ held.size + stays[groups.last] - stays[groups.first], np.float64)
+        first, last = first[buffers], last[buffers]
+        low, high = groups.first[:, None], groups.last[:, None]
+        leaves = (maker >= low) & (maker < high) | (first >= low) & (last < high)
+        lasting = _summed(np.where(placement == device, graph.persistent, 0)[groups.ops])
+        size = graph.tensor_size[buffers].astype(np.float64)
+        return np.asarray(leaves @ size + lasting[groups.last] - lasting[groups.first], np.float64)
 
     def _promising(
         self, freed: FloatArray, over: float, device: int, placement: IndexArray, peaks: IntArray

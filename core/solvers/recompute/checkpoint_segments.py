@@ -8,14 +8,12 @@ The paper takes the square root of the layers for the number of segments; here a
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 
 import numpy as np
 
 from ...base.arrays import BoolArray
-from ...graph.graph import CostGraph
 from ...model.timeline import holdings_of
 from ...problem.problem import Problem
 from ...problem.schedule import Schedule
@@ -23,7 +21,7 @@ from ...search.parameters import Parameters
 from ...search.search import Cancelled, Search
 
 MOST_SEGMENTS = 40
-SECOND_LEVEL = (2, 3, 4, 6, 8)
+SECOND_LEVELS = (1, 2, 3, 4, 6, 8)  # parts of a segment that runs again
 
 
 def solve(search: Search, parameters: Parameters) -> None:
@@ -33,20 +31,12 @@ def solve(search: Search, parameters: Parameters) -> None:
     tried = set()
     with suppress(Cancelled):
         segments = _Segments(search)
-        for first, second in _levels(len(segments.forward)):
-            order = segments.order(first, second)
-            if tuple(order) not in tried:
-                tried.add(tuple(order))
-                search.offer_order(np.array(order))
-
-
-def _levels(ops: int) -> Iterator[tuple[int, int]]:
-    """Yield numbers of segments, and of those that each is cut into when it runs again."""
-    for first in range(2, min(ops, MOST_SEGMENTS) + 1):
-        yield first, 1
-    for second in SECOND_LEVEL:
-        for first in range(2, min(ops // second, MOST_SEGMENTS) + 1):
-            yield first, second
+        for second in SECOND_LEVELS:
+            for first in range(2, min(len(segments.forward) // second, MOST_SEGMENTS) + 1):
+                order = segments.order(first, second)
+                if tuple(order) not in tried:
+                    tried.add(tuple(order))
+                    search.offer_order(np.array(order))
 
 
 class _Segments:
@@ -139,7 +129,11 @@ def forward_ops(search: Search) -> BoolArray:
         is_forward = np.array([phase in ("forward", "") for phase in phases])
         turn = max(at for at, op in enumerate(graph.input_order.tolist()) if phases[op] == "forward")
     else:
-        turn = _step_of_most_kept(graph)
+        change = np.zeros(graph.num_ops + 1, np.int64)
+        for holding in holdings_of(Problem(graph), Schedule.single_device(graph.input_order)):
+            change[holding.first] += holding.size
+            change[holding.last] -= holding.size
+        turn = int(np.argmax(np.cumsum(change[:-1])))
         search.note(
             f"{graph.name} does not mark its backward pass, which is taken to begin after "
             f"'{graph.op_names[graph.input_order[turn]]}', where most bytes are kept for later"
@@ -147,12 +141,3 @@ def forward_ops(search: Search) -> BoolArray:
         is_forward = np.ones(graph.num_ops, bool)
     is_forward[graph.input_order[turn + 1 :]] = False
     return is_forward
-
-
-def _step_of_most_kept(graph: CostGraph) -> int:
-    """Return the step of the input order after which most bytes are kept for later ones."""
-    change = np.zeros(graph.num_ops + 1, np.int64)
-    for holding in holdings_of(Problem(graph), Schedule.single_device(graph.input_order)):
-        change[holding.first] += holding.size
-        change[holding.last] -= holding.size
-    return int(np.argmax(np.cumsum(change[:-1])))

@@ -1,7 +1,9 @@
 """Bytes of ten programs on a GPU, as they are and by `schedopt.optimize`, against the model of PyTorch's allocator.
 
 usage: python examples/experiments/real/on_gpu.py [PROGRAM..., names of everyday.py, default ten] [--device cuda]
-       [--seconds 480] [--time-limit 4] [--folder on_gpu]
+       [--seconds 480] [--each 60] [--time-limit 4] [--folder on_gpu]
+
+`schedopt warm-up` goes before, which compiles for minutes.
 
 A process for each program and way: eager, then by a plan. A row has, in MiB, the most allocated and reserved in three
 steps after two, beside what the model says of program order and of the plan, and how many addresses and totals of the
@@ -23,8 +25,6 @@ sys.path.insert(0, str(FOLDER))
 PROGRAMS = ("unet", "unet_training", "gpt_bf16", "gpt_training", "gpt_checkpointed_training", "inception",
             "inception_training", "two_towers", "bilstm_training", "resnet_training")  # fmt: skip
 WARM, STEPS = 2, 3
-MOST_SECONDS = 60
-"""Of one process."""
 MIB = 2**20
 
 
@@ -32,7 +32,7 @@ def measured(name: str, way: str, device: str, time_limit: float, snapshot: Path
     """Run a program one way in this process; return a row."""
     import schedopt
     import torch
-    from compile_backends import training_step
+    from compile_backends import size_of, training_step
     from schedopt.core.programs.pytorch import plans
     from schedopt.core.programs.pytorch.program import as_call, call_function
     from schedopt.core.programs.pytorch.run import peak_of
@@ -45,14 +45,14 @@ def measured(name: str, way: str, device: str, time_limit: float, snapshot: Path
     torch.manual_seed(0)
     model, inputs = call_function(f"everyday:{name}", {})
     model = model.to(device)
-    args, kwargs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), as_call(inputs))
+    inputs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)
+    args, kwargs = as_call(inputs)
     program = training_step(model, model) if model.training else model
     if way == "plan":
         solve = plans.solve_and_place
         plans.solve_and_place = lambda *given, **more: results.append(solve(*given, **more)) or results[-1]
-        call = (*args, kwargs) if kwargs else args
         allocator = "auto" if on_cuda else "cuda:cublas_workspace:default"
-        program = schedopt.optimize(program, call, time_limit=time_limit, allocator=allocator)
+        program = schedopt.optimize(program, inputs, time_limit=time_limit, allocator=allocator)
 
     def run(times: int) -> None:
         with torch.set_grad_enabled(model.training):
@@ -61,7 +61,8 @@ def measured(name: str, way: str, device: str, time_limit: float, snapshot: Path
 
     run(WARM)
     if not on_cuda:
-        row = {"allocated": peak_of(lambda: run(STEPS), "cpu")[1] + plans_held(model, args, kwargs)}
+        held = size_of([*model.parameters(), *model.buffers(), inputs])
+        row = {"allocated": peak_of(lambda: run(STEPS), "cpu")[1] + held}
     else:
         torch.cuda.reset_peak_memory_stats()
         run(STEPS)
@@ -75,14 +76,6 @@ def measured(name: str, way: str, device: str, time_limit: float, snapshot: Path
             row |= {"program_reserved": result.reserved_otherwise[IN_INPUT_ORDER], "model": result.reserved.peak}
             row |= {"allocator": result.reserved.allocator, "block": result.reserved.opening_block}
     return row
-
-
-def plans_held(*values: object) -> int:
-    """Return the bytes of a model's tensors and its inputs."""
-    from compile_backends import size_of
-
-    model, *inputs = values
-    return size_of([*model.parameters(), *model.buffers(), *inputs])
 
 
 def replayed(path: Path) -> dict[str, object]:
@@ -103,9 +96,9 @@ def in_fresh_process(name: str, way: str, given: argparse.Namespace) -> dict[str
     command = [sys.executable, __file__, name, "--way", way, "--device", given.device]
     command += ["--time-limit", str(given.time_limit), "--folder", str(given.folder)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=given.each, check=False)
     except subprocess.TimeoutExpired:
-        return {"error": f"more than {MOST_SECONDS} s"}
+        return {"error": f"more than {given.each:g} s"}
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
         return {"error": (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]}
@@ -135,6 +128,7 @@ def main() -> None:
     parser.add_argument("programs", nargs="*", default=PROGRAMS)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--seconds", type=float, default=480.0)
+    parser.add_argument("--each", type=float, default=60.0, help="most seconds of one process")
     parser.add_argument("--time-limit", type=float, default=4.0, help="seconds of a plan's search")
     parser.add_argument("--folder", type=Path, default=Path("on_gpu"))
     parser.add_argument("--way", choices=("eager", "plan"), help="go one way, in this process, and print JSON")
@@ -149,7 +143,7 @@ def main() -> None:
     columns = "allocated | reserved | by plan: allocated | reserved | block | addresses | totals"
     print(f"| program, MiB (model) | {columns} |\n|{'---|' * 8}", flush=True)
     for name in given.programs:
-        if time.monotonic() + 2 * MOST_SECONDS > end:
+        if time.monotonic() + 2 * given.each > end:
             print(f"{name}: no time left")
             continue
         print(line(name, *(in_fresh_process(name, way, given) for way in ("eager", "plan"))), flush=True)

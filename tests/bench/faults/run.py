@@ -3,6 +3,7 @@
     python tests/bench/faults/run.py                  # all, some minutes: kernels with a fault are compiled again
     python tests/bench/faults/run.py --only verifier  # those whose name has this word
     python tests/bench/faults/run.py --check          # only whether each fault has its one place and its tests
+    python tests/bench/faults/run.py --referees 60    # does a referee find those of model, verifier, bounds in 60 s?
 
 The place of a fault is found by its text, and a test by its name, so that both survive moves of files. Exits 1 if a
 fault fails none of its tests, or if one fails without it.
@@ -56,14 +57,28 @@ def run_tests(root, tests, cache):
     return failed[0].replace(str(root), "")
 
 
-def try_fault(fault, root, cache):
-    """Put a fault in, run its tests, and take it out; returns the test that fails."""
+def run_referees(root, names, cache, seconds):
+    """Return the first case of some referees that fails, or an empty text."""
+    known = {"PYTHONPATH": str(root.parent), "NUMBA_CACHE_DIR": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
+    script = root / "tests" / "bench" / "referees" / "run.py"
+    for name in names:
+        command = [sys.executable, script, "--only", name, "--seconds", str(seconds)]
+        done = subprocess.run(command, env={**os.environ, **known}, capture_output=True, text=True)
+        if done.returncode:
+            return next((line for line in done.stdout.splitlines() if line.startswith(f"{name} ")), done.stderr)
+    return ""
+
+
+def try_fault(fault, root, cache, seconds):
+    """Put a fault in, run its tests or its referees, and take it out; returns what fails."""
     path = place_of(fault, root)
     text = path.read_text()
     path.write_text(text.replace(fault["old"], fault["new"]))
     is_compiled = "kernels" in path.parts
     own = Path(tempfile.mkdtemp()) if is_compiled else cache  # kernels inline others without a look at their files
     try:
+        if seconds:
+            return run_referees(root, fault["referees"], own, seconds)
         return run_tests(root, tests_of(fault, root), own)
     finally:
         path.write_text(text)
@@ -75,10 +90,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="WORD")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--referees", type=float, default=0, metavar="SECONDS", help="run these in place of tests")
     parser.add_argument("--folder", type=Path, help="keep the copy and its compiled kernels here, and use them again")
     arguments = parser.parse_args()
     faults = yaml.safe_load(Path(__file__).with_name("faults.yaml").read_text())
     chosen = [fault for fault in faults if arguments.only in fault["name"]]
+    chosen = [fault for fault in chosen if "referees" in fault or not arguments.referees]
     missed = 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
@@ -89,11 +106,15 @@ def main():
             place_of(fault, root), tests_of(fault, root)
         if arguments.check:
             return 0
-        every = sorted({test for fault in chosen for test in tests_of(fault, root)})
-        if failed := run_tests(root, every, cache):
+        if arguments.referees:
+            named = sorted({name for fault in chosen for name in fault["referees"]})
+            failed = run_referees(root, named, cache, arguments.referees)
+        else:
+            failed = run_tests(root, sorted({test for fault in chosen for test in tests_of(fault, root)}), cache)
+        if failed:
             sys.exit(f"without a fault: {failed}")
         for fault in chosen:
-            failed = try_fault(fault, root, cache)
+            failed = try_fault(fault, root, cache, arguments.referees)
             missed += not failed
             print(f"{'found' if failed else 'NOT FOUND'}: {fault['name']}: {failed}", flush=True)
     print(f"{len(chosen) - missed} of {len(chosen)} faults are found")

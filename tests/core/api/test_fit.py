@@ -105,7 +105,7 @@ def test_what_is_not_proven_is_not_claimed():
     assert way.verdict == "not found"
     again = FitOption(WITH_RECOMPUTATION, 100, 110, 80)
     fit = Fit("net", 100, (FitOption(AS_IT_IS, 100, 150, 150), way, again))
-    assert fit.sentence() == "No way was found in which it fits; that none exists is not proven."
+    assert fit.sentence() == "No way to fit it was found, and none is proven impossible."
     proven = replace(fit, ways=(fit.ways[0], replace(way, lower_bound=101), again))
     said = "No order is below 101 B (proven), and no recomputation was found that fits; one may exist."
     assert proven.sentence() == said

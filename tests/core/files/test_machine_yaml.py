@@ -162,7 +162,7 @@ def five_ops():
 def test_the_group_that_closes_a_contradiction_is_named(tmp_path):
     text = BASE + 'pins: {a: gpu0, d: cpu0}\ntogether:\n- [d, e]\n- [a, b]\n- [b, c]\n- ["c", "[e]"]\n'
     (tmp_path / "m.yaml").write_text(text)
-    with pytest.raises(schedopt.UsageError, match=r"m.yaml, line 12: five: this group, joined .* 'c' and 'e', with"):
+    with pytest.raises(schedopt.UsageError, match=r"m.yaml, line 12: five: this group, joined .* 'c' and 'e', each"):
         schedopt.solve(five_ops(), "heft", task="runtime", machine=tmp_path / "m.yaml")
     pair = (schedopt.Device("gpu0"), schedopt.Device("cpu0"))
     for wrong in ([()], ["ab"]):

@@ -182,6 +182,25 @@ def test_a_schedule_without_homes_is_told_what_it_lacks(tmp_path):
     assert read_schedule(path, graph).verify().runtime == 10.0
 
 
+def test_on_equal_devices_a_file_lists_the_homes_of_all_residents_or_of_shared_ones(tmp_path):
+    notes = Annotations(residents=tuple(Resident(f"w{op}", "parameter", 400, op, (op,)) for op in (0, 1)))
+    graph, path = sketch("one -> 8 us=5 keep=400; two: one -> 8 us=5 keep=400", "alone", notes), tmp_path / "s.json"
+    ops = [{"op": "one", "device": 0}, {"op": "two", "device": 0}]
+    homes, sent = [{"op": "w0", "device": 0}, {"op": "w1", "device": 1}], {"tensor": "w1:0", "from": 1, "to": 0}
+
+    def verified(steps, **where):
+        path.write_text(json.dumps({"steps": steps, **where}))
+        return read_schedule(path, graph).verify().peak_per_device
+
+    machine = {"devices": [{"name": "a"}, {"name": "b"}], "default_link": {}}
+    assert verified(ops, machine=machine) == verified(ops, devices=2) == [816, 0]
+    assert verified([*homes, sent, *ops], machine=machine) == [816, 400]
+    with pytest.raises(ScheduleError, match="home of 'w1', one of 2 resident tensors"):
+        verified([homes[0], *ops], machine=machine)
+    with pytest.raises(UnknownNameError, match="step 0 names the op 'w0'"):
+        verified([*homes, sent, *ops], devices=2)
+
+
 def schema():
     text = files("schedopt.core.files").joinpath("schedule.schema.json").read_text("utf-8")
     found = json.loads(text)

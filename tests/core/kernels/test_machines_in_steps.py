@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from naive.machines import random_graph, random_machine
-from schedopt.core.kernels.cost_model import machine_arrays, new_state, new_steps, no_steps
+from schedopt.core.kernels.cost_model import NO_STEPS, machine_arrays, new_state, new_steps
 from schedopt.core.kernels.metropolis import Walk
 from schedopt.core.kernels.placements.heads import path_ends
 from schedopt.core.kernels.placements.incremental_makespan import anneal_sequence, new_course
@@ -88,7 +88,7 @@ def test_sequences_are_priced_as_verified_after_each_annealing(seed, together):
         present = Sequence(case.order, position, case.state.placement, np.empty(0, bool))
         energy = anneal_sequence(case.arrays, case.state, course, present, heeded, case.machine, 1e9, walk)
         given = case.arrays, case.state, case.lazy.due, case.order, heeded, case.machine
-        cost = run_sequence(*given, np.inf, no_steps())
+        cost = run_sequence(*given, np.inf, NO_STEPS)
         assert energy == pytest.approx(cost[1], rel=1e-9)
         case.sequence(aim, case.order)
         assert position[case.order].tolist() == list(range(case.ops))

@@ -140,17 +140,17 @@ def test_a_placement_needs_the_transfers_of_the_plain_twin(devices):
         rng = np.random.default_rng([seed, devices])
         graph, plain = naive.random_graph(rng, int(rng.integers(1, 40)))
         placement = rng.integers(0, devices, graph.num_ops)
-        wanted = [0] * graph.num_tensors
+        wanted = np.zeros((graph.num_tensors, devices), bool)
         for tensor, device in naive.needed_transfers(plain, placement.tolist()):
-            wanted[plain.index[tensor]] |= 1 << device
-        assert needed_receivers(graph, placement).tolist() == wanted
+            wanted[plain.index[tensor], device] = True
+        assert np.array_equal(needed_receivers(graph, placement, devices), wanted)
 
 
 def test_all_control_dependents_wait_on_one_tensor_sent_once_per_device():
     graph = sketch("a -> 8 us=1; b: !a !a -> us=1; c: !a !a -> us=1; d: !a !a -> us=1; e: !a !a -> us=1", "control")
     assert graph.num_tensors == 2
     placement = np.array([0, 1, 1, 1, 0], np.int32)
-    assert needed_receivers(graph, placement).tolist() == [0, 1 << 1]
+    assert needed_receivers(graph, placement, 2).tolist() == [[False, False], [False, True]]
     schedule = Schedule.from_steps([0, ~1, 1, 2, 3, 4], [0, 0, 1, 1, 1, 0], [0, 1, 1, 1, 1, 0])
     simulation = prices(Problem(graph, devices=2, latency=5.0, bandwidth=1.0), schedule)
     assert simulation.step_end.tolist() == [1, 6, 7, 8, 9, 7]  # latency, and no bytes

@@ -95,6 +95,6 @@ def test_the_time_that_repeats_add_is_predicted():
         Measurement(order, 1, (1,), (1.0,), True, predicted_microseconds=time)
         for order, time in ((PROGRAM_ORDER, 1000.0), ("s.json", 1100.0))
     )
-    said = "Predicted: +10.00%, as some ops run again: 1.1 ms for all, 1 ms in program order."
+    said = "Predicted: +10.00%, because ops run again: 1.1 ms for all, 1 ms in program order."
     assert said in time_sentences(row, first)
     assert len(time_sentences(first, first)) == 1

@@ -238,7 +238,7 @@ def test_an_order_that_is_program_order_is_not_run_against_itself(program, monke
     monkeypatch.setattr(runtime, "predicted", lambda graph, order: (1, 1.0))
     first, row = runtime.measure(graph, {"found": graph.input_order.tolist()}, 5, ignore)
     assert asked == [f"{runtime.model}, {PROGRAM_ORDER}"] * 5
-    assert time_sentences(row, first) == ["found is program order, and has not run apart."]
+    assert time_sentences(row, first) == ["found is program order, so it was not run again."]
 
 
 @pytest.mark.slow

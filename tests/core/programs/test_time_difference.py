@@ -38,7 +38,7 @@ def test_one_round_tells_nothing_of_noise():
     found = time_difference([10.0], [20.0])
     assert found.is_noise
     assert (found.change, found.low) == (pytest.approx(1.0), None)
-    assert "tells nothing of noise" in str(found)
+    assert "so noise is unknown" in str(found)
 
 
 def test_a_round_that_only_one_order_has_is_left_out():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from schedopt.core.search.plans import EXCESS_WEIGHT
 from schedopt.core.solvers import annealing
-from schedopt.core.solvers.annealing import HEAVIEST, Annealing, reweighed
+from schedopt.core.solvers.annealing import MOST, Annealing, reweighed
 
 
 def cools(monkeypatch, speed, evaluations=1000, seconds=10.0):
@@ -117,6 +117,6 @@ def test_a_call_makes_fewer_moves_of_larger_graphs_and_of_small_budgets():
 def test_a_weight_soon_forbids_an_excess_and_is_never_light():
     assert reweighed(0.01, False) == reweighed(0.01, True) == EXCESS_WEIGHT
     assert reweighed(2 * EXCESS_WEIGHT, True) > 2 * EXCESS_WEIGHT > reweighed(2 * EXCESS_WEIGHT, False) > EXCESS_WEIGHT
-    assert reweighed(HEAVIEST, True) == HEAVIEST
+    assert reweighed(MOST, True) == MOST
     assert reweighed(0.02, True, 10.0, 0.1, 0.0) == pytest.approx(0.2)
     assert reweighed(0.02, False, 10.0, 0.1, 0.0) == pytest.approx(0.002)

@@ -94,18 +94,6 @@ def test_what_the_search_found_is_averaged(task, devices, evaluations):
     assert problem.value(totals.peak, totals.runtime) == graph.value
 
 
-@pytest.mark.parametrize(("budget", "asked", "spent"), [(1000, 400, 400), (1000, 120, 120), (90, 400, 90), (1, 1, 1)])
-def test_the_budget_of_the_features(budget, asked, spent):
-    """What is left of the search's own goes on being its own."""
-    problem = Problem(naive.random_graph(np.random.default_rng(63), 10)[0], "memory", 2)
-    search = Search(problem, max_evaluations=budget)
-    search.evaluations = 0.0
-    graph = searched_graph(search, asked)
-    assert graph.evaluations == search.evaluations == spent
-    assert search.evaluations_left == budget - spent
-    assert graph.best is search.best
-
-
 def test_graphs_without_costs_or_edges():
     for task in ("memory", "runtime"):
         graph = searched(Problem(sketch("a", "bare"), task, 2))

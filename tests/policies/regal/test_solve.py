@@ -196,21 +196,9 @@ def test_the_weights_say_which_actions_are_taken(tmp_path):
 @pytest.mark.parametrize(
     ("method", "shape", "message"),
     [
-        (
-            "regal",
-            {"devices": 3},
-            "these weights are for runtime on 3 devices, not for runtime on 2; schedopt train regal",
-        ),
-        (
-            "idrs",
-            {"task": "memory"},
-            "for memory on 2 devices, not for runtime on 2; schedopt train regal --task runtime",
-        ),
-        (
-            "gas",
-            {"encoder": "lstm", "devices": 4},
-            "runtime on 4 devices.* schedopt train gas --task runtime --devices 2",
-        ),
+        ("regal", {"devices": 3}, "for runtime on 3 devices, not for runtime on 2; schedopt train regal"),
+        ("idrs", {"task": "memory"}, "for memory on 2 devices, not for runtime on 2; .* train regal --task runtime"),
+        ("gas", {"encoder": "lstm", "devices": 4}, "runtime on 4 devices.* train gas --task runtime --devices 2"),
         ("gas", {}, "these weights are of schedopt train regal, not of schedopt train gas"),
         ("regal", {"encoder": "lstm"}, "these weights are of schedopt train gas, not of schedopt train regal"),
         ("idrs", {"encoder": "lstm"}, "these weights are of schedopt train gas, not of schedopt train regal"),

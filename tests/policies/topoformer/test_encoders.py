@@ -10,6 +10,7 @@ from schedopt.policies.topoformer.encoders import make_encoder, relations_of
 from schedopt.policies.topoformer.features import batch_of, encode
 
 INPUTS, LAYERS, WIDTH, HEAD_WIDTH = 6, 2, 8, 3
+ABLATION = ["mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"]
 UNEQUAL = (2, 1, 3, 1, 2, 1, 4), False
 SOME_HEADS = {
     "unequal": UNEQUAL,
@@ -152,3 +153,64 @@ def test_the_papers_size():
         embeddings = encoder(batch)
     assert embeddings.isfinite().all()
     assert embeddings.std(1).min() > 0.01
+
+
+# The encoders of the ablation (5.3, B) ------------------------------------------------------------------------
+
+
+def ablation_encoder(name, layers=LAYERS, seed=0):
+    return drawn(make_encoder(name, INPUTS, layers, WIDTH, (2,), HEAD_WIDTH), seed)
+
+
+def speakers(name, plain, op):
+    """Whom an op listens to in one layer."""
+    around = {
+        "mlp": set(),
+        "transformer": set(plain.ops),
+        "edge-transformer": set(plain.before[op]) | set(plain.after[op]),
+        "gat": set(plain.before[op]),
+        "gat-bidirectional": set(plain.before[op]) | set(plain.after[op]),
+    }[name]
+    return around | {op}
+
+
+@pytest.mark.parametrize("name", ABLATION)
+def test_an_op_depends_on_those_it_can_hear_through_the_layers(name):
+    """By the gradients of each op's embedding; in a batch of two graphs, one of them padded."""
+    plains = [plain for _, plain in batches.random_plains(4, 12, 9)]
+    batch, encoder = batches.graph_batch(plains, INPUTS), ablation_encoder(name)
+    features = batch.features.clone().requires_grad_()
+    embeddings = encoder(batch._replace(features=features))
+    some = 0
+    for graph, plain in enumerate(plains):
+        for op in plain.ops:
+            heard = {op}
+            for _ in range(LAYERS):
+                heard = set().union(*(speakers(name, plain, other) for other in heard))
+            (gradient,) = torch.autograd.grad(embeddings[graph, op].norm(), features, retain_graph=True)
+            found = (gradient.abs().sum(2) > 0).nonzero().tolist()
+            assert found == [[graph, other] for other in sorted(heard)]
+            some += len(heard) < len(plain.ops)
+    assert (some == 0) == (name == "transformer")
+
+
+@pytest.mark.parametrize("name", ABLATION)
+def test_padding_and_company_do_not_matter(name):
+    """What is padded holds nonsense; one graph is a single op, without any edge."""
+    plains = [plain for _, plain in batches.random_plains(5, 9, 1, 14)]
+    encoder = ablation_encoder(name)
+    together = encoder(batches.graph_batch(plains, INPUTS, padding=3))
+    for graph, plain in enumerate(plains):
+        alone = encoder(batches.graph_batch([plain], INPUTS))
+        torch.testing.assert_close(alone[0], together[graph, plain.ops])
+        assert together[graph, plain.ops].isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["transformer", "edge-transformer"])
+@pytest.mark.parametrize("seed", range(3))
+def test_attention_along_one_relation_by_hand(name, seed):
+    (plain,) = some_plains(seed, 10)
+    batch, encoder = batches.graph_batch([plain], INPUTS), ablation_encoder(name, layers=1, seed=seed)
+    relation = {(op, other) for op in plain.ops for other in speakers(name, plain, op)}
+    expected = naive_encoder(encoder, ((2,), False), batch.features[0], [relation])
+    torch.testing.assert_close(encoder(batch)[0], expected)

@@ -37,7 +37,6 @@ from schedopt.policies.topoformer.training import (
     order_search,
 )
 from schedopt.policies.training import run_folder, settings
-from schedopt.policies.training.run_folder import curve_of
 
 TINY = TOPOFORMER.network
 with_phase = METHODS["topoformer"].with_phase
@@ -176,29 +175,6 @@ def test_the_rollout_is_refreshed_when_greedy_gets_better(tmp_path, monkeypatch)
     copied_from = [next(at for at in range(6) if torch.equal(network[at], weights)) for weights in rollout]
     assert copied_from == [0, 0, 0, 2, 2, 2]
     assert torch.equal(weights_of(trainer.rollout), network[5])
-
-
-@pytest.mark.slow
-def test_learning_works(tmp_path):
-    """Imitation brings the samples near the search's orders, TOPOFORMER_REINFORCE the greedy order."""
-    common = {"epochs": 1, "nodes": (30, 40), "batch": 16, "learning_rate": 3e-3}
-    phases = (
-        Phase(**common, graphs=320, reinforce=0.0, imitation=1.0, teacher_width=20),
-        Phase(**common, graphs=320, samples=8, baseline="leave-one-out"),
-    )
-    shape = dataclasses.replace(TINY, width=16)
-    parameters = TrainingParameters(network=shape, phases=phases, validation_graphs=12, validation_nodes=40)
-    trainer = Trainer(tmp_path, parameters)
-    likelihood = []
-
-    def on_step(progress):
-        likelihood.extend(trainer._measured.get("imitated_log_probability", [])[-1:])
-
-    trainer.run(on_step)
-    before, imitated, reinforced = curve_of(tmp_path)
-    assert np.mean(likelihood[15:20]) > np.mean(likelihood[:5]) + 0.1
-    assert imitated["sample_gap_percent"] < 0.75 * before["sample_gap_percent"]
-    assert reinforced["greedy_gap_percent"] < 0.9 * imitated["greedy_gap_percent"]
 
 
 @pytest.mark.slow

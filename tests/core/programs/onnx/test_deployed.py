@@ -177,9 +177,9 @@ def damaged():
     yield initializer(lambda tensor: tensor.dims.__setitem__(0, 2**61)), "which no machine can hold"
     yield initializer(lambda tensor: tensor.dims.__setitem__(0, -2)), "has the negative size -2"
     for location, offset, message in (
-        ("/etc/passwd", "0", "is no file beside the model"),
-        ("../../x", "0", "is no file beside the model"),
-        ("", "0", "is no file beside the model"),
+        ("/etc/passwd", "0", "is no file next to the model"),
+        ("../../x", "0", "is no file next to the model"),
+        ("", "0", "is no file next to the model"),
         ("w" * 5000, "0", "which is missing"),
         ("data.bin", "-5", "is no number of bytes"),
         ("data.bin", "x", "is no number of bytes"),

@@ -175,7 +175,7 @@ def bad_models(tmp_path):
     external = tmp_path / "external.onnx"
     onnx.save_model(branches(), external, save_as_external_data=True, location="gone.bin", size_threshold=0)
     (tmp_path / "gone.bin").unlink()
-    yield str(external), FormatError, "tensor 'shape' is in .*gone.bin, which is missing; put it beside the model"
+    yield str(external), FormatError, "tensor 'shape' is in .*gone.bin, which is missing; put it next to the model"
     short = tmp_path / "short.onnx"
     onnx.save_model(branches(), short, save_as_external_data=True, location="short.bin", size_threshold=0)
     data = (tmp_path / "short.bin").read_bytes()

@@ -156,10 +156,14 @@ def test_plans_are_for_what_an_allocator_reserves(monkeypatch, capsys):
 
 def test_the_allocator_in_use_is_read_off_pytorch_and_its_plan_begins_anew(monkeypatch):
     done = []
-    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native")
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert str(plans.allocator_in_use()) == "cuda:max_split_size_mb:64,cublas_workspace::8320:1"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native", raising=False)
     monkeypatch.setattr(torch.backends.cuda, "cublas_workspace_size", lambda: 2**25, raising=False)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("emptied"))
-    monkeypatch.setattr(torch, "empty", lambda size, **given: done.append(size))
+    monkeypatch.setattr(torch, "empty", lambda size, **given: done.append((size, str(given["device"]))))
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     assert str(plans.allocator_in_use()) == "cuda:expandable_segments:True,cublas_workspace::32768:1"
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "of_tomorrow:True")
@@ -170,9 +174,9 @@ def test_the_allocator_in_use_is_read_off_pytorch_and_its_plan_begins_anew(monke
     module = torch.fx.GraphModule(nn.Module(), torch.fx.Graph())
     begin_anew(module)
     assert not done
-    module.meta["opening_block"] = 4096
+    module.meta["opening_block"] = 4096, torch.device("cuda:1")
     begin_anew(module)
-    assert done == ["emptied", 4096]
+    assert done == ["emptied", (4096, "cuda:1")]
 
 
 @pytest.mark.slow
@@ -181,13 +185,13 @@ def test_a_plan_on_cuda_is_for_its_allocator_and_its_block_is_opened_once_it_is_
     opened = []
     monkeypatch.setattr(reserving, "OTHER_SEEDS", 0)
     monkeypatch.setattr(reserving, "OTHER_EVALUATIONS", 1)
-    monkeypatch.setattr(plans, "device_of", lambda program: "cuda")
+    monkeypatch.setattr(plans, "device_of", lambda program: torch.device("cuda"))
     monkeypatch.setattr(plans, "allocator_in_use", lambda: Allocator())
     monkeypatch.setattr(plans, "measured_costs", lambda program, device, timed_runs: measured_costs(program, "cpu"))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: opened.append([]))
     empty = torch.empty
     monkeypatch.setattr(
-        torch, "empty", lambda *s, **g: opened[-1].append(s[0]) if g.get("device") == "cuda" else empty(*s, **g)
+        torch, "empty", lambda *s, **g: opened[-1].append(s[0]) if str(g.get("device")) == "cuda" else empty(*s, **g)
     )
     layers = [nn.Linear(600, 2000), nn.ReLU(), nn.Linear(2000, 3000), nn.ReLU(), nn.Linear(3000, 600)]
     model, x = nn.Sequential(*layers).eval(), torch.randn(1000, 600)

@@ -125,7 +125,7 @@ def test_bars_are_the_busy_times_and_arrows_the_transfers(seed):
     assert [row[1::2] for row in drawn_at] == [
         (schedule.sources[s], schedule.targets[s]) for s in sorted(sent, key=lambda s: drawn_key(timeline, s))
     ]
-    assert [row[0] for row in drawn_at] == pytest.approx(sorted(timeline.step_start[sent]))
+    assert [row[0] for row in drawn_at] == pytest.approx(sorted(timeline.simulation.step_start[sent]))
     peaks = [max(line.get_ydata()) for line in memory.lines[:3]]
     unit = byte_unit(timeline.simulation.peak)[0]
     assert [peak * unit for peak in peaks] == pytest.approx(timeline.simulation.peak_per_device.tolist())
@@ -133,7 +133,7 @@ def test_bars_are_the_busy_times_and_arrows_the_transfers(seed):
 
 def drawn_key(timeline, step):
     schedule, end = timeline.schedule, timeline.simulation.step_end
-    return timeline.step_start[step], schedule.sources[step], end[step], schedule.targets[step]
+    return timeline.simulation.step_start[step], schedule.sources[step], end[step], schedule.targets[step]
 
 
 def test_without_runtimes_a_gantt_chart_is_by_steps():

@@ -165,7 +165,8 @@ def test_graphs_without_runtimes_count_every_run():
     result = checked(solve(problem, "recompute", **BUDGET))
     assert (result.runtime, result.is_feasible, result.status) == (0.0, True, "optimal")
     assert result.value == len(result.schedule) == graph.num_ops + round(result.added_share * graph.num_ops)
-    assert result.document()["lower_bound"] == result.document()["runtime_us"] == 0
+    assert result.document()["runtime_us"] == 0
+    assert result.document()["lower_bound"] == result.lower_bound > 0, "a number of runs"
     limited = Problem(graph, recompute=True, runtime_limit=graph.num_ops + 1)
     result = checked(solve(limited, "recompute", **BUDGET))
     assert len(result.schedule) <= graph.num_ops + 1

@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.kernels.cost_model import no_steps
+from schedopt.core.kernels.cost_model import NO_STEPS
 from schedopt.core.kernels.placements.sequences import run_sequence
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.plans import EXCESS_WEIGHT
@@ -72,7 +72,7 @@ def test_unchecked_moves_that_end_beyond_the_limit_are_taken_back(monkeypatch):
         is_limited = machine.limits.max() < 2**62
         if is_limited:
             starts.append([values.copy() for values in present])
-            cost = run_sequence(graph, state, course.due, present.order, aim, machine, np.inf, no_steps())[1]
+            cost = run_sequence(graph, state, course.due, present.order, aim, machine, np.inf, NO_STEPS)[1]
             assert energy == pytest.approx(cost), "what the present sequence costs"
         energy = anneal(graph, state, course, present, aim, machine, energy, walk)
         if is_limited:

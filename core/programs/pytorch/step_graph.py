@@ -323,8 +323,7 @@ def live_bytes(function: Callable[..., Any], call: Call, where: str, grad: bool)
         gc.collect()
         with foreign_code(where, "its bytes cannot be counted"), silent(), torch.set_grad_enabled(grad), without_gc():
             for _ in range(2):
-                with counter.recording():
-                    function(*call[0], **call[1])
+                counter.call(function, *call)
         names = StepNames(function, call, PythonState(function).parameters().values())
         roles = {key: RESIDENT_ROLES[role] for key, (role, _) in names.of_held().items()}
         others = counter.segment.held.values()  # such as what the calls make of Python's numbers, counted throughout

@@ -124,7 +124,7 @@ def test_sequences_are_priced_whole_again_before_their_moves_are_too_many_to_num
         return search.best_value
 
     usual = found(often=False)
-    monkeypatch.setattr(peak_annealing, "MOST_MOVES", 0)
+    monkeypatch.setattr(peak_annealing.incremental_peak, "MOST_MOVES", 0)
     assert found(often=True) < 1.2 * usual
 
 

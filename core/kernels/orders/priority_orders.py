@@ -143,5 +143,3 @@ def fill_sampled(b: Buffers, priorities: Any, draws: Any, waiting: Any, largest:
                 waiting[successor] -= 1
                 if waiting[successor] == 0:
                     _set_leaf(largest, total, leaves + successor, priorities[successor], 1.0)
-
-

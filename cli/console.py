@@ -33,7 +33,7 @@ class Output:
     def note(self, text: str) -> None:
         """Print a remark, unless quiet."""
         if not self.quiet:
-            self.console.print(_fitted(f"note: {text}", sys.stderr), style="dim", markup=False)
+            self.console.print(_fitted(f"note: {_in_one_line(text)}", sys.stderr), style="dim", markup=False)
 
     def say(self, text: str) -> None:
         """Print a line of progress, unless quiet."""
@@ -78,7 +78,11 @@ def tell(text: str) -> None:
 
 def complain(text: str) -> None:
     """Print an error, or an interruption, to standard error, likewise."""
-    print(_fitted(text, sys.stderr), file=sys.stderr)
+    print(_fitted(_in_one_line(text), sys.stderr), file=sys.stderr)
+
+
+def _in_one_line(sentence: str) -> str:
+    return sentence.replace("\n", "\\n")  # of a name
 
 
 def _fitted(text: str, stream: TextIO) -> str:

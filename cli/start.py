@@ -11,6 +11,7 @@ from .signals import CTRL_C, interrupted_code, listen
 
 UNFORESEEN, UNWRITTEN = 70, 74  # exit codes: a bug in schedopt; standard output cannot be written
 
+_LEAST_ROOM = 4096
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -26,12 +27,10 @@ def main() -> None:
         _leave("interrupted", CTRL_C)
     except MemoryError:
         _leave("error: memory ran out; give the machine more, or the command a smaller graph or fewer --jobs", 2)
-    except OSError as error:
-        _leave(*(_full(error) if error.errno in _FULL else (_bug(error), UNFORESEEN)))
     except SystemExit as leaving:
         _leave("", _flushed(leaving.code))
     except Exception as error:
-        _leave(_bug(error), UNFORESEEN)
+        _leave(*(_full(error) if _is_full(error) else (_bug(error), UNFORESEEN)))
     _leave("", _flushed(0))
 
 
@@ -57,9 +56,20 @@ def _flushed(code: str | int | None) -> int:
     return number
 
 
-def _full(error: OSError) -> tuple[str, int]:
-    where = error.filename or "standard output or a temporary file"
-    return f"error: {where}: cannot be written: {error.strerror or error}", UNWRITTEN
+def _is_full(error: Exception) -> bool:
+    """Whether a disk has no room; a library says that of a temporary file in words of its own."""
+    from shutil import disk_usage
+    from tempfile import gettempdir
+
+    return getattr(error, "errno", None) in _FULL or disk_usage(gettempdir()).free < _LEAST_ROOM
+
+
+def _full(error: Exception) -> tuple[str, int]:
+    from tempfile import gettempdir
+
+    where = getattr(error, "filename", None) or f"standard output or a temporary file in {gettempdir()}"
+    why = getattr(error, "strerror", None) or os.strerror(errno.ENOSPC)
+    return f"error: {where}: cannot be written: {why}", UNWRITTEN
 
 
 def _bug(error: Exception) -> str:

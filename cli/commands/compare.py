@@ -86,13 +86,16 @@ def compare(
             ):
                 on_cell = _progress(experiment, bar) if out.shows_progress else lambda cell: None
                 comparison = experiment.execute(jobs=workers, on_cell=on_cell, interrupt=interrupt)
-    if json:
-        write(comparison.json())
-    elif comparison.cells:
-        for part in comparison.report(per_graph):
-            show(part)
+    try:
+        if json:
+            write(comparison.json())
+        elif comparison.cells:
+            for part in comparison.report(per_graph):
+                show(part)
+    finally:  # also if the reader of a pipe left
+        if output is not None:
+            comparison.save(output)
     if output is not None:
-        comparison.save(output)
         out.note(f"wrote {output}")
     if plot is not None and comparison.cells:
         from ...core.report.plots.figures import render

@@ -71,12 +71,15 @@ def pareto(
                 front = sweep.execute(lambda done, what: bar(done=done, what=what), interrupt)
     if sweep.resumed:
         out.note(f"{sweep.resumed} of {front.planned} searches are taken from {resume}")
-    if json:
-        write(front.json())
-    else:
-        for part in front.report():
-            show(part)
-    for text in _written(front, output, plot, schedules):
+    try:
+        if json:
+            write(front.json())
+        else:
+            for part in front.report():
+                show(part)
+    finally:  # also if the reader of a pipe left
+        written = _written(front, output, plot, schedules)
+    for text in written:
         out.note(f"wrote {text}")
     if not front.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"

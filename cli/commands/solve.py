@@ -58,16 +58,18 @@ def solve(
     places = {"alignment": options.alignment, "allocator": options.allocator}
     result = run_with_progress(out, problem, spec, **places, **options.budget, initial=start)
     document = result.json()
-    if json or format == "json":
-        write(document)
-    elif format == "order":
-        write("".join(f"{name}\n" for name in result.order))
-    else:
-        show(result.table(), result.title())
-        if explanation := result.explain():
-            tell(explanation)
-    if output is not None:  # before anything more is said, which could fail
-        write_atomically(output, document)
+    try:
+        if json or format == "json":
+            write(document)
+        elif format == "order":
+            write("".join(f"{name}\n" for name in result.order))
+        else:
+            show(result.table(), result.title())
+            if explanation := result.explain():
+                tell(explanation)
+    finally:  # also if the reader of a pipe left, and before anything more is said, which could fail
+        if output is not None:
+            write_atomically(output, document)
     _remark(out, result)
     if output is not None:
         out.note(f"wrote {output}")

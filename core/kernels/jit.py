@@ -7,6 +7,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -43,6 +44,13 @@ class _CacheFile(IndexDataCacheFile):  # type: ignore[misc]
         except (AttributeError, ImportError):
             return {}
 
+    def save(self, key: Any, data: Any) -> None:
+        """Keep a kernel, unless the disk is full."""
+        try:
+            super().save(key, data)
+        except OSError as error:
+            _tell_unkept(f"{self._cache_path} cannot be written to ({error.strerror})", None)
+
 
 def _finds_cache() -> bool:
     """Whether kernels are kept on disk: beside their files, in the home directory, or else in a temporary folder."""
@@ -52,13 +60,16 @@ def _finds_cache() -> bool:
     if folder is not None:
         # Worker processes find it there, too.
         numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = str(folder)
+    _tell_unkept("neither the installation nor a home directory can be written to", folder)
+    return folder is not None and _has_place()
+
+
+@cache
+def _tell_unkept(why: str, folder: Path | None) -> None:
     kept = "not kept, and compiled again by every command" if folder is None else f"kept in {folder}"
     logging.getLogger("schedopt").warning(
-        "note: neither the installation nor a home directory can be written to: kernels are %s; set NUMBA_CACHE_DIR "
-        "to a folder of your own",
-        kept,
+        "note: %s: kernels are %s; set NUMBA_CACHE_DIR to a folder of your own with room", why, kept
     )
-    return folder is not None and _has_place()
 
 
 def _has_place() -> bool:

@@ -6,15 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...core.base.errors import UsageError
-from ...core.base.names import did_you_mean
 from ...core.base.speed import seconds_for
 from ...core.search.parameters import parameter
 from ...core.search.search import Cancelled, Search
 from ..networks.shipped import WithWeights
 from .keys import decode, rule_keys, seen
 
-DECODERS = ("greedy", "sample", "rule")
 # A round of messages takes about two kilobytes per edge, and nothing interrupts it
 MOST_EDGES = 200_000
 OP = 50.0  # numbers sorted in the time of finding the features of an op, at least
@@ -27,19 +24,13 @@ class Parameters(WithWeights):
     method: ClassVar[str] = "direct"
     room: ClassVar[str] = "direct"
     needs: ClassVar[tuple[str, ...]] = ("task",)
+    decoders: ClassVar[tuple[str, ...]] = ("greedy", "sample", "rule")
     decode: str = parameter(
         "sample",
         "greedy: the most likely keys; sample: the best of these, one device and some drawn; rule: without the network",
     )
     width: int = parameter(16, "keys that sample decodes, the most likely ones among them", low=1, high=4096)
     weights: str = parameter("", "a file of schedopt train direct, or a shipped one by name (default: what fits)")
-
-    def __post_init__(self) -> None:
-        if self.decode not in DECODERS:
-            raise UsageError(
-                f"decode must be greedy, sample or rule, not '{self.decode}'{did_you_mean(self.decode, DECODERS)}"
-            )
-        super().__post_init__()
 
 
 def solve(search: Search, parameters: Parameters) -> None:

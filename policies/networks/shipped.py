@@ -16,6 +16,7 @@ from ...core.base.errors import FormatError, UsageError
 from ...core.base.names import did_you_mean
 from ...core.problem.problem import Problem
 from ...core.search.parameters import Parameters
+from ...core.search.registry import listed
 
 WEIGHTS = Path(__file__).parents[1] / "weights"
 
@@ -53,9 +54,14 @@ class WithWeights(Parameters):
     method: ClassVar[str]
     room: ClassVar[str]  # of this folder: its `network` has `load_network`
     needs: ClassVar[tuple[str, ...]] = ()  # of a problem, which the weights are for
+    decoders: ClassVar[tuple[str, ...]] = ()  # values of `decode`, if there is such a parameter
     weights: str
 
     def __post_init__(self) -> None:
+        decode = getattr(self, "decode", "")
+        if self.decoders and decode not in self.decoders:
+            known = f"decode must be {listed(self.decoders)}, not '{decode}'"
+            raise UsageError(f"{known}{did_you_mean(decode, self.decoders)}")
         super().__post_init__()
         files = weights_of(self.method, self.weights)
         if self.weights:

@@ -10,7 +10,6 @@ import numpy as np
 
 from ...core.base.arrays import IndexArray
 from ...core.base.errors import UsageError
-from ...core.base.names import did_you_mean
 from ...core.base.speed import seconds_for
 from ...core.problem.schedule import Schedule
 from ...core.search.parameters import parameter
@@ -23,7 +22,6 @@ from ..networks.shipped import WithWeights, weights_file
 if TYPE_CHECKING:  # torch is loaded once there is something to decode
     from .network import NetworkParameters, Policy
 
-DECODERS = ("greedy", "sample", "beam", "two-way")
 MOST_OPS = 20_000  # relations between all pairs of ops take their square in bytes, several times: about 3 GiB here
 PAIR = 0.003  # numbers sorted in the time of one entry of a query of a pair of ops, on one core
 NEXT_BEST = ("lpmf", "dfs-postorder")
@@ -37,6 +35,7 @@ class Parameters(WithWeights):
 
     method: ClassVar[str] = "topoformer"
     room: ClassVar[str] = "topoformer"
+    decoders: ClassVar[tuple[str, ...]] = ("greedy", "sample", "beam", "two-way")
     decode: str = parameter(
         "two-way",
         "greedy: the most urgent op; sample: the best of some draws; beam: beam search; "
@@ -52,11 +51,6 @@ class Parameters(WithWeights):
     weights: str = parameter("", "a file of schedopt train topoformer, or a shipped one by name (default: what fits)")
 
     def __post_init__(self) -> None:
-        if self.decode not in DECODERS:
-            raise UsageError(
-                f"decode must be greedy, sample, beam or two-way, not '{self.decode}'"
-                f"{did_you_mean(self.decode, DECODERS)}"
-            )
         super().__post_init__()
         decoder = self.network(weights_file(self.weights)).parameters_.decoder if self.weights else "priorities"
         if self.decode == "two-way" and decoder != "priorities":

@@ -56,6 +56,19 @@ def test_a_result_that_cannot_be_written_is_printed_and_copied(run, diamond_file
     assert json.loads(Path(copy[1]).read_text())["graph"] == "diamond"
 
 
+@pytest.mark.parametrize("command", ["solve", "compare"])
+def test_what_cannot_be_shown_is_written_first(run, diamond_file, tmp_path, monkeypatch, command):
+    """As where the reader of a pipe leaves (`| head`)."""
+
+    def leave(*shown):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(f"schedopt.cli.commands.{command}.show", leave)
+    result = run(command, diamond_file, "-m", "lpmf", "--output", tmp_path / "kept.json")
+    assert isinstance(result.exception, ZeroDivisionError)
+    assert json.loads((tmp_path / "kept.json").read_text())
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_standard_output_that_is_full_is_no_infeasible_problem(diamond_file):
@@ -63,6 +76,25 @@ def test_standard_output_that_is_full_is_no_infeasible_problem(diamond_file):
         done = subprocess.run([*PYTHON, "solve", diamond_file, "-m", "lpmf", "-q"], stdout=full, stderr=-1, check=False)
     assert done.returncode == 74
     assert done.stderr.decode().splitlines()[-1].endswith("cannot be written: No space left on device")
+
+
+@pytest.mark.slow
+def test_a_full_temporary_folder_is_named_and_kernels_are_not_kept_on_a_full_disk(tmp_path):
+    """PyTorch and numba fail on a full disk, each in its own way."""
+    kernel = "import numpy, schedopt.core.kernels.jit as jit; jit.IndexDataCacheFile.save = full; "
+    kernel += "jit.kernel(lambda x: x.size)(numpy.ones(3))"
+    command = "import shutil; shutil.disk_usage = lambda path: types.SimpleNamespace(free=0); "
+    command += "import schedopt.cli.main as main; main.app = full; from schedopt.cli.start import main; main()"
+    for what, code, said, exit_code in (
+        ("OSError(28, 'No space left on device')", kernel, "(No space left on device): kernels are not kept", 0),
+        ("RuntimeError('unexpected pos 832 vs 726')", command, f"file in {tmp_path}: cannot be written", 74),
+    ):
+        code = f"import types\ndef full(*given, **more):\n    raise {what}\n{code}"
+        environment = {**os.environ, "TMPDIR": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path)}
+        (tmp_path / "code.py").write_text(code)
+        words = [sys.executable, tmp_path / "code.py"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+        assert (done.returncode, done.stderr.count("\n"), said in done.stderr) == (exit_code, 1, True), done.stderr
 
 
 @pytest.mark.slow
@@ -122,6 +154,7 @@ def test_escapes_do_not_reach_the_terminal(run, diamond_file, tmp_path):
         assert "\x1b" not in result.stdout + result.stderr
     assert "\\x1b" in run("solve", path, "-m", "lpmf", "--format", "order").stdout
     assert "\\x1b[31m" in run("solve", tmp_path / "no\x1b[31m.pb").stderr
+    assert "no\\nfile.pb: cannot be read" in run("solve", tmp_path / "no\nfile.pb").stderr, "errors are one line"
 
 
 @pytest.mark.slow

@@ -104,7 +104,7 @@ def test_shells_complete_what_can_be_known(typed, completed):
         ("solve", "method", "topo", {"topoformer"}),
         ("solve", "task", "r", {"runtime"}),
         ("solve", "decoder", "", set(get_args(brkga.Decoder))),
-        ("solve", "decode", "", {*topoformer.DECODERS, *direct.DECODERS}),
+        ("solve", "decode", "", {*topoformer.Parameters.decoders, *direct.Parameters.decoders}),
         ("compare", "methods", "auto,df", {"auto,dfs", "auto,dfs-postorder"}),
         ("methods", "name", "gp", {"gp-dfs"}),
         ("plot", "kind", "g", {"gantt", "graph"}),

@@ -64,6 +64,7 @@ class Interrupted:
             self.planned = torch.no_grad()(self.trained.planned(self.trained.model.eval(), plan_limit=10**6))
         else:
             self.trained.step(torch.ones(3, 8))
+        self()  # an interrupted import is another matter
 
     def __call__(self):
         if self.what == "optimize":
@@ -71,7 +72,7 @@ class Interrupted:
         elif self.what == "solve":
             schedopt.solve(graph(300), evaluations=10**6)
         elif self.what == "cp-sat":
-            schedopt.solve(graph(40), "cp-sat", devices=2, time_limit=5)
+            schedopt.solve(graph(40), "cp-sat", devices=2, time_limit=2)
         else:
             self.planned(torch.ones(next(self.sizes) if self.what == "model" else 6, 8))
 

@@ -124,7 +124,7 @@ def first_fit(p: Placing, order: IndexArray, limit: int, first: int, last: int, 
     # By start, what has ended is no longer looked at: the time is that of the pieces that live at once.
     if first == 0:
         p.done[:] = 0
-    count, highest = p.done
+    count, highest = int(p.done[0]), int(p.done[1])
     for number in range(first, last):
         piece = order[number]
         start, end, size, alignment = p.lower[piece], p.upper[piece], int(p.size[piece]), p.alignment[piece]
@@ -148,7 +148,7 @@ def first_fit(p: Placing, order: IndexArray, limit: int, first: int, last: int, 
         p.offsets[piece] = at
         highest = max(highest, at + size)
         if highest > limit:
-            return highest
+            return int(highest)
         place = count
         while place > 0 and p.offsets[p.placed[place - 1]] > at:
             p.placed[place] = p.placed[place - 1]
@@ -156,4 +156,4 @@ def first_fit(p: Placing, order: IndexArray, limit: int, first: int, last: int, 
         p.placed[place] = piece
         count += 1
     p.done[0], p.done[1] = count, highest
-    return highest
+    return int(highest)

@@ -45,8 +45,7 @@ class _Recording(threading.local):
         self.depth += 1
         try:
             if self.depth == 1 and threading.current_thread() is threading.main_thread():
-                handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-                self.handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+                self.handlers = {one: handler for one in _SIGNALS if callable(handler := signal.getsignal(one))}
                 for number in self.handlers:
                     signal.signal(number, self._receive)
         except BaseException:

@@ -34,6 +34,18 @@ def limits_about(front, plain):
     return sorted({limit for peak in peaks for limit in (peak - 1, peak, *between) if limit >= lowest})
 
 
+@pytest.mark.parametrize("flows", [0, 1, 2, 5])
+def test_without_time_for_a_flow_the_bound_is_what_was_found_before(flows):
+    graph, _ = naive.random_graph(np.random.default_rng(233), 12, edges=2.0)
+    memory = simulate(Problem(graph), Schedule.single_device(graph.input_order)).step_memory
+    problem = Problem(graph, "runtime", memory_limit=int(memory.max()) - 1, recompute=True)
+    whole = recompute_bound(problem, graph.input_order, memory)
+    left = iter([True] * flows)
+    some = recompute_bound(problem, graph.input_order, memory, has_time_for=lambda seconds: next(left, False))
+    assert graph.runtime.sum() <= some * (1 + 1e-12)
+    assert some <= whole
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(40, quick=2))
 def test_no_schedule_is_better_than_its_bound(seed):

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from schedopt.core.problem.machine import Machine
 from schedopt.core.problem.problem import Problem
+from schedopt.core.search.search import Search
+from schedopt.core.solvers import portfolio
 from schedopt.core.solvers.portfolio import ROWS, steps_for
 
 PAID = {"bandwidth": 1e6, "latency": 3.0}
@@ -31,6 +33,17 @@ def shares(ops, task, settings, is_counted):
 )
 def test_the_first_row_that_fits_says_what_is_run(ops, task, settings, is_counted, wanted):
     assert shares(ops, task, settings, is_counted) == wanted
+
+
+def test_large_graphs_on_several_devices_begin_with_a_list_schedule(monkeypatch):
+    """Even where no time is left for heuristics."""
+    run = []
+    monkeypatch.setattr(portfolio, "LARGEST_ORDERED", 10)
+    monkeypatch.setattr(portfolio, "SHARE_OF_HEURISTICS", 0.0)
+    monkeypatch.setattr(portfolio, "_run", lambda search, step: run.append(step.method))
+    graph, _ = naive.random_graph(np.random.default_rng(232), 80)
+    portfolio._search_alone(Search(Problem(graph, "runtime", devices=2), deadline=1e300))
+    assert run[:3] == ["input", "heft", "annealing"]
 
 
 def test_every_problem_has_a_row_without_a_proof():

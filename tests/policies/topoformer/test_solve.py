@@ -53,7 +53,7 @@ def test_wide_enough_decoding_finds_the_best_of_all_orders(seed, tmp_path):
 
 @pytest.mark.slow
 def test_only_the_papers_decoders_are_tightened_and_only_for_the_peak_on_one_device():
-    for decode in topoformer.DECODERS:
+    for decode in topoformer.Parameters.decoders:
         plain, tight = (peaks(decode, 4, count=3, passes=passes) for passes in (0, 200))
         assert (tight <= plain).all()
         assert (tight.sum() < plain.sum()) == (decode != "two-way")
@@ -86,7 +86,7 @@ def test_evaluations(decode, budget, plain, tight):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("decode", topoformer.DECODERS)
+@pytest.mark.parametrize("decode", topoformer.Parameters.decoders)
 @pytest.mark.parametrize(("task", "devices"), [("memory", 2), ("memory", 4), ("runtime", 2), ("runtime", 4)])
 def test_several_devices_are_used(decode, task, devices):
     graph, _ = graph_of(7, 40)
@@ -102,7 +102,7 @@ def test_several_devices_are_used(decode, task, devices):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("decode", mostly_slow(topoformer.DECODERS, ["greedy", "beam"]))
+@pytest.mark.parametrize("decode", mostly_slow(topoformer.Parameters.decoders, ["greedy", "beam"]))
 @pytest.mark.parametrize(
     "shape",
     [{"encoder": e} for e in ("topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional")]

@@ -17,7 +17,7 @@ def faked(monkeypatch):
     """Let measuring return rows of its own, and record how it is called."""
     calls = []
 
-    def measure(model, schedules, repeats, options, observer, *, force):
+    def measure(model, schedules, repeats, options, observer, *, force, snapshot):
         calls.append((model, schedules, repeats, options, force))
         return ROWS[: 1 + len(schedules)]
 
@@ -56,7 +56,7 @@ def test_force_reaches_the_runner(run, faked):
 
 
 def test_runs_that_ctrl_c_cut_short_are_shown(run, faked, monkeypatch):
-    monkeypatch.setattr(pipeline, "measure", lambda *_, force: ROWS[:1])
+    monkeypatch.setattr(pipeline, "measure", lambda *_, force, snapshot: ROWS[:1])
     done = run("measure", "net.onnx", "-s", "[s].json", "--repeats", "2")
     assert done.exit_code == 130
     assert "net.onnx: peak memory, 2 of 4 runs, each in a new process" in done.stdout

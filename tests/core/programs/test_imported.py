@@ -43,7 +43,7 @@ def test_a_graph_that_was_built_says_nothing(tmp_path, graph):
 def test_what_is_given_wins_and_is_told(tmp_path, graph):
     path, notes = saved(tmp_path / "s.json", graph, training="sgd"), []
     assert options_for([path], {"training": "adam"}, notes.append).training == "adam"
-    assert notes == [f"{path}: its graph was imported with --training sgd; taken is --training adam, as given"]
+    assert notes == [f"{path}: its graph was imported with --training sgd; --training adam is used, as given"]
     assert options_for([path], {"training": "sgd"}, pytest.fail).training == "sgd"
 
 

@@ -64,7 +64,7 @@ def test_reading_options_again_changes_nothing(kind):
         ({"memory_limit": "5 parsecs"}, "memory_limit='5 parsecs' has", "--memory-limit '5 parsecs' has"),
         ({"seed": -1}, "seed= must be at least 0, not -1", "--seed must be at least 0, not -1"),
         ({"op_times": "t.csv"}, "give machine=, too", "give --machine, too"),
-        ({"max_overhead": "9%"}, "what recompute=True may add", "what --recompute may add"),
+        ({"max_overhead": "9%"}, "time that recompute=True adds", "time that --recompute adds"),
         ({"recompute": True, "devices": 2}, "not for devices=2", "not for --devices 2"),
         ({"align": 16}, "align= is for addresses=True", "--align is for --addresses"),
         ({"pins": "all"}, "pins= must be one of from-graph", "--pins must be one of from-graph"),

@@ -88,4 +88,4 @@ def test_what_is_not_known_is_said():
     assert "of weights stay in the file" in said[0]
     assert "refuses it: no; scratch buffers of its kernels are not known, and counted as none" in said[1]
     assert "operator 0 (MINE) of subgraph 0 does not run alone" in said[3]
-    assert "is 1 bytes in program order" in said[4]
+    assert "arena's head has 1 bytes in program order" in said[4]

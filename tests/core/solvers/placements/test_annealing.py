@@ -74,7 +74,7 @@ class _Recorded(Search):
 
 
 def test_each_cycle_of_the_peak_is_longer_and_all_but_the_first_are_hotter(monkeypatch):
-    walks, kernel = [], peak_annealing.anneal_lifetimes
+    walks, kernel = [], peak_annealing.incremental_peak.anneal_lifetimes
 
     def spy(*arguments):
         *_, scale, _, walk = arguments
@@ -82,7 +82,7 @@ def test_each_cycle_of_the_peak_is_longer_and_all_but_the_first_are_hotter(monke
         walks.append((of_bytes, len(walk.draws)))
         return kernel(*arguments)
 
-    monkeypatch.setattr(peak_annealing, "anneal_lifetimes", spy)
+    monkeypatch.setattr(peak_annealing.incremental_peak, "anneal_lifetimes", spy)
     monkeypatch.setattr(annealing, "MOVES_PER_OP", 200)
     search = _Recorded(Problem(naive.random_graph(np.random.default_rng(39), 40)[0], "memory", 2), 40000)
     run(search, parse_method("annealing"))

@@ -114,17 +114,17 @@ def test_sequences_are_priced_whole_again_before_their_moves_are_too_many_to_num
     graph, _ = naive.random_graph(np.random.default_rng([118, 0]), 40)
 
     def found(often):
-        priced, kernel = [], peak_annealing.price_lifetimes
-        monkeypatch.setattr(peak_annealing, "price_lifetimes", lambda *given: priced.append(1) or kernel(*given))
+        priced, kernel = [], peak_annealing.incremental_peak.price_lifetimes
+        monkeypatch.setattr(peak_annealing.incremental_peak, "price_lifetimes", lambda *given: priced.append(1) or kernel(*given))
         search = Search(Problem(graph, "memory", 3), seed=1, max_evaluations=2000, lower_bound=0)
         search.offer_order(graph.input_order)
         peak_annealing.LeastPeak(search).anneal(0.1, 0.001)
-        monkeypatch.setattr(peak_annealing, "price_lifetimes", kernel)
+        monkeypatch.setattr(peak_annealing.incremental_peak, "price_lifetimes", kernel)
         assert (len(priced) > 5) == often
         return search.best_value
 
     usual = found(often=False)
-    monkeypatch.setattr(peak_annealing, "MOST_MOVES", 0)
+    monkeypatch.setattr(peak_annealing.incremental_peak, "MOST_MOVES", 0)
     assert found(often=True) < 1.2 * usual
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import gc
 import logging
@@ -532,9 +533,11 @@ def _parts(name: str, things: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     return ((f"{name}.{at}" if name else name, part) for at, part in enumerate(things))
 
 
-def _names(code: types.CodeType) -> set[str]:
-    """Return the names of globals and attributes in a function and the functions within it."""
-    return set(code.co_names).union(*(_names(part) for part in code.co_consts if isinstance(part, types.CodeType)))
+@functools.lru_cache(1000)
+def _names(code: types.CodeType) -> frozenset[str]:
+    """Return the names of globals in a function and the functions within it."""
+    own = frozenset(one.argval for one in dis.get_instructions(code) if one.opname.endswith(("_GLOBAL", "_NAME")))
+    return own.union(*(_names(part) for part in code.co_consts if isinstance(part, types.CodeType)))
 
 
 def random_states() -> tuple[Any, ...]:

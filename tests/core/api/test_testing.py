@@ -79,6 +79,11 @@ def test_an_lstm_counts_what_its_backward_needs():
     assert count_peak(lambda x: lstm(x), x).memory > count_peak(lstm, x).memory + 8000
 
 
+def test_an_attribute_is_no_global_of_its_name(monkeypatch):
+    monkeypatch.setitem(globals(), "data", torch.ones(1000))
+    assert count_peak(lambda x: x.data + 1, torch.ones(10)).memory == 80
+
+
 def test_a_call_without_an_op_is_refused():
     async def waits(x):
         return x + 1

@@ -115,7 +115,9 @@ def test_sequences_are_priced_whole_again_before_their_moves_are_too_many_to_num
 
     def found(often):
         priced, kernel = [], peak_annealing.incremental_peak.price_lifetimes
-        monkeypatch.setattr(peak_annealing.incremental_peak, "price_lifetimes", lambda *given: priced.append(1) or kernel(*given))
+        monkeypatch.setattr(
+            peak_annealing.incremental_peak, "price_lifetimes", lambda *given: priced.append(1) or kernel(*given)
+        )
         search = Search(Problem(graph, "memory", 3), seed=1, max_evaluations=2000, lower_bound=0)
         search.offer_order(graph.input_order)
         peak_annealing.LeastPeak(search).anneal(0.1, 0.001)

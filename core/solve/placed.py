@@ -70,7 +70,7 @@ def solve_and_place(
     result = solve(problem, replace(spec, time_limit=None), time_limit=searched, watcher=watcher, **budget)
     stop = watcher.interrupt.is_set
     default = math.inf if alignment is None else DEFAULT_SECONDS
-    left = default if seconds is None else max(0.0, seconds - result.seconds)
+    left = default if seconds is None else max(0.0, seconds - (time.monotonic() - start))
     if alignment is None:
         assert allocator is not None
         share = left / (1 + 2 * TIGHTENED) if problem.recompute else left

@@ -45,7 +45,9 @@ class _Recording(threading.local):
         self.depth += 1
         try:
             if self.depth == 1 and threading.current_thread() is threading.main_thread():
-                self.handlers = {one: handler for one in _SIGNALS if callable(handler := signal.getsignal(one))}
+                found = {one: handler for one in _SIGNALS if callable(handler := signal.getsignal(one))}
+                known = self.handlers  # an own one is there if code within a step kept it to put it back later
+                self.handlers = {one: known[one] if found[one] == self._receive else found[one] for one in found}
                 for number in self.handlers:
                     signal.signal(number, self._receive)
         except BaseException:
@@ -516,7 +518,10 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             reason = ""
         except Exception as error:  # of a fake: the op itself may run
             if self.rehearses and not isinstance(error, (*VALUE_DEPENDENT, UnsupportedOperatorException)):
-                self._try(func, args, kwargs, error)
+                try:
+                    self.on_zeros(func, args, kwargs)
+                except Exception:
+                    raise error from None
             reason = _READS if isinstance(error, VALUE_DEPENDENT) else _ALONE.format(func, str(error).split("\n")[0])
         return self._run_alone(func, sort, tensors, args, kwargs, reason)
 
@@ -595,20 +600,17 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         given = {id(values[id(tensor)]): tensor for tensor in tensors} if sort.writes else {}
         return pytree.tree_map_only(torch.Tensor, lambda leaf: given.get(id(leaf), leaf), result)
 
-    def _try(self, func: Any, args: Any, kwargs: Any, error: Exception) -> None:
-        """Raise an error of an op on fakes if it fails on zeros, too."""
+    def on_zeros(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an op on zeros."""
         fakes = self.segment.all_fakes()
 
         def zeros(tensor: torch.Tensor) -> torch.Tensor:
             number = self.segment.number(tensor)
             return zeros_like(tensor if number is None else fakes[number])
 
-        try:
-            with internals.disable_current_modes():
-                args, kwargs = pytree.tree_map_only(torch.Tensor, zeros, (args, kwargs))
-                func(*args, **kwargs)
-        except Exception:
-            raise error from None
+        with internals.disable_current_modes():
+            args, kwargs = pytree.tree_map_only(torch.Tensor, zeros, (args, kwargs))
+            return func(*args, **kwargs)
 
     def _reshape(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Record an op that changes the shape of its argument in place as the view which that becomes."""

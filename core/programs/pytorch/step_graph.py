@@ -29,7 +29,7 @@ from ...base.errors import ProgramError
 from ...base.speed import without_gc
 from ...model.allocators import Allocator
 from ...report.memory_by_role import RESIDENT_ROLES, TENSOR_ROLES, Holder, Peak
-from .calls import REDUCED_IN_PLACE, WITHOUT_EFFECT, Sort, argument_names, given, tensors_in
+from .calls import REDUCED_IN_PLACE, WITHOUT_EFFECT, Sort, argument_names, aten, given, tensors_in
 from .recorder import RECORDING, Deferred, RecordedOp, Recorder, Result, Segment, Tree, tensor_keys
 from .torch_internals import SCALER_STEP, entered, pytree, set_write_count, storage_of, write_count
 from .tracing import (
@@ -279,7 +279,11 @@ class _Counter(Recorder):  # type: ignore[no-untyped-call]
             if number == len(self.sizes):
                 is_kept = func.overloadpacket in REDUCED_IN_PLACE and given(func, args, kwargs)["reduction"]
                 values = max(one.numel() for one in tensors_in(args)) if is_kept else 1
-                self.sizes.append(values * fake.untyped_storage().nbytes())
+                made = fake
+                # Its fake leaves out what the backward pass needs.
+                if func is aten.mkldnn_rnn_layer.default and torch.is_grad_enabled():
+                    made = tensors_in(self.on_zeros(func, args, kwargs))[port]
+                self.sizes.append(values * made.untyped_storage().nbytes())
                 self.makers.append((segment.last, port))
             if number not in self.holders:
                 self.holders[number] = {}
@@ -326,7 +330,10 @@ def live_bytes(function: Callable[..., Any], call: Call, where: str, grad: bool)
                 counter.call(function, *call)
         names = StepNames(function, call, PythonState(function).parameters().values())
         roles = {key: RESIDENT_ROLES[role] for key, (role, _) in names.of_held().items()}
-        others = counter.segment.held.values()  # such as what the calls make of Python's numbers, counted throughout
+        if counter.segment.last is counter.root and len(counter.fresh) <= len(tensors_in(call)):
+            raise ProgramError(f"{where}: the call calls no op of PyTorch in this thread, so there is nothing to count")
+        # Others are what follows from Python's numbers and the inputs' values, counted throughout.
+        others = (*counter.segment.held.values(), *counter.fresh.values())
         before = {storage_of(tensor): tensor for tensor in (*others, *names.tensors())}
         kept = {number: roles[key] for number, keys in counter.holders.items() for key in keys if key in roles}
     finally:

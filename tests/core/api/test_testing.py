@@ -68,6 +68,29 @@ def test_values_follow_from_inputs_or_are_taken_as_zero():
         assert_peak(lambda x: (x * scale).nonzero(), torch.ones(1000), "1MiB")
 
 
+def test_what_follows_from_values_counts():
+    x = torch.ones(1000)
+    assert count_peak(lambda x: x[x > 0], x).peak.memory == 2 * ROW + 1000 + ROW  # of both calls
+    assert count_peak(lambda x: x.nonzero(), x).peak.memory == ROW + 2 * 8000
+
+
+def test_an_lstm_counts_what_its_backward_needs():
+    lstm, x = nn.LSTM(8, 8), torch.ones(5, 2, 8)
+    assert count_peak(lambda x: lstm(x), x).memory > count_peak(lstm, x).memory + 8000
+
+
+def test_a_call_without_an_op_is_refused():
+    async def waits(x):
+        return x + 1
+
+    def gives(x):
+        yield x + 1
+
+    for call in (waits, gives, lambda x: None):
+        with pytest.raises(ProgramError, match="calls no op of PyTorch"):
+            assert_peak(call, torch.ones(4), "1MiB")
+
+
 def test_a_peak_above_the_limit_names_lines_and_tensors():
     with pytest.raises(AssertionError, match=r"(?s)660 B above 3.00 KiB; most is held by\n.*relu#1:0 \(test_te"):
         assert_peak(lambda x: [x.relu() for _ in range(2)], torch.ones(311), "3KiB")

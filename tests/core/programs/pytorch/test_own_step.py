@@ -3,6 +3,7 @@
 import copy
 import functools
 import random
+import signal
 import sys
 import threading
 import warnings
@@ -15,6 +16,7 @@ from models import torch_models
 from models.seeds import mostly_slow
 from schedopt import ProgramError, UsageError
 from schedopt.core.programs.pytorch.program import as_call
+from schedopt.core.programs.pytorch.recorder import RECORDING
 from schedopt.core.programs.pytorch.run import peak_of
 from torch import nn, optim
 from torch.utils import _pytree as pytree
@@ -905,3 +907,18 @@ def test_state_that_an_interrupted_step_began_is_dropped(monkeypatch):
     assert not optimizer.state
     planned(torch.ones(1, 2))
     assert [len(entries) for entries in optimizer.state.values()] == [3, 3]
+
+
+def test_a_handler_that_a_step_replaced_may_be_put_back_after_it():
+    taken, kept = [], []
+    first = signal.signal(signal.SIGINT, lambda *_: taken.append("the caller's"))
+    try:
+        with RECORDING:
+            RECORDING.call(lambda: kept.append(signal.signal(signal.SIGINT, lambda *_: taken.append("its own"))))
+        signal.raise_signal(signal.SIGINT)
+        signal.signal(signal.SIGINT, *kept)
+        with RECORDING:
+            RECORDING.call(signal.raise_signal, signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, first)
+    assert taken == ["its own", "the caller's"]

@@ -1,11 +1,6 @@
-"""Tiny runs of every `schedopt train` of a network: their settings, what is said of them, and how to stop one."""
+"""Tiny runs of every `schedopt train` of a network: their settings, and what is said of them."""
 
 import importlib
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +8,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 from schedopt.cli.main import app
-from schedopt.policies.training.run_folder import CHECKPOINT, CURVE, WEIGHTS, curve_of
+from schedopt.policies.training.run_folder import CHECKPOINT, WEIGHTS
 from typer.testing import CliRunner
 
 
@@ -96,65 +91,3 @@ def assert_same_weights(folder, other):
         one, two = load_file(folder / name), load_file(other / name)
         assert one.keys() == two.keys()
         assert all(torch.equal(value, two[key]) for key, value in one.items())
-
-
-def start_process(method, folder, *options):
-    command = ["train", method, "--output", folder, *options]
-    words = [sys.executable, "-m", "schedopt", *map(str, command)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-
-
-def wait_for_line(folder, count, process):
-    curve = folder / CURVE
-    for _ in range(60_000):
-        if process.poll() is not None or (curve.exists() and curve.read_bytes().count(b"\n") >= count):
-            return
-        time.sleep(0.01)
-
-
-def check_that_stops_lose_nothing(method, options, lines, run, folder, jobs=1, sigkill=False):
-    """Stop a run by Ctrl-C and, if asked, SIGKILL; it then ends like one that was left alone on one worker.
-
-    Parameters
-    ----------
-    method
-        Of `schedopt train`.
-    options
-        Settings.
-    lines
-        Of the curve of the whole run.
-    run
-        Runs a command line.
-    folder
-        Where there is room for two runs.
-    jobs
-        Workers of the run until Ctrl-C.
-    sigkill
-        Whether to go on in another process, and kill it. One method is enough: all go on by the same trainer's
-        loop, and `run_killed_at_any_moment` kills each without a process.
-    """
-    stopped, whole = folder / "run", folder / "whole"
-    workers = ["--jobs", jobs] if jobs > 1 else []
-    with start_process(method, stopped, *options, *workers) as process:
-        wait_for_line(stopped, 3, process)
-        process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=120)
-    assert (process.returncode, stdout) == (130, ""), stderr
-    assert "Traceback" not in stderr
-    again = " ".join(["schedopt", "train", method, "--output", str(stopped), "--resume", *map(str, workers)])
-    assert f"go on with: {again}\n" in stderr
-    done = len(curve_of(stopped))
-    assert 3 <= done < lines
-    if sigkill:
-        with start_process(method, stopped, *options, "--resume") as process:
-            wait_for_line(stopped, done + 2, process)
-            process.kill()
-            process.communicate(timeout=120)
-        assert process.returncode == -signal.SIGKILL
-        assert done <= len(curve_of(stopped)) < lines
-    resumed = run("train", method, "--output", stopped, "--resume", "--quiet")
-    assert resumed.exit_code == 0, resumed.stderr
-    assert run("train", method, "--output", whole, *options, "--quiet").exit_code == 0
-    assert_same_weights(stopped, whole)
-    assert (stopped / CURVE).read_text().count("\n") == lines

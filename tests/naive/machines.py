@@ -7,7 +7,6 @@ from itertools import product
 import numpy as np
 from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.model.verifier import verify
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.schedule import Schedule
 
@@ -115,30 +114,6 @@ def least_makespan(problem):
         chosen = dict(zip(firsts, devices, strict=True))
         _try_orders(problem, plain, [chosen[rules.group[op]] for op in plain.ops], best)
     return best[0]
-
-
-def least_fitness(problem):
-    """The least `(excess, value)` of every placement and every order of ops and transfers, by verifying them all."""
-    plain, rules, best = plain_of_problem(problem), problem.rules, (np.inf, np.inf)
-    own = len(plain.ops) - len(getattr(problem.graph, "held", ()))
-    firsts = [op for op in plain.ops if rules.group[op] == op]
-
-    def orders(placement, steps):
-        ready = runnable(plain, placement, frozenset(steps))
-        if not ready:
-            yield steps
-        for step in [step for step in ready if not isinstance(step, tuple) and step >= own][:1] or ready:
-            if not isinstance(step, tuple) or problem.machine.has_link[placement[step[0][0]], step[1]]:
-                yield from orders(placement, [*steps, step])
-
-    for devices in product(*(np.flatnonzero(rules.allowed[op]).tolist() for op in firsts)):
-        chosen = dict(zip(firsts, devices, strict=True))
-        placement = [chosen[rules.group[op]] for op in plain.ops]
-        for steps in orders(placement, []):
-            schedule = Schedule.from_steps(*schedule_of(plain, placement, steps))
-            totals = verify(problem, schedule, enforce_limit=False)
-            best = min(best, problem.fitness(totals.peak_per_device, totals.runtime))
-    return best
 
 
 def _try_orders(problem, plain, placement, best):

@@ -67,8 +67,10 @@ class PlannedModel(nn.Module):
                 raise _Stopped
             return model(*args, **kwargs)
 
-        # TorchDynamo keeps its guards with the code, so each model has code of its own.
-        own = types.FunctionType(call.__code__.replace(), call.__globals__, "call", None, call.__closure__)
+        # TorchDynamo keeps guards with the code and graphs in its globals, so each model has its own of both.
+        own = types.FunctionType(call.__code__.replace(), {**call.__globals__}, "call", None, call.__closure__)
+        # Guards of functions and classes never let go of the globals: what is in them goes with the model.
+        weakref.finalize(self, lambda scope: scope.update(dict.fromkeys(scope)), own.__globals__).atexit = False
         self._compiled = torch.compile(own, backend=self._plans.compile, dynamic=False, fullgraph=True)
         self._planned = run_only(own)  # calls `own` itself where no graph fits
 

@@ -8,8 +8,6 @@ from schedopt.core.bounds.order_proofs import Precedences
 from schedopt.core.model.simulator import simulate
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-from schedopt.core.search.search import Search
-from schedopt.core.solvers.orders.approximate_dp import UNLIMITED, run_beam
 
 MANY = 10**6
 
@@ -66,21 +64,6 @@ def test_stopping_leaves_what_was_found():
     assert len(related(precedences.buffers_with_precedences())) == len(related(graph.buffers))
 
 
-@pytest.mark.parametrize("seed", seeds(40, quick=4))
-@pytest.mark.parametrize("is_backward", [False, True])
-@pytest.mark.parametrize("floor", [-1, 0])
-def test_beams_through_the_tightened_graph_find_the_optimum(seed, is_backward, floor):
-    rng = np.random.default_rng([33, seed])
-    graph, plain = naive.random_graph(rng, 8)
-    optimum = naive.least_peak(plain)
-    precedences, *_ = make(graph)
-    tighten(precedences, graph, optimum)
-    buffers = precedences.buffers_with_precedences()
-    chosen, *done, _ = run_beam(Search(Problem(graph)), buffers, 10**6, UNLIMITED, is_backward, floor)
-    assert done == [True, True]
-    assert naive.order_peak(plain, chosen[:: -1 if is_backward else 1].tolist()) == optimum
-
-
 @pytest.mark.parametrize("seed", seeds(200, quick=4))
 def test_with_cases_enough_exactly_what_no_order_has_is_refuted(seed):
     """And the bounds rise to the optimum, as far as is asked for."""
@@ -96,15 +79,6 @@ def test_with_cases_enough_exactly_what_no_order_has_is_refuted(seed):
     assert bounds == sorted(set(bounds))
     assert max(bounds, default=0) == least
     assert max(proofs.bounds(0, least - 1, never), default=0) == max(0, least - 1)
-
-
-@pytest.mark.parametrize("seed", seeds(120, quick=6))
-def test_no_plan_on_devices_is_below_the_even_share(seed):
-    rng, devices = np.random.default_rng([36, seed]), 2 + seed % 2
-    graph, plain = naive.random_graph(rng, int(rng.integers(2, 5)), aliases=False)
-    proofs, present, high = make(graph)
-    bound = present + max(proofs.bounds(0, high, never), default=0)
-    assert -(-bound // devices) <= naive.best_schedule(plain, devices, "memory")[1]
 
 
 def test_stopping_proves_nothing():

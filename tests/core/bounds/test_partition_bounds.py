@@ -10,7 +10,6 @@ import pytest
 from models.seeds import seeds
 from models.small_graphs import sketch
 from models.transfer_costs import COSTS
-from naive.machines import least_makespan, random_graph, random_machine
 from schedopt.core.bounds import partition_bounds
 from schedopt.core.bounds.bounds import lower_bound
 from schedopt.core.bounds.partition_bounds import partition_bound
@@ -47,15 +46,6 @@ def test_no_placement_is_below_it(seed, monkeypatch):
         graph = dataclasses.replace(graph, runtime=np.where(rng.random(graph.num_ops) < 0.4, 0.0, graph.runtime))
     bound = partition_bound(Problem(graph, "runtime", devices, **costs), 0.0)
     assert bound <= best_placement(graph, devices, **costs) * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("seed", seeds(100, quick=4))
-def test_no_schedule_on_a_machine_is_faster(seed):
-    rng = np.random.default_rng([33, seed])
-    graph = random_graph(rng, int(rng.integers(3, 6)), residents=int(rng.integers(0, 2)))
-    machine = random_machine(rng, int(rng.integers(2, 4)), transfers="blocking")
-    problem = Problem(graph, "runtime", machine=machine)
-    assert partition_bound(problem, 0.0) <= least_makespan(problem) * (1 + 1e-12)
 
 
 def all_to_all(count=8):

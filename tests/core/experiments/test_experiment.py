@@ -167,14 +167,21 @@ def test_ctrl_c_keeps_the_finished_runs(graphs):
     assert (len(done.cells), done.planned, done.is_complete) == (1, 2, False)
 
 
-def test_broken_workers_are_one_clear_error(graphs, monkeypatch):
+@pytest.mark.parametrize(
+    ("raised", "kind", "message"),
+    [
+        (BrokenExecutor("a worker was killed"), UsageError, r"BrokenExecutor: a worker was killed.*jobs="),
+        (ClusterError("it is gone"), ClusterError, "it is gone"),
+    ],
+)
+def test_broken_workers_and_a_lost_cluster_end_the_comparison(graphs, monkeypatch, raised, kind, message):
     def broken(function, runs, jobs):
         ended = Future()
-        ended.set_exception(BrokenExecutor("a worker was killed"))
+        ended.set_exception(raised)
         yield runs[0], ended
 
     monkeypatch.setattr(module, "map_unordered", broken)
-    with pytest.raises(UsageError, match=r"BrokenExecutor: a worker was killed.*jobs="):
+    with pytest.raises(kind, match=message):
         Experiment(graphs, ["input"]).execute(jobs=2)
 
 
@@ -189,17 +196,6 @@ def test_a_task_that_is_given_up_costs_its_own_run(graphs, monkeypatch):
     cells = Experiment(graphs, ["input"]).execute(jobs=2).cells
     assert [cell.status == "failed" for cell in cells] == [False, True]
     assert cells[1].error == "WorkerDiedError: its workers died"
-
-
-def test_a_cluster_that_is_lost_ends_the_comparison(graphs, monkeypatch):
-    def lost(function, runs, jobs):
-        ended = Future()
-        ended.set_exception(ClusterError("it is gone"))
-        yield runs[0], ended
-
-    monkeypatch.setattr(module, "map_unordered", lost)
-    with pytest.raises(ClusterError, match="it is gone"):
-        Experiment(graphs, ["input"]).execute(jobs=2)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from collections import Counter
 import naive
 import numpy as np
 import pytest
+from models.frequencies import chi_square
 from models.seeds import seeds
 from models.small_graphs import sketch
 from schedopt.core.kernels.orders.priority_orders import greedy, price_orders, ready_steps, sample
 from schedopt.core.kernels.orders.set_beam import beam
 from schedopt.core.solvers.orders.baselines import greedy_order
-from scipy.stats import chi2
 
 LAST_DRAW = np.nextafter(1.0, 0.0)
 
@@ -23,17 +23,6 @@ class FixedDraws:
 
     def random(self, shape):
         return np.broadcast_to(self.draws, shape).astype(float)
-
-
-def chi_square(counts, probabilities, draws):
-    """Return the statistic over its limit, which chance exceeds once in a million; rare cells are pooled."""
-    expected = {order: draws * probability for order, probability in probabilities.items()}
-    rare = {order for order, count in expected.items() if count < 5}
-    cells = [(counts[order], expected[order]) for order in expected if order not in rare]
-    cells.append((sum(counts[order] for order in rare), sum(expected[order] for order in rare)))
-    assert cells[-1][1] > 0 or cells[-1][0] == 0
-    statistic = sum((seen - mean) ** 2 / mean for seen, mean in cells if mean)
-    return statistic / chi2.ppf(1 - 1e-6, len(cells))
 
 
 @pytest.mark.parametrize("seed", seeds(25, quick=4))
@@ -77,7 +66,7 @@ def test_what_a_rare_op_releases_is_sampled_rightly():
     exact = {tuple(o): np.exp(naive.order_log_probability(plain, priorities, o)) for o in naive.all_orders(plain)}
     counts = Counter(map(tuple, sample(graph.buffers, priorities, 20_000, np.random.default_rng(144)).tolist()))
     assert sum(count > 100 for count in counts.values()) > 10
-    assert chi_square(counts, exact, 20_000) < 1
+    assert chi_square(counts, exact) < 1
 
 
 @pytest.mark.parametrize("seed", seeds(25, quick=4))

@@ -12,12 +12,6 @@ def test_the_kernel_is_its_twin():
     assert 20 < sum(ended) < 100
 
 
-@pytest.mark.slow
-def test_the_kernel_is_its_twin_on_a_thousand_traces():
-    for seed in range(1000):
-        check_twin(np.random.default_rng([8, seed]))
-
-
 @pytest.mark.parametrize(
     ("options", "sizes", "blocks"),
     [

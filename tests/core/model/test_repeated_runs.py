@@ -2,60 +2,12 @@
 
 import numpy as np
 import pytest
-from models.repeated_runs import random_graph
-from models.seeds import seeds
 from models.small_graphs import SKIPPED, sketch
 from schedopt.core.base.errors import ScheduleError
-from schedopt.core.model.simulator import simulate
 from schedopt.core.model.unrolled import unrolled
 from schedopt.core.model.verifier import Replay, verify
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
-
-
-def random_runs(graph, rng, more):
-    """A valid order with about `more` repeated runs."""
-    order = graph.input_order.tolist()
-    for _ in range(more):
-        longer = order.copy()
-        longer.insert(int(rng.integers(1, len(order) + 1)), int(rng.choice(order)))
-        try:
-            unrolled(graph, longer)
-        except ScheduleError:
-            continue
-        order = longer
-    return order
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds(50, quick=1))
-def test_simulator_and_verifier_agree_on_every_step(seed):
-    rng = np.random.default_rng(seed)
-    for _ in range(200):
-        graph = random_graph(rng, int(rng.integers(1, 12)))
-        problem = Problem(graph, recompute=True)
-        order = random_runs(graph, rng, int(rng.integers(0, 8)))
-        schedule = Schedule.single_device(np.array(order))
-        simulation = simulate(problem, schedule)
-        assert replayed(graph, order).steps == simulation.step_memory.tolist()
-        totals = verify(problem, schedule, peak=simulation.peak, runtime=simulation.runtime)
-        assert totals.runtime == float(graph.runtime[order].sum())
-
-
-@pytest.mark.parametrize("seed", seeds(80, quick=4))
-def test_invalid_runs_are_refused_by_both(seed):
-    rng = np.random.default_rng(seed)
-    graph = random_graph(rng, int(rng.integers(2, 9)))
-    order = rng.integers(graph.num_ops, size=int(rng.integers(graph.num_ops, 2 * graph.num_ops))).tolist()
-    verdicts = []
-    for check in (unrolled, replayed):
-        try:
-            check(graph, order)
-        except ScheduleError as error:
-            verdicts.append(str(error).partition(" ")[0])
-        else:
-            verdicts.append("valid")
-    assert (verdicts[0] == "valid") == (verdicts[1] == "valid")
 
 
 def replayed(graph, order):

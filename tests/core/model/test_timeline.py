@@ -1,24 +1,17 @@
 """Timelines: what is alive at each step adds up to what the simulator and the verifier say is there."""
 
-import naive
+from functools import partial
+
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.model.timeline import freed_after, input_timeline, timeline_of
+from models.timelines import random_timeline
+from schedopt.core.model.timeline import freed_after, input_timeline
 from schedopt.core.model.verifier import Replay
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
+
+drawn = partial(random_timeline, 620, ops=None)
 
 SEEDS = range(12)
-
-
-def drawn(seed, devices, **values):
-    """Return the timeline of a random schedule of a random graph."""
-    rng = np.random.default_rng([620, seed, devices])
-    graph, plain = naive.random_graph(rng, int(rng.integers(2, 25)))
-    placement, steps = naive.random_steps(rng, plain, devices)
-    schedule = Schedule.from_steps(*naive.schedule_of(plain, placement, steps))
-    return timeline_of("drawn", Problem(graph, devices=devices, **values), schedule)
 
 
 def columns(schedule):

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import naive
 import numpy as np
 import pytest
 import schedopt
@@ -32,7 +31,6 @@ from schedopt.core.report.explanation import (
     runs_again,
 )
 from schedopt.core.report.memory_by_role import alive_at_peak
-from schedopt.core.solve.solve import solve
 
 
 def branches(annotations=NO_ANNOTATIONS, persistent=0, skip=0):
@@ -178,21 +176,6 @@ def test_a_makespan_is_told_by_what_its_critical_chain_runs_and_waits_for():
     assert explain_makespan(problem, schedule, costs, 12.0, 9.0)[0].startswith("No schedule takes less than 9 us (")
     result = schedopt.solve(sketch(ops, "two"), "heft", task="runtime", bandwidth=1e12, latency=1.0)
     assert result.explain().splitlines()[2].startswith("Critical chain: ")
-
-
-@pytest.mark.parametrize("seed", seeds(20, quick=4))
-def test_what_is_called_infeasible_has_no_schedule_at_all(seed):
-    rng = np.random.default_rng([410, seed])
-    devices = 1 + seed % 2
-    graph, plain = naive.random_graph(rng, {1: 6, 2: 4}[devices], edges=1.8, whole_runtimes=True)
-    least = naive.best_schedule(plain, devices, "memory")[1]
-    for task in ("memory", "runtime"):
-        for limit in (max(1, least // 2), max(1, least - 1), least):
-            result = solve(Problem(graph, task, devices, memory_limit=limit), "input" if task == "memory" else "lpmf")
-            if result.is_proven_infeasible:
-                assert (result.status, limit < least) == ("infeasible", True)
-            else:
-                assert result.status == "limit-not-met" or result.is_feasible
 
 
 def graph_with_weights():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from naive.machines import least_fitness, least_makespan, random_graph, random_machine
+from naive.machines import least_makespan, random_graph, random_machine
 from schedopt.core.base.errors import ScheduleError, UsageError
 from schedopt.core.bounds.bounds import lower_bound
 from schedopt.core.graph.annotations import Annotations, Resident
@@ -43,7 +43,7 @@ def annealed(problem, evaluations):
     return search.best_value
 
 
-@pytest.mark.parametrize(("count", "seed"), [(20, 1), pytest.param(2000, 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("count", "seed"), [(20, 1), pytest.param(500, 2, marks=pytest.mark.slow)])
 def test_annealing_finds_the_best_of_all_plans(count, seed):
     """Nearly always at once; no bound and no plan is below it."""
     rng = np.random.default_rng(seed)
@@ -209,7 +209,7 @@ def test_repair_takes_readers_where_they_are_cheaper_than_the_maker():
 def test_cp_sat_proves_the_best_of_all_plans():
     """From a poor hint; but where times have no common unit: nearly."""
     rng = np.random.default_rng(12)
-    for _ in range(400):
+    for _ in range(100):
         problem = small_problem(rng)
         if problem.devices == 1:
             continue
@@ -217,21 +217,6 @@ def test_cp_sat_proves_the_best_of_all_plans():
         result = solve(problem, "cp-sat:hint=0", time_limit=60)
         assert result.value == pytest.approx(least, rel=1e-9)
         assert least * (1 - 1e-4) <= result.lower_bound <= least * (1 + 1e-9)
-
-
-@pytest.mark.slow
-def test_cp_sat_under_limits_proves_no_more_than_is_true():
-    """Its bound is of all memories, and what it offers is kept only if it keeps the limits."""
-    rng = np.random.default_rng(13)
-    proven = 0
-    for _ in range(4):
-        problem = random_problem(rng, "runtime")
-        other, found = solve(problem, evaluations=300), solve(problem, "cp-sat:hint=0", time_limit=0.3)
-        for result in (other, found):
-            if result.status in ("optimal", "feasible"):
-                assert found.lower_bound <= result.value * (1 + 1e-9)
-        proven += found.status == "optimal"
-    assert proven
 
 
 def test_the_peak_beside_work_is_searched_as_if_transfers_blocked():
@@ -267,36 +252,6 @@ def test_times_that_only_small_denominators_tell_are_whole():
     devices = (Device("a", speed=3.0), Device("b", speed=7.0))
     problem = Problem(graph, "runtime", machine=Machine(devices, 3e5))
     assert solve(problem, "cp-sat", time_limit=60).status == "optimal"
-
-
-def tiny_problem(rng, task):
-    """Draw up to three ops, a resident, and two devices with blocking transfers and, perhaps, limits of their own."""
-    if rng.random() < 0.25:
-        return Problem(random_graph(rng, 3, residents=2), task, 2, int(rng.integers(60, 140)), 1e6, 0.5)
-    while True:
-        machine = random_machine(rng, 2, transfers="blocking", limits=bool(rng.random() < 0.7))
-        if any(device.speed for device in machine.devices):
-            graph = random_graph(rng, int(rng.integers(1, 4)), residents=1)
-            return Problem(graph, task, machine=machine, replicate=bool(rng.random() < 0.3))
-
-
-@pytest.mark.slow
-def test_cp_sat_proves_the_least_peak_and_what_limits_leave():
-    """Of any order of any placement."""
-    rng = np.random.default_rng(16)
-    kept = 0
-    for number in range(150):
-        problem = tiny_problem(rng, ("memory", "runtime")[number % 2])
-        excess, value = least_fitness(problem)
-        result = solve(problem, "cp-sat:hint=0", time_limit=60)
-        kept += excess == 0
-        if excess:
-            assert result.status == "infeasible"
-            assert problem.fitness(result.simulation.peak_per_device.tolist(), 0.0)[0] == excess
-        else:
-            assert result.value == pytest.approx(value, rel=1e-9)
-            assert value * (1 - 1e-4) <= result.lower_bound <= value * (1 + 1e-9)
-    assert kept
 
 
 def test_cp_sat_proves_the_least_peak_and_keeps_limits_that_differ():

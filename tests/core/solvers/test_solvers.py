@@ -130,7 +130,7 @@ def test_a_time_limit_ends_it(method, task, devices):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", WARM_STARTED)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_search_never_makes_the_schedule_it_starts_from_worse(method, seed):
     """Started from the best of many, on whatever devices, with little left to spend."""
     entry = parse_method(method).method

@@ -1,12 +1,14 @@
 """REGAL's networks: eq. 1 edge by edge, and distributions over actions against their definitions."""
 
 import math
+from collections import Counter
 from itertools import product
 
 import naive
 import numpy as np
 import pytest
 import torch
+from models.frequencies import chi_square
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.policies.regal.actions import ActionParameters
@@ -69,7 +71,7 @@ def by_hand(encoder, graph, rounds, update, aggregation):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("update", "aggregation"), UPDATES)
-@pytest.mark.parametrize("rounds", [0, 1, 3])
+@pytest.mark.parametrize("rounds", [0, 3])
 def test_messages_by_hand(update, aggregation, rounds):
     (graph,) = graphs_of(1, 12)
     encoder = network_of(update=update, aggregation=aggregation, rounds=rounds).encoder
@@ -161,40 +163,19 @@ def test_probabilities_of_all_joint_actions_add_up_to_one(encoder, decoder):
         assert probabilities.max() > 2 * probabilities.min()
 
 
-def test_the_log_probability_is_the_sum_over_nodes_and_heads():
-    graphs = graphs_of(12, 5, 8)
-    network = network_of(13, actions=ActionParameters(2, 5, 3, 4))
-    with torch.no_grad():
-        policy = network(multigraph_batch(graphs))
-        actions = policy.sample(4, generator())
-        found = policy.log_probability(actions)
-    for count in range(4):
-        for graph, nodes in ((0, range(5)), (1, range(5, 13))):
-            expected = sum(
-                math.log(logits[node].exp()[actions[count, node, at]] / logits[node].exp().sum())
-                for at, logits in enumerate(policy.logits)
-                for node in nodes
-            )
-            assert found[count, graph].item() == pytest.approx(expected, rel=1e-4)
-    assert [logits.shape[1] for logits in policy.logits] == [2] * 4 + [5] * 2 + [3] * 3 + [4] * 2
-
-
 @pytest.mark.parametrize("decoder", ["independent", "autoregressive"])
 def test_samples_have_their_frequencies(decoder):
-    """All 256 joint actions of two ops, drawn 40,000 times, the rarest together: chi-squared within four deviations."""
+    """All 256 joint actions of two ops, drawn 40,000 times, the rarest together."""
     policy, count = tiny_policy(decoder), 40_000
     with torch.no_grad():
         every = all_actions(2, policy.heads)
-        expected = policy.log_probability(every)[:, 0].exp().double().numpy()
+        expected = policy.log_probability(every)[:, 0].exp().double()
         drawn = policy.sample(count, generator(1))
-    codes = (drawn.flatten(1) * 2 ** torch.arange(7, -1, -1)).sum(1).numpy()
-    seen, expected = np.bincount(codes, minlength=256), count * expected
-    often = expected > 10
-    assert often.sum() > 50
-    assert expected[often].max() > 10 * expected[often].min()
-    cells = [(seen[often], expected[often]), (seen[~often].sum(), expected[~often].sum() + 1e-9)]
-    chi_squared = sum(((one - other) ** 2 / other).sum() for one, other in cells)
-    assert abs(chi_squared - often.sum()) < 4 * math.sqrt(2 * often.sum())
+    expected = {tuple(joint): one for joint, one in zip(every.flatten(1).tolist(), expected.tolist(), strict=True)}
+    often = [one for one in expected.values() if count * one > 10]
+    assert len(often) > 50
+    assert max(often) > 10 * min(often)
+    assert chi_square(Counter(map(tuple, drawn.flatten(1).tolist())), expected) < 1
 
 
 @pytest.mark.parametrize("decoder", ["independent", "autoregressive"])

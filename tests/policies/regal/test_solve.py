@@ -103,7 +103,7 @@ def test_the_result_depends_on_the_seed_alone(method, task, devices):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("devices", range(2, 9))
+@pytest.mark.parametrize("devices", [2, 5, 8])
 @pytest.mark.parametrize("method", METHODS)
 def test_two_to_eight_devices(method, devices, tmp_path):
     for task in ("memory", "runtime"):

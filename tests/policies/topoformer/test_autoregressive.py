@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from models import batches
+from models.frequencies import chi_square
 from models.seeds import seeds
 from schedopt.policies.topoformer.decoding import AutoregressiveDecoder
 
@@ -123,18 +124,11 @@ def test_samples_have_the_frequencies_of_their_probabilities(seed):
     rows[0, :, :5] = torch.tensor(orders)
     rows[1] = decoder.roll_out(embeddings, batch).orders[1]
     probability = decoder.log_probability(embeddings, batch, rows)[0].detach().exp().double()
-    count = 20_000
-    seen = Counter(map(tuple, decoder.roll_out(embeddings, batch, count, generator(seed)).orders[0, :, :5].tolist()))
+    drawn = decoder.roll_out(embeddings, batch, 20_000, generator(seed)).orders[0, :, :5]
+    seen = Counter(map(tuple, drawn.tolist()))
     assert len(orders) > 2
     assert set(seen) <= set(map(tuple, orders))
-    observed = np.array([seen[tuple(order)] for order in orders])
-    expected = count * probability.numpy() / probability.sum().item()
-    rare = expected < 5
-    observed, expected = (np.append(x[~rare], x[rare].sum()) for x in (observed, expected))
-    statistic = ((observed - expected) ** 2 / np.maximum(expected, 1e-9)).sum()
-    freedom = len(expected) - 1
-    assert freedom >= 1
-    assert statistic < freedom + 5 * math.sqrt(2 * freedom)
+    assert chi_square(seen, dict(zip(map(tuple, orders), probability.tolist(), strict=True))) < 1
 
 
 def decode(way, decoder, embeddings, batch, pairs):

@@ -18,14 +18,7 @@ from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.policies.networks.network import write_network
 from schedopt.policies.topoformer.features import encode
-from schedopt.policies.topoformer.network import (
-    Decoder,
-    Encoder,
-    Network,
-    NetworkParameters,
-    PriorityPolicy,
-    load_network,
-)
+from schedopt.policies.topoformer.network import Decoder, Encoder, Network, NetworkParameters, load_network
 
 SMALL = {"layers": 2, "width": 16, "head_width": 4, "heads": 2, "eigenvectors": 3, "alpha": 1.5}
 ALL = list(product(get_args(Encoder), get_args(Decoder)))
@@ -60,17 +53,6 @@ def test_every_network_gives_valid_orders(encoder, decoder):
                 assert peak + sum(plain.persistent) == totals.peak == naive.order_peak(plain, order.tolist())
 
 
-@pytest.mark.parametrize("decoder", get_args(Decoder))
-def test_samples_follow_the_generator(decoder):
-    graphs, _ = some_graphs(12, 20)
-    with torch.no_grad():
-        policy = network_of(decoder=decoder)(graphs)
-    (one,), (same,), (other,) = (policy.sample(6, np.random.default_rng(seed)) for seed in (1, 1, 2))
-    assert (one.orders == same.orders).all()
-    assert (one.orders != other.orders).any()
-    assert len(np.unique(one.orders, axis=0)) > 1
-
-
 @pytest.mark.parametrize(("encoder", "decoder"), ALL)
 def test_probabilities_add_up_to_one(encoder, decoder):
     """Over all orders of two small graphs, one of them padded; the orders of the other are repeated to match."""
@@ -86,30 +68,6 @@ def test_probabilities_add_up_to_one(encoder, decoder):
         assert len(of_graph) > 5
         assert row[: len(of_graph)].exp().sum().item() == pytest.approx(1, rel=1e-5)
         assert row[: len(of_graph)].std() > 1e-3
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_gradient_of_the_expected_cost_by_enumeration(seed):
-    """At each step an op's priority gains 1 - p if chosen and -p if not; eq. 9 over all orders of the graphs."""
-    graphs, plains = some_graphs([17, seed], 6, 5)
-    priorities = torch.from_numpy(np.random.default_rng(seed).normal(size=(2, 6))).requires_grad_()
-    policy = PriorityPolicy(graphs, priorities)
-    expected = np.zeros((2, 6))
-    orders = [list(naive.all_orders(plain)) for plain in plains]
-    rows = max(map(len, orders))
-    costs = torch.zeros(2, rows, dtype=torch.float64)
-    for at, (plain, of_graph) in enumerate(zip(plains, orders, strict=True)):
-        values = priorities[at].tolist()
-        for row, order in enumerate(of_graph):
-            probability = math.exp(naive.order_log_probability(plain, values, order))
-            costs[at, row] = naive.order_peak(plain, order) / 100
-            for step, chosen in enumerate(order):
-                for op, share in naive.step_probabilities(plain, values, order[:step]).items():
-                    expected[at, op] += probability * costs[at, row].item() * ((op == chosen) - share)
-    log_probability = policy.log_probability([np.resize(o, (rows, len(o[0]))) for o in orders])
-    (costs * log_probability.exp()).sum().backward()
-    assert np.abs(expected).max() > 1e-5
-    assert priorities.grad.numpy() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.slow
@@ -264,22 +222,3 @@ def test_wrong_files(tmp_path, damage, message):
     assert text.startswith(f"{path}: ")
     assert "\n" not in text
     assert len(text) < len(str(path)) + 300
-
-
-@pytest.mark.slow
-def test_damaged_bytes_give_a_network_or_a_sentence(tmp_path):
-    """Any byte of the header may be wrong."""
-    path, rng = tmp_path / "weights.safetensors", np.random.default_rng(0)
-    write_network(path, network_of())
-    data, refused = path.read_bytes(), 0
-    size = 8 + int.from_bytes(data[:8], "little")
-    for _ in range(300):
-        changed = bytearray(data)
-        changed[rng.integers(size)] = rng.integers(256)
-        path.write_bytes(changed)
-        try:
-            load_network(path)
-        except FormatError as error:
-            assert "\n" not in str(error)
-            refused += 1
-    assert refused > 200

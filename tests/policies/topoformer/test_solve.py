@@ -6,7 +6,6 @@ import naive
 import numpy as np
 import pytest
 from models.networks import TINY, write_weights
-from models.seeds import mostly_slow
 from schedopt.core.base.errors import UsageError
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
@@ -101,12 +100,15 @@ def test_several_devices_are_used(decode, task, devices):
     assert result.found_by == "topoformer"
 
 
+ENCODERS = ["topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional"]
+SHAPES = [*({"encoder": e} for e in ENCODERS), {"decoder": "autoregressive"}, {"eigenvectors": 3}, {"tied": True}]
+DECODERS = topoformer.Parameters.decoders
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("decode", mostly_slow(topoformer.Parameters.decoders, ["greedy", "beam"]))
 @pytest.mark.parametrize(
-    "shape",
-    [{"encoder": e} for e in ("topoformer-edges", "mlp", "transformer", "edge-transformer", "gat", "gat-bidirectional")]
-    + [{"decoder": "autoregressive"}, {"eigenvectors": 3}, {"tied": True}],
+    ("decode", "shape"),
+    [*((DECODERS[at % 4], shape) for at, shape in enumerate(SHAPES)), ("sample", SHAPES[6]), ("two-way", SHAPES[6])],
     ids=str,
 )
 def test_networks_of_every_kind_can_be_used(decode, shape, tmp_path):

@@ -1,14 +1,15 @@
 """Pictures show what the simulator says: peaks, tensors, busy times, transfers; whatever the names are."""
 
 import math
+from functools import partial
 
-import naive
 import numpy as np
 import pytest
 import schedopt
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
 from models.small_graphs import sketch
+from models.timelines import random_timeline
 from schedopt.core.base.units import format_bytes
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.timeline import input_timeline, timeline_of
@@ -21,15 +22,9 @@ from schedopt.core.report.plots.figures import byte_unit, color_of, time_unit
 from schedopt.core.report.plots.graph_chart import graph_figure
 from schedopt.core.report.summaries import Cell, by_graph
 
+drawn = partial(random_timeline, 621)
+
 ODD_NAMES = ("_hidden", "$x^2$", "$", "a\nb", "</script>", "\"'&<b>", "層/卷積", "x" * 300)
-
-
-def drawn(seed, devices, ops=15, **values):
-    rng = np.random.default_rng([621, seed, devices])
-    graph, plain_graph = naive.random_graph(rng, ops)
-    placement, steps = naive.random_steps(rng, plain_graph, devices)
-    schedule = Schedule.from_steps(*naive.schedule_of(plain_graph, placement, steps))
-    return timeline_of(f"seed {seed}", Problem(graph, devices=devices, **values), schedule)
 
 
 def wide(count, names=None):

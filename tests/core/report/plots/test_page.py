@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from html.parser import HTMLParser
 
-import naive
 import numpy as np
 import pytest
 from models.small_graphs import sketch
+from models.timelines import random_timeline
 from schedopt.core.graph.annotations import Annotations
 from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.timeline import input_timeline, timeline_of
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Schedule
 from schedopt.core.report.plots.page import page, script_json, trace
+
+drawn = partial(random_timeline, 623)
 
 HARMFUL = (
     "</script><script>alert(1)</script>",
@@ -54,14 +57,6 @@ def data_of(text):
     parsed = Scripts(text)
     assert len(parsed.scripts) == 2
     return json.loads(parsed.scripts[0])
-
-
-def drawn(seed, devices, **values):
-    rng = np.random.default_rng([623, seed, devices])
-    graph, plain = naive.random_graph(rng, 15)
-    placement, steps = naive.random_steps(rng, plain, devices)
-    schedule = Schedule.from_steps(*naive.schedule_of(plain, placement, steps))
-    return timeline_of(f"seed {seed}", Problem(graph, devices=devices, **values), schedule)
 
 
 @pytest.mark.parametrize("devices", [1, 3])

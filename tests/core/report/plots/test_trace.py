@@ -2,24 +2,15 @@
 
 import json
 from collections import defaultdict
+from functools import partial
 from itertools import pairwise
 
-import naive
-import numpy as np
 import pytest
-from schedopt.core.model.timeline import timeline_of
+from models.timelines import random_timeline
 from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.report.plots.page import trace
 
-
-def drawn(seed, devices, **values):
-    rng = np.random.default_rng([622, seed, devices])
-    graph, plain = naive.random_graph(rng, 15)
-    placement, steps = naive.random_steps(rng, plain, devices)
-    schedule = Schedule.from_steps(*naive.schedule_of(plain, placement, steps))
-    return timeline_of(f"seed {seed}", Problem(graph, devices=devices, **values), schedule)
+drawn = partial(random_timeline, 622)
 
 
 def events_of(timelines):

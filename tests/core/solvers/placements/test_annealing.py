@@ -33,19 +33,6 @@ def test_the_budget_is_spent_exactly_and_seeds_repeat(devices, task, method):
 
 
 @pytest.mark.slow
-def test_a_memory_limit_that_binds_is_kept():
-    graph, _ = naive.random_graph(np.random.default_rng(100), 60)
-    free = solve(Problem(graph, "runtime", 2), "auto", evaluations=2000)
-    least = solve(Problem(graph, "memory", 2), "auto", evaluations=2000)
-    limit = (free.simulation.peak + least.simulation.peak) // 2
-    assert least.simulation.peak < limit < free.simulation.peak
-    kept = solve(Problem(graph, "runtime", 2, limit), "auto", evaluations=3000)
-    assert kept.is_feasible
-    assert kept.simulation.peak <= limit
-    assert kept.value < float(graph.runtime.sum())
-
-
-@pytest.mark.slow
 def test_a_memory_limit_of_ops_that_take_no_time():
     """The excess of a plan has no makespan to be weighed against."""
     graph, _ = naive.random_graph(np.random.default_rng(101), 60)

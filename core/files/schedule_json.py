@@ -153,7 +153,7 @@ class LoadedSchedule:
 
     def verify(self, *, enforce_limit: bool | None = None) -> Totals:
         """Replay the schedule and check all that the file claims."""
-        limited = self.status not in _EXCEEDED if enforce_limit is None else enforce_limit
+        limited = self.status not in (*_EXCEEDED, "interrupted") if enforce_limit is None else enforce_limit
         totals = verify(
             self.problem,
             self.schedule,
@@ -179,7 +179,9 @@ class LoadedSchedule:
             if is_kept:
                 raise ScheduleError(f"{name}: the schedule claims to be {self.status}, but no limit is exceeded")
             return
-        if reserved is not None and not is_kept and self.status != "interrupted":
+        if self.status == "interrupted" and not is_kept:
+            return
+        if reserved is not None and not is_kept:
             raise ScheduleError(f"{name}: the schedule claims to be {self.status}, but reserves {reserved.peak} bytes")
         if reserved is not None and not problem.recompute:
             if self.status == "optimal" and not reserved.is_optimal:

@@ -146,7 +146,7 @@ def test_the_fixture_is_found_and_fails(tmp_path):
         "import torch\n\ndef test(assert_peak):\n    assert_peak(torch.nn.Linear(4, 4), torch.ones(4, 4), at_most=9)\n"
     )
     (tmp_path / "test_net.py").write_text(test)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "schedopt.core.api.pytest_plugin", "test_net.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "test_net.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "AssertionError: Linear: peak 208 B live, at addmm#1:0: 199 B above 9 B; most is held by" in done.stdout

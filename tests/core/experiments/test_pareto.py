@@ -122,8 +122,8 @@ def test_it_goes_on_from_its_file(tmp_path, monkeypatch):
         solved.append(options)
         return real(*arguments, **options)
 
-    solved, real = [], schedopt.core.experiments.pareto_search.solve
-    monkeypatch.setattr("schedopt.core.experiments.pareto_search.solve", solve)
+    solved, real = [], schedopt.core.experiments.pareto_search.solve_and_place
+    monkeypatch.setattr("schedopt.core.experiments.pareto_search.solve_and_place", solve)
     again = schedopt.pareto(graph, points=3, evaluations=300, resume=path)
     assert (values(again), len(solved)) == (values(first), 1)
     assert again.points[1].result.order == first.points[1].result.order

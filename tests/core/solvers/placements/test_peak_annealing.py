@@ -134,13 +134,13 @@ def test_sequences_are_priced_whole_again_before_their_moves_are_too_many_to_num
 @pytest.mark.parametrize(("readers", "most"), [(1, 1000), (100, 8)])
 def test_dense_graphs_look_at_the_clock_often(readers, most, monkeypatch):
     """There a move reads the uses of what its op reads, which are many."""
-    made, kernel = [], peak_annealing.anneal_lifetimes
+    made, kernel = [], peak_annealing.incremental_peak.anneal_lifetimes
 
     def spy(*arguments):
         made.append(len(arguments[-1].draws))
         return kernel(*arguments)
 
-    monkeypatch.setattr(peak_annealing, "anneal_lifetimes", spy)
+    monkeypatch.setattr(peak_annealing.incremental_peak, "anneal_lifetimes", spy)
     builder = GraphBuilder("bipartite")
     makers = [builder.add_op(f"maker{at}", outputs=[8]) for at in range(100)]
     for at in range(100):

@@ -75,6 +75,7 @@ def assert_peak(
     >>> assert_peak(torch.nn.Linear(8, 4).eval(), torch.ones(2, 8), at_most="1KiB")
     240
     """
+    __tracebackhide__ = True  # pytest shows the caller's line
     limit = parse_bytes(at_most, spelled("at_most"))
     found = count_peak(call, inputs, allocator)
     if found.memory > limit:

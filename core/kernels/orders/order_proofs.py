@@ -166,8 +166,8 @@ def _move(b: Buffers, trials: Trials, op: int, joins: bool) -> Any:
     for at in range(b.used_ptr[op], b.used_ptr[op + 1]):
         buffer = b.used[at]
         trials.left[buffer] -= sign
-        was_or_is_last = trials.left[buffer] == (0 if joins else 1)
-        if was_or_is_last and not b.is_final[buffer] and trials.side[b.producer[buffer]]:
+        is_last_reader = trials.left[buffer] == (0 if joins else 1)
+        if is_last_reader and not b.is_final[buffer] and trials.side[b.producer[buffer]]:
             change -= sign * b.size[buffer]
     return change
 

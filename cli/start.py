@@ -61,7 +61,10 @@ def _is_full(error: Exception) -> bool:
     from shutil import disk_usage
     from tempfile import gettempdir
 
-    return getattr(error, "errno", None) in _FULL or disk_usage(gettempdir()).free < _LEAST_ROOM
+    try:
+        return getattr(error, "errno", None) in _FULL or disk_usage(gettempdir()).free < _LEAST_ROOM
+    except OSError:  # no folder for temporary files
+        return False
 
 
 def _full(error: Exception) -> tuple[str, int]:

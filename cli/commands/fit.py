@@ -51,8 +51,17 @@ def fit(
         for name, value in others.items():
             if value != defaults.get(name) and name != "allocator":
                 raise UsageError(f"--lock and --check are of MODEL's own call; leave {flag_of(name)} out")
-        _lock_or_check(model, lock, check, given_options(None, shape, device), given["allocator"], out, json)
-        return
+        from ...core.api.testing import hold_peak
+
+        options = given_options(None, shape, device)
+        found, said, difference = hold_peak(model, lock, check, given["allocator"], out.note, **options)
+        if json:
+            write_json({"model": model, "peak_memory": found.memory, **(difference.document() if difference else {})})
+        else:
+            if difference is not None:
+                show(difference.table(), difference.title())
+            tell(said)
+        raise typer.Exit(difference is not None)
     from ...core.api.fit import fit as fit_model
     from ..progress import LiveLine
 
@@ -71,41 +80,6 @@ def fit(
         show(answer.table(), answer.title())
         tell(answer.sentence())
     if not answer.fits:
-        raise typer.Exit(1)
-
-
-def _lock_or_check(
-    model: str,
-    lock: str | None,
-    check: str | None,
-    options: dict[str, Any],
-    allocator: str | None,
-    out: Output,
-    json: bool,
-) -> None:
-    """Write the peak of a model's own call into a file, or compare it with the one there."""
-    from ...core.api.testing import check_peak, count_peak, lock_peak
-    from ...core.programs.importers import check_options, kind_by_name
-    from ...core.programs.options import ImportOptions
-
-    check_options(model, ImportOptions(**options))
-    if kind_by_name(model) != "pytorch" or ":" not in model:
-        raise UsageError(f"{model}: --lock and --check call the result of module:function")
-    from ...core.programs.pytorch.program import call_function
-
-    sizes, device = options.get("shapes", {}), options.get("device")
-    found = count_peak(*call_function(model, sizes), allocator, model, device, out.note)
-    key = " ".join([model, *(f"{name}={size}" for name, size in sizes.items()), *filter(None, (device, allocator))])
-    said, difference = (found.sentence, None) if check is None else check_peak(check, key, found)
-    if lock is not None and difference is None:
-        lock_peak(lock, key, found)
-    if json:
-        write_json({"model": model, "peak_memory": found.memory, **(difference.document() if difference else {})})
-    else:
-        if difference is not None:
-            show(difference.table(), difference.title())
-        tell(said)
-    if difference is not None:
         raise typer.Exit(1)
 
 

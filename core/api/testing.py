@@ -15,6 +15,7 @@ from ..base.options import spelled
 from ..base.units import format_bytes, parse_bytes
 from ..files.atomic import write_atomically
 from ..files.reading import read_json
+from ..programs.options import ImportOptions
 from ..report.differences import ScheduleDifference
 from ..report.memory_by_role import Holder, Peak
 from ..search.options import read_allocator
@@ -116,6 +117,33 @@ def count_peak(
     kind = "live" if options is None else f"reserved by {options}"
     line = f", {live.peak.source}" if live.peak.source else ""
     return CallPeak(memory, live.peak, f"{name}: peak {format_bytes(memory)} {kind}, at {live.peak.runs}{line}")
+
+
+def hold_peak(
+    model: str,
+    lock: str | None,
+    check: str | None,
+    allocator: str | None = None,
+    note: Note = lambda text: None,
+    **options: Any,
+) -> tuple[CallPeak, str, ScheduleDifference | None]:
+    """Compare the peak of `module:function` with the one locked in a file, or write it into one unless it is larger."""
+    from ..programs.importers import check_options, kind_by_name
+
+    check_options(model, ImportOptions(**options))
+    if kind_by_name(model) != "pytorch" or ":" not in model:
+        raise UsageError(f"{model}: {spelled('lock')} and {spelled('check')} call the result of module:function")
+    from ..programs.pytorch.program import call_function
+
+    sizes, device = options.get("shapes", {}), options.get("device")
+    found = count_peak(*call_function(model, sizes), allocator, model, device, note)
+    words = [f"{name}={size}" for name, size in sizes.items()]
+    reader = None if allocator is None else str(read_allocator(allocator, spelled("allocator")))
+    key = " ".join([model, *words, *filter(None, (device, reader))])
+    said, difference = (found.sentence, None) if check is None else check_peak(check, key, found)
+    if lock is not None and difference is None:
+        lock_peak(lock, key, found)
+    return found, said, difference
 
 
 def lock_peak(path: str | os.PathLike[str], key: str, found: CallPeak) -> None:

@@ -28,7 +28,7 @@ from ..graph.graph import CostGraph
 from ..model.allocators import Allocator
 from ..problem.problem import Problem
 from ..problem.residents import model_of
-from ..report.result import Result
+from ..report.result import CHANGED, OPENING, Result
 from ..report.summaries import Cell, MethodSummary, Status, by_graph, summarise
 from ..search.method_spec import MethodSpec, check_supported, parse_method
 from ..search.options import CompareOptions
@@ -217,7 +217,7 @@ def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
         cpu_seconds=round(cpu_seconds, 6),
         timed_out=not result.is_repeatable,
         found_by=result.found_by,
-        note="; ".join(result.notes),
+        note="; ".join(note for note in result.notes if not note.startswith((OPENING, CHANGED))),  # those of one plan
     )
 
 

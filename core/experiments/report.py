@@ -238,7 +238,7 @@ def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference
             failed = [cell for cell in own if cell.status == "failed" and cell.error == error]
             first = f"first {failed[0].graph}, seed {failed[0].seed}"
             yield f"{summary.method}: {len(failed)} of {summary.runs} runs failed ({first}): {error}"
-        notes = dict.fromkeys(cell.note for cell in own if cell.note and cell.reserved is None)  # of a block each
+        notes = dict.fromkeys(cell.note for cell in own if cell.note)
         yield from (f"{summary.method}: {note}" for note in notes)
 
 

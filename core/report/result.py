@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 IN_INPUT_ORDER, OPENING = "reserved in the input order", "opening block: "
 """What is reserved without a plan, and how a note begins that says what to open."""
+CHANGED = "the order was changed for "
 
 
 def reference_value(problem: Problem, *, keeps_limits: bool = False) -> float:
@@ -411,4 +412,4 @@ def _status(result: Result) -> tuple[str, str]:
 def changed_order(what: str, more: int) -> str:
     """Return the note that an order was changed for something, and by how many bytes its peak rose."""
     above = f"; its peak is {format_bytes(more)} above that of the order which was found" if more > 0 else ""
-    return f"the order was changed for {what}{above}"
+    return f"{CHANGED}{what}{above}"

@@ -81,18 +81,19 @@ class Interrupted:
         if self.what == "step" and at % 2:
             self.trained.optimizer.state.clear()  # the first step
         handlers, before, state = [signal.signal(one, _raise) for one in NUMBERS], _around(), self.trained.state()
-        point, wrong = itertools.count(1), ["no KeyboardInterrupt"]
+        point, sent = itertools.count(1), []
 
         def look(frame, event, arg):
             if event in ("call", "c_return") and next(point) == at:
                 sys.setprofile(None)
+                sent.append(f"the signal is lost: {frame.f_code.co_name}")
                 signal.getsignal(number)(number, frame)
 
         try:
             sys.setprofile(look)
             while next(point) < at:
                 self()
-            wrong = []
+            wrong = sent
         except KeyboardInterrupt:
             wrong = []
         except BaseException as error:

@@ -9,6 +9,7 @@ import numpy as np
 from ...base.arrays import IndexArray, IntArray
 from ...graph.graph import Buffers
 from ..jit import inlined, kernel
+from .order_memory import release
 
 FINISHED, IMPROVED, PAUSED = 0, 1, 2
 _PROBES = 8
@@ -103,14 +104,8 @@ def _run(b: Buffers, s: Search, depth: int, at: int) -> int:
         s.users_left[buffer] -= 1
         if s.users_left[buffer] == 0 and not b.is_final[buffer]:
             resident -= b.size[buffer]
-    for after in range(b.successor_ptr[op], b.successor_ptr[op + 1]):
-        successor = b.successors[after]
-        s.waiting[successor] -= 1
-        if s.waiting[successor] == 0:
-            s.ready[count] = successor
-            count += 1
     s.resident[depth + 1] = resident
-    return count
+    return release(b.successor_ptr, b.successors, op, s.waiting, s.ready, count)
 
 
 @inlined

@@ -95,6 +95,18 @@ def shift(order: Any, position: Any, here: int, there: int) -> None:
     position[op] = there
 
 
+@inlined
+def release(pointers: Any, followers: Any, done: int, waiting: Any, ready: Any, count: int) -> int:
+    """Note what is done for those that wait; who waits no more joins the `count` ready; return how many are."""
+    for at in range(pointers[done], pointers[done + 1]):
+        follower = followers[at]
+        waiting[follower] -= 1
+        if waiting[follower] == 0:
+            ready[count] = follower
+            count += 1
+    return count
+
+
 class Placing(NamedTuple):
     """The buffers to be placed, and scratch space; lifetimes are half-open."""
 

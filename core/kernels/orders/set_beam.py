@@ -11,6 +11,7 @@ from ...base.arrays import FloatArray, IndexArray, IntArray
 from ...graph.graph import Buffers, unread_bytes
 from ..hash_table import slot_of
 from ..jit import inlined, kernel
+from .order_memory import release
 from .priority_orders import checked_priorities
 
 NO_LIMIT = 2**62
@@ -376,12 +377,7 @@ def extend_in_place(b: Buffers, walk: Walk, s: State, limit: int, start: int, en
             for user in range(b.user_ptr[buffer], b.user_ptr[buffer + 1]):
                 if s.waiting[b.users[user]] >= 0:
                     s.used[b.users[user]] -= sign * b.size[buffer]
-        for at in range(walk.next_ptr[op], walk.next_ptr[op + 1]):
-            following = walk.next[at]
-            s.waiting[following] -= 1
-            if s.waiting[following] == 0:
-                s.ready[count] = following
-                count += 1
+        count = release(walk.next_ptr, walk.next, op, s.waiting, s.ready, count)
     s.totals[0], s.totals[1], s.totals[2] = peak, resident, count
     return True
 

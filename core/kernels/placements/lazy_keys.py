@@ -12,6 +12,7 @@ from ..cost_model import MachineArrays, State, Steps
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of, seed_of, uniform
+from ..orders.order_memory import release
 from .sequences import Due, Objective, Places, new_due, note_best, run_sequence, sending
 
 NOWHERE = -1
@@ -393,12 +394,7 @@ def decode_for_peak(g: GraphArrays, s: State, z: Lazy, keys: Any) -> None:
             if z.left[made] > 0 or g.is_final[made]:
                 z.resident[where] += _own_bytes(g, made)
             z.due.sent[made] |= bit_of(where)
-            for at in range(g.consumer_ptr[made], g.consumer_ptr[made + 1]):
-                consumer = g.consumers[at]
-                z.pending[consumer] -= 1
-                if z.pending[consumer] == 0:
-                    z.ready[count] = consumer
-                    count += 1
+            count = release(g.consumer_ptr, g.consumers, made, z.pending, z.ready, count)
 
 
 LEAST_MOVED = 0.02  # the least share of the keys, on average, that a move changes, unless that is less than one

@@ -269,6 +269,12 @@ class _Plans:
         return graph
 
 
+def _confirm(known: set[Any], checked: Any, module: fx.GraphModule) -> None:
+    """Note that a plan is right, and make room for it."""
+    known.add(checked)
+    begin_anew(module)
+
+
 class _Graph:
     """A graph of TorchDynamo, with a plan for each way in which arguments that it writes to share memory."""
 
@@ -287,22 +293,17 @@ class _Graph:
         module, constants, written = found
         checked = key, now.grad
         if now.stage == "check on copies":
-            now.confirm = functools.partial(self._confirm, checked, module)
+            now.confirm = functools.partial(_confirm, self.checked, checked, module)
             copies = copy.deepcopy([args[number].detach() for number in written])
             now.written = list(zip([args[number] for number in written], copies, strict=True))
             changed = dict(zip(written, copies, strict=True))
             args = tuple(changed.get(number, value) for number, value in enumerate(args))
         elif now.stage == "check":
-            self._confirm(checked, module)
+            _confirm(self.checked, checked, module)
         elif checked not in self.checked:
             raise _Stopped(is_planned=True)
         with LOCK if self.writes or self.draws else nullcontext(), as_traced(grad=False):
             return module(*args, *constants)
-
-    def _confirm(self, checked: Any, module: fx.GraphModule) -> None:
-        """Note that a plan is right, and make room for it."""
-        self.checked.add(checked)
-        begin_anew(module)
 
     def _sharing(self, args: Sequence[Any]) -> Any:
         """Return which arguments share memory, and where they begin, if the graph writes to one."""

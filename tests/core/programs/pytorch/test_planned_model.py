@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from schedopt import ProgramError, UsageError, import_model, optimize
+from schedopt.core.programs.pytorch import optimize as optimize_module
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import results_of
 from schedopt.core.programs.pytorch.runtime import other_result
@@ -381,3 +382,14 @@ def test_foreign_models_are_a_sentence(make, message):
     for use in (planned, import_model):
         with pytest.raises(ProgramError, match=f": .*{message}"):
             use(make(), torch.ones(2, 4))
+
+
+def test_the_graphs_of_a_model_that_is_dropped_are_freed():
+    planned = optimize(nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval(), (torch.ones(2, 8),), evaluations=5)
+    with torch.no_grad():
+        planned(torch.ones(2, 8))
+    graphs = [weakref.ref(one) for one in gc.get_objects() if type(one) is optimize_module._Graph]
+    graphs = [one for one in graphs if one().plans is planned._plans]
+    del planned
+    gc.collect()
+    assert [one() for one in graphs] == [None]

@@ -49,7 +49,7 @@ FormatOption = Annotated[str | None, typer.Option("--format", help=_FORMAT_HELP)
 def of_data_sets(
     seed: int = shared.SEED,
     split: str | None = typer.Option(None, metavar="A-B-C", help=_SPLIT_HELP),
-    dedup: str = typer.Option("topology", help="What makes duplicates: equal topology, or in-degrees."),
+    dedup: str = typer.Option("topology", help="Duplicates have equal topology, or in-degrees."),
     improvable: str | None = typer.Option(
         None, metavar="TASK", help=_IMPROVABLE_HELP, autocompletion=lambda: shared.TASKS
     ),

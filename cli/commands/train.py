@@ -350,7 +350,7 @@ def report(method: str, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None
 _OptionalPrecision = Literal["float32", "bfloat16"] | None
 _OptionalDevice = Literal["cpu", "cuda"] | None
 _FOLDER_HELP = "Folder of the run: weights, checkpoint, curves. (default: a new one in runs/; with --resume the last)"
-_TASK_HELP = "What to minimise: memory (peak) or runtime (makespan). (default: the settings', or memory)"
+_TASK_HELP = "Minimise memory (peak) or runtime (makespan). (default: the settings', or memory)"
 _DEVICES_HELP = "Devices, 2 to 8. (default: the settings', or 2)"
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "task": (

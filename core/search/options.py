@@ -96,7 +96,7 @@ def _default_time_limits() -> str:
 class ProblemOptions(Options):
     """The objective, the devices and the limits: the problem that every graph poses."""
 
-    task: Task = option("memory", "What to minimise: memory (peak) or runtime (makespan)", read=_task)
+    task: Task = option("memory", "Minimise memory (peak) or runtime (makespan)", read=_task)
     devices: int | None = option(
         None,
         "Devices",

@@ -30,7 +30,7 @@ class Parameters(WithWeights):
         "greedy: the most likely keys; sample: the best of these, one device and some drawn; rule: without the network",
     )
     width: int = parameter(16, "keys that sample decodes, the most likely ones among them", low=1, high=4096)
-    weights: str = parameter("", "a file of schedopt train direct, or a shipped one by name (default: what fits)")
+    weights: str = parameter("", "a file of schedopt train direct, or a shipped name (default: one that fits)")
 
 
 def solve(search: Search, parameters: Parameters) -> None:

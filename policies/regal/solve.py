@@ -29,7 +29,7 @@ class Parameters(WithWeights):
     needs: ClassVar[tuple[str, ...]] = ("task", "devices")
     encoder: ClassVar[str] = "gnn"
 
-    weights: str = parameter("", "a file of schedopt train, or a shipped one by name (default: what fits)")
+    weights: str = parameter("", "a file of schedopt train, or a shipped name (default: one that fits)")
     actions: str = parameter(
         "", "expected (mean levels, rounded), most-likely, or sample (drawn, the paper's); default: the weights'"
     )

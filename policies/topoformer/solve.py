@@ -48,7 +48,7 @@ class Parameters(WithWeights):
         "device); paper 0",
         low=0,
     )
-    weights: str = parameter("", "a file of schedopt train topoformer, or a shipped one by name (default: what fits)")
+    weights: str = parameter("", "a file of schedopt train topoformer, or a shipped name (default: one that fits)")
 
     def __post_init__(self) -> None:
         super().__post_init__()

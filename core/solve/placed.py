@@ -16,6 +16,7 @@ from ..addresses.packing import warm_up as warm_up_packing
 from ..addresses.placing import Placer
 from ..base.arrays import IndexArray
 from ..base.errors import UsageError
+from ..base.speed import seconds_for
 from ..graph.builder import GraphBuilder
 from ..graph.graph import CostGraph
 from ..kernels.orders.order_memory import smooth
@@ -34,6 +35,8 @@ from .solve import solve
 
 SEARCH_SHARE, RESERVING_SHARE = 0.7, 0.4
 """Of the time, for the search; what it leaves is there for the addresses, or for what is reserved."""
+PLACING, LEAST_SHARE = 40.0, 0.3
+"""Numbers sorted in the time of first addresses, per op and read; and what the search has of a time too short."""
 TIGHTENED = 3
 """Lower limits of live bytes that are tried, where ops run again and more than the limit is reserved."""
 ROUNDS = 4
@@ -65,6 +68,9 @@ def solve_and_place(
         seconds = spec.method.default_seconds
     start = time.monotonic()
     share = SEARCH_SHARE if allocator is None else RESERVING_SHARE
+    if alignment is not None and seconds:
+        placing = seconds_for(PLACING * (problem.graph.num_ops + len(problem.graph.inputs[1])))
+        share = max(LEAST_SHARE, min(share, 1 - placing / seconds))
     searched = None if seconds is None else share * seconds
     watcher = budget.pop("watcher", None) or Watcher()
     result = solve(problem, replace(spec, time_limit=None), time_limit=searched, watcher=watcher, **budget)
@@ -121,11 +127,12 @@ def choose(result: Result, alignment: int, time_limit: float, seed: int = 0, sto
     start, rng = time.monotonic(), np.random.default_rng(seed)
     deadline = start + time_limit
     placer = Placer(result.problem, result.schedule, alignment, stop, deadline)
+    seconds = time.monotonic() - start
+    left = IMPROVED_SHARE * max(0.0, time_limit - seconds)
     if result.problem.devices > 1 or result.problem.recompute or not method_of(result.method).searches:
-        placer.improve(IMPROVED_SHARE * time_limit, rng)
+        placer.improve(left, rng)
     else:
-        seconds = time.monotonic() - start
-        placer = _improved_with_order(result, placer, IMPROVED_SHARE * time_limit, seconds, rng)
+        placer = _improved_with_order(result, placer, left, seconds, rng)
     placer.search_targets(deadline - time.monotonic())
     return _with_addresses(result, placer)
 

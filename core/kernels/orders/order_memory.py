@@ -6,11 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.arrays import IndexArray, IntArray, frozen
+from ...base.arrays import INT64_MAX, IndexArray, IntArray, frozen
 from ...graph.graph import Buffers
 from ..jit import inlined, kernel
-
-DROPPED_EVERY = 16  # pieces by start, after which those that have ended are dropped
 
 
 @kernel
@@ -133,22 +131,14 @@ def new_placing(lower: IntArray, upper: IntArray, size: IntArray, alignment: Int
 
 
 @kernel
-def first_fit(p: Placing, order: IndexArray, limit: int, first: int, last: int, is_by_start: bool) -> int:
+def first_fit(p: Placing, order: IndexArray, limit: int, first: int, last: int) -> int:
     """Place pieces of an order, all or until one ends beyond the limit; returns the end of the highest so far."""
-    # By start, what has ended is no longer looked at: the time is that of the pieces that live at once.
     if first == 0:
         p.done[:] = 0
     count, highest = int(p.done[0]), int(p.done[1])
     for number in range(first, last):
         piece = order[number]
         start, end, size, alignment = p.lower[piece], p.upper[piece], int(p.size[piece]), p.alignment[piece]
-        if is_by_start and number % DROPPED_EVERY == 0:
-            living = 0
-            for k in range(count):
-                if p.upper[p.placed[k]] > start:
-                    p.placed[living] = p.placed[k]
-                    living += 1
-            count = living
         at = 0
         for k in range(count):
             other = p.placed[k]
@@ -171,3 +161,43 @@ def first_fit(p: Placing, order: IndexArray, limit: int, first: int, last: int, 
         count += 1
     p.done[0], p.done[1] = count, highest
     return int(highest)
+
+
+@kernel
+def first_fit_by_start(p: Placing, order: IndexArray, by_end: IndexArray, edges: IntArray) -> int:
+    """Place all pieces by start; returns the end of the highest. `edges` is scratch, shape `(2 * pieces + 4,)`."""
+    # `edges` are the sorted ends of what is free. Bytes are taken and given back as two edges that come or go.
+    edges[0], edges[1] = 0, INT64_MAX
+    count, ended, highest = 2, 0, 0
+    for piece in order:
+        while p.upper[by_end[ended]] <= p.lower[piece]:
+            other = by_end[ended]
+            count = _toggled(edges, count, p.offsets[other])
+            count = _toggled(edges, count, p.offsets[other] + p.size[other])
+            ended += 1
+        at, gap, size, alignment = 0, 0, p.size[piece], p.alignment[piece]
+        while size > 0:
+            if edges[gap + 1] - edges[gap] >= size:
+                at = -(-edges[gap] // alignment) * alignment
+                if at + size <= edges[gap + 1]:
+                    break
+            gap += 2
+        p.offsets[piece] = at
+        highest = max(highest, at + size)
+        count = _toggled(edges, count, at)
+        count = _toggled(edges, count, at + size)
+    return highest
+
+
+@inlined
+def _toggled(edges: IntArray, count: int, edge: int) -> int:
+    """Add an edge to sorted ones, or remove it if it is there; returns how many there are then."""
+    at = np.searchsorted(edges[:count], edge)
+    if at < count and edges[at] == edge:
+        for k in range(at + 1, count):
+            edges[k - 1] = edges[k]
+        return count - 1
+    for k in range(count, at, -1):
+        edges[k] = edges[k - 1]
+    edges[at] = edge
+    return count + 1

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from naive import arenas
-from schedopt.core.kernels.orders.order_memory import first_fit, new_placing, order_memory, smooth
+from schedopt.core.kernels.orders.order_memory import first_fit, first_fit_by_start, new_placing, order_memory, smooth
 
 
 @pytest.mark.parametrize("seed", seeds(40, quick=4))
@@ -43,19 +43,21 @@ def random_pieces(seed):
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 40))
     lower = rng.integers(0, 20, count)
-    sizes = rng.integers(1, 30, count)
+    sizes = rng.integers(0, 30, count)
     return lower, lower + rng.integers(1, 10, count), sizes, rng.choice([1, 4, 8], count), rng.permutation(count)
 
 
 @pytest.mark.parametrize("seed", seeds(60, quick=4))
 def test_first_fit_is_its_plain_twin(seed):
-    """In two parts; by start, too, where it drops what has ended."""
+    """In two parts; by start, within gaps."""
     *pieces, order = random_pieces(seed)
-    if is_by_start := seed % 2 > 0:
-        order = np.argsort(pieces[0], kind="stable")
     placing, half = new_placing(*pieces), len(order) // 2
-    first_fit(placing, order.astype(np.int32), 2**62, 0, half, is_by_start)
-    highest = first_fit(placing, order.astype(np.int32), 2**62, half, len(order), is_by_start)
+    if seed % 2:
+        order, by_end = (np.argsort(moments, kind="stable") for moments in pieces[:2])
+        highest = first_fit_by_start(placing, order, by_end, np.empty(2 * len(order) + 4, np.int64))
+    else:
+        first_fit(placing, order.astype(np.int32), 2**62, 0, half)
+        highest = first_fit(placing, order.astype(np.int32), 2**62, half, len(order))
     offsets = arenas.first_fit(*(column.tolist() for column in pieces), order.tolist())
     assert placing.offsets.tolist() == offsets
     assert highest == max(offset + size for offset, size in zip(offsets, pieces[2].tolist(), strict=True))
@@ -64,5 +66,5 @@ def test_first_fit_is_its_plain_twin(seed):
 def test_it_ends_at_the_first_piece_above_the_limit():
     columns = np.zeros(3, np.int64), np.full(3, 5), np.array([10, 20, 30]), np.ones(3, np.int64)
     placing = new_placing(*columns)
-    assert first_fit(placing, np.arange(3, dtype=np.int32), 25, 0, 3, False) == 30
+    assert first_fit(placing, np.arange(3, dtype=np.int32), 25, 0, 3) == 30
     assert placing.offsets.tolist() == [0, 10, 0]

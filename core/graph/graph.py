@@ -10,7 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray, csr, distinct_pairs, frozen, sorted_csr
+from ..base.arrays import (
+    BoolArray,
+    FloatArray,
+    IndexArray,
+    IntArray,
+    csr,
+    distinct_pairs,
+    frozen,
+    pairs_rise,
+    sorted_csr,
+)
 from .annotations import NO_ANNOTATIONS, Annotations
 
 _NOT_COMPARED = {"name", "op_names", "input_order", "annotations"}
@@ -230,6 +240,8 @@ class CostGraph:
     @cached_property
     def successors(self) -> tuple[IndexArray, IndexArray]:
         """CSR op -> the distinct ops that wait for it."""
+        if np.array_equal(self.tensor_producer, np.arange(self.num_ops)):  # each op has one output
+            return self.consumers
         sources, targets = self.edges
         return sorted_csr(sources, targets, self.num_ops)
 
@@ -258,6 +270,8 @@ class CostGraph:
             held = np.repeat(data, np.diff(user_ptr))
             buffers, ops = distinct_pairs(buffers[held], ops[held])
             user_ptr, users = csr(buffers, ops, len(roots))
+        elif pairs_rise(*self._distinct_reads):  # and nothing needs to be sorted
+            buffers, ops = self._distinct_reads[::-1]
         used_ptr, used = csr(ops, buffers, self.num_ops)
         producer = self.tensor_producer[roots]
         size = self.tensor_size[roots]

@@ -35,7 +35,7 @@ from .solve import solve
 
 SEARCH_SHARE, RESERVING_SHARE = 0.7, 0.4
 """Of the time, for the search; what it leaves is there for the addresses, or for what is reserved."""
-PLACING, LEAST_SHARE = 40.0, 0.3
+PLACING, LEAST_SHARE = 50.0, 0.3
 """Numbers sorted in the time of first addresses, per op and read; and what the search has of a time too short."""
 TIGHTENED = 3
 """Lower limits of live bytes that are tried, where ops run again and more than the limit is reserved."""

@@ -10,17 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import (
-    BoolArray,
-    FloatArray,
-    IndexArray,
-    IntArray,
-    csr,
-    distinct_pairs,
-    frozen,
-    pairs_rise,
-    sorted_csr,
-)
+from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray, csr, distinct_pairs, frozen, pairs_rise
 from .annotations import NO_ANNOTATIONS, Annotations
 
 _NOT_COMPARED = {"name", "op_names", "input_order", "annotations"}
@@ -242,8 +232,7 @@ class CostGraph:
         """CSR op -> the distinct ops that wait for it."""
         if np.array_equal(self.tensor_producer, np.arange(self.num_ops)):  # each op has one output
             return self.consumers
-        sources, targets = self.edges
-        return sorted_csr(sources, targets, self.num_ops)
+        return csr(*self.edges, self.num_ops)
 
     @cached_property
     def root(self) -> IndexArray:

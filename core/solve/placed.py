@@ -17,7 +17,6 @@ from ..addresses.placing import Placer
 from ..base.arrays import IndexArray
 from ..base.errors import UsageError
 from ..base.speed import seconds_for
-from ..graph.builder import GraphBuilder
 from ..graph.graph import CostGraph
 from ..kernels.orders.order_memory import smooth
 from ..model.allocators import MIB, Allocator
@@ -27,9 +26,10 @@ from ..model.verifier import verify_addresses
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from ..report.result import Result, changed_order
-from ..search.method_spec import MethodSpec
+from ..search.method_spec import MethodSpec, check_supported
 from ..search.registry import method_of
 from ..search.search import Watcher
+from ..search.warm_up import tiny_graph, warm_up
 from .reserving import reserve
 from .solve import solve
 
@@ -66,6 +66,8 @@ def solve_and_place(
     evaluations = spec.evaluations or budget.get("evaluations")
     if seconds is None and evaluations is None:
         seconds = spec.method.default_seconds
+    check_supported(spec, problem, evaluations, budget.get("initial"))
+    warm_up(problem, spec, evaluations, budget.get("jobs", 1))
     start = time.monotonic()
     share = SEARCH_SHARE if allocator is None else RESERVING_SHARE
     if alignment is not None and seconds:
@@ -86,12 +88,10 @@ def solve_and_place(
             chosen = _tightened(chosen, reserved, spec, share, watcher=watcher, **budget)
     else:
         chosen = choose(result, alignment, left, budget.get("seed", 0), stop)
-        assert chosen.addresses is not None
-        seconds = time.monotonic() - start
+    chosen = replace(chosen, seconds=time.monotonic() - start)
+    if chosen.addresses is not None:
         verify_addresses(problem, chosen.schedule, chosen.addresses)
-    if stop():
-        chosen = replace(chosen, status="interrupted", is_repeatable=False)
-    return replace(chosen, seconds=seconds if alignment else time.monotonic() - start)
+    return replace(chosen, status="interrupted", is_repeatable=False) if stop() else chosen
 
 
 def check_allocator(problem: Problem, allocator: Allocator | None) -> None:
@@ -127,22 +127,19 @@ def choose(result: Result, alignment: int, time_limit: float, seed: int = 0, sto
     start, rng = time.monotonic(), np.random.default_rng(seed)
     deadline = start + time_limit
     placer = Placer(result.problem, result.schedule, alignment, stop, deadline)
-    seconds = time.monotonic() - start
-    left = IMPROVED_SHARE * max(0.0, time_limit - seconds)
+    to_place = time.monotonic() - start
+    left = IMPROVED_SHARE * max(0.0, time_limit - to_place)
     if result.problem.devices > 1 or result.problem.recompute or not method_of(result.method).searches:
         placer.improve(left, rng)
     else:
-        placer = _improved_with_order(result, placer, left, seconds, rng)
+        placer = _improved_with_order(result, placer, left, to_place, rng)
     placer.search_targets(deadline - time.monotonic())
     return _with_addresses(result, placer)
 
 
 def warm_up_places(addresses: bool = True, allocator: bool = True) -> None:
     """Compile the kernels that find addresses, and those of an allocator."""
-    builder = GraphBuilder("tiny")
-    op = builder.add_op("first", outputs=[1])
-    builder.add_op("second", inputs=[(op, 0)], outputs=[1])
-    graph = builder.build()
+    graph = tiny_graph()
     if addresses:
         warm_up_packing()
         _Smoother(graph, graph.input_order, 1, np.random.default_rng(0)).order(2, 1.0, 0.0)

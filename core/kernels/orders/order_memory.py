@@ -119,15 +119,9 @@ class Placing(NamedTuple):
 
 def new_placing(lower: IntArray, upper: IntArray, size: IntArray, alignment: IntArray) -> Placing:
     """Allocate the scratch space of a placement."""
-    return Placing(
-        lower,
-        upper,
-        size,
-        alignment,
-        np.zeros(len(size), np.int64),
-        np.zeros(len(size), np.int32),
-        np.zeros(2, np.int64),
-    )
+    pieces = len(size)
+    offsets, placed, done = np.zeros(pieces, np.int64), np.zeros(pieces, np.int32), np.zeros(2, np.int64)
+    return Placing(lower, upper, size, alignment, offsets, placed, done)
 
 
 @kernel
@@ -166,14 +160,11 @@ def first_fit(p: Placing, order: IndexArray, limit: int, first: int, last: int) 
 @kernel
 def first_fit_by_start(p: Placing, order: IndexArray, by_end: IndexArray, edges: IntArray) -> int:
     """Place all pieces by start; returns the end of the highest. `edges` is scratch, shape `(2 * pieces + 4,)`."""
-    # `edges` are the sorted ends of what is free. Bytes are taken and given back as two edges that come or go.
-    edges[0], edges[1] = 0, INT64_MAX
+    edges[0], edges[1] = 0, INT64_MAX  # the sorted ends of what is free
     count, ended, highest = 2, 0, 0
     for piece in order:
         while p.upper[by_end[ended]] <= p.lower[piece]:
-            other = by_end[ended]
-            count = _toggled(edges, count, p.offsets[other])
-            count = _toggled(edges, count, p.offsets[other] + p.size[other])
+            count = _toggled(p, by_end[ended], edges, count)
             ended += 1
         at, gap, size, alignment = 0, 0, p.size[piece], p.alignment[piece]
         while size > 0:
@@ -184,20 +175,22 @@ def first_fit_by_start(p: Placing, order: IndexArray, by_end: IndexArray, edges:
             gap += 2
         p.offsets[piece] = at
         highest = max(highest, at + size)
-        count = _toggled(edges, count, at)
-        count = _toggled(edges, count, at + size)
+        count = _toggled(p, piece, edges, count)
     return highest
 
 
 @inlined
-def _toggled(edges: IntArray, count: int, edge: int) -> int:
-    """Add an edge to sorted ones, or remove it if it is there; returns how many there are then."""
-    at = np.searchsorted(edges[:count], edge)
-    if at < count and edges[at] == edge:
-        for k in range(at + 1, count):
-            edges[k - 1] = edges[k]
-        return count - 1
-    for k in range(count, at, -1):
-        edges[k] = edges[k - 1]
-    edges[at] = edge
-    return count + 1
+def _toggled(p: Placing, piece: int, edges: IntArray, count: int) -> int:
+    """Take or give back the bytes of a piece: each of its ends becomes an edge or, if it is one, none."""
+    for edge in (p.offsets[piece], p.offsets[piece] + p.size[piece]):
+        at = np.searchsorted(edges[:count], edge)
+        if at < count and edges[at] == edge:
+            count -= 1
+            for k in range(at, count):
+                edges[k] = edges[k + 1]
+        else:
+            for k in range(count, at, -1):
+                edges[k] = edges[k - 1]
+            edges[at] = edge
+            count += 1
+    return count

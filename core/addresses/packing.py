@@ -231,7 +231,8 @@ class PlacementOrders:
         self.offsets = np.zeros(len(lifetimes), np.int64)
         self.highest, self.is_stopped = INT64_MAX, False  # whether time ended the first orders
         by_start, *others = usual_orders(lifetimes)
-        by_end, edges = np.argsort(lifetimes.upper, kind="stable"), np.empty(2 * len(by_start) + 4, np.int64)
+        by_end = np.argsort(lifetimes.upper, kind="stable").astype(np.int32)
+        edges = np.empty(2 * len(by_start) + 4, np.int64)
         self._keep(by_start, int(first_fit_by_start(self.placing, by_start, by_end, edges)))
         for order in others:
             if self.highest > lifetimes.live and not self.is_stopped:

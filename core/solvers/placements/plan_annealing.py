@@ -122,7 +122,7 @@ class PlanAnnealing:
         """Offer placements that fill devices only so far, until one keeps the limits, then an even division."""
         if not self.search.best_fitness[0] or self.search.exhausted():
             return
-        for placement in filled_placements(self.search.problem):
+        for placement in filled_placements(self.search.problem, self.search.cancellable):
             for lead in range(LATE + 1):
                 plan = self.plans.plan(self.search.problem.graph.input_order, np.full(self.ops, lead))
                 self._offer(plan, placement)

@@ -103,9 +103,7 @@ class _Walk:
     def fill_devices(self) -> None:
         """Offer the schedules that fill one device after another, in the input order."""
         order = self.problem.graph.input_order
-        for placement in filled_placements(self.problem):
-            if self.search.exhausted():
-                return
+        for placement in filled_placements(self.problem, self.search.cancellable):
             self.count = self.ops
             self.present.items[: self.ops], self.state.placement[:] = order, placement
             self._price()

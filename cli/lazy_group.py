@@ -18,15 +18,7 @@ from ..core.search.parameters import check_declared
 from ..core.search.registry import METHODS, entry_names, load_entry
 
 # How the pages write what an option takes; a switch takes nothing
-_VALUES = {
-    "<str>": "TEXT",
-    "<list[str]>": "TEXT",
-    "<int>": "N",
-    "<int range>": "N",
-    "<float>": "X",
-    "<float range>": "X",
-    "<bool>": "",
-}
+_VALUES = {"str": "TEXT", "list[str]": "TEXT", "int": "N", "float": "X", "bool": ""}
 
 
 class FlowingGroup(TyperGroup):
@@ -57,7 +49,8 @@ def _set_metavar(param: Any, ctx: Any) -> None:
     if isinstance(param, TyperOption):
         shown = param.display_type(ctx) if param.metavar is None else param.metavar
         kind, _, limits = shown.partition(" [")
-        param.metavar = _VALUES.get(kind, kind.strip("<>"))
+        kind = kind.strip("<>").removesuffix(" range")
+        param.metavar = _VALUES.get(kind, kind)
         if limits := limits.rstrip("]") or written_range(param.min, param.max):
             param.help = f"{param.help} ({limits})"
             param._get_number_range_help_str = lambda: None  # type: ignore[method-assign]

@@ -238,8 +238,7 @@ def recomputation_bound(graph: CostGraph) -> tuple[int, int]:
     """Return the lower bound of a peak on one device even if ops may run again, bytes, and the op that needs it."""
     # An op's inputs, outputs and workspace are there, and in the end all that is final. The op is -1 if that is more.
     need, buffers = op_needs(graph, 1), graph.buffers
-    final = int(buffers.size[buffers.is_final].sum())
-    op = int(need.argmax())
+    final, op = int(buffers.size[buffers.is_final].sum()), int(need.argmax())
     persistent = int(graph.persistent.sum())
     return (persistent + final, -1) if final > need[op] else (persistent + int(need[op]), op)
 

@@ -259,8 +259,7 @@ class CostGraph:
             buffers, ops = distinct_pairs(buffers[held], ops[held])
             user_ptr, users = csr(buffers, ops, len(roots))
         used_ptr, used = csr(ops, buffers, self.num_ops)
-        producer = self.tensor_producer[roots]
-        size = self.tensor_size[roots]
+        producer, size = self.tensor_producer[roots], self.tensor_size[roots]
         own = np.zeros(self.num_ops, np.int64)
         np.add.at(own, producer, size)
         made_ptr = np.searchsorted(producer, np.arange(self.num_ops + 1))
@@ -282,8 +281,7 @@ class CostGraph:
     @cached_property
     def tensor_names(self) -> tuple[str, ...]:
         """Per tensor its name: `op:port`, or `op:control` for a control tensor."""
-        ports = self.output_ptr.tolist()
-        control = self.is_control.tolist()
+        ports, control = self.output_ptr.tolist(), self.is_control.tolist()
         return tuple(
             f"{name}:{'control' if control[tensor] else tensor - ports[op]}"
             for op, name in enumerate(self.op_names)

@@ -199,8 +199,7 @@ def _next(layer: str) -> str:
 def _listed(text: str, pieces: Sequence[str]) -> str:
     """Return a sentence that lists as many pieces, after a text, as a line has room for."""
     for number, piece in enumerate(pieces):
-        more = f", {len(pieces) - number} more."
-        longer = f"{', ' * (number > 0)}{piece}"
+        more, longer = f", {len(pieces) - number} more.", f"{', ' * (number > 0)}{piece}"
         if number and len(text) + len(longer) + len(more) > WIDTH:
             return text + more
         text += longer

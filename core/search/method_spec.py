@@ -50,8 +50,7 @@ def parse_method(text: str, **flags: str | None) -> MethodSpec:
             raise UsageError(f"parameter {key} of '{name}' is given twice")
         texts[key] = value.strip()
     known = [field.name for field in parameter_fields(name)]
-    evaluations = texts.pop("evaluations", None)
-    time_limit = texts.pop("time_limit", None)
+    evaluations, time_limit = texts.pop("evaluations", None), texts.pop("time_limit", None)
     return MethodSpec(
         text.strip(),
         name,

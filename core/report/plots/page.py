@@ -26,15 +26,10 @@ def page(timelines: Sequence[Timeline]) -> str:
     schedules = [_schedule_data(timeline) for timeline in timelines]
     document = {**_graph_data(timelines[0].problem.graph), "schedules": schedules}
     before, after = files(__package__).joinpath("page.html").read_text("utf-8").split(_PLACE)
-    return before + script_json(document) + after
-
-
-def script_json(document: Any) -> str:
-    """Write JSON that no name can break out of a script element with: `<`, `>` and `&` are escaped."""
     text = json.dumps(document, separators=(",", ":"))
-    for letter in "<>&":
+    for letter in "<>&":  # with which a name could break out of the script element
         text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
+    return before + text + after
 
 
 def _graph_data(graph: CostGraph) -> dict[str, Any]:

@@ -142,8 +142,7 @@ def merge(problem: Problem, placement: IndexArray, orders: list[list[int]], heed
     # The device whose clock lags, of equals the one that ran fewest ops, runs the first op of its order whose inputs
     # exist; two orders may wait for each other, so an op that has to wait is passed over.
     graph = problem.graph
-    device = placement.tolist()
-    size = graph.tensor_size.tolist()
+    device, size = placement.tolist(), graph.tensor_size.tolist()
     producer = graph.tensor_producer.tolist()
     times, machine = problem.rules.times.tolist(), problem.machine
     latency, per_byte = (

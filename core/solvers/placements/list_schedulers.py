@@ -58,8 +58,7 @@ class InsertionSchedule:
         self.entering = edges.grouped(edges.targets)
         self.busy: list[list[tuple[float, float]]] = [[] for _ in range(problem.devices)]
         self.stretches: list[list[tuple[float, float]]] = [[] for _ in range(problem.devices)]
-        self.end = np.zeros(graph.num_ops)
-        self.start = np.zeros(graph.num_ops)
+        self.end, self.start = np.zeros(graph.num_ops), np.zeros(graph.num_ops)
         self.device = np.full(graph.num_ops, -1)
         self.group: dict[int, int] = {}
 

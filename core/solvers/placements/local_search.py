@@ -70,8 +70,7 @@ class _Walk:
         self.state = new_state(self.plans.arrays, self.devices, self.aim.memory)
         self.due = new_due(self.plans.arrays, self.devices)
         self.placement = self.state.placement
-        self.order = np.empty(self.ops, np.int32)
-        self.place = np.empty(self.ops, np.int32)
+        self.order, self.place = np.empty(self.ops, np.int32), np.empty(self.ops, np.int32)
         self.steps = Steps(self.plans.steps[1].items, self.plans.steps[1].targets)
 
     def restart(self) -> None:

@@ -1,7 +1,5 @@
 """Groups of subcommands: their help flows; those of `gen` and `train` are made when the first is asked for."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial

@@ -1,7 +1,5 @@
 """The `schedopt` command: its subcommands, and the one place where errors become messages and exit codes."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

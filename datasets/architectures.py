@@ -1,7 +1,5 @@
 """Published networks whose graphs the project writes itself, by name, with the writer of convolutional ones."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -230,8 +228,7 @@ class ConvNet:
 
     def _receive(self, name: str, x: Activation, gradient: tuple[int, int]) -> None:
         """Note a gradient of `x`, added to the earlier ones from its other readers."""
-        before = self._gradients.get(x.place)
-        if before is not None:
+        if (before := self._gradients.get(x.place)) is not None:
             size = self._size(x)
             gradient = (self._add(f"{name}/sum", [before, gradient], [size], size / FLOAT_BYTES), 0)
         self._gradients[x.place] = gradient
@@ -250,8 +247,7 @@ class ConvNet:
                     self._receive(f"{step.name}/grad", x, gradient)
             elif wanted:
                 outputs = [self._size(x) for x in wanted] + [step.weights] * is_joint
-                reads = [gradient, *step.saved]
-                touched = 0 if is_joint else step.weights
+                reads, touched = [gradient, *step.saved], 0 if is_joint else step.weights
                 op = self._add(f"{step.name}/grad", reads, outputs, step.flops, touched=touched)
                 readers.append(op)
                 for port, x in enumerate(wanted):
@@ -280,9 +276,7 @@ def nasnet_a(net: ConvNet, size: int, *, penultimate: int, repeats: int, stem: i
             previous = previous if skip_reduction else older
         for cell in range(1, repeats + 1):
             current, previous = _normal_cell(net, f"stage{stage + 1}/cell{cell}", current, previous, width)
-    current = net.relu("head/relu", current)
-    current = net.global_pool("head/pool", current)
-    return net.classify(current, 1000)
+    return net.classify(net.global_pool("head/pool", net.relu("head/relu", current)), 1000)
 
 
 def _separable(net: ConvNet, name: str, x: Activation, filters: int, kernel: int, stride: int = 1) -> Activation:
@@ -356,8 +350,7 @@ def resnet50(net: ConvNet, size: int) -> CostGraph:
         for block in range(1, blocks + 1):
             stride = 2 if stage > 1 and block == 1 else 1
             x = _bottleneck(net, f"stage{stage}/block{block}", x, channels, stride)
-    x = net.global_pool("head/pool", x)
-    return net.classify(x, 1000)
+    return net.classify(net.global_pool("head/pool", x), 1000)
 
 
 def _bottleneck(net: ConvNet, name: str, x: Activation, channels: int, stride: int) -> Activation:
@@ -415,13 +408,11 @@ class Architecture:
     smallest: int
 
 
+_MOBILE = partial(nasnet_a, penultimate=1056, repeats=4, stem=32, skip_reduction=False)
+_LARGE = partial(nasnet_a, penultimate=4032, repeats=6, stem=96, skip_reduction=True)
 ARCHITECTURES: dict[str, Architecture] = {
-    "nasnet-a-mobile": Architecture(
-        partial(nasnet_a, penultimate=1056, repeats=4, stem=32, skip_reduction=False), 224, 32
-    ),
-    "nasnet-a-large": Architecture(
-        partial(nasnet_a, penultimate=4032, repeats=6, stem=96, skip_reduction=True), 331, 32
-    ),
+    "nasnet-a-mobile": Architecture(_MOBILE, 224, 32),
+    "nasnet-a-large": Architecture(_LARGE, 331, 32),
     "resnet50": Architecture(resnet50, 224, 32),
     "unet": Architecture(unet, 572, 188),
 }

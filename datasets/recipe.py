@@ -1,7 +1,5 @@
 """Recipes: many distinct graphs of a family, from seeds, through filters and without duplicates, on any workers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """`schedopt import`: a real model in, its graph with costs out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

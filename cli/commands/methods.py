@@ -1,7 +1,5 @@
 """`schedopt methods`: every method with one line, or one of them with its parameters."""
 
-from __future__ import annotations
-
 import typer
 
 from ...core.search.registry import EXAMPLE, method_names, method_of

@@ -1,7 +1,5 @@
 """Graphs and schedules as users give them: built, solved, in files and folders, or as an order of ops."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

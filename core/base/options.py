@@ -1,7 +1,5 @@
 """Options: dataclass fields that say their default, help, range, unit and spelling once."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Lower bounds on peak memory and makespan: no schedule can be better (`docs/concepts/bounds.md`)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast

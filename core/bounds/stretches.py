@@ -1,7 +1,5 @@
 """Stretches of an order as problems of their own, and the ops between which they lie."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """CostGraphDef, the field's own file format: text or binary, plain or gzip, a file or a pipe; and hashes of graphs."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import hashlib

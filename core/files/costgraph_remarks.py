@@ -5,8 +5,6 @@ Remarks are no costs: a file whose remarks are damaged, or which was edited so t
 read without them, and a note says so. Where it said that some ops may not run twice, none may then.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The messages of cost_graph.proto, which the protocol buffer compiler has written into cost_graph.binpb."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The computation graph: ops with costs and tensors with bytes, in immutable arrays."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
@@ -201,9 +199,7 @@ class CostGraph:
     def inputs(self) -> tuple[IndexArray, IndexArray]:
         """CSR op -> the distinct tensors it reads, control tensors included."""
         ops, tensors = self._distinct_reads
-        if tensors is self.read_tensor:
-            return self.read_ptr, self.read_tensor
-        return csr(ops, tensors, self.num_ops)
+        return (self.read_ptr, tensors) if tensors is self.read_tensor else csr(ops, tensors, self.num_ops)
 
     @cached_property
     def consumers(self) -> tuple[IndexArray, IndexArray]:
@@ -223,9 +219,8 @@ class CostGraph:
         """CSR op -> the distinct ops it waits for."""
         sources, targets = self.edges
         pointers, tensors = self.inputs
-        if len(sources) == len(tensors):  # no op reads several tensors of another one
-            return pointers, sources
-        return csr(targets, sources, self.num_ops)
+        is_plain = len(sources) == len(tensors)  # no op reads several tensors of another one
+        return (pointers, sources) if is_plain else csr(targets, sources, self.num_ops)
 
     @cached_property
     def successors(self) -> tuple[IndexArray, IndexArray]:

@@ -4,8 +4,6 @@ Weights and what else is resident are allocated first, each by itself, then cuBL
 run until a run reserves no more: all others do as that one, for what a run makes is free after it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace

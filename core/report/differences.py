@@ -1,7 +1,5 @@
 """A graph in numbers; differences of two schedules of a graph, or of two graphs."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterator

@@ -1,7 +1,5 @@
 """Explanations: of a peak on one device, its holders; of a makespan, its critical chain; and the bounds of either."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Parts of a schedule's peak by role, by phase and by module, as far as the importer noted them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A method as it is asked for: its name, its parameters, a budget of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn

@@ -1,7 +1,5 @@
 """Plans on a machine for methods: an order of the ops, a device for each, and how early its inputs are sent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any

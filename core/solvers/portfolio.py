@@ -1,7 +1,5 @@
 """The default method: quick heuristics, then the searches of the first row of a table that fits the problem."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Keys of ops: the network's view of a problem, the rule whose keys it corrects, and the schedules of keys."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 

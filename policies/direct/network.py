@@ -1,7 +1,5 @@
 """The network of `direct`: messages along the edges, and for each op a correction of the rule's key."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple

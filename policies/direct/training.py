@@ -1,7 +1,5 @@
 """Training of `direct`: imitation of the order in which a teacher's plans start ops, REINFORCE, and evolution."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Generator, Sequence

@@ -1,7 +1,5 @@
 """Actions of REGAL: its choices for each op, and the distributions of genes that these stand for (REGAL A.6)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 

@@ -1,7 +1,5 @@
 """Features for REGAL's networks: costs, results of a short search (REGAL A.2), and ratios alike in all graphs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property

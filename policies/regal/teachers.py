@@ -1,7 +1,5 @@
 """Teachers: rules, which see more than the network, whose choices it can imitate before it learns from rewards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Training of REGAL's network, or of the one of GAS, as a contextual bandit (REGAL 4.1, 4.2, A.14 to A.16)."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """From priorities to orders and their probability (Topoformer 4.2), orders tightened, and op by op (appendix B)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Topoformer's encoder: attention masked by topological relations (4.1, eq. 4-5); and those beside it (5.3, B)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal

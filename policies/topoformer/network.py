@@ -1,7 +1,5 @@
 """The networks of both parts of Topoformer: an encoder, and a decoder that makes orders of its embeddings."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args

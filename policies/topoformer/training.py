@@ -1,7 +1,5 @@
 """Training of a Topoformer: REINFORCE with a greedy rollout or other samples as baseline, and imitation (4.3, C.4)."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """The folder of a training run: its config, last checkpoint, best weights, and curve."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -11,8 +11,6 @@ Of DOT the whole grammar is read (https://graphviz.org/doc/info/lang.html). Reco
 line in a drawing and are dropped. In a quoted name `\\` is one backslash, which Graphviz keeps as two.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math

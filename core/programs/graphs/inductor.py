@@ -10,8 +10,6 @@ fusion), in the order before Inductor reorders them; the peak in this order is t
   an op that writes in place gets a control edge from every earlier reader of its inputs.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping

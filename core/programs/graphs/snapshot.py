@@ -1,7 +1,5 @@
 """Memory snapshots of PyTorch (`torch.cuda.memory._dump_snapshot`): allocations, their reservations, their holders."""
 
-from __future__ import annotations
-
 import pickle
 from bisect import bisect_left
 from collections import Counter

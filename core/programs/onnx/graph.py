@@ -1,7 +1,5 @@
 """An ONNX graph: the inputs of its nodes, their inner graphs, and the types of its values."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

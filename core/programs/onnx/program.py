@@ -1,7 +1,5 @@
 """ONNX programs: a file that was read and checked, its nodes in ONNX Runtime's order, and the type of every value."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

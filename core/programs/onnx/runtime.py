@@ -1,7 +1,5 @@
 """ONNX programs: imported as graphs, written in another order, and run by ONNX Runtime with memory counted by glibc."""
 
-from __future__ import annotations
-
 import ast
 import filecmp
 import math

@@ -1,7 +1,5 @@
 """Sessions of ONNX Runtime: runs in a given order that free dead tensors, and costs of nodes on this machine."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

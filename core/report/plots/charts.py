@@ -1,7 +1,5 @@
 """Charts of schedules: memory by tensor or as lines with their peaks, the arena of a device, and a Gantt chart."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """A comparison of methods in three charts: performance profiles, improvements, and quality against time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args

@@ -1,7 +1,5 @@
 """Drawing of a graph by layers, its ops coloured by device or by their place in the order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 A trace has a process per schedule, a track and a counter of bytes per device, a slice per op, an arrow per transfer.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from importlib.resources import files

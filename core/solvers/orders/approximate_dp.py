@@ -1,7 +1,5 @@
 """Approximate dynamic programming over executed-op sets (Topoformer C.3), peak memory on one device."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Graph partition and depth-first order (REGAL A.10): Kernighan-Lin, then XLA's DFS memory scheduler per device."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Sequence
 from contextlib import suppress

@@ -5,8 +5,6 @@ is put where transfers run beside work and are not contended; their plans are th
 Residents have their home where they are first read, and a device is left out that has no room for those of an op.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from contextlib import suppress

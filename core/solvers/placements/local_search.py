@@ -1,7 +1,5 @@
 """Local search with random restarts (REGAL A.10): an op changes its device, or its place in the order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Least peak memory on several devices: an order for one device, its placement by beams, then annealing."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

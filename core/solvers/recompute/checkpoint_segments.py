@@ -5,8 +5,6 @@ backward pass reads runs again, segment by segment, before it is read first (sec
 The paper takes the square root of the layers for the number of segments; here all that matter are tried.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from contextlib import suppress
 from itertools import pairwise

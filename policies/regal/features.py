@@ -110,8 +110,7 @@ def _expectation(search: Search, population: Population) -> FloatArray:
     with Chromosomes(search) as chromosomes:
         for chromosome in population:
             schedule = chromosomes.decode(chromosome)
-            is_op = schedule.items >= 0
-            ops = schedule.items[is_op]
+            ops = schedule.items[is_op := schedule.items >= 0]
             found[ops, schedule.targets[is_op]] += 1
             found[ops, devices] += places
     return found / len(population)

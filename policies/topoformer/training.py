@@ -82,8 +82,7 @@ def encoded_examples(
     graphs: Sequence[CostGraph], orders: Sequence[IndexArray], eigenvectors: int, jobs: int = 1
 ) -> list[Example]:
     """Encode given graphs, with an order of each or none at all."""
-    known: Sequence[IndexArray | None] = orders or [None] * len(graphs)
-    pairs = zip(graphs, known, strict=True)
+    pairs = zip(graphs, orders or [None] * len(graphs), strict=True)
     return list(map_in_order(partial(make_example, eigenvectors), pairs, jobs))
 
 
@@ -251,8 +250,8 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         """Return the policy of each network for the same batch, with random signs of the eigenvectors."""
         encoded = [example.encoded for example in examples]
         batch = flipped(batch_of(encoded), self._rng(_FLIPS))
-        device = self.parameters.device
-        with torch.autocast(device, torch.bfloat16, enabled=self.parameters.precision == "bfloat16"):
+        p = self.parameters
+        with torch.autocast(p.device, torch.bfloat16, enabled=p.precision == "bfloat16"):
             policies = [network(encoded, batch) for network in networks]
         if not all(policy.is_finite() for policy in policies):
             raise self._broken("network's output")
@@ -338,9 +337,8 @@ def check_possible(graphs: Sequence[CostGraph]) -> None:
     """Raise UsageError if a given graph is too large."""
     for graph in graphs:
         if graph.num_ops > MOST_OPS:
-            raise UsageError(
-                f"graph {graph.name} has {graph.num_ops:,} ops, and training takes up to {MOST_OPS:,}; leave it out"
-            )
+            what = f"has {graph.num_ops:,} ops, and training takes up to {MOST_OPS:,}; leave it out"
+            raise UsageError(f"graph {graph.name} {what}")
 
 
 def gap_percent(peak: int, reference: int) -> float:

@@ -120,12 +120,8 @@ def _command(name: str, family: Any) -> Any:
     return get_command(app)
 
 
-gen = lazy_group(
-    "Generate graphs: a data set folder, a file, or a pipe.",
-    _generators,
-    partial(entry_names, "generator"),
-    _of_package,
-)
+_names = partial(entry_names, "generator")
+gen = lazy_group("Generate graphs: a data set folder, a file, or a pipe.", _generators, _names, _of_package)
 
 
 def _trainings() -> typer.Typer:

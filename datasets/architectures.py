@@ -8,7 +8,7 @@ from typing import Literal
 
 from ..core.base.errors import UsageError
 from ..core.base.names import unknown
-from ..core.graph.builder import GraphBuilder
+from ..core.graph.builder import GraphBuilder, OpCosts
 from ..core.graph.graph import CostGraph
 
 FLOAT_BYTES = 4
@@ -91,15 +91,8 @@ class ConvNet:
         """Add an op; `weights` are its parameters' bytes, `touched` others it works on beside its tensors."""
         moved = sum(self._sizes[place] for place in reads) + sum(outputs) + weights + touched
         runtime = max(1, round(max(flops / FLOPS_PER_MICROSECOND, moved / BYTES_PER_MICROSECOND)))
-        op = self._builder.add_op(
-            name,
-            inputs=reads,
-            control=control,
-            outputs=outputs,
-            final=final,
-            runtime=runtime,
-            persistent=weights if self._resident else 0,
-        )
+        costs: OpCosts = {"runtime": runtime, "persistent": weights if self._resident else 0}
+        op = self._builder.add_op(name, inputs=reads, control=control, outputs=outputs, final=final, **costs)
         for port, size in enumerate(outputs):
             self._sizes[op, port] = size
         return op
@@ -179,8 +172,7 @@ class ConvNet:
         """Add batch norm in training, where its second output is the batch's statistics; else nothing."""
         if not self.training:
             return x
-        pair = FLOAT_BYTES * 2 * x.channels
-        flops = 8.0 * self._size(x) / FLOAT_BYTES
+        pair, flops = FLOAT_BYTES * 2 * x.channels, 8.0 * self._size(x) / FLOAT_BYTES
         return self._layer(name, (x,), x.shape, flops, weights=pair, extra=[pair], backward="inputs")
 
     def relu(self, name: str, x: Activation) -> Activation:

@@ -78,9 +78,8 @@ class DatasetFolder:
         self._parts: dict[str, str] = {}
         self._topologies: dict[str, str] = {}
         if self.path.exists() and not self.path.is_dir():
-            raise UsageError(
-                f"{path}: is a file, not a folder; a single graph's name must end in {', '.join(SUFFIXES)}"
-            )
+            wanted = f"a single graph's name must end in {', '.join(SUFFIXES)}"
+            raise UsageError(f"{path}: is a file, not a folder; {wanted}")
         old = self._old_files()
         described = (self.path / DESCRIPTION).exists()
         if (old or described) and not overwrite:

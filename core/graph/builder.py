@@ -288,9 +288,8 @@ class GraphBuilder:
     def _checked_ids(self) -> IntArray:
         if min(self._ids) < 0 or max(self._ids) > INT32_MAX:
             at = next(i for i, v in enumerate(self._ids) if not 0 <= v <= INT32_MAX)
-            raise GraphError(
-                f"{self.where}: op '{self._names[at]}' has the id {self._ids[at]}; ids are from 0 to 2^31 - 1"
-            )
+            what = f"op '{self._names[at]}' has the id {self._ids[at]}"
+            raise GraphError(f"{self.where}: {what}; ids are from 0 to 2^31 - 1")
         ids = np.array(self._ids, np.int64)
         unique, counts = np.unique(ids, return_counts=True)
         if len(unique) < len(ids):
@@ -323,9 +322,8 @@ class GraphBuilder:
         missing = np.flatnonzero(ids[found] != targets)
         if len(missing):
             at = missing[0]
-            raise GraphError(
-                f"{self.where}: op '{names[readers[at]]}' {verb} op id {targets[at]}, which is not in the graph"
-            )
+            what = f"op '{names[readers[at]]}' {verb} op id {targets[at]}"
+            raise GraphError(f"{self.where}: {what}, which is not in the graph")
         return found
 
     def _check_types(self) -> None:

@@ -321,12 +321,8 @@ class Runtime(ABC, Generic[Version]):
                 note(f"{self.model}: {what} that no op reads are held too")
 
             own_peak = self.own_peak()  # before the rounds, whose runs an error or Ctrl-C here would take along
-            reports = run_rounds(
-                lambda label: ask(self.runs, questions[label], f"{self.model}, {label}"),
-                [label for label in every if label not in same],
-                repeats,
-                on_run,
-            )
+            run = lambda label: ask(self.runs, questions[label], f"{self.model}, {label}")  # noqa: E731
+            reports = run_rounds(run, [label for label in every if label not in same], repeats, on_run)
         self.remark(reports, note)
         reports.update((label, reports[PROGRAM_ORDER]) for label in same)
         rows = []

@@ -130,8 +130,7 @@ def choose(result: Result, alignment: int, time_limit: float, seed: int = 0, sto
 def warm_up_places(addresses: bool = True, allocator: bool = True) -> None:
     """Compile the kernels that find addresses, and those of an allocator."""
     builder = GraphBuilder("tiny")
-    op = builder.add_op("first", outputs=[1])
-    builder.add_op("second", inputs=[(op, 0)], outputs=[1])
+    builder.add_op("second", inputs=[(builder.add_op("first", outputs=[1]), 0)], outputs=[1])
     graph = builder.build()
     if addresses:
         warm_up_packing()

@@ -72,8 +72,7 @@ class _Segments:
                 inner = self._cut(start, end, second)
                 for inner_start, inner_end in pairwise(inner[:-1]):
                     self._rerun(inner_start, inner_end, again)
-        order = [op for later in self.input_order for op in (*again.get(later, ()), later)]
-        return self._pruned(order)
+        return self._pruned([op for later in self.input_order for op in (*again.get(later, ()), later)])
 
     def _cut(self, start: int, end: int, count: int) -> list[int]:
         """Cut a stretch of the forward pass into parts of about as many bytes."""

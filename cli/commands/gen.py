@@ -246,11 +246,12 @@ _LAYERED_HELP = """Generate layered graphs, built like neural networks (Topoform
 
 Costs are bytes: an output and a workspace per layer. Runtimes are 0.
 """
+_WIDTH_HELP = "range of the width factor W, drawn per graph"
 layered = family_command(
     LayeredParameters,
     _LAYERED_HELP,
     [
-        Written("width", ("width_low", "width_high"), RANGE, "the width", "range of the width factor, drawn per graph"),
+        Written("width", ("width_low", "width_high"), RANGE, "the width", _WIDTH_HELP),
         Written("cost_means", ("cost_means",), NUMBERS),
         Written("cost_stds", ("cost_stds",), NUMBERS),
         Written("cost_weights", ("cost_weights",), NUMBERS),

@@ -167,7 +167,8 @@ def _check_external(path: str, what: str, tensor: TensorProto) -> None:
         raise FormatError(f"{what} is in {file}, which is missing; put it next to the model")
     needed = int(offset) + graphs.bytes_of(tensor.data_type, tensor.dims)
     if size < needed:
-        raise FormatError(f"{what} ends at byte {needed} of {file}, which has {size}: it is truncated or another's")
+        has = f"which has {size}: it is truncated or of another model"
+        raise FormatError(f"{what} ends at byte {needed} of {file}, {has}")
 
 
 def _set_unknown_apart(model: ModelProto) -> None:

@@ -78,8 +78,8 @@ class DatasetFolder:
         self._parts: dict[str, str] = {}
         self._topologies: dict[str, str] = {}
         if self.path.exists() and not self.path.is_dir():
-            wanted = f"a single graph's name must end in {', '.join(SUFFIXES)}"
-            raise UsageError(f"{path}: is a file, not a folder; {wanted}")
+            ends = f"a single graph's name must end in {', '.join(SUFFIXES)}"
+            raise UsageError(f"{path}: is a file, not a folder; {ends}")
         old = self._old_files()
         described = (self.path / DESCRIPTION).exists()
         if (old or described) and not overwrite:

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from ..progress import Bar
 
 
+def _one_more(incomplete: str) -> list[str]:
+    """Return the possible continuations of the last of several methods, for shells to complete."""
+    return [incomplete[: incomplete.rfind(",") + 1] + name for name in method_names()]
+
+
 def compare(
     graphs: shared.GraphsArgument,
     methods: str = typer.Option(
@@ -28,7 +33,7 @@ def compare(
         "--methods",
         "-m",
         help=f"Methods, commas between, with parameters and budgets as in {BUDGET_EXAMPLE}.",
-        autocompletion=lambda incomplete: [incomplete[: incomplete.rfind(",") + 1] + name for name in method_names()],
+        autocompletion=_one_more,
     ),
     reference: str | None = typer.Option(None, help="The method to compare with. (default: the first)"),
     jobs: shared.ClusterJobsOption = None,

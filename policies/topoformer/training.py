@@ -82,7 +82,8 @@ def encoded_examples(
     graphs: Sequence[CostGraph], orders: Sequence[IndexArray], eigenvectors: int, jobs: int = 1
 ) -> list[Example]:
     """Encode given graphs, with an order of each or none at all."""
-    pairs = zip(graphs, orders or [None] * len(graphs), strict=True)
+    known: Sequence[IndexArray | None] = orders or [None] * len(graphs)
+    pairs = zip(graphs, known, strict=True)
     return list(map_in_order(partial(make_example, eigenvectors), pairs, jobs))
 
 

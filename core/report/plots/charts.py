@@ -46,8 +46,8 @@ def memory_figure(timelines: Sequence[Timeline]) -> Figure:
     stacked = is_stacked(timelines)
     figure = figures.new_figure(11, 5 if stacked else 4.6 + 0.2 * len(_lines(timelines)))
     entries = draw_memory(figure.subplots(), timelines)
-    place = {"loc": "outside right upper", "title": STACK_TITLE} if stacked else {"loc": "outside lower left"}
-    figure.legend(handles=entries, fontsize="small", **place)  # type: ignore[arg-type]
+    place, title = ("outside right upper", STACK_TITLE) if stacked else ("outside lower left", None)
+    figure.legend(handles=entries, fontsize="small", loc=place, title=title)  # type: ignore[call-overload]
     return figure
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import networkx as nx
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.problem.problem import Problem
+from schedopt import Problem, Search
 from schedopt.core.search.registry import METHODS
-from schedopt.core.search.search import Search
 
 ROOT = Path(__file__).parents[1]
 LAYERS = {

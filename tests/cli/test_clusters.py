@@ -16,12 +16,11 @@ import pytest
 import yaml
 from models.clusters import ENGINES, cluster, environment_of
 from models.small_graphs import sketch
+from schedopt import Problem, read_graph, write_graph
 from schedopt.core.base.errors import WorkerRefusedError
 from schedopt.core.base.parallel import Workers, map_in_order, map_unordered, using
 from schedopt.core.experiments.clusters import Cluster, _Ray, _run
 from schedopt.core.experiments.comparison import Run, cells_of
-from schedopt.core.files.costgraph import read_graph, write_graph
-from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.version import VERSION
 

@@ -6,9 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.base.errors import FormatError, GraphError, UsageError
-from schedopt.core.files.costgraph import find_graphs, parse_graph, read_graph
-from schedopt.core.graph.builder import GraphBuilder
+from schedopt import FormatError, GraphBuilder, GraphError, UsageError, read_graph
+from schedopt.core.files.costgraph import find_graphs, parse_graph
 from schedopt.datasets.filters import topology_hash
 from schedopt.datasets.folder import (
     DatasetFolder,

@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.examples import EXPERIMENTS, rows_of, run
-from schedopt.core.files.costgraph import write_graph
+from schedopt import write_graph
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 
 

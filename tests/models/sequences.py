@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import naive
 import numpy as np
+from schedopt import Problem
 from schedopt.core.kernels.cost_model import NO_LIMIT, Steps, machine_arrays, new_state
 from schedopt.core.kernels.placements.lazy_keys import new_lazy
 from schedopt.core.kernels.placements.sequences import NO_GROUPS, Groups, Objective, places_of, run_sequence
-from schedopt.core.problem.problem import Problem
 
 KINDS = ("peak", "makespan", "limited", "limited, just in time")
 

@@ -5,7 +5,8 @@ import textwrap
 
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.files.costgraph import SUFFIXES, read_graph
+from schedopt import read_graph
+from schedopt.core.files.costgraph import SUFFIXES
 from schedopt.core.programs.graphs.attributed_graph import format_node_link
 from schedopt.core.programs.importers import IMPORTERS, kind_of
 

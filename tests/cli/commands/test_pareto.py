@@ -7,7 +7,7 @@ import re
 import pytest
 from models import small_graphs
 from models.signals import interrupted_after
-from schedopt.core.files.costgraph import write_graph
+from schedopt import write_graph
 
 
 @pytest.fixture

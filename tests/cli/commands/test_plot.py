@@ -5,7 +5,7 @@ import re
 
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.files.costgraph import write_graph
+from schedopt import write_graph
 
 PNG = b"\x89PNG"
 

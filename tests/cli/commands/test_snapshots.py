@@ -4,9 +4,8 @@ import json
 import pickle
 
 from models.allocator_traces import FRAMES, MIB, recorded, small_snapshot
-from schedopt.core.files.costgraph import write_graph
+from schedopt import GraphBuilder, write_graph
 from schedopt.core.graph.annotations import Annotations
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.programs.graphs.snapshot import read_snapshot
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.files.costgraph import format_graph, write_graph
+from schedopt import write_graph
+from schedopt.core.files.costgraph import format_graph
 from schedopt.core.graph.annotations import Annotations, Resident
 
 DIAMOND_INPUT_PEAK = 26  # start 10, wide1 8, wide2 8

@@ -14,14 +14,13 @@ import pytest
 import schedopt
 from models import small_graphs
 from rich.console import Console
-from schedopt.core.base.errors import ClusterError, FormatError, UsageError, WorkerDiedError
+from schedopt import CostGraph, FormatError, Method, Schedule, UsageError
+from schedopt.core.base.errors import ClusterError, WorkerDiedError
 from schedopt.core.experiments import comparison as module
 from schedopt.core.experiments.comparison import Experiment, ResumeFile
 from schedopt.core.files.costgraph import graph_hash
-from schedopt.core.graph.graph import CostGraph
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.options import CompareOptions
-from schedopt.core.search.registry import METHODS, Method
+from schedopt.core.search.registry import METHODS
 
 TIMES = {"seconds", "cpu_seconds"}
 

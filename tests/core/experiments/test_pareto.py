@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import schedopt
 from models.small_graphs import chain_of, diamond, trade
-from schedopt.core.base.errors import FormatError, UsageError
+from schedopt import FormatError, UsageError
 from schedopt.core.experiments.pareto_front import LimitBound, front_points
 from schedopt.core.experiments.pareto_search import Sweep, SweepFile
 from schedopt.core.search.options import ParetoOptions

@@ -11,17 +11,25 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 from models.small_graphs import SKIPPED, sketch
-from schedopt.core.base.errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError
-from schedopt.core.files.costgraph import read_graph, structure_hash, write_graph
-from schedopt.core.files.schedule_json import format_document, read_schedule, steps_document
+from schedopt import (
+    FormatError,
+    OtherGraphError,
+    Problem,
+    Result,
+    Schedule,
+    ScheduleError,
+    UnknownNameError,
+    read_graph,
+    read_schedule,
+    write_graph,
+)
+from schedopt.core.files.costgraph import structure_hash
+from schedopt.core.files.schedule_json import format_document, steps_document
 from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.importers import with_imported
 from schedopt.core.programs.options import ImportOptions
-from schedopt.core.report.result import Result
 from schedopt.core.solve.solve import solve
 from schedopt.version import VERSION
 
@@ -252,9 +260,6 @@ def test_steps_by_hand():
     assert lines[-6:-2] == [f"  {json.dumps(step)}{',' * (at < 3)}" for at, step in enumerate(document["steps"])]
 
 
-# The schema ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("devices", [1, 2, 3])
 @pytest.mark.parametrize("task", ["memory", "runtime"])
 @pytest.mark.parametrize("method", ["input", "brkga", "gp-dfs", "auto"])
@@ -293,9 +298,6 @@ def test_what_solve_writes_is_what_the_schema_says(tmp_path, method, task, devic
 )
 def test_the_schema_refuses(change):
     assert not Draft202012Validator(schema()).is_valid({**small().document(), **change})
-
-
-# Formats and graphs ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("head", [{"schedopt": "0.1.0"}, {"schedopt": "0.1.0", "format": 1}, {"format": 1}])
@@ -339,9 +341,6 @@ def test_ids_and_measured_costs_make_no_other_graph_but_costs_are_verified(tmp_p
         if other is not ids:
             with pytest.raises(ScheduleError, match=r"but takes|but the schedule claims"):
                 read_schedule(path, other).verify()
-
-
-# Plans of other tools ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3])
@@ -393,9 +392,6 @@ def test_an_order_that_is_wrong(tmp_path, text, error, message):
     path.write_text(text)
     with pytest.raises(error, match=message):
         verified(path, chain())
-
-
-# Where an op comes from ----------------------------------------------------------------------------------------
 
 
 def annotated():

@@ -4,6 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from schedopt import Problem
 from schedopt.core.kernels.cost_model import machine_arrays
 from schedopt.core.kernels.metropolis import Walk
 from schedopt.core.kernels.placements.incremental_peak import (
@@ -14,7 +15,6 @@ from schedopt.core.kernels.placements.incremental_peak import (
     price_lifetimes,
 )
 from schedopt.core.kernels.placements.sequences import Sequence, places_of
-from schedopt.core.problem.problem import Problem
 
 EVEN = np.empty(0)
 SEEDS, SCALE = seeds(40, quick=8), Scale(0.0, 50.0, EVEN)

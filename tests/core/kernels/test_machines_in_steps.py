@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from naive.machines import random_graph, random_machine
+from schedopt import Machine, Problem
 from schedopt.core.kernels.cost_model import NO_STEPS, machine_arrays, new_state, new_steps
 from schedopt.core.kernels.metropolis import Walk
 from schedopt.core.kernels.placements.heads import path_ends
@@ -16,8 +17,6 @@ from schedopt.core.kernels.placements.sequences import NO_GROUPS, Groups, Sequen
 from schedopt.core.kernels.placements.step_moves import Edit, Scene, anneal_steps, new_plan, run_plan
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.machine import Machine
-from schedopt.core.problem.problem import Problem
 from schedopt.core.search.plans import Plans, as_schedule, objective_of, topological
 
 SEEDS = seeds(40, quick=6)

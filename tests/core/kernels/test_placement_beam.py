@@ -4,6 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from schedopt import Problem
 from schedopt.core.kernels.cost_model import new_steps
 from schedopt.core.kernels.graph_arrays import graph_arrays
 from schedopt.core.kernels.placements.placement_beam import (
@@ -17,7 +18,6 @@ from schedopt.core.kernels.placements.placement_beam import (
 )
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
 from schedopt.core.search.plans import as_schedule
 
 SEEDS = range(30)

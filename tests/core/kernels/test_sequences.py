@@ -5,14 +5,13 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from models.sequences import KINDS, SequenceCase
+from schedopt import Problem, Schedule
 from schedopt.core.kernels.metropolis import Walk
 from schedopt.core.kernels.placements import incremental_makespan as courses
 from schedopt.core.kernels.placements.incremental_makespan import SWAPPED, anneal_sequence, new_course
 from schedopt.core.kernels.placements.sequences import Sequence
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 
 SEEDS = seeds(40, quick=8)
 DEVICES = (1, 2, 3, 5)

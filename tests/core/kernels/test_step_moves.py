@@ -7,12 +7,11 @@ from models.seeds import seeds
 from models.sequences import KINDS, SequenceCase
 from naive.step_moves import anneal_steps as anneal_plainly
 from naive.step_moves import mended, moved, plan_cost
+from schedopt import Problem, Schedule
 from schedopt.core.kernels.metropolis import Walk
 from schedopt.core.kernels.placements.sequences import Groups
 from schedopt.core.kernels.placements.step_moves import Edit, Scene, anneal_steps, new_plan, run_plan
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.solvers.placements.chromosomes import bottom_levels
 
 SEEDS = seeds(24, quick=6)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from models.allocator_traces import check_twin
-from schedopt.core.base.errors import UsageError
+from schedopt import UsageError
 from schedopt.core.model.allocators import MIB, Allocator, Segment
 
 

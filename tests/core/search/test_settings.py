@@ -7,13 +7,11 @@ from typing import Literal
 import naive
 import numpy as np
 import pytest
-from schedopt.core.base.errors import FormatError, UsageError
+from schedopt import FormatError, Parameters, Problem, UsageError, parameter
 from schedopt.core.experiments.comparison import Experiment
 from schedopt.core.files.yaml_files import write_yaml
-from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.options import CompareOptions
-from schedopt.core.search.parameters import Parameters, parameter
 from schedopt.core.search.settings import (
     differences,
     from_plain,

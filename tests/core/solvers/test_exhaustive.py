@@ -4,12 +4,10 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from schedopt import Problem, Schedule, Search
 from schedopt.core.bounds.bounds import lower_bound, memory_bound, min_cut_bound
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
-from schedopt.core.search.search import Search
 from schedopt.core.solvers.orders.approximate_dp import UNLIMITED, beam_search, run_beam
 
 

@@ -6,20 +6,15 @@ import numpy as np
 import pytest
 from models.small_graphs import sketch
 from naive.machines import least_makespan, random_graph, random_machine
-from schedopt.core.base.errors import ScheduleError, UsageError
+from schedopt import Device, GraphBuilder, Machine, Problem, Schedule, ScheduleError, Search, UsageError
 from schedopt.core.bounds.bounds import lower_bound
 from schedopt.core.graph.annotations import Annotations, Resident
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.plans import Plans, topological
 from schedopt.core.search.registry import METHODS as METHODS_
 from schedopt.core.search.registry import load
-from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import annealing
 from schedopt.core.solvers.placements.clusters import clusters_of

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 from models.runs import At
 from models.trainers import REGAL, regal_cases, synthetic
-from schedopt.core.base.errors import FormatError
+from schedopt import FormatError, Problem, Search, read_graph
 from schedopt.core.base.parallel import Workers
-from schedopt.core.files.costgraph import graph_hash, read_graph
+from schedopt.core.files.costgraph import graph_hash
 from schedopt.core.files.json_lines import JsonLines
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements import brkga
 from schedopt.core.solvers.placements.brkga import GeneDistribution
 from schedopt.policies.regal import rewards as regal_rewards

@@ -27,9 +27,6 @@ def random_case(rng, ops, orders, spread, **options):
     return graph, plain, priorities, chosen, torch.from_numpy(ready_steps(graph.predecessors, chosen.numpy()))
 
 
-# Normalised priorities (eq. 17) -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("alpha", [5.0, 0.5])
 def test_priorities_are_normalised_over_the_ops_of_each_graph(alpha):
     rng = np.random.default_rng(1)
@@ -60,9 +57,6 @@ def test_gradient_of_normalised_priorities():
     is_op = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
     given = torch.from_numpy(np.random.default_rng(2).standard_normal((2, 5))).requires_grad_()
     assert torch.autograd.gradcheck(lambda y: normalised_priorities(y, is_op), given)
-
-
-# Log-probabilities (eq. 8) ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", seeds(25, quick=4))
@@ -109,9 +103,6 @@ def test_gradient_of_the_log_probability(seed):
     *_, priorities, orders, first = random_case(rng, 2 + 3 * seed, 3, 3.0, edges=0.8)
     rows = priorities.repeat(3, 1).requires_grad_()
     assert torch.autograd.gradcheck(lambda y: order_log_probability(y, orders, first), rows)
-
-
-# Decoders -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -13,13 +13,11 @@ import torch
 from models.runs import gradient, weights_of
 from models.small_graphs import chain_of
 from models.trainers import METHODS, TOPOFORMER, layered
-from schedopt.core.base.errors import FormatError, UsageError
+from schedopt import FormatError, Problem, Schedule, UsageError
 from schedopt.core.base.parallel import chunks
 from schedopt.core.files.costgraph import graph_hash
 from schedopt.core.kernels.orders.priority_orders import price_orders
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.solve.solve import solve
 from schedopt.policies.networks.shipped import weights_file
 from schedopt.policies.topoformer import training

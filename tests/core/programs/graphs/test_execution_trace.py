@@ -9,7 +9,7 @@ import pytest
 import schedopt
 import torch
 from models import torch_models
-from schedopt.core.base.errors import FormatError
+from schedopt import FormatError
 from schedopt.core.model.simulator import input_peak
 from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.options import ImportOptions

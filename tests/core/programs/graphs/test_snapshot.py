@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 from models.allocator_traces import FRAMES, MIB, drawn, recorded, small_snapshot
-from schedopt.core.base.errors import FormatError
+from schedopt import FormatError
 from schedopt.core.model.simulator import input_peak
 from schedopt.core.programs.graphs.snapshot import BACKWARD, BEFORE, read_snapshot
 from schedopt.core.programs.importers import read_model

@@ -7,7 +7,7 @@ import torch
 from models import torch_models
 from models.seeds import mostly_slow
 from models.torch_programs import MODELS, build
-from schedopt.core.base.errors import ProgramError
+from schedopt import ProgramError
 from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import Observer, apply, measure

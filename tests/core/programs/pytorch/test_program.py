@@ -7,7 +7,7 @@ import schedopt
 import torch
 import torch.nn.functional as F
 from models.torch_programs import MODELS, build, copies, same_bits
-from schedopt.core.base.errors import ProgramError, UsageError
+from schedopt import ProgramError, UsageError
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pytorch.program import DEFAULTS, load_program, program_of
 from torch import nn

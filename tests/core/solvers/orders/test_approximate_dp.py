@@ -3,10 +3,8 @@
 import naive
 import numpy as np
 import pytest
+from schedopt import Problem, Schedule, Search
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
-from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.orders.approximate_dp import _Backpointers, beam_search
 

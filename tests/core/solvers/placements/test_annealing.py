@@ -7,10 +7,10 @@ from dataclasses import replace
 import naive
 import numpy as np
 import pytest
+from schedopt import Problem, Search
 from schedopt.core.base.arrays import frozen
-from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
-from schedopt.core.search.search import Search, Watcher
+from schedopt.core.search.search import Watcher
 from schedopt.core.solve.solve import run, solve
 from schedopt.core.solvers.placements import annealing, makespan_annealing, peak_annealing
 

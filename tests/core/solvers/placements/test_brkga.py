@@ -4,9 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
-from schedopt.core.search.search import Search
+from schedopt import Problem, Schedule, Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import brkga
 from schedopt.core.solvers.placements.brkga import GeneDistribution, Parameters, evolve

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from models.sequences import SequenceCase
 from models.small_graphs import sketch
+from schedopt import Problem, Search
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import chromosomes
 from schedopt.core.solvers.placements.chromosomes import LazyChromosomes, bottom_levels

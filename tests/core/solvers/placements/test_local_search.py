@@ -4,9 +4,8 @@ import naive
 import numpy as np
 import pytest
 from models.small_graphs import chain_of, sketch
+from schedopt import Problem, Search
 from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements.local_search import Parameters, _Walk, random_order
 from schedopt.core.solvers.placements.local_search import solve as local_search

@@ -4,11 +4,10 @@ import naive
 import numpy as np
 import pytest
 from models.small_graphs import sketch
+from schedopt import Problem, Search
 from schedopt.core.kernels.cost_model import NO_STEPS
 from schedopt.core.kernels.placements.sequences import run_sequence
-from schedopt.core.problem.problem import Problem
 from schedopt.core.search.plans import EXCESS_WEIGHT
-from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.annealing import reweighed
 from schedopt.core.solvers.placements import annealing, makespan_annealing

@@ -6,12 +6,12 @@ import naive
 import numpy as np
 import pytest
 from naive.cuts import move_weights
+from schedopt import Problem
 from schedopt.core.base.arrays import frozen
 from schedopt.core.kernels.cost_model import machine_arrays
 from schedopt.core.kernels.graph_arrays import graph_arrays
 from schedopt.core.kernels.placements.incremental_peak import new_lifetimes
 from schedopt.core.kernels.placements.sequences import Sequence
-from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import makespan_annealing, peak_annealing
 from schedopt.core.solvers.placements.makespan_annealing import UNIFORM_SHARE, MoveDraws

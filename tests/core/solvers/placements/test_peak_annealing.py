@@ -6,10 +6,8 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from schedopt import GraphBuilder, Problem, Search
 from schedopt.core.base.speed import seconds_for
-from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import peak_annealing
 

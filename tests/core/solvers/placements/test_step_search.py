@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from models.small_graphs import sketch
-from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
+from schedopt import Device, GraphBuilder, Machine, Problem, Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements.clusters import clusters_in_time, clusters_of, moving_groups
 

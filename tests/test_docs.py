@@ -39,10 +39,6 @@ def generate():
     return script(DOCS / "generate.py")
 
 
-def folder_text(folder):
-    return "\n".join(text for page, text in PAGES.items() if page.startswith(f"{folder}/"))
-
-
 def prose_of(text):
     """Return a page without its fenced blocks."""
     return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)

@@ -188,36 +188,6 @@ class Walk:
         return True
 
 
-def anneal_sequence(plain, walk, order, placement, devices, temperature, draws, swapped=0.0, groups=()):
-    """Moves of single ops: another device, another place, or both; some in place of the second swap two devices.
-
-    With a sixth draw, a tenth of the moves give all ops of one of the groups a device.
-    """
-    for row in draws:
-        op = int(row[0] * len(order))
-        kind = row[1] if devices > 1 else 1.0
-        moved, placed = list(order), list(placement)
-        if len(row) > 5 and row[5] < 0.1:
-            for member in groups[int(row[5] / 0.1 * len(groups))]:
-                placed[member] = int(row[3] * devices)
-            if placed == placement:
-                continue
-            kind = 0.0
-        elif kind < 0.5:
-            placed[op] = (placed[op] + 1 + int(row[2] * (devices - 1))) % devices
-        if kind >= 0.5 and row[2] < swapped:
-            other = int(row[3] * len(order))
-            placed[op], placed[other] = placed[other], placed[op]
-        elif kind >= 0.1:
-            first = max((order.index(v) + 1 for v in plain.before[op]), default=0)
-            last = min((order.index(v) - 1 for v in plain.after[op]), default=len(order) - 1)
-            moved.remove(op)
-            moved.insert(first + int(row[3] * (last - first + 1)), op)
-        if walk.accepts(moved, placed, temperature, row[4]):
-            order, placement = moved, placed
-    return order, placement
-
-
 def anneal_keys(walk, keys, decode, has_costs, temperature, draws):
     """Moves of the keys of a share of the ops, of at least one, or of the last."""
     ops = len(keys) - 1

@@ -6,14 +6,7 @@ import pytest
 from models.seeds import seeds
 from schedopt import Problem
 from schedopt.core.kernels.cost_model import machine_arrays
-from schedopt.core.kernels.metropolis import Walk
-from schedopt.core.kernels.placements.incremental_peak import (
-    Scale,
-    anneal_lifetimes,
-    find_transfers,
-    new_lifetimes,
-    price_lifetimes,
-)
+from schedopt.core.kernels.placements.incremental_peak import Scale, find_transfers, new_lifetimes, price_lifetimes
 from schedopt.core.kernels.placements.sequences import Sequence, places_of
 
 EVEN = np.empty(0)
@@ -35,11 +28,6 @@ class Case:
         problem = Problem(self.graph, "memory", devices)
         self.arrays, self.machine = machine_arrays(problem)
         self.places = places_of(problem.rules.group, problem.rules.allowed)
-
-    def anneal(self, lifetimes, present, scale, temperature, draws, peak, best):
-        walk = Walk(temperature, draws, np.array([0.0, peak]), best, self.places)
-        anneal_lifetimes(self.arrays, lifetimes, present, scale, self.machine.first_home, walk)
-        return walk.found[1]
 
     def scratch(self):
         order, position = np.array(self.order, np.int32), np.empty(len(self.order), np.int32)
@@ -87,28 +75,3 @@ def test_transfers_are_listed(seed):
     found = {(*divmod(c, devices), a) for c, a in zip(cells.tolist(), after.tolist(), strict=True)}
     sent = naive.sent_after(case.plain, case.order, case.placement, case.late)
     assert found == {(case.plain.index[t], target, place) for (t, target), place in sent.items()}
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("base", [0.0, 10.0])
-def test_annealing_of_lifetimes(seed, base):
-    devices = 1 + seed // 2 % 3
-    case, scale = Case(seed, devices), Scale(base, 50.0, EVEN)
-    draws = case.rng.random((40, 6))
-    draws[::3, 5] /= 10
-    expected = naive.anneal_lifetimes(case.plain, case.order, case.placement, case.late, devices, scale, 0.5, draws)
-    arrays, lifetimes, present = case.scratch()
-    _, first = price_lifetimes(arrays, lifetimes, present, scale)
-    found = Sequence(*(array.copy() for array in present))
-    peak = first
-    for part in np.split(draws, [7, 25]):
-        peak = case.anneal(lifetimes, present, scale, 0.5, part, peak, found)
-    order, placement, late, expected_energy, expected_peak = expected
-    assert present.order.tolist() == order
-    assert present.position[order].tolist() == list(range(len(order)))
-    assert present.placement.tolist() == placement
-    assert present.late.tolist() == late.ravel().tolist()
-    assert lifetimes.present.penalty.sum() == pytest.approx(expected_energy, rel=1e-9)
-    assert peak == expected_peak
-    found.position[found.order] = np.arange(len(order))
-    assert price_lifetimes(arrays, lifetimes, found, scale)[1] == peak

@@ -1,4 +1,4 @@
-"""Twins of the peak by lifetimes and of its annealing."""
+"""Twin of the peak by lifetimes."""
 
 from __future__ import annotations
 

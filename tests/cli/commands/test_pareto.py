@@ -50,14 +50,6 @@ def test_the_table_and_everything_it_writes(run, trade, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_devices(run, diamond_file):
-    done = run("pareto", diamond_file, *QUICK, "--devices", 2)
-    assert done.exit_code == 0
-    assert "makespan on 2 devices" in done.stdout
-    assert rows(done.stdout)[0][3:5] == ["5 us", "none"]
-
-
-@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_finished(run, tmp_path):
     graph, file, output = tmp_path / "graph.pb", tmp_path / "front.jsonl", tmp_path / "front.csv"
     assert run("gen", "layered", "--nodes", 60, graph, "--quiet").exit_code == 0

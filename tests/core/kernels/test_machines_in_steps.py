@@ -140,9 +140,12 @@ def test_lifetimes_after_moves_are_those_of_pricing_anew(seed):
     for temperature in (10.0, 0.1):
         walk = Walk(temperature, case.rng.random((100, 6)), np.array([0.0, peak]), found, case.places(NO_GROUPS))
         anneal_lifetimes(case.arrays, lifetimes, present, scale, case.machine.first_home, walk)
+        peak = walk.found[1]
         known = [array.copy() for array in kept]
         price_lifetimes(case.arrays, lifetimes, present, scale)
         assert all(np.allclose(array, before, rtol=1e-9, atol=0) for array, before in zip(kept, known, strict=True))
+    found.position[found.order] = np.arange(case.ops)
+    assert price_lifetimes(case.arrays, lifetimes, found, scale)[1] == peak, "the best is as good as it says"
     late[:] = True
     even = Scale(0.0, 300.0, np.empty(0))
     _, least = price_lifetimes(case.arrays, lifetimes, present, even)

@@ -120,17 +120,6 @@ def test_attention_by_hand(monkeypatch, heads, listeners):
         torch.testing.assert_close(embeddings[graph, plain.ops], expected, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("listeners", [4, 128])
-@pytest.mark.parametrize("heads", [UNEQUAL, SOME_HEADS["tied"]], ids=["unequal", "tied"])
-def test_the_gradient_is_the_slope(monkeypatch, heads, listeners):
-    monkeypatch.setattr(encoders, "LISTENERS_AT_ONCE", listeners)
-    encoder, batch = encoder_of(heads, layers=1).double(), batches.graph_batch(some_plains(7, 7, 5), INPUTS)
-    features = batch.features.double().requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda x: encoder(batch._replace(features=x))[batch.is_op], features, fast_mode=True
-    )
-
-
 @pytest.mark.slow
 def test_the_papers_size():
     """C.2, 100 ops; per layer 3 (256 + 1) 4480 + (4480 + 1) 256 + 2 (256 + 1) 256 + 4 * 256 parameters."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import schedopt
-from models.consoles import ROOT, blocks, new_folder, walk
+from models.consoles import ROOT, blocks, new_folder, run_here, walk
 from schedopt.core.base import errors
 from schedopt.core.experiments.comparison import SUFFIXES as COMPARISONS
 from schedopt.core.files.costgraph import SUFFIXES
@@ -222,4 +222,4 @@ def test_pages_do_what_they_say(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    walk(PAGES[page], new_folder(tmp_path))
+    walk(PAGES[page], new_folder(tmp_path), run=run_here)

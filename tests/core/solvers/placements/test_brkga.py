@@ -29,33 +29,6 @@ def test_the_result_does_not_depend_on_the_number_of_jobs(method, task):
     assert len({result.evaluations for result in results}) == 1
 
 
-@pytest.mark.parametrize(
-    ("evaluations", "parameters", "rows"),
-    [
-        (1, "", [1]),
-        (100, "", [100]),
-        (101, "", [100, 1]),
-        (420, "", [100, 80, 80, 80, 80]),
-        (430, "", [100, 80, 80, 80, 80, 10]),
-        (43, ":chromosomes=10:elites=3:mutants=2:populations=2", [10, 10, 7, 7, 7, 2]),
-    ],
-)
-def test_elites_are_not_priced_again_and_the_last_generation_is_cut(monkeypatch, evaluations, parameters, rows):
-    priced = []
-    price = Chromosomes.price
-
-    def recorded(self, population):
-        if self.graph.num_ops == 30:  # not the warm-up's
-            priced.append(len(population))
-        return price(self, population)
-
-    monkeypatch.setattr(Chromosomes, "price", recorded)
-    result = solve(brkga_problem(), f"brkga{parameters}", evaluations=evaluations)
-    assert result.status == "feasible"
-    assert priced == rows
-    assert result.evaluations == evaluations
-
-
 @pytest.mark.parametrize("method", ["brkga", "auto"])
 @pytest.mark.parametrize(
     ("limit", "status", "peak", "makespan"),

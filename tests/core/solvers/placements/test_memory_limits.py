@@ -11,7 +11,28 @@ from schedopt.core.search.plans import EXCESS_WEIGHT
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.annealing import reweighed
 from schedopt.core.solvers.placements import makespan_annealing
-from schedopt.core.solvers.placements.makespan_annealing import UncheckedMoves
+from schedopt.core.solvers.placements.makespan_annealing import MakespanAnnealing, UncheckedMoves
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("together", [True, False])
+def test_no_move_is_unchecked_where_its_makespan_is_not_priced_alone(together, monkeypatch):
+    """A tensor that 200 ops read, whose copies are sent just in time: there the kernel prices the whole run."""
+    following, aim_of_sequence, counts = UncheckedMoves.next, MakespanAnnealing._sequence_aim, []
+
+    def seen(self):
+        counts.append(following(self))
+        return counts[-1]
+
+    def just_in_time(self, weight):
+        aim, energy = aim_of_sequence(self, weight)
+        return aim._replace(together=together), energy
+
+    monkeypatch.setattr(UncheckedMoves, "next", seen)
+    monkeypatch.setattr(MakespanAnnealing, "_sequence_aim", just_in_time)
+    graph = sketch("; ".join(["hub -> 100 us=1", *(f"reader{at}: hub -> 1 us=1" for at in range(200))]), "hub")
+    solve(Problem(graph, "runtime", 2, 10**6, 1e6, 3.0), "annealing", evaluations=5000)
+    assert any(counts) == together
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Least peak on several devices: the optimum on small graphs."""
 
+import time
+
 import naive
 import numpy as np
 import pytest
@@ -88,3 +90,21 @@ def test_dense_graphs_look_at_the_clock_often(readers, most, monkeypatch):
     peak_annealing.LeastPeak(search).anneal(0.1, 0.001)
     assert max(made) <= most
     assert max(made) > most / 4
+
+
+def test_ops_are_dealt_out_where_no_beam_ends_in_time(monkeypatch):
+    monkeypatch.setattr(peak_annealing._Beams, "send", lambda *arguments: False)
+    for name in ("spread", "prove", "try_others", "anneal"):
+        monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda *arguments: None)
+    graph, _ = naive.random_graph(np.random.default_rng([120, 0]), 60)
+    one = solve(Problem(graph), "order-search").value
+    assert solve(Problem(graph, "memory", 4), "annealing", evaluations=2000).value < 0.8 * one
+
+
+def test_a_beam_is_given_up_when_its_share_of_the_time_is_spent():
+    graph, _ = naive.random_graph(np.random.default_rng([121, 0]), 60)
+    for options, is_found in (({"max_evaluations": 500}, True), ({"deadline": time.monotonic() + 60}, False)):
+        search = Search(Problem(graph, "memory", 4), lower_bound=0, **options)
+        search.offer_order(graph.input_order)
+        peaks = peak_annealing.LeastPeak(search)
+        assert peak_annealing._Beams(peaks, graph.input_order, 0.0).send(8, peaks.peak, 0) == is_found

@@ -98,14 +98,6 @@ def test_solve_draws_its_result_beside_the_input_order(run, diamond_file, tmp_pa
 
 
 @pytest.mark.slow
-def test_an_infeasible_result_is_drawn_too(run, diamond_file, tmp_path):
-    target = tmp_path / "x.svg"
-    result = run("solve", diamond_file, "--memory-limit", 5, "--method", "lpmf", "--plot", target)
-    assert result.exit_code == 1
-    assert "memory limit 5 B" in target.read_text()
-
-
-@pytest.mark.slow
 def test_compare_draws_new_and_resumed_runs(run, diamond_file, tmp_path):
     arguments = ("compare", diamond_file, "-m", "input,approximate-dp", "--resume", tmp_path / "runs.jsonl")
     targets = [tmp_path / "new.svg", tmp_path / "resumed.svg"]

@@ -24,13 +24,6 @@ def test_show_tells_what_is_reserved_and_what_was_refused(run, tmp_path):
     assert run("solve", tmp_path / "g.pb", "--quiet").exit_code == 0
 
 
-def test_a_damaged_snapshot_is_one_sentence(run, tmp_path):
-    (tmp_path / "s.pickle").write_bytes(pickle.dumps(small_snapshot())[:-9])
-    result = run("show", tmp_path / "s.pickle")
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "truncated or damaged" in result.stderr
-
-
 def test_two_snapshots_and_a_plan_are_compared_by_line(run, tmp_path):
     smaller = recorded([0, 1, ~0, 2, 3, ~1], [5 * MIB, 3 * MIB, 100, 5 * MIB], [0] * 4, first=0)
     for name, document in (("a", small_snapshot()), ("b", smaller)):

@@ -88,16 +88,6 @@ def test_a_cooling_goes_from_hot_to_cold_while_its_share_or_its_moves_last(share
     assert found == pytest.approx([0.01 ** (at * 50 / spent) for at in range(spent // 50)])
 
 
-def test_a_walk_that_finds_something_better_says_so():
-    anneal = Annealing(_search(1000))
-    walk = anneal.walk(0.1, (10, 6), (), ())
-    assert walk.found.tolist() == [5, 100] and walk.draws.shape == (10, 6)
-    assert not anneal.spend(walk)
-    walk.found[:] = 5, 99
-    assert anneal.spend(walk, 2.5)
-    assert (anneal.made, anneal.search.evaluations) == (20, 12.5)
-
-
 def test_a_weight_soon_forbids_an_excess_and_is_never_light():
     assert reweighed(0.01, False) == reweighed(0.01, True) == EXCESS_WEIGHT
     assert reweighed(2 * EXCESS_WEIGHT, True) > 2 * EXCESS_WEIGHT > reweighed(2 * EXCESS_WEIGHT, False) > EXCESS_WEIGHT

@@ -25,13 +25,6 @@ def dot_file(tmp_path):
     return path
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """Make the temporary folder the current one, where Python functions are looked for."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_the_graph_goes_to_standard_output_and_remarks_to_the_other(run, dot_file, tmp_path):
     result = run("import", dot_file)
     assert result.exit_code == 0

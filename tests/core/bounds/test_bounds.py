@@ -19,8 +19,6 @@ from schedopt.core.bounds.bounds import (
 )
 from schedopt.core.solve.solve import solve
 
-LARGEST = 2**62
-
 
 def views():
     """a (100) -> v (30, view of a) -> w (60, view of v); r reads a, v and w; every op has weights."""

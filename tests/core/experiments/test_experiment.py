@@ -158,14 +158,6 @@ def test_a_foreign_file_is_refused_and_kept(tmp_path, content):
     assert path.read_bytes() == content
 
 
-def test_ctrl_c_keeps_the_finished_runs(graphs):
-    def stop(cell):
-        raise KeyboardInterrupt
-
-    done = Experiment(graphs, ["input"]).execute(on_cell=stop)
-    assert (len(done.cells), done.planned, done.is_complete) == (1, 2, False)
-
-
 @pytest.mark.parametrize(
     ("raised", "kind", "message"),
     [

@@ -20,7 +20,6 @@ from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
 from schedopt.core.search.plans import as_schedule
 
-SEEDS = range(30)
 ODD = np.uint64(2) * np.arange(10**6, 10**6 + 8, dtype=np.uint64) ** np.uint64(3) + np.uint64(1)
 
 

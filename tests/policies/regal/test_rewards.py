@@ -97,20 +97,6 @@ def test_plain_values_of_other_links_are_others(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_goes_on_searches_no_plain_value_again(counted, tmp_path):
-    Trainer(tmp_path, REGAL).run(must_stop=At(7))
-    before = len(counted["plain"])
-    assert before == len(set(counted["plain"])) == (tmp_path / PLAIN).read_text().count("\n")
-    (tmp_path / PLAIN).write_text((tmp_path / PLAIN).read_text() + '{"key": "torn')
-    assert Trainer(tmp_path, REGAL).run()
-    assert len(counted["plain"]) == len(set(counted["plain"])) > before
-    assert {(name.split("-")[1], evaluations) for name, evaluations, _ in counted["plain"]} >= {
-        ("2147483649", 300),
-        ("2147483650", 300),
-    }
-
-
-@pytest.mark.slow
 def test_a_run_that_goes_on_draws_no_graph_again(monkeypatch, tmp_path):
     """What a filter lets through may have cost many searches: each graph is a file, by what decides it."""
     drawn, draw_graph = [], regal_rewards.draw_graph

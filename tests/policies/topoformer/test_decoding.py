@@ -90,22 +90,6 @@ def test_padding_changes_nothing_and_has_no_gradient(counts):
         assert priorities.grad[row, count:].eq(0).all()
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_decoders_return_orders_with_their_peaks(seed):
-    rng = np.random.default_rng([165, seed])
-    graph, plain = naive.random_graph(rng, int(rng.integers(1, 15)))
-    values, b = 5 * rng.standard_normal((3, graph.num_ops)), graph.buffers
-    first = priced(b, greedy(b, values))
-    assert first.orders.tolist() == [naive.random_priority_order(plain, (-row).tolist()) for row in values]
-    samples = priced(b, sample(b, values[0], 5, np.random.default_rng(seed)))
-    collapsed = beam(b, values[0], 4)
-    level = naive.priority_beam(plain, values[0].tolist(), 4)[-1]
-    assert collapsed.orders.tolist() == [list(order) for order, *_ in level]
-    for found in (first, samples, collapsed):
-        peaks = [naive.order_peak(plain, order) - sum(plain.persistent) for order in found.orders.tolist()]
-        assert found.peaks.tolist() == peaks
-
-
 def drawn(b, rng, rows=4):
     """Return orders drawn at random, with their peaks."""
     return priced(b, sample(b, np.zeros(len(b.own)), rows, rng))

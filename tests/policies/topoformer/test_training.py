@@ -281,16 +281,6 @@ def test_searched_orders_are_kept_and_not_searched_for_again(counted, tmp_path):
     assert len(counted) == 5
 
 
-def test_a_search_that_was_stopped_goes_on(counted, tmp_path):
-    graphs, path = layered(20, 25, 30), tmp_path / "orders.jsonl"
-    search = partial(order_search(path, 50, 0).found, list(map(Problem, graphs)))
-    assert search(must_stop=lambda: len(counted) == 2) is None
-    path.write_bytes(path.read_bytes() + b'{"key": "to')
-    assert [order.size for order in search()] == [20, 25, 30]
-    assert counted == ["graph-20", "graph-25", "graph-30"]
-    assert [len(json.loads(line)["order"]) for line in path.read_text().splitlines()] == [20, 25, 30]
-
-
 def test_a_damaged_order_is_refused(tmp_path):
     problems, path = [Problem(*layered(10))], tmp_path / "orders.jsonl"
     search = order_search(path, 50, 0)

@@ -14,7 +14,6 @@ from schedopt.core.programs.pipeline import Observer, apply, measure
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import check_module
-from torch import nn
 
 pytestmark = pytest.mark.slow
 
@@ -49,18 +48,6 @@ def test_a_recurrent_step_without_data_has_the_ops_and_sizes_of_the_real_one():
     assert planned.op_names == real.op_names
     for field in ("tensor_size", "alias_of", "is_final", "persistent", "runtime"):
         assert np.array_equal(getattr(planned, field), getattr(real, field))
-
-
-class Constant(nn.Module):
-    """Holds tensors that are neither parameter nor buffer, in lists, and makes one in its forward."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(3))
-        self.masks = [torch.ones(3), {"a": torch.zeros(3)}]
-
-    def forward(self, x):
-        return (x * self.masks[0] + self.masks[1]["a"]) * self.weight[torch.tensor([0, 2, 1])]
 
 
 def test_import_by_name_and_by_the_front_door():

@@ -35,22 +35,6 @@ def test_the_ending_chooses_what_is_drawn(run, diamond_file, schedules, tmp_path
     assert target.read_bytes().startswith(start[suffix])
 
 
-def test_the_peaks_drawn_are_those_of_the_files(run, diamond_file, schedules, tmp_path):
-    claimed = [json.loads(path.read_text())["peak_memory_per_device"] for path in schedules]
-    printed = json.loads(run("plot", diamond_file, *schedules, "-o", tmp_path / "x.html", "--json").stdout)
-    assert [schedule["peak_memory_per_device"] for schedule in printed["schedules"]] == claimed
-    drawn = page_data(tmp_path / "x.html")["schedules"]
-    assert [[max(device["during"], default=0) for device in s["memory"]] for s in drawn] == claimed
-    assert run("plot", diamond_file, *schedules, "-o", tmp_path / "x.json").exit_code == 0
-    events = json.loads((tmp_path / "x.json").read_text())["traceEvents"]
-    for number, peaks in enumerate(claimed):
-        counters = [e for e in events if e["ph"] == "C" and e["pid"] == number]
-        found = {e["name"]: 0 for e in counters}
-        for event in counters:
-            found[event["name"]] = max(found[event["name"]], event["args"]["bytes"])
-        assert list(found.values()) == peaks
-
-
 @pytest.mark.slow
 def test_without_schedule_and_file_the_input_order_is_drawn_here(run, diamond_file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -10,7 +10,7 @@ from schedopt.core.kernels.placements.incremental_peak import Scale, find_transf
 from schedopt.core.kernels.placements.sequences import Sequence, places_of
 
 EVEN = np.empty(0)
-SEEDS, SCALE = seeds(40, quick=8), Scale(0.0, 50.0, EVEN)
+SEEDS = seeds(40, quick=8)
 
 
 class Case:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import schedopt
+from schedopt import FormatError, ScheduleError, UsageError
 from schedopt.core.addresses.placing import place_schedule
-from schedopt.core.base.errors import FormatError, ScheduleError, UsageError
 from schedopt.core.solve import placed
 from schedopt.core.solve.placed import choose
 

@@ -108,12 +108,13 @@ def _read_initial(path: str | None, problem: Problem, force: bool) -> Schedule |
 
 def _remark(out: Output, result: Result) -> None:
     """Add remarks to the table on standard error."""
+    from ...core.programs.importers import kind_by_name
     from ...core.report.result import reference_value
 
     problem = result.problem
     for note in result.notes:
         out.note(note)
-    if problem.graph.annotations.phases and problem.devices == 1:
+    if kind_by_name(str(problem.graph.annotations.imported.get("model"))) == "pytorch" and problem.devices == 1:
         out.note("peaks are those of the traced program; schedopt measure also runs the model's own call")
     if problem.devices > 1:
         _remark_homes(out, result)

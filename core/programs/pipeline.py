@@ -85,6 +85,7 @@ def optimize(job: Job, solve: Solve, observer: Observer) -> Optimized:
 
     stage("importing the program")
     runtime = load_runtime(job.model, job.options, observer.note)
+    runtime.check_file()
     if measures_ops:
         stage("measuring what each op takes")
     graph = with_imported(runtime.graph(job.options.costs, observer.note), job.model, job.options)

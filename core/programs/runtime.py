@@ -224,6 +224,9 @@ class Runtime(ABC, Generic[Version]):
     def load(self, note: Note) -> None:
         """Read the program."""
 
+    def check_file(self) -> None:
+        """Refuse a program that no file can hold."""
+
     @abstractmethod
     def graph(self, costs: str, note: Note) -> CostGraph:
         """Return the program's graph, with `costs` as in `ImportOptions`."""
@@ -277,6 +280,7 @@ class Runtime(ABC, Generic[Version]):
 
         Raises `ScheduleError` if this is no order of the program, or its results would differ; then nothing is written.
         """
+        self.check_file()
         check_order(graph, order)
         version = self.reordered(graph, order)
         check_equal(self.model, self.results(None), self.results(version), self.reason())

@@ -164,8 +164,9 @@ class _Ports:
             if sizes is None:
                 is_needed = name in unsized or (name not in producing and not sized_edges)
                 if is_needed and default_size is None:
-                    others = _unknown([attributes], NODE_ATTRIBUTES)
-                    has = f" (it has {', '.join(others)})" if others else ""
+                    leaving = (edge.attributes for edge in written.edges if edge.source == name)
+                    others = [*_unknown([attributes], NODE_ATTRIBUTES), *_unknown(leaving, EDGE_ATTRIBUTES)]
+                    has = f" ({', '.join(others)} is not read)" if others else ""
                     ways = "give it size=BYTES, its edges a size each, or a default size (--default-size, default_size)"
                     raise FormatError(f"{path}: node '{name}' has no size{has}; {ways}")
                 sizes = [default_size or 0] if is_needed else []

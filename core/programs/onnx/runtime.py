@@ -301,9 +301,10 @@ def _as_loaded(program: OnnxProgram, note: Note) -> OnnxProgram:
     if loaded["casts"] or loaded["widened"]:
         note(
             f"{program.path}: ONNX Runtime lacks CPU kernels: it adds {loaded['casts']} casts and holds results of "
-            f"{loaded['widened']} nodes in float32, which is not counted; import the model that it optimised and saved"
+            f"{loaded['widened']} nodes in float32. Peaks do not count them, and casts change the order: import the "
+            "model that it optimised and saved"
         )
-    return read_program(program.path, program.sizes, {**(program.observed or {}), "order": loaded["order"]})
+    return read_program(program.path, program.sizes, {**(program.observed or {}), **loaded})
 
 
 def reorder(program: OnnxProgram, order: Sequence[int]) -> ModelProto:
@@ -384,7 +385,8 @@ class OnnxRuntime(Runtime[ModelProto]):
         """Write an ONNX file, and its external data beside it."""
         copy_external_data(self.program, Path(output))
         write_atomically(output, version.SerializeToString())
-        note(f"{output}: ONNX Runtime keeps this order with execution_order = PRIORITY_BASED and optimisations off")
+        if not (self.program.observed or {}).get("casts"):  # they would run elsewhere
+            note(f"{output}: ONNX Runtime keeps this order with execution_order = PRIORITY_BASED and optimisations off")
 
     def question(self, graph: CostGraph, order: Sequence[int] | None, file: Path) -> dict[str, Any]:
         """Return the indices of the nodes in an order."""

@@ -88,11 +88,12 @@ def load_file(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any]
         for name, node in zip(program.names, program.nodes, strict=True)
     ]
     is_rewritten = [node.name for node in loaded] != [node.name for node in given.graph.node]
-    names, order = set(program.names), default_order(program.nodes, places) if is_rewritten else range(len(places))
+    order = default_order(program.nodes, places) if is_rewritten else range(len(places))
+    names, own = set(program.names), set(program.types)
     return {
         "order": [program.names[op] for op in order],
         "casts": sum(node.name.startswith(_CAST) for node in loaded if node.name not in names),
-        "widened": sum(any(v.startswith(_CAST) for v in node.output) for node in loaded if node.name in names),
+        "widened": sum(any(v.startswith(_CAST) for v in {*node.output} - own) for node in loaded if node.name in names),
     }
 
 

@@ -183,6 +183,13 @@ def test_a_plan_worse_than_the_input_order_is_written_where_weights_have_a_home(
     assert "g: 2 ops" in run("pareto", graph, "--devices", 2, "--evaluations", 20, "--points", 2).stdout
 
 
+@pytest.mark.parametrize(("model", "is_said"), [("net.py:step", True), ("net.onnx", False), (5, False)])
+def test_only_of_pytorch_programs_a_trace_is_told_from_the_call(run, tmp_path, model, is_said):
+    remarks = Annotations(phases=("forward",) * 2, imported={"model": model})
+    write_graph(sketch("a -> 8; b: a -> 8", "net", remarks), tmp_path / "g.pb")
+    assert ("traced program" in run("solve", tmp_path / "g.pb").stderr) == is_said
+
+
 @pytest.mark.parametrize(("size", "is_said"), [(0, True), (8, False)])
 def test_transfers_of_views_without_bytes_are_said(run, tmp_path, size, is_said):
     write_graph(sketch(f"make -> 8 us=1; view: make -> {size}@0; read: view -> 8 us=1"), tmp_path / "g.pbtxt")

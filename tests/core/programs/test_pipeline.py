@@ -21,6 +21,10 @@ class FakeRuntime:
         self.asked = []
         self.equal, self.repeats, self.fails = True, 2, None
 
+    def check_file(self):
+        if self.fails == "check_file":
+            raise UsageError("no file holds it")
+
     def graph(self, costs, note):
         self.asked.append(f"graph {costs}")
         builder = GraphBuilder("net")
@@ -85,11 +89,12 @@ def test_a_limit_that_no_order_keeps_is_one_sentence_and_writes_nothing(runtime,
     assert (tmp_path / "out.onnx").exists()
 
 
-@pytest.mark.parametrize("fails", ["measure", "write"])
-def test_nothing_is_written_if_a_stage_fails(runtime, tmp_path, fails):
+@pytest.mark.parametrize(("fails", "asked"), [("check_file", 1), ("measure", 3), ("write", 4)])
+def test_nothing_is_written_if_a_stage_fails(runtime, tmp_path, fails, asked):
     runtime.fails = fails
-    with pytest.raises((ProgramError, ScheduleError)):
+    with pytest.raises((ProgramError, ScheduleError, UsageError)):
         optimize(job(schedule="s.json"), solve, Observer())
+    assert len(runtime.asked) == asked
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ...core.base.errors import UsageError
+from ...core.base.names import one_line
 from ...core.base.units import bytes_alike, format_bytes, times_alike
 from ..console import Output, tell, write, write_json
 from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
@@ -82,7 +83,7 @@ def _show_graph(graph: Any, json: bool) -> None:
     table.add_row("peak memory, input order, 1 device", memory(summary["input_peak"]))
     table.add_row("peak memory, lower bound, 1 device", memory(summary["memory_bound"]))
     table.add_row("critical path", time(summary["critical_path"]))
-    show(table, graph.name)
+    show(table, one_line(graph.name))
 
 
 def _show_snapshot(path: str, out: Any, top: int, json: bool) -> None:
@@ -105,9 +106,9 @@ def _show_folder(folder: str, out: Any, json: bool, is_list: bool) -> None:
     """Print the histograms of sizes and diameters (REGAL figures 5 and 6), or a row per graph."""
     from json import dumps
 
-    from rich.markup import escape
     from rich.table import Column, Table
 
+    from ...core.base.tables import escape
     from ...core.bounds.diameter import diameter
     from ...core.files.costgraph import find_graphs, read_graph
     from ...datasets.filters import topology_hash
@@ -170,10 +171,10 @@ def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bo
         arenas = address_fields(loaded.addresses)
         write_json({**dataclasses.asdict(peak), **(dataclasses.asdict(shares) if shares else {}), **arenas})
         return
-    names = [device.name for device in loaded.problem.machine.devices]
+    names = [one_line(device.name) for device in loaded.problem.machine.devices]
     where = f"{names[peak.device]} at step {peak.step + 1:,} of {len(loaded.schedule):,}"
-    source = f" ({peak.source})" if peak.source else ""
-    show(peak_table(peak, top), f"peak {format_bytes(peak.memory)} on {where}, running {peak.runs}{source}")
+    source = one_line(f"{peak.runs} ({peak.source})" if peak.source else peak.runs)
+    show(peak_table(peak, top), f"peak {format_bytes(peak.memory)} on {where}, running {source}")
     for device, arena in enumerate(loaded.addresses.arenas if loaded.addresses else ()):
         above = "optimal for this order" if arena.is_optimal else f"{format_bytes(arena.bound)} alive at once"
         tell(f"arena of {names[device]}: {format_bytes(arena.size)} ({arena.size:,} bytes), {above}\n")

@@ -23,7 +23,8 @@ from ...core.base.errors import FormatError, UsageError
 from ...core.base.parallel import map_in_order
 from ...core.files.atomic import make_folder, write_atomically
 from ...core.files.costgraph import graph_hash
-from ...core.files.json_lines import JsonLines
+from ...core.files.json_lines import JsonLines, digest_of
+from ...core.files.reading import shown
 from ...core.files.yaml_files import write_yaml
 from ...core.graph.graph import CostGraph
 from ...core.problem.problem import Problem
@@ -87,7 +88,7 @@ class Checkpoint(Generic[Settings]):
 
     def write(self) -> None:
         """Write the file, whole or not at all."""
-        about = {
+        about: dict[str, str] = {
             "schedopt": VERSION,
             "place": json.dumps(dataclasses.asdict(self.place)),
             "config": json.dumps(plain(self.parameters)),
@@ -96,7 +97,7 @@ class Checkpoint(Generic[Settings]):
             "measured": json.dumps(self.measured),
             "validation": json.dumps(self.validation),
         }
-        write_atomically(self.path, save(self.tensors, about))
+        write_atomically(self.path, save(self.tensors, {**about, "digest": _digest(self.tensors, about)}))
 
     def restore(self, networks: Mapping[str, nn.Module], optimiser: optim.Optimizer) -> None:
         """Give the networks their weights and the optimiser its moments."""
@@ -111,7 +112,7 @@ class Checkpoint(Generic[Settings]):
             groups = optimiser.state_dict()["param_groups"]
             optimiser.load_state_dict({"state": moments, "param_groups": groups})
         except (KeyError, ValueError, RuntimeError) as error:
-            raise FormatError(f"{self.path}: is damaged ({error})") from error
+            raise FormatError(f"{self.path}: is damaged ({shown(str(error))})") from error
 
 
 def tensors_of(networks: Mapping[str, nn.Module], optimiser: optim.Optimizer) -> dict[str, Tensor]:
@@ -131,6 +132,8 @@ def read_checkpoint(folder: str | Path, kind: type[Settings]) -> Checkpoint[Sett
         with safe_open(str(path), "pt") as file:
             about = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        if about.pop("digest", None) not in (None, _digest(tensors, about)):  # none in files of older versions
+            raise ValueError("it is damaged")
         return Checkpoint(
             path,
             tensors,
@@ -141,8 +144,14 @@ def read_checkpoint(folder: str | Path, kind: type[Settings]) -> Checkpoint[Sett
             json.loads(about["measured"]),
             json.loads(about["validation"]),
         )
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, UsageError) as error:
-        raise FormatError(f"{path}: is not a checkpoint of schedopt train {kind.command} ({error})") from error
+    except (OSError, SafetensorError, AttributeError, KeyError, TypeError, ValueError, UsageError) as error:
+        said = shown(str(error))
+        raise FormatError(f"{path}: is not a checkpoint of schedopt train {kind.command} ({said})") from error
+
+
+def _digest(tensors: dict[str, Tensor], about: dict[str, str]) -> str:
+    """Return the digest of a checkpoint's content."""
+    return digest_of({**about, "tensors": hashlib.sha256(save(tensors)).hexdigest()})
 
 
 def hash_of(graphs: Sequence[CostGraph], validation: Sequence[CostGraph]) -> str:
@@ -254,7 +263,7 @@ class OrderSearch(NamedTuple):
         keys = list(map(self.key, problems))
         search = partial(searched_order, self.method, self.evaluations, self.seed)
         with closing(JsonLines(self.path, f"{self.what}s", "delete the file to search again")) as file:
-            known: dict[str, Any] = {key: record.get("order") for key, record in file.records.items()}
+            known: dict[str, Any] = {key: record["order"] for key, record in file.records.items()}
             wanted = dict(zip(keys, problems, strict=True))
             missing = {key: problem for key, problem in wanted.items() if key not in known}
             on_order(done := len(wanted) - len(missing))
@@ -265,11 +274,6 @@ class OrderSearch(NamedTuple):
                 on_order(count)
                 if must_stop():
                     return None
-        for key, problem in wanted.items():
-            order, name = known[key], problem.graph.name
-            is_list = isinstance(order, list) and all(type(op) is int for op in order)
-            if not (is_list and sorted(order) == list(range(problem.graph.num_ops))):
-                raise FormatError(f"{self.path}: the {self.what} of {name} is damaged; delete the file to search again")
         return [np.array(known[key], np.int32) for key in keys]
 
     def shown(

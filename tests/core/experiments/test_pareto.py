@@ -142,7 +142,7 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
         else:
             record[damage[0]] = damage[1]
     path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
-    with pytest.raises(FormatError, match=r"front\.jsonl: a line is not of a front"):
+    with pytest.raises(FormatError, match=r"front\.jsonl: line 1 is not of a front, or damaged"):
         schedopt.pareto(graph, points=2, evaluations=50, resume=path)
 
 

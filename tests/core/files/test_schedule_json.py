@@ -13,8 +13,9 @@ from jsonschema import Draft202012Validator
 from models.small_graphs import SKIPPED, sketch
 from schedopt.core.base.errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError
 from schedopt.core.files.costgraph import read_graph, structure_hash, write_graph
-from schedopt.core.files.schedule_json import format_document, read_schedule, steps_document
+from schedopt.core.files.schedule_json import format_document, order_text, read_schedule, steps_document
 from schedopt.core.graph.annotations import Annotations, Resident
+from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
 from schedopt.core.problem.problem import Problem
@@ -373,6 +374,25 @@ def test_op_names_one_per_line_are_an_order_on_one_device(tmp_path, seed, ending
     assert loaded.verify().peak == result.simulation.peak
     path.write_bytes(path.read_bytes().removesuffix(ending.encode()))
     assert len(read_schedule(path, graph).schedule) == graph.num_ops
+
+
+@pytest.mark.parametrize(
+    "first", ["a\nb", "a\rb", "\ufeffa", '"a"', '"a', "{", " a\t", "\x1b[31m", "\ud800", "\u2028", "\\n"]
+)
+def test_an_order_of_any_names_is_read_again(tmp_path, first):
+    builder, path = GraphBuilder("g"), tmp_path / "order.txt"
+    names = (first, "a", '"a b"', "plain \u00e4")
+    for name in names:
+        builder.add_op(name, outputs=[8])
+    graph = builder.build()
+    text = order_text(names)
+    path.write_text(text, newline="")
+    assert len(text.splitlines()) == 4
+    assert text.splitlines()[3] == names[3]
+    assert read_schedule(path, graph).schedule.items.tolist() == [0, 1, 2, 3]
+    path.write_text("\n".join(reversed(names[1:])))
+    with pytest.raises(ScheduleError, match="never"):
+        read_schedule(path, graph).verify()  # a name as it is, as older files have it
 
 
 @pytest.mark.parametrize(

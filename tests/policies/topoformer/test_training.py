@@ -301,5 +301,5 @@ def test_a_damaged_order_is_refused(tmp_path):
     whole = record["order"]
     for order in ([whole[1], *whole[1:]], whole[1:], [[0], *whole[1:]], None):
         path.write_text(json.dumps({**record, "order": order}) + "\n")
-        with pytest.raises(FormatError, match="the order of graph-10 is damaged"):
+        with pytest.raises(FormatError, match="line 1 is not of orders, or damaged"):
             search.found(problems)

@@ -211,8 +211,8 @@ def finding(name: str, seed: int, folder: str) -> str:
     try:
         read(str(path))
     except SchedoptError as error:
-        said = str(error)
-        return f"{len(said)} letters: {said[:80]}" if len(said) > MOST_LETTERS or "\n" in said else ""
+        said = str(error).replace(folder, "")
+        return f"{len(said)} letters: {said[:80]}" if len(said) > MOST_LETTERS else ""
     except TooSlowError:
         return f"more than {SECONDS} s"
     except MemoryError:

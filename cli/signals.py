@@ -7,7 +7,6 @@ import sys
 from typing import Any
 
 CTRL_C = 130
-_MOMENT = 0.02  # seconds
 _received = 0  # the signal that asked the command to end, 0 for none
 
 
@@ -50,7 +49,7 @@ def _tell_unraisable(unraisable: Any) -> None:
     if unraisable.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(unraisable)
     elif _received:
-        signal.setitimer(signal.ITIMER_REAL, _MOMENT)  # here it would be dropped once more
+        signal.setitimer(signal.ITIMER_REAL, 0.02)  # seconds: here it would be dropped once more
 
 
 def _raise_again(number: int, frame: Any) -> None:

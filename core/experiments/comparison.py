@@ -263,10 +263,8 @@ class ResumeFile(JsonLines):
 
     def find(self, key: str, graph: str, method: str) -> Cell | None:
         """Return the finished cell of a run, unless it failed, under the names that graph and method have now."""
-        record = self.records.get(key)
-        if record is None or record.get("status") == "failed":
-            return None
-        return Cell(**{**record, "graph": graph, "method": method})
+        record = self.records.get(key, {"status": "failed"})
+        return None if record["status"] == "failed" else Cell(**{**record, "graph": graph, "method": method})
 
 
 def opened(kind: Callable[[str], File], path: str | os.PathLike[str] | None) -> AbstractContextManager[File | None]:

@@ -145,8 +145,8 @@ def read_checkpoint(folder: str | Path, kind: type[Settings]) -> Checkpoint[Sett
             json.loads(about["validation"]),
         )
     except (OSError, SafetensorError, AttributeError, KeyError, TypeError, ValueError, UsageError) as error:
-        said = shown(str(error))
-        raise FormatError(f"{path}: is not a checkpoint of schedopt train {kind.command} ({said})") from error
+        said = f"{path}: is not a checkpoint of schedopt train {kind.command} ({shown(str(error))})"
+        raise FormatError(said) from error
 
 
 def _digest(tensors: dict[str, Tensor], about: dict[str, str]) -> str:

@@ -25,24 +25,10 @@ def test_a_signal_ends_a_command_with_its_exit_code(folder, command, way):
         assert seconds < 60
 
 
-DROPPING = """
-import os, signal, time
-from schedopt.cli import signals
-signals.listen()
-class Dropping:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGNAL)
-        time.sleep(0.01)
-try:
-    Dropping()
-    time.sleep(20)
-except KeyboardInterrupt:
-    print(signals.interrupted_code())
-"""
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", "130"), ("SIGTERM", "143")])
 def test_a_signal_that_a_callback_drops_is_raised_again(name, code):
-    done = subprocess.run([sys.executable, "-c", DROPPING.replace("SIGNAL", name)], capture_output=True, text=True)
+    drop = f"type('D', (), {{'__del__': lambda self: signal.raise_signal(signal.{name})}})()"
+    script = f"import signal, time; from schedopt.cli import signals; signals.listen()\ntry: {drop}; time.sleep(20)\n"
+    script += "except KeyboardInterrupt: print(signals.interrupted_code())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == (f"{code}\n", "")

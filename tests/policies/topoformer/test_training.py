@@ -13,7 +13,7 @@ import torch
 from models.runs import gradient, weights_of
 from models.small_graphs import chain_of
 from models.trainers import METHODS, TOPOFORMER, layered
-from schedopt.core.base.errors import FormatError, UsageError
+from schedopt.core.base.errors import UsageError
 from schedopt.core.base.parallel import chunks
 from schedopt.core.files.costgraph import graph_hash
 from schedopt.core.kernels.orders.priority_orders import price_orders
@@ -291,15 +291,3 @@ def test_a_search_that_was_stopped_goes_on(counted, tmp_path):
     assert [order.size for order in search()] == [20, 25, 30]
     assert counted == ["graph-20", "graph-25", "graph-30"]
     assert [len(json.loads(line)["order"]) for line in path.read_text().splitlines()] == [20, 25, 30]
-
-
-def test_a_damaged_order_is_refused(tmp_path):
-    problems, path = [Problem(*layered(10))], tmp_path / "orders.jsonl"
-    search = order_search(path, 50, 0)
-    search.found(problems)
-    record = json.loads(path.read_text())
-    whole = record["order"]
-    for order in ([whole[1], *whole[1:]], whole[1:], [[0], *whole[1:]], None):
-        path.write_text(json.dumps({**record, "order": order}) + "\n")
-        with pytest.raises(FormatError, match="line 1 is not of orders, or damaged"):
-            search.found(problems)

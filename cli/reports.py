@@ -248,8 +248,8 @@ def _peak_table(peak: Peak, rows: list[tuple[Holder, str]], is_narrow: bool) -> 
 def _in_lines(row: Holder, until: str) -> RenderableType:
     """Return the name of a holder with the rest of its words below."""
     made = ", ".join(filter(None, (row.role, row.source and f"made by {row.source}")))
-    about = [escape(line) for line in (made, until and f"until {until}") if line]
-    return Group(escape(row.name), *(Padding(line, (0, 0, 0, 2)) for line in about))
+    about = filter(None, (made, until and f"until {until}"))
+    return Group(escape(row.name), *(Padding(escape(line), (0, 0, 0, 2)) for line in about))
 
 
 def module_table(shares: MemoryShares) -> Table:

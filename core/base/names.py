@@ -11,10 +11,9 @@ from .errors import UsageError
 
 Name = TypeVar("Name", bound=str)
 _MEANINGS = {"peak": "memory", "makespan": "runtime", "time": "runtime"}
-_END = 0x2070  # behind the last block of punctuation nothing commands a terminal
 _COMMANDS = {
     code: chr(code).encode("unicode_escape").decode()
-    for code in range(_END)
+    for code in range(0x2070)  # behind the last block of punctuation nothing commands a terminal
     if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp")
 }
 

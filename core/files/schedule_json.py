@@ -267,8 +267,8 @@ def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def order_text(names: Sequence[str]) -> str:
     """Return op names, one per line; as JSON those that a line or a terminal cannot hold."""
-    is_plain = {name: name.isprintable() and name > "" and name[0] != '"' for name in names}
-    return "".join(f"{name if is_plain[name] else json.dumps(name)}\n" for name in names)
+    lines = (name if name.isprintable() and name[:1] not in '"' else json.dumps(name) for name in names)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _names(data: bytes, known: set[str]) -> list[str]:

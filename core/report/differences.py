@@ -223,8 +223,7 @@ class GraphDifference(PrintedTable):
 
     def title(self) -> str:
         """Return the line above the table."""
-        counts = f"{len(self.added):,} ops added, {len(self.removed):,} removed"
-        return one_line(f"{self.names[0]} and {self.names[1]}: {counts}")
+        return one_line(" and ".join(self.names)) + f": {len(self.added):,} ops added, {len(self.removed):,} removed"
 
     def table(self, top: int = DEFAULT_TOP) -> Table:
         """Return the table of `schedopt diff`, for Rich to print, with the `top` largest changes of tensors."""

@@ -11,9 +11,8 @@ from pathlib import Path
 import networkx as nx
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.problem.problem import Problem
+from schedopt import Problem, Search
 from schedopt.core.search.registry import METHODS
-from schedopt.core.search.search import Search
 
 ROOT = Path(__file__).parents[1]
 LAYERS = {
@@ -29,9 +28,9 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 995, "graph": 880, "problem": 1140, "kernels": 6585, "model": 1510, "bounds": 1210, "addresses": 435},
-    **{"files": 2045, "search": 1855, "solvers": 4910, "report": 2570, "solve": 600, "experiments": 1670},
-    **{"programs": 11145, "api": 2170, "__init__.py": 1, "cli": 3665, "datasets": 1285, "policies": 5265},
+    **{"base": 970, "graph": 842, "problem": 1140, "kernels": 6607, "model": 1502, "bounds": 1195, "addresses": 442},
+    **{"files": 1962, "search": 1791, "solvers": 4846, "report": 2507, "solve": 570, "experiments": 1635},
+    **{"programs": 11075, "api": 2145, "__init__.py": 1, "cli": 3580, "datasets": 1240, "policies": 5143},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

@@ -4,8 +4,6 @@ The ends are the least peak that adds no time, on several devices the least make
 Each search starts from the schedule found for the limit above.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time
@@ -63,12 +61,10 @@ class SweepFile(JsonLines):
         schedule = Schedule.from_steps(*(record[name] for name in ("items", "sources", "targets")))
         verify(problem, schedule, enforce_limit=False)
         written: dict[str, Any] = {name: record[name] for name in (*_WRITTEN, "reserved_otherwise")}
-        written["notes"], reserved = tuple(written["notes"]), read_reserved(record, self.path)
-        if reserved is not None:
-            verify_reserved(problem, schedule, reserved)
-        return Result(problem, schedule, simulate(problem, schedule), **written, reserved=reserved), record[
-            "peak_bound"
-        ]
+        written |= {"notes": tuple(record["notes"]), "reserved": read_reserved(record, self.path)}
+        if written["reserved"] is not None:
+            verify_reserved(problem, schedule, written["reserved"])
+        return Result(problem, schedule, simulate(problem, schedule), **written), record["peak_bound"]
 
     def append(self, key: str, found: Found) -> None:
         """Write a finished search through to the disk."""
@@ -85,9 +81,7 @@ def search(
     """Do a search, and bound its schedule under the problem of the front; None if it was interrupted."""
     given = {**settings.budget, "initial": initial, "watcher": Watcher(interrupt)}
     result = solve_and_place(problem, SPEC, None, settings.allocator, **given)
-    if result.status == "interrupted":
-        return None
-    return result, _peak_bound(whole, settings, result, interrupt)
+    return None if result.status == "interrupted" else (result, _peak_bound(whole, settings, result, interrupt))
 
 
 def search_in_worker(
@@ -181,11 +175,9 @@ class Sweep:
         found = None if self.file is None else self.file.find(key, problem)
         self.resumed += found is not None
         if found is None:
-            asked = self.problem, problem, self.settings, initial
-            if is_here(1):
-                found = search(*asked, self.interrupt)
-            else:
-                found = call_in_worker(search_in_worker, *asked, must_stop=self.interrupt.is_set)
+            asked, stop = (self.problem, problem, self.settings, initial), self.interrupt
+            is_near = is_here(1)
+            found = search(*asked, stop) if is_near else call_in_worker(search_in_worker, *asked, must_stop=stop.is_set)
             if found is None:
                 raise KeyboardInterrupt
             if self.file is not None:

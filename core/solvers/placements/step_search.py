@@ -3,8 +3,6 @@
 Every plan can be reached, also those that send a tensor early, or in another order, at the price of more moves.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import cycle
@@ -103,9 +101,7 @@ class _Walk:
     def fill_devices(self) -> None:
         """Offer the schedules that fill one device after another, in the input order."""
         order = self.problem.graph.input_order
-        for placement in filled_placements(self.problem):
-            if self.search.exhausted():
-                return
+        for placement in filled_placements(self.problem, self.search.cancellable):
             self.count = self.ops
             self.present.items[: self.ops], self.state.placement[:] = order, placement
             self._price()

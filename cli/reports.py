@@ -7,12 +7,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Column, Table
-from rich.text import Text
 
-from ..core.base.tables import FirstThatFits, compact_table, number_table
+from ..core.base.tables import FirstThatFits, compact_table, escape, number_table
 from ..core.base.units import Written, bytes_alike, format_change, signed, times_alike
 from ..core.bounds.bounds import memory_bound
 from ..core.files.atomic import write_atomically
@@ -224,12 +222,12 @@ def _peak_table(peak: Peak, rows: list[tuple[Holder, str]], is_narrow: bool) -> 
         table.add_column(name, overflow="fold")
     memory = bytes_alike(also=(row.size for row, _ in rows))
     for row, until in rows:
-        cells = [_in_lines(row, until) if is_narrow else Text(row.name), memory(row.size)]
+        cells = [_in_lines(row, until) if is_narrow else escape(row.name), memory(row.size)]
         cells.append(f"{100 * row.size / max(1, peak.memory):.1f}%")
         if has_addresses:
             cells.append("" if row.offset is None else f"{row.offset:,}")
         if not is_narrow:
-            cells += [Text(text) for text in (*((row.role, row.source) if words else ()), until)]
+            cells += [escape(text) for text in (*((row.role, row.source) if words else ()), until)]
         table.add_row(*cells)
     return table
 
@@ -237,8 +235,8 @@ def _peak_table(peak: Peak, rows: list[tuple[Holder, str]], is_narrow: bool) -> 
 def _in_lines(row: Holder, until: str) -> RenderableType:
     """Return the name of a holder with the rest of its words below."""
     made = ", ".join(filter(None, (row.role, row.source and f"made by {row.source}")))
-    about = [Text(line) for line in (made, until and f"until {until}") if line]
-    return Group(Text(row.name), *(Padding(line, (0, 0, 0, 2)) for line in about))
+    about = filter(None, (made, until and f"until {until}"))
+    return Group(escape(row.name), *(Padding(escape(line), (0, 0, 0, 2)) for line in about))
 
 
 def module_table(shares: MemoryShares) -> Table:

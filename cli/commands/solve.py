@@ -39,6 +39,7 @@ def solve(
     """Schedule a graph for least peak memory or least time, and verify the schedule."""
     from ...core.api.graphs import graph_of
     from ...core.files.atomic import check_writable, write_atomically
+    from ...core.files.schedule_json import order_text
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import parse_method
     from ..progress import run_with_progress
@@ -61,7 +62,7 @@ def solve(
         if json or format == "json":
             write(document)
         elif format == "order":
-            write("".join(f"{name}\n" for name in result.order))
+            write(order_text(result.order))
         else:
             show(result.table(), result.title())
             if explanation := result.explain():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ...version import VERSION
-from ..base.errors import ClusterError, FormatError, SchedoptError, UsageError
+from ..base.errors import ClusterError, SchedoptError, UsageError
 from ..base.options import spelled
 from ..base.parallel import is_here, map_unordered
 from ..base.tables import Printed, csv_of, text_of
@@ -35,7 +34,6 @@ from ..search.options import CompareOptions
 from ..search.parameters import Parameters
 from ..search.registry import BUDGET_EXAMPLE
 from ..search.search import Watcher
-from ..search.settings import from_plain
 from ..search.warm_up import warm_up
 from ..solve.placed import check_allocator, solve_and_place, warm_up_places
 from .report import comparison_page, graph_table, remarks, summary_table, title_of
@@ -265,20 +263,8 @@ class ResumeFile(JsonLines):
 
     def find(self, key: str, graph: str, method: str) -> Cell | None:
         """Return the finished cell of a run, unless it failed, under the names that graph and method have now."""
-        record = self.records.get(key)
-        if record is None or record.get("status") == "failed":
-            return None
-        written = {**record, "graph": graph, "method": method}
-        try:
-            read = asdict(from_plain(Cell, written, "a line"))
-            if any(isinstance(value, str) != isinstance(read[name], str) for name, value in written.items()):
-                raise UsageError("a number is written as a text")
-            if not all(0 <= value < math.inf for value in written.values() if isinstance(value, (int, float))):
-                raise UsageError("a number is negative or not finite")
-            return Cell(**written)
-        except (TypeError, UsageError) as error:
-            what = f"a line lacks fields of a comparison, or has others ({error}); name a new file"
-            raise FormatError(f"{self.path}: {what}") from error
+        record = self.records.get(key, {"status": "failed"})
+        return None if record["status"] == "failed" else Cell(**{**record, "graph": graph, "method": method})
 
 
 def opened(kind: Callable[[str], File], path: str | os.PathLike[str] | None) -> AbstractContextManager[File | None]:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import FormatError, SchedoptError
 from ..base.parallel import call_in_worker, is_here
 from ..base.units import format_bytes
 from ..bounds.bounds import memory_bound
@@ -59,18 +58,13 @@ class SweepFile(JsonLines):
         record = self.records.get(key)
         if record is None:
             return None
-        try:
-            schedule = Schedule.from_steps(*(record[name] for name in ("items", "sources", "targets")))
-            verify(problem, schedule, enforce_limit=False)
-            written: dict[str, Any] = {name: record[name] for name in _WRITTEN}
-            written["notes"] = tuple(written["notes"])
-            if (reserved := read_reserved(record, self.path)) is not None:
-                verify_reserved(problem, schedule, reserved)
-                otherwise = {what: int(size) for what, size in record["reserved_otherwise"].items()}
-                written |= {"reserved": reserved, "reserved_otherwise": otherwise}
-            return Result(problem, schedule, simulate(problem, schedule), **written), int(record["peak_bound"])
-        except (AttributeError, LookupError, TypeError, ValueError, OverflowError, SchedoptError) as error:
-            raise FormatError(f"{self.path}: a line is not of a front ({error}); name a new file") from error
+        schedule = Schedule.from_steps(*(record[name] for name in ("items", "sources", "targets")))
+        verify(problem, schedule, enforce_limit=False)
+        written: dict[str, Any] = {name: record[name] for name in (*_WRITTEN, "reserved_otherwise")}
+        written |= {"notes": tuple(record["notes"]), "reserved": read_reserved(record, self.path)}
+        if written["reserved"] is not None:
+            verify_reserved(problem, schedule, written["reserved"])
+        return Result(problem, schedule, simulate(problem, schedule), **written), record["peak_bound"]
 
     def append(self, key: str, found: Found) -> None:
         """Write a finished search through to the disk."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
+from ..base.names import one_line
 from ..base.tables import FirstThatFits, compact_table
 from ..base.units import Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed, times_alike
 from ..bounds.bounds import is_met
@@ -156,7 +157,7 @@ def _graph_table(
     for result, written in rows:
         bound = _NOTHING if result.bound is None else written(result.bound)
         values = [_method_value(result, method, written) for method in methods]
-        table.add_row(Text(result.graph), f"{result.ops:,}", bound, *values)
+        table.add_row(Text(one_line(result.graph)), f"{result.ops:,}", bound, *values)
     return table
 
 
@@ -171,7 +172,7 @@ def _graph_and_method_table(rows: Sequence[tuple[GraphResults, Written]], method
     table.add_column(memory if task == "memory" else "makespan", justify="right", no_wrap=True)
     for result, written in rows:
         bound = _NOTHING if result.bound is None else written(result.bound)
-        table.add_row(Text(result.graph), f"{result.ops:,}", "lower bound", bound)
+        table.add_row(Text(one_line(result.graph)), f"{result.ops:,}", "lower bound", bound)
         for method in methods:
             table.add_row("", "", Text(method), _method_value(result, method, written))
         table.add_section()

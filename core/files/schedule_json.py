@@ -5,7 +5,8 @@ from __future__ import annotations
 import codecs
 import json
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -234,7 +235,7 @@ def read_schedule(
     if not isinstance(graph, CostGraph):
         raise UsageError(f"a schedule is read for a CostGraph, not for a {type(graph).__name__}; read_graph reads one")
     data = read_raw(path)
-    names = _lines(data)
+    names = _names(data, set(graph.op_names))
     is_json = data.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"["))
     if names and (not is_json or set(names) <= set(graph.op_names)):  # names may look like JSON
         return _read_order(names, graph, path, machine)
@@ -264,13 +265,24 @@ def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _lines(data: bytes) -> list[str]:
-    """Return the lines of a text without empty ones at its end; none if it is no text."""
+def order_text(names: Sequence[str]) -> str:
+    """Return op names, one per line; as JSON those that a line or a terminal cannot hold."""
+    lines = (name if name.isprintable() and name[:1] not in '"' else json.dumps(name) for name in names)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _names(data: bytes, known: set[str]) -> list[str]:
+    """Return the names in the lines of a text without empty ones at its end; none if it is no text."""
     try:
         lines = data.decode("utf-8-sig").rstrip("\r\n").split("\n")
     except UnicodeDecodeError:
         return []
-    return [line.removesuffix("\r") for line in lines] if lines != [""] else []
+    names = [line.removesuffix("\r") for line in lines] if lines != [""] else []
+    for at, name in enumerate(names):
+        with suppress(FormatError):
+            if name.startswith('"') and (said := parse_json(name, str)) in known:
+                names[at] = said
+    return names
 
 
 def _read_order(names: list[str], graph: CostGraph, path: str | Path, machine: Machine | None) -> LoadedSchedule:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..base.errors import UsageError
+from ..base.names import one_line
 from ..graph.graph import CostGraph
 from ..kernels.cost_model import replicated
 from ..problem.problem import Problem
@@ -144,7 +145,7 @@ class Timeline:
         """Return the text of `step_name`, and in parentheses the op's module and line, if known."""
         item, name = int(self.schedule.items[step]), self.step_name(step)
         source = self.problem.graph.annotations.source_of(item) if item >= 0 else ""
-        return f"{name} ({source})" if source else name
+        return one_line(f"{name} ({source})" if source else name)
 
     def involves(self, device: int) -> BoolArray:
         """Whether each step runs on a device, or transfers to or from it, shape `(steps,)`."""

@@ -13,6 +13,7 @@ from ..base.options import spelled
 from ..base.units import format_bytes
 from ..bounds.bounds import lower_bound, recomputation_bound
 from ..files.atomic import check_suffix, check_writable, write_atomically
+from ..files.schedule_json import order_text
 from ..graph.graph import CostGraph
 from ..model.unrolled import repeated_ops
 from ..problem.problem import Problem
@@ -451,5 +452,5 @@ def optimize_range(job: Job, name: str, sizes: range, solve: Solve, observer: Ob
     for size in ends if not measured else ends[1:]:  # each compares results before it writes
         source = runtimes[size].write(graph.at(size), list(plan.order), job.output, observer.note)
     if job.schedule is not None:
-        write_atomically(job.schedule, "".join(f"{graph.high.op_names[op]}\n" for op in plan.order))
+        write_atomically(job.schedule, order_text([graph.high.op_names[op] for op in plan.order]))
     return replace(plan, source=source, measured=measured)

@@ -8,10 +8,10 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
-from rich.markup import escape
 from rich.table import Table
 
-from ..base.tables import PrintedTable, number_table
+from ..base.names import one_line
+from ..base.tables import PrintedTable, escape, number_table
 from ..base.units import Written, bytes_alike, times_alike
 from ..bounds.bounds import critical_path, memory_bound, min_cut_bound
 from ..graph.graph import CostGraph
@@ -126,7 +126,7 @@ class ScheduleDifference(PrintedTable):
             + ("" if reserved is None else f"; {memory(reserved)} reserved then")
             for name, peak, reserved in zip(self.names, self.peaks, self.reserved, strict=True)
         ]
-        return "\n".join((self.graph, *lines))
+        return "\n".join(map(one_line, (self.graph, *lines)))
 
     def _memory(self, top: int) -> Written:
         """Return how the bytes of the table are written."""
@@ -221,7 +221,7 @@ class GraphDifference(PrintedTable):
 
     def title(self) -> str:
         """Return the line above the table."""
-        return f"{self.names[0]} and {self.names[1]}: {len(self.added):,} ops added, {len(self.removed):,} removed"
+        return one_line(" and ".join(self.names)) + f": {len(self.added):,} ops added, {len(self.removed):,} removed"
 
     def table(self, top: int = DEFAULT_TOP) -> Table:
         """Return the table of `schedopt diff`, for Rich to print, with the `top` largest changes of tensors."""

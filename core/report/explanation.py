@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.names import one_line
 from ..base.units import Written, format_bytes, times_alike, written_apart
 from ..bounds.bounds import is_met, lower_bound, path_and_work, recomputation_bound
 from ..graph.graph import CostGraph
@@ -29,7 +30,7 @@ def explain(problem: Problem, schedule: Schedule, input_peak: int, lower_bound: 
     least, op = recomputation_bound(problem.graph)
     held = held_at(problem.graph, peak)
     holders = _shares("Peak: ", held, peak.memory, format_bytes) if held else "Nothing is held."
-    needed_by = problem.graph.op_names[op] if op >= 0 else ""
+    needed_by = one_line(problem.graph.op_names[op]) if op >= 0 else ""
     return _proven(peak.memory, input_peak, lower_bound), holders, _recomputation(peak.memory, least, needed_by)
 
 
@@ -197,7 +198,7 @@ def _next(layer: str) -> str:
 def _listed(text: str, pieces: Sequence[str]) -> str:
     """Return a sentence that lists as many pieces, after a text, as a line has room for."""
     for number, piece in enumerate(pieces):
-        more, longer = f", {len(pieces) - number} more.", f"{', ' * (number > 0)}{piece}"
+        more, longer = f", {len(pieces) - number} more.", f"{', ' * (number > 0)}{one_line(piece)}"
         if number and len(text) + len(longer) + len(more) > WIDTH:
             return text + more
         text += longer

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...version import VERSION
-from ..base.tables import PrintedTable
+from ..base.names import one_line
+from ..base.tables import PrintedTable, escape
 from ..base.units import Written, bytes_alike, format_bytes, format_change, times_alike
 from ..bounds.bounds import memory_bound
 from ..files.atomic import write_atomically
@@ -180,7 +181,7 @@ class Result(PrintedTable):
     def title(self) -> str:
         """Return the line above the table, which names the graph."""
         graph = model_of(self.problem.graph)
-        return f"{graph.name}: {graph.num_ops:,} ops, {graph.num_data_tensors:,} tensors"
+        return f"{one_line(graph.name)}: {graph.num_ops:,} ops, {graph.num_data_tensors:,} tensors"
 
     def explain(self) -> str:
         """Return the causes of the peak or the makespan, a sentence a line, as below the table of `schedopt solve`.
@@ -351,7 +352,9 @@ def _add_devices(table: Table, result: Result, memory: Written, time: Written) -
         name = result.problem.machine.devices[device].name
         limit = None if result.problem.machine.is_anonymous else result.problem.memory_limits[device]
         room = "" if limit is None else f" of {format_bytes(limit)}"
-        table.add_row(f"{name}: {len(ops):,} op{'s' * (len(ops) != 1)}", f"{memory(peak)}{room}", f"busy {busy}")
+        table.add_row(
+            f"{escape(name)}: {len(ops):,} op{'s' * (len(ops) != 1)}", f"{memory(peak)}{room}", f"busy {busy}"
+        )
     moved = schedule.items[schedule.items < 0]
     if len(moved):
         table.add_row("transfers", f"{len(moved):,}", memory(int(graph.tensor_size[~moved].sum())))

@@ -21,7 +21,8 @@ from ...core.base.errors import FormatError, UsageError
 from ...core.base.parallel import map_in_order
 from ...core.files.atomic import make_folder, write_atomically
 from ...core.files.costgraph import graph_hash
-from ...core.files.json_lines import JsonLines
+from ...core.files.json_lines import JsonLines, digest_of
+from ...core.files.reading import shown
 from ...core.files.yaml_files import write_yaml
 from ...core.graph.graph import CostGraph
 from ...core.problem.problem import Problem
@@ -84,7 +85,7 @@ class Checkpoint(Generic[Settings]):
         state: dict[str, Any] = {"place": dataclasses.asdict(self.place), "config": plain(self.parameters)}
         state |= {"shape": plain(self.network), "measured": self.measured, "validation": self.validation}
         about = {"schedopt": VERSION, "graphs": self.graphs, **{name: json.dumps(one) for name, one in state.items()}}
-        write_atomically(self.path, save(self.tensors, about))
+        write_atomically(self.path, save(self.tensors, {**about, "digest": _digest(self.tensors, about)}))
 
     def restore(self, networks: Mapping[str, nn.Module], optimiser: optim.Optimizer) -> None:
         """Give the networks their weights and the optimiser its moments."""
@@ -99,7 +100,7 @@ class Checkpoint(Generic[Settings]):
             groups = optimiser.state_dict()["param_groups"]
             optimiser.load_state_dict({"state": moments, "param_groups": groups})
         except (KeyError, ValueError, RuntimeError) as error:
-            raise FormatError(f"{self.path}: is damaged ({error})") from error
+            raise FormatError(f"{self.path}: is damaged ({shown(str(error))})") from error
 
 
 def tensors_of(networks: Mapping[str, nn.Module], optimiser: optim.Optimizer) -> dict[str, Tensor]:
@@ -119,12 +120,20 @@ def read_checkpoint(folder: str | Path, kind: type[Settings]) -> Checkpoint[Sett
         with safe_open(str(path), "pt") as file:
             about = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        if about.pop("digest", None) not in (None, _digest(tensors, about)):  # none in files of older versions
+            raise ValueError("it is damaged")
         settings = from_plain(kind, json.loads(about["config"]), str(path))
         shape = from_plain(get_type_hints(kind)["network"], json.loads(about["shape"]), str(path))
         place, measured, validation = (json.loads(about[name]) for name in ("place", "measured", "validation"))
         return Checkpoint(path, tensors, settings, shape, Place(**place), about["graphs"], measured, validation)
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, UsageError) as error:
-        raise FormatError(f"{path}: is not a checkpoint of schedopt train {kind.command} ({error})") from error
+    except (OSError, SafetensorError, AttributeError, KeyError, TypeError, ValueError, UsageError) as error:
+        said = f"{path}: is not a checkpoint of schedopt train {kind.command} ({shown(str(error))})"
+        raise FormatError(said) from error
+
+
+def _digest(tensors: dict[str, Tensor], about: dict[str, str]) -> str:
+    """Return the digest of a checkpoint's content."""
+    return digest_of({**about, "tensors": hashlib.sha256(save(tensors)).hexdigest()})
 
 
 def hash_of(graphs: Sequence[CostGraph], validation: Sequence[CostGraph]) -> str:
@@ -236,7 +245,7 @@ class OrderSearch(NamedTuple):
         keys = list(map(self.key, problems))
         search = partial(searched_order, self.method, self.evaluations, self.seed)
         with closing(JsonLines(self.path, f"{self.what}s", "delete the file to search again")) as file:
-            known: dict[str, Any] = {key: record.get("order") for key, record in file.records.items()}
+            known: dict[str, Any] = {key: record["order"] for key, record in file.records.items()}
             wanted = dict(zip(keys, problems, strict=True))
             missing = {key: problem for key, problem in wanted.items() if key not in known}
             on_order(done := len(wanted) - len(missing))
@@ -247,11 +256,6 @@ class OrderSearch(NamedTuple):
                 on_order(count)
                 if must_stop():
                     return None
-        for key, problem in wanted.items():
-            order, name = known[key], problem.graph.name
-            is_list = isinstance(order, list) and all(type(op) is int for op in order)
-            if not (is_list and sorted(order) == list(range(problem.graph.num_ops))):
-                raise FormatError(f"{self.path}: the {self.what} of {name} is damaged; delete the file to search again")
         return [np.array(known[key], np.int32) for key in keys]
 
     def shown(

@@ -218,20 +218,20 @@ def one_device(rng, folder):
 
 def several_devices(rng, folder):
     """Schedules of several devices: values, bounds, proofs and limits of methods against plans of tiny graphs."""
-    is_fan, devices = rng.random() < 0.25, rng.choice((2, 2, 2, 3))
-    case = a_case(rng, rng.randint(2, 4), 0 if is_fan else rng.choice((0, 0, 1, 1)), devices)
+    is_fan, devices = rng.random() < 0.4, rng.choice((2, 2, 2, 3))
+    case = a_case(rng, rng.choice((3, 7) if is_fan else (2, 3, 4)), 0 if is_fan else rng.choice((0, 0, 1, 1)), devices)
     if is_fan:  # all ops read one tensor, on equal devices whose transfers take as long as a few ops
         for at, op in enumerate(case.ops):
             op.inputs, op.control, op.sizes, op.views, op.shifts = [(0, 0)] if at else [], [], [8], [-1], [0]
             op.runtime, op.final = rng.choice((4.0, 4.0, 4.0, 1.0) if at else (0.0, 1.0, 4.0)), False
-        links = dict.fromkeys([(0, 1), (1, 0)], (rng.choice((0.0, 1.0, 2.0, 3.0)), 8e6))
-        beside, case.task = rng.random() < 0.5, "runtime"
+        links = dict.fromkeys([(0, 1), (1, 0)], rng.choice(((0.0, 8e6), (1.0, 8e6), (2.0, math.inf), (3.0, math.inf))))
+        beside, case.task = rng.random() < 0.3, "runtime"
         case.machine = Machine([Device("device 0"), Device("device 1")], links, beside, is_file=beside)
     elif case.machine.is_file:
         bind(rng, case)
     asked, world = Asked(case, folder), World(case)
     try:
-        files = list(islice(plans(rng, world), 800))
+        files = list(islice(plans(rng, world, 3 if is_fan else 20), 800))
         known = [world.judge(steps) for steps in (files[0], *files[1:])]
     except (Wrong, IndexError):  # nowhere to run, or no links
         return

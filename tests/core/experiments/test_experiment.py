@@ -153,7 +153,7 @@ def test_a_torn_last_line_is_dropped(graphs, tmp_path, kept):
 def test_a_foreign_file_is_refused_and_kept(tmp_path, content):
     path = tmp_path / "other.jsonl"
     path.write_bytes(content)
-    with pytest.raises(FormatError, match=r"other\.jsonl: line 1 is not of a comparison; name a new file"):
+    with pytest.raises(FormatError, match=r"other\.jsonl: line 1 is not of a comparison, or damaged; name a new file"):
         ResumeFile(path)
     assert path.read_bytes() == content
 

@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 from models.small_graphs import SKIPPED, sketch
 from schedopt import (
     FormatError,
+    GraphBuilder,
     OtherGraphError,
     Problem,
     Result,
@@ -24,7 +25,7 @@ from schedopt import (
     write_graph,
 )
 from schedopt.core.files.costgraph import structure_hash
-from schedopt.core.files.schedule_json import format_document, steps_document
+from schedopt.core.files.schedule_json import format_document, order_text, steps_document
 from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
@@ -358,6 +359,18 @@ def test_op_names_one_per_line_are_an_order_on_one_device(tmp_path, seed, ending
     assert loaded.verify().peak == result.simulation.peak
     path.write_bytes(path.read_bytes().removesuffix(ending.encode()))
     assert len(read_schedule(path, graph).schedule) == graph.num_ops
+
+
+@pytest.mark.parametrize(
+    "first", ["a\nb", "\ufeffa", '"a"', '"a', "{", " a\t\r", "\x1b[31m", "\ud800", "\u2028", "\\n"]
+)
+def test_an_order_of_any_names_is_read_again(tmp_path, first):
+    builder, names, path = GraphBuilder("g"), (first, "a", "plain \u00e4"), tmp_path / "order.txt"
+    for name in names:
+        builder.add_op(name, outputs=[8])
+    path.write_text(text := order_text(names), newline="")
+    assert text.splitlines()[1:] == ["a", "plain \u00e4"]
+    assert read_schedule(path, builder.build()).schedule.items.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ MIB = 2**20
 
 
 def main() -> None:
-    """Print the table, and below it why a cell is empty."""
+    """Print the table, and to standard error why a cell is empty."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=MODELS)
     parser.add_argument("--runs", type=int, default=5)
@@ -74,19 +74,18 @@ def main() -> None:
         print(json.dumps(measured(given.models[0], given.runs, given.time_limit)))
         return
     print(f"| step | held | {' | '.join(WAYS)} |\n|{'---|' * (len(WAYS) + 2)}", flush=True)
-    remarks = []
     for model in given.models:
         name = model.removeprefix("everyday:").removesuffix("_training").replace("optimize_memory:", "small ")
         command = [sys.executable, __file__, model, "--here", "--runs", given.runs, "--time-limit", given.time_limit]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
-            remarks.append(f"{name}: {(done.stderr.strip().splitlines() or ['it ended without a word'])[-1]}")
+            print(name, (done.stderr.strip().splitlines() or ["it ended without a word"])[-1], file=sys.stderr)
             continue
         rows = json.loads(done.stdout.splitlines()[-1])
         print(f"| {name} | {rows['held'] / MIB:,.1f} | {' | '.join(cell(rows[way]) for way in WAYS)} |", flush=True)
-        remarks += [f"{name}, {way}: {rows[way]['why']}" for way in WAYS if "why" in rows[way]]
-    print("", *(f"- {remark}" for remark in remarks), sep="\n")
+        reasons = (f"{name}, {way}: {rows[way]['why']}" for way in WAYS if "why" in rows[way])
+        print("", *reasons, sep="\n", file=sys.stderr, flush=True)
 
 
 def cell(row: dict[str, Any]) -> str:

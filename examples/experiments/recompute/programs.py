@@ -169,7 +169,7 @@ def with_checkpoints(model):
     for parent in model.modules():
         if isinstance(parent, (nn.ModuleList, nn.Sequential)):
             for child in parent.children():
-                is_list = isinstance(child, nn.ModuleList) or isinstance(child, nn.Sequential) and has_blocks(child)
+                is_list = isinstance(child, nn.ModuleList) or (isinstance(child, nn.Sequential) and has_blocks(child))
                 if any(child.children()) and not is_list:
                     blocks.append(child)
     inner = {module for block in blocks for module in block.modules() if module is not block}

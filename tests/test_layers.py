@@ -29,9 +29,9 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 970, "graph": 880, "problem": 1140, "kernels": 6585, "model": 1510, "bounds": 1210, "addresses": 435},
-    **{"files": 2025, "search": 1855, "solvers": 4910, "report": 2565, "solve": 600, "experiments": 1670},
-    **{"programs": 11140, "api": 2170, "__init__.py": 1, "cli": 3665, "datasets": 1285, "policies": 5265},
+    **{"base": 950, "graph": 840, "problem": 1140, "kernels": 6585, "model": 1500, "bounds": 1195, "addresses": 435},
+    **{"files": 1945, "search": 1790, "solvers": 4845, "report": 2505, "solve": 565, "experiments": 1635},
+    **{"programs": 11075, "api": 2145, "__init__.py": 1, "cli": 3580, "datasets": 1240, "policies": 5150},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

@@ -1,7 +1,5 @@
 """Lower bounds on peak memory and makespan: no schedule can be better (`docs/concepts/bounds.md`)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
@@ -238,8 +236,7 @@ def recomputation_bound(graph: CostGraph) -> tuple[int, int]:
     """Return the lower bound of a peak on one device even if ops may run again, bytes, and the op that needs it."""
     # An op's inputs, outputs and workspace are there, and in the end all that is final. The op is -1 if that is more.
     need, buffers = op_needs(graph, 1), graph.buffers
-    final = int(buffers.size[buffers.is_final].sum())
-    op = int(need.argmax())
+    final, op = int(buffers.size[buffers.is_final].sum()), int(need.argmax())
     persistent = int(graph.persistent.sum())
     return (persistent + final, -1) if final > need[op] else (persistent + int(need[op]), op)
 

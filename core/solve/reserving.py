@@ -1,7 +1,5 @@
 """The least that a caching allocator reserves: the order, an opening block, and other options of the allocator."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -163,13 +161,5 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
         less = f", reserves {format_bytes(before_weights.reserved)}"
     if block:
         notes.append(f"{OPENING}{opening_line(block, is_before)}{less}")
-    return replace(
-        result,
-        schedule=schedule,
-        simulation=simulation,
-        status=status,
-        reserved=reserved,
-        reserved_otherwise=otherwise,
-        is_proven_infeasible=is_proven,
-        notes=tuple(notes),
-    )
+    found = replace(result, schedule=schedule, simulation=simulation, status=status, is_proven_infeasible=is_proven)
+    return replace(found, reserved=reserved, reserved_otherwise=otherwise, notes=tuple(notes))

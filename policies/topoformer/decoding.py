@@ -1,7 +1,5 @@
 """From priorities to orders and their probability (Topoformer 4.2), orders tightened, and op by op (appendix B)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -39,8 +37,7 @@ def normalised_priorities(priorities: Tensor, is_op: Tensor | None = None, alpha
     variance = centred.square().sum(-1, keepdim=True) / count
     rounding = _ROUNDING * torch.finfo(values.dtype).eps * values.detach().abs().amax(-1, keepdim=True)
     is_constant = variance <= rounding.square()
-    scaled = alpha * centred / variance.masked_fill(is_constant, 1.0).sqrt()
-    return scaled.masked_fill(is_constant, 0.0)
+    return (alpha * centred / variance.masked_fill(is_constant, 1.0).sqrt()).masked_fill(is_constant, 0.0)
 
 
 def order_log_probability(priorities: Tensor, orders: Tensor, ready_steps: Tensor) -> Tensor:
@@ -57,8 +54,7 @@ def order_log_probability(priorities: Tensor, orders: Tensor, ready_steps: Tenso
     last = last[:, :ops]
     values = _at_least_float32(priorities).masked_fill(last < 0, 0.0)
     denominator = _log_sum_exp_of_stretches(values, first.masked_fill(last < 0, 0), last)
-    chosen = values.gather(1, orders.clamp(min=0))
-    return (chosen - denominator).masked_fill(~is_step, 0.0).sum(1)
+    return (values.gather(1, orders.clamp(min=0)) - denominator).masked_fill(~is_step, 0.0).sum(1)
 
 
 def _log_sum_exp_of_stretches(values: Tensor, first: Tensor, last: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """The networks of both parts of Topoformer: an encoder, and a decoder that makes orders of its embeddings."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
@@ -48,9 +46,8 @@ class NetworkParameters(Parameters):
         if not any(self.topological_heads):
             raise UsageError(f"heads_of must leave some heads to encoder {self.encoder}, not {list(heads)}")
         if self.decoder == "autoregressive" and self.width % GLIMPSE_HEADS:
-            raise UsageError(
-                f"width must be a multiple of {GLIMPSE_HEADS} for decoder autoregressive, not {self.width}"
-            )
+            what = f"a multiple of {GLIMPSE_HEADS} for decoder autoregressive"
+            raise UsageError(f"width must be {what}, not {self.width}")
 
     @property
     def topological_heads(self) -> tuple[int, ...]:
@@ -100,11 +97,9 @@ class PriorityPolicy:
         steps = np.zeros((graphs, rows, ops), np.int64)
         for at, (graph, of_graph) in enumerate(zip(self.graphs, orders, strict=True)):
             steps[at, :, : graph.graph.num_ops] = ready_steps(graph.graph.predecessors, of_graph)
-        device = self.priorities.device
-        padded = torch.from_numpy(_padded(orders, ops)).to(device)
         priorities = self.priorities.repeat_interleave(rows, 0)
-        ready = torch.from_numpy(steps).flatten(0, 1).to(device)
-        return decoding.order_log_probability(priorities, padded.flatten(0, 1), ready).view(graphs, rows)
+        columns = (torch.from_numpy(each).flatten(0, 1).to(priorities.device) for each in (_padded(orders, ops), steps))
+        return decoding.order_log_probability(priorities, *columns).view(graphs, rows)
 
 
 class AutoregressivePolicy:
@@ -163,8 +158,7 @@ class Network(PolicyNetwork):
 
     def __init__(self, parameters: NetworkParameters) -> None:
         super().__init__(parameters)
-        width = parameters.width
-        p, inputs = parameters, NODE_FEATURES + parameters.eigenvectors
+        p, width, inputs = parameters, parameters.width, NODE_FEATURES + parameters.eigenvectors
         heads = p.topological_heads if p.encoder.startswith("topoformer") else (p.heads,)
         self.encoder = make_encoder(p.encoder, inputs, p.layers, width, heads, p.head_width, p.tied)
         self.norm = nn.LayerNorm(width)

@@ -1,7 +1,5 @@
 """Memory snapshots of PyTorch (`torch.cuda.memory._dump_snapshot`): allocations, their reservations, their holders."""
 
-from __future__ import annotations
-
 import pickle
 from bisect import bisect_left
 from collections import Counter
@@ -139,8 +137,7 @@ class Snapshot:
         first = old[np.argsort(self.recorded[old], kind="stable")]
         events = np.concatenate((first, self.events))
         found = (allocator or self.allocator).replay(events, self.sizes, self.streams, capacity=capacity)
-        done = max(found.done - len(first), 0)
-        return replace(found, done=done, reserved=found.reserved[len(first) :])
+        return replace(found, done=max(found.done - len(first), 0), reserved=found.reserved[len(first) :])
 
     @cached_property
     def alive(self) -> tuple[IntArray, IntArray]:

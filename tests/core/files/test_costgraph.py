@@ -10,7 +10,6 @@ import pytest
 from google.protobuf import text_format
 from models.small_graphs import sketch
 from schedopt.core.base.errors import FormatError, GraphError, SchedoptError
-from schedopt.core.files.cost_graph_pb2 import CostGraphDef, RunMetadata
 from schedopt.core.files.costgraph import (
     encoding_of,
     find_graphs,
@@ -22,6 +21,7 @@ from schedopt.core.files.costgraph import (
     structure_hash,
     write_graph,
 )
+from schedopt.core.files.messages import CostGraphDef, RunMetadata
 from schedopt.core.graph.builder import GraphBuilder
 
 SUFFIXES = (".pbtxt", ".pb", ".pbtxt.gz", ".pb.gz")

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedopt.core.base.arrays import INT64_MAX
 from schedopt.core.base.errors import FormatError, GraphError
-from schedopt.core.files.cost_graph_pb2 import CostGraphDef
 from schedopt.core.files.costgraph import format_graph, parse_graph, read_graph
+from schedopt.core.files.messages import CostGraphDef
 
 GRAPH = naive.build(naive.random_spec(np.random.default_rng(40), 7, whole_runtimes=True))
 TEXT, BINARY = format_graph(GRAPH, "text"), format_graph(GRAPH, "binary")

@@ -14,8 +14,8 @@ from models.seeds import seeds
 from models.small_graphs import sketch
 from schedopt.core.base.errors import UsageError
 from schedopt.core.files import costgraph
-from schedopt.core.files.cost_graph_pb2 import CostGraphDef
 from schedopt.core.files.costgraph import format_graph, graph_hash, parse_graph
+from schedopt.core.files.messages import CostGraphDef
 from schedopt.core.graph.annotations import NO_ANNOTATIONS, PHASES, ROLES, Annotations, Resident
 
 NAMES = ("", "encoder.layer.0", "mödel.py:31", 'quo"te\\', "it's", "line\nbreak\t", "名\u2028\x85", "\ud800", "{}")

@@ -11,9 +11,8 @@ from pathlib import Path
 import networkx as nx
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.problem.problem import Problem
+from schedopt import Problem, Search
 from schedopt.core.search.registry import METHODS
-from schedopt.core.search.search import Search
 
 ROOT = Path(__file__).parents[1]
 LAYERS = {
@@ -31,7 +30,7 @@ ROOMS = [
 MOST_LINES = {
     **{"base": 950, "graph": 840, "problem": 1140, "kernels": 6585, "model": 1500, "bounds": 1195, "addresses": 435},
     **{"files": 1945, "search": 1790, "solvers": 4845, "report": 2505, "solve": 565, "experiments": 1635},
-    **{"programs": 11075, "api": 2145, "__init__.py": 1, "cli": 3580, "datasets": 1240, "policies": 5150},
+    **{"programs": 11075, "api": 2145, "__init__.py": 1, "cli": 3580, "datasets": 1240, "policies": 5140},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

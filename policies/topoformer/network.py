@@ -14,7 +14,7 @@ from ...core.kernels.orders.set_beam import NO_LIMIT, beam
 from ...core.search.parameters import Parameters, parameter
 from ..networks.network import PolicyNetwork
 from . import decoding
-from .decoding import GLIMPSE_HEADS, AutoregressiveDecoder, Decoded, DecodedBatch, priced
+from .decoding import GLIMPSE_HEADS, AutoregressiveDecoder, Decoded, priced
 from .encoders import DENSE, RELATIONS, Encoder, make_encoder
 from .features import NODE_FEATURES, EncodedGraph, GraphBatch, batch_of
 
@@ -114,8 +114,8 @@ class AutoregressivePolicy:
         """See `PriorityPolicy`."""
         return bool(torch.isfinite(self.embeddings[self.batch.is_op]).all())
 
-    def _priced(self, decoded: DecodedBatch) -> list[Decoded]:
-        pairs = zip((one.graph for one in self.graphs), decoded.orders.cpu().numpy(), strict=True)
+    def _priced(self, orders: Tensor) -> list[Decoded]:
+        pairs = zip((one.graph for one in self.graphs), orders.cpu().numpy(), strict=True)
         return [priced(graph.buffers, np.ascontiguousarray(o[:, : graph.num_ops], np.int32)) for graph, o in pairs]
 
     def greedy(self) -> list[Decoded]:

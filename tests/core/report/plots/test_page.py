@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 from models.small_graphs import sketch
 from models.timelines import random_timeline
+from schedopt import GraphBuilder, Problem, Schedule
 from schedopt.core.graph.annotations import Annotations
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.timeline import input_timeline, timeline_of
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.report.plots.page import page, trace
 
 drawn = partial(random_timeline, 623)

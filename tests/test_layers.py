@@ -28,9 +28,9 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 950, "graph": 840, "problem": 1140, "kernels": 6585, "model": 1500, "bounds": 1195, "addresses": 435},
-    **{"files": 1945, "search": 1790, "solvers": 4845, "report": 2505, "solve": 565, "experiments": 1635},
-    **{"programs": 11075, "api": 2145, "__init__.py": 1, "cli": 3580, "datasets": 1240, "policies": 5140},
+    **{"base": 950, "graph": 840, "problem": 1150, "kernels": 6585, "model": 1500, "bounds": 1195, "addresses": 435},
+    **{"files": 1950, "search": 1790, "solvers": 4845, "report": 2505, "solve": 565, "experiments": 1635},
+    **{"programs": 11090, "api": 2145, "__init__.py": 1, "cli": 3580, "datasets": 1240, "policies": 5140},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

@@ -125,7 +125,11 @@ def apply(
     check_output(model, output, overwrite=overwrite, is_header=is_header)
     runtime = load_runtime(model, options, note)
     graph = runtime.graph("roofline", _nothing)
-    return runtime.write(graph, read_order(schedule, graph, force=force)[0], output, note)
+    order, loaded = read_order(schedule, graph, force=force)
+    source = runtime.write(graph, order, output, note)
+    if loaded.reserved is not None and loaded.reserved.opening_block:
+        note(f"{schedule}: {OPENING}{loaded.reserved.opening}")
+    return source
 
 
 def measure(
@@ -157,7 +161,7 @@ def measure(
     observer.on_stage(2, 3, "measuring what each op takes")
     measured = runtime.graph("measured", _nothing)
     observer.on_stage(3, 3, f"running {len(orders) + 1} order{'s' * bool(orders)}")
-    limits = {path: limit for path, (_, limit) in read.items()}
+    limits = {path: loaded.problem.memory_limit for path, (_, loaded) in read.items()}
     rows = runtime.measure(measured, orders, repeats, observer.note, observer.on_run, limits)
     if snapshot is not None:
         runtime.record(measured, [None, *orders.values()][-1], snapshot)

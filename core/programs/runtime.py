@@ -181,8 +181,8 @@ def cost_of(graph: CostGraph, order: Sequence[int]) -> Simulation:
     return simulate(problem_of(graph, order), Schedule.single_device(np.array(order)))
 
 
-def read_order(path: str, graph: CostGraph, *, force: bool = False) -> tuple[list[int], int | None]:
-    """Read a schedule of a program's graph: its ops as they run, some several times perhaps, and its memory limit."""
+def read_order(path: str, graph: CostGraph, *, force: bool = False) -> tuple[list[int], LoadedSchedule]:
+    """Read a schedule of a program's graph: its ops as they run, some several times perhaps, and the whole file."""
     loaded = read_program_schedule(path, graph, force=force)
     used = len({*loaded.schedule.sources.tolist(), *loaded.schedule.targets.tolist()})  # be it for a transfer alone
     if used > 1:
@@ -190,7 +190,7 @@ def read_order(path: str, graph: CostGraph, *, force: bool = False) -> tuple[lis
             f"{path}: the schedule uses {used} devices, and a program runs on one; solve with --devices 1, or write "
             "the modules of a PyTorch model with apply --format device-map"
         )
-    return [op for op in loaded.schedule.op_order().tolist() if op < graph.num_ops], loaded.problem.memory_limit
+    return [op for op in loaded.schedule.op_order().tolist() if op < graph.num_ops], loaded
 
 
 def read_program_schedule(path: str, graph: CostGraph, *, force: bool = False) -> LoadedSchedule:

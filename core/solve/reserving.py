@@ -17,7 +17,7 @@ from ..model.reserved import Requests, pool_graph, rounded_to_segments, verify_r
 from ..model.simulator import simulate
 from ..model.unrolled import of_runs
 from ..problem.problem import Problem
-from ..problem.schedule import Reserved, Schedule
+from ..problem.schedule import Reserved, Schedule, opening_line
 from ..report.result import IN_INPUT_ORDER, OPENING, Result, changed_order
 from ..search.method_spec import parse_method
 from ..search.registry import DEFAULT_METHOD, method_of
@@ -160,7 +160,6 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
         block, is_before = before_weights.block if before_weights.reserved < plan.reserved else NO_BLOCK
         less = f", reserves {format_bytes(before_weights.reserved)}"
     if block:
-        place = "before the model is moved to the device" if is_before else "after the model is moved to the device"
-        notes.append(f'{OPENING}torch.empty({block}, dtype=torch.uint8, device="cuda"), {place}{less}')
+        notes.append(f"{OPENING}{opening_line(block, is_before)}{less}")
     found = replace(result, schedule=schedule, simulation=simulation, status=status, is_proven_infeasible=is_proven)
     return replace(found, reserved=reserved, reserved_otherwise=otherwise, notes=tuple(notes))

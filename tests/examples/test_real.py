@@ -43,6 +43,12 @@ def test_compile_backends_runs_each_way_in_its_own_process(tmp_path):
     assert rows["schedopt"]["counted"] == rows["schedopt"]["bound"] < rows["schedopt"]["stock"]
 
 
+def test_beside_counts_the_gradients_that_hooks_free():
+    lines = run("real/beside.py", "optimize_memory:mlp", "--runs", 1, "--time-limit", 1).splitlines()
+    eager, hooks = (float(cell.split(",")[0]) for cell in lines[2].split("|")[3:5])
+    assert eager - hooks > 8  # MiB: two of six gradients at least
+
+
 def test_real_programs_measures_models_and_skips_rows_that_are_there(tmp_path):
     """Three wide tensors are made before the first is used up; a schedule makes and uses them one by one."""
     (tmp_path / "models.py").write_text(TINY)

@@ -1,6 +1,7 @@
 """CostGraphDef files: exact round trips, the conventions of the format, and every way for a file to be wrong."""
 
 import gzip
+import tracemalloc
 from dataclasses import replace
 
 import naive
@@ -245,6 +246,13 @@ def test_a_file_that_holds_too_much_is_refused_and_may_be_allowed(tmp_path, monk
     path = tmp_path / "bomb.pb.gz"
     path.write_bytes(gzip.compress(format_graph(graph, "binary")))
     assert path.stat().st_size > 256
+    with (tmp_path / "sparse.pb").open("wb") as file:
+        file.truncate(10**10)
+    tracemalloc.start()
+    with pytest.raises(FormatError, match=r"sparse.pb: it holds more than 1.00 GiB"):
+        read_graph(tmp_path / "sparse.pb")
+    assert tracemalloc.get_traced_memory()[1] < 2**24, "it is read"
+    tracemalloc.stop()
     monkeypatch.setenv("SCHEDOPT_LARGEST_FILE", "256")
     with pytest.raises(FormatError, match=r"bomb.pb.gz: it holds more than 256 B; .*--largest-file"):
         read_graph(path)

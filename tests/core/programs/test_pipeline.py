@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from schedopt import FormatError, GraphBuilder, ProgramError, ScheduleError, UsageError
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Reserved
 from schedopt.core.programs import pipeline
 from schedopt.core.programs.options import ImportOptions, OptimizeOptions
 from schedopt.core.programs.pipeline import Job, Observer, optimize
@@ -79,6 +81,15 @@ def test_each_stage_runs_once_and_is_told(runtime, tmp_path):
     imported = found.result.problem.graph.annotations.imported
     assert imported == {"model": "net.onnx", "costs": "measured"}
     assert '"model": "net.onnx"' in (tmp_path / "s.json").read_text()
+
+
+def test_apply_says_how_the_opening_block_of_a_schedule_is_opened(runtime, tmp_path):
+    notes, result = [], solve(Problem(runtime.graph("roofline", None)), "input")
+    reserved = Reserved("cuda", 2**25, 2**21, opening_block=2**24)
+    (tmp_path / "s.json").write_text(dataclasses.replace(result, reserved=reserved).json())
+    pipeline.apply("net.onnx", "s.json", "out.onnx", ImportOptions(), notes.append)
+    line = 'torch.empty(16777216, dtype=torch.uint8, device="cuda"), before the model is moved to the device'
+    assert notes == [f"s.json: opening block: {line}"]
 
 
 def test_a_limit_that_no_order_keeps_is_one_sentence_and_writes_nothing(runtime, tmp_path):

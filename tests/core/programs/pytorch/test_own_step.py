@@ -783,6 +783,31 @@ def test_a_schedule_made_elsewhere_is_taken_and_nothing_is_run_to_plan(tmp_path,
 
 
 @pytest.mark.slow
+def test_dropout_is_drawn_once_where_a_limit_lets_ops_run_again(capsys):
+    """PyTorch's issue 190758: under `activation_memory_budget` the backward pass draws other masks."""
+    layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(6))
+
+    def step(x):
+        for layer in layers:
+            x = nn.functional.dropout(layer(x).relu(), 0.5)
+        loss = x.square().mean()
+        loss.backward()
+        return loss
+
+    def run(call, x):
+        torch.manual_seed(1)
+        loss = call(x).detach()
+        gradients = [parameter.grad for parameter in layers.parameters()]
+        layers.zero_grad()
+        return loss, gradients
+
+    x = torch.randn(512, 64)
+    planned = schedopt.optimize(step, x, memory_limit="85%", evaluations=200, costs="roofline", verbose=True)
+    assert "ops run again to keep the memory limit" in capsys.readouterr().out
+    assert_same(run(planned, x), run(step, x))
+
+
+@pytest.mark.slow
 def test_what_recording_costs_and_which_layers_run_again_is_told(capsys):
     layers = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64)) for _ in range(4)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
 from typing import Any, cast
 
 import numpy as np
@@ -215,14 +216,48 @@ def last_step_need(graph: CostGraph, b: Buffers, *, recompute: bool = False) -> 
     return int(b.size[b.is_final].sum()) + int(need[can_be_last].min())
 
 
+def even_share(problem: Problem, total: int) -> float:
+    """Return the least value of the memory task if the devices together hold so many bytes at some time."""
+    # Where shares count, each device has whole bytes of it: first its part, then one more where that is least of it.
+    if not problem.byte_weights.size:
+        return -(-total // problem.devices)
+    memories = [device.memory or 1 for device in problem.machine.devices]
+    rooms = [total * memory // sum(memories) for memory in memories]
+    while sum(rooms) < total:
+        rooms[min(range(len(rooms)), key=lambda at: Fraction(rooms[at] + 1, memories[at]))] += 1
+    return problem.counted_peak(rooms)
+
+
+def room_below(problem: Problem, value: float) -> int:
+    """Return about how many bytes devices hold together if none is above a value of the memory task."""
+    return (
+        int(value * (1.0 / problem.byte_weights).sum()) if problem.byte_weights.size else problem.devices * int(value)
+    )
+
+
 def memory_bound(problem: Problem) -> int:
     """Return the bound on peak memory, bytes, that needs no flow."""
+    need, stays = _needs(problem)
+    return max(-(-stays // problem.devices), int(need.max()))
+
+
+def share_bound(problem: Problem) -> float:
+    """Return the bound on the value of a problem that counts shares, and that needs no flow."""
+    need, stays = _needs(problem)
+    memory = np.array([device.memory for device in problem.machine.devices])
+    largest = np.where(problem.rules.allowed[: len(need)], memory, 0).max(axis=1)  # of devices on which an op may run
+    most = {int(room): int(need[largest == room].max()) for room in np.unique(largest)}
+    return max(even_share(problem, stays), *(needed * problem.whole / room for room, needed in most.items()))
+
+
+def _needs(problem: Problem) -> tuple[IntArray, int]:
+    """Return the bytes that each op needs on its device, shape `(ops,)`, and those on all devices in the last step."""
     # One device: the largest op or the last step. Several: the largest op with its persistent bytes and the residents
     # that it reads, or the last step, views sent alone where that is less, or all that stays, shared evenly.
     graph, model = problem.graph, model_of(problem.graph)
     need, persistent = op_needs(model, problem.devices), int(model.persistent.sum())
     if problem.devices == 1:
-        return persistent + max(int(need.max()), last_step_need(graph, graph.buffers, recompute=problem.recompute))
+        return need + persistent, persistent + last_step_need(graph, graph.buffers, recompute=problem.recompute)
     need += graph.persistent[: model.num_ops]
     pointers, tensors = graph.inputs
     reader, read = np.repeat(np.arange(graph.num_ops), np.diff(pointers)), np.maximum(tensors, graph.alias_of[tensors])
@@ -230,8 +265,7 @@ def memory_bound(problem: Problem) -> int:
     reader, read = distinct_pairs(reader[resident], read[resident])
     np.add.at(need, reader, graph.tensor_size[read])
     final = int(model.tensor_size[model.is_final & (model.alias_of < 0)].sum())
-    stays = persistent + max(final, last_step_need(model, split_buffers(model)))
-    return max(-(-stays // problem.devices), int(need.max()))
+    return need, persistent + max(final, last_step_need(model, split_buffers(model)))
 
 
 def recomputation_bound(graph: CostGraph) -> tuple[int, int]:
@@ -313,20 +347,22 @@ def _stretch_around(
     return buffers, throughout, order[first:last]
 
 
-def min_cut_bound(problem: Problem, order: NDArray[Any], known: int = 0, **limits: Any) -> int:
-    """Return the min-cut bound on the peak, bytes, or the known bound if that is more; given any order of the ops."""
+def min_cut_bound(problem: Problem, order: NDArray[Any], known: float = 0, **limits: Any) -> float:
+    """Return the min-cut bound on a peak, or the known bound if that is more; given any order of the ops."""
     # Several devices share it evenly, views sent alone where that is less.
     graph, devices = model_of(problem.graph), problem.devices
     persistent, order = int(graph.persistent.sum()), order[order < graph.num_ops]
     b = graph.buffers if devices == 1 else split_buffers(graph)
     limits = {"work": MIN_CUT_WORK if devices == 1 else MIN_CUT_WORK_SHARED} | limits
-    cuts = min_cuts(b, order, memory_of_steps(b, order), devices * known - persistent, **limits)
-    return max([known, *(-(-(persistent + term) // devices) for term, _ in cuts)])
+    cuts = min_cuts(b, order, memory_of_steps(b, order), room_below(problem, known) - persistent, **limits)
+    return max([known, *(even_share(problem, persistent + term) for term, _ in cuts)])
 
 
 def lower_bound(problem: Problem, stop: Callable[[], bool] = lambda: False) -> float:
-    """Return the bound that needs no search: bytes for the memory task, microseconds for runtime."""
-    return memory_bound(problem) if problem.task == "memory" else runtime_bound(problem, stop)
+    """Return the bound on a value of the task that needs no search."""
+    if problem.task == "runtime":
+        return runtime_bound(problem, stop)
+    return share_bound(problem) if problem.byte_weights.size else memory_bound(problem)
 
 
 def is_met(value: float, bound: float) -> bool:

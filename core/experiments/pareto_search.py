@@ -26,7 +26,7 @@ from ..graph.graph import CostGraph
 from ..model.reserved import verify_reserved
 from ..model.simulator import simulate
 from ..model.verifier import verify
-from ..problem.problem import Problem
+from ..problem.problem import Problem, in_bytes
 from ..problem.schedule import Schedule
 from ..report.result import Result
 from ..search.method_spec import parse_method
@@ -130,7 +130,7 @@ class Sweep:
 
     def __init__(self, graph: CostGraph, settings: ParetoOptions = ParetoOptions()) -> None:
         self.graph, self.settings = graph, settings
-        self.problem = settings.problem(graph)
+        self.problem = in_bytes(settings.problem(graph))
         check_allocator(self._least_time(), settings.allocator)
         self.file: SweepFile | None = None  # of finished searches, which those that `execute` does are written to
         self.interrupt = threading.Event()

@@ -6,7 +6,7 @@ import fnmatch
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from itertools import chain, pairwise
 from numbers import Integral, Real
@@ -18,9 +18,9 @@ from ..base.arrays import INT64_MAX, BoolArray, FloatArray, IndexArray, frozen
 from ..base.errors import UsageError
 from ..base.names import unknown
 from ..base.options import json_name
-from ..base.units import MAX_DEVICES, format_bytes, format_microseconds, format_runs
+from ..base.units import MAX_DEVICES, format_bytes, format_microseconds, format_runs, format_share
 from ..graph.graph import CostGraph
-from .machine import Machine
+from .machine import ByteMachine, Machine
 from .residents import GraphWithHomes, first_home, model_of, with_homes
 
 Task = Literal["memory", "runtime"]
@@ -40,7 +40,8 @@ class Problem:
         The computation graph. On several devices residents that several ops use have a home, on a machine all of them:
         they are ops of their own at the end of the graph, a `GraphWithHomes`.
     task
-        `memory`: the peak of the fullest device, in bytes; `runtime`: the makespan, in microseconds.
+        `memory`: the peak of the fullest device, in bytes, or as a share of its memory where all devices of a machine
+        have one; `runtime`: the makespan, in microseconds.
     devices
         1 to 64, 1 by default; with a machine, as many as it has.
     memory_limit
@@ -211,6 +212,11 @@ class Problem:
             for device in self.machine.devices
         )
 
+    @property
+    def limits_are_alike(self) -> bool:
+        """Whether less value of the memory task exceeds the limits less: they are equal, and so count bytes."""
+        return len({*self.memory_limits}) == 1 and not self.byte_weights.size
+
     @cached_property
     def is_limited(self) -> bool:
         """Whether any device has a memory limit."""
@@ -253,9 +259,39 @@ class Problem:
         np.add.at(need, graph.tensor_producer, graph.tensor_size)
         return int(np.argmax(need))
 
-    def value(self, peak: int, runtime: float) -> float:
-        """Return the objective of the task, of the two."""
+    @cached_property
+    def counts_shares(self) -> bool:
+        """Whether the task minimises the largest share of a device's memory."""
+        return self.task == "memory" and self.machine.counts_shares
+
+    @cached_property
+    def whole(self) -> int:
+        """The value of a full device where shares count: its bytes if all have the same, else a power of two."""
+        memories = {device.memory or 1 for device in self.machine.devices}
+        return max(memories) if len(memories) == 1 else 1 << (max(memories) - 1).bit_length()
+
+    @cached_property
+    def byte_weights(self) -> FloatArray:
+        """What a byte of each device counts in a value, at least 1; empty where all count 1."""
+        memories = [device.memory or 1 for device in self.machine.devices] if self.counts_shares else [1]
+        weights = self.whole / np.array(memories, np.float64)
+        return frozen(weights[: len(weights) * (len({*memories}) > 1)], np.float64)
+
+    def value(self, peak: float, runtime: float) -> float:
+        """Return the objective by which schedules are compared, of the two; `peak` is a `counted_peak`."""
         return peak if self.task == "memory" else runtime
+
+    def counted_peak(self, peaks: Sequence[int]) -> float:
+        """Return the peak of the fullest device, given the bytes of each: where shares count, that of `whole`."""
+        # A quotient is rounded to the nearest float, so that no larger share is below a smaller one.
+        if not self.byte_weights.size:
+            return max(peaks)
+        devices = self.machine.devices
+        return max(int(peak) * self.whole / (device.memory or 1) for peak, device in zip(peaks, devices, strict=True))
+
+    def shown(self, value: float) -> float:
+        """Return a value as results have it: a share, 1 for a full device, in place of its part of `whole`."""
+        return value / self.whole if self.counts_shares else value
 
     def is_feasible(self, peaks: Sequence[int], runtime: float = 0.0) -> bool:
         """Whether the peak of every device keeps its memory limit, and a runtime its own."""
@@ -267,7 +303,7 @@ class Problem:
         Parameters
         ----------
         peaks
-            Bytes of each device; where limits are equal, those of the fullest alone do.
+            Bytes of each device.
         runtime
             Microseconds, or runs where every run counts alike.
 
@@ -281,10 +317,12 @@ class Problem:
         excess = max((peak - limit for peak, limit in limited if limit is not None), default=0)
         if self.runtime_limit is not None and runtime > self.runtime_limit * (1 + RUNTIME_TOLERANCE):
             excess = max(excess, math.ceil(runtime - self.runtime_limit))
-        return max(0, excess), self.value(max(peaks), runtime)
+        return max(0, excess), self.value(self.counted_peak(peaks), runtime)
 
     def format_value(self, value: float) -> str:
-        """Write a value of the task with its unit."""
+        """Write a value as results have it with its unit."""
+        if self.counts_shares:
+            return format_share(value)
         return format_bytes(value) if self.task == "memory" else self.format_time(value)
 
     def format_time(self, value: float) -> str:
@@ -292,6 +330,12 @@ class Problem:
         if self.counts_runs:
             return format_runs(value)
         return format_microseconds(value)
+
+
+def in_bytes(problem: Problem) -> Problem:
+    """Return a problem whose memory task counts bytes, though all devices may have a memory."""
+    given = {field.name: getattr(problem.machine, field.name) for field in fields(problem.machine)}
+    return replace(problem, machine=ByteMachine(**given)) if problem.machine.counts_shares else problem
 
 
 @cache

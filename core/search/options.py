@@ -380,6 +380,17 @@ class CompareOptions(Budget, ProblemOptions):
 
     seeds: int = option(1, "Runs per method and graph, from --seed on", low=1)
 
+    @property
+    def kind(self) -> str:
+        """Of the values: `runtime`, `memory` for bytes, or `share` of a device's memory."""
+        counts_shares = self.task == "memory" and self.machine is not None and self.machine.counts_shares
+        return "share" if counts_shares else self.task
+
+    @property
+    def memory_name(self) -> str:
+        """What the memory task minimises, as titles name it."""
+        return "largest share" if self.kind == "share" else super().memory_name
+
 
 @dataclass(frozen=True)
 class GridOptions(CompareOptions):

@@ -12,7 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
-from ..cost_model import MachineArrays, Scratch, TimedSteps, account, begin, sort_moments, time_op, time_transfer
+from ..cost_model import (
+    MachineArrays,
+    Scratch,
+    TimedSteps,
+    account,
+    begin,
+    sort_moments,
+    time_op,
+    time_transfer,
+    weighed,
+)
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of
@@ -103,7 +113,7 @@ def _price(g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: Any,
         sort_steps(m, s, steps[0], count, steps[1])
         account(g, m, s, steps[1], count)
         for device in range(s.clock.size):
-            peak = max(peak, s.peak[device])
+            peak = max(peak, weighed(m.weight, device, s.peak[device]))
             over = s.peak[device] - m.limits[device]
             if over > 0:
                 excess = max(excess, over)

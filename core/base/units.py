@@ -152,24 +152,6 @@ def format_runs(value: float) -> str:
     return f"{value:,.4g} run{'s' * (value != 1)}"
 
 
-def format_share(value: float) -> str:
-    """Write a share as percent."""
-    return shares_alike(also=[value])(value)
-
-
-def shares_alike(*compared: Iterable[float], also: Iterable[float] = ()) -> Written:
-    """Return how to write some shares as percent, with as many decimals; those compared that differ read so."""
-    groups = [list(group) for group in compared]
-    known = [value for value in (*chain(*groups), *also) if 0 < value < math.inf]
-    first = min(_MOST_DIGITS, max(1, _decimals(100 * min(known, default=1.0), 3)))
-    ways: list[Written] = [_percent(few) for few in range(first, _MOST_DIGITS_OF_TIMES + 1)]
-    return next((written for written in ways if _tells_apart(written, groups, rel_tol=_ROUNDING)), ways[-1])
-
-
-def _percent(decimals: int) -> Written:
-    return lambda value: f"{100 * value:.{decimals}f}%"
-
-
 def bytes_alike(*compared: Iterable[float], also: Iterable[float] = ()) -> Written:
     """Return how to write some bytes in one unit: that of the largest, or the next where small ones need it."""
     # Smaller ones are `<0.1 MiB`. Those `compared` that differ read differently, in a smaller unit if need be.
@@ -194,6 +176,19 @@ def times_alike(*compared: Iterable[float], also: Iterable[float] = ()) -> Writt
     first = next(few for few in range(most + 1) if all(round(one, few) == one for one in shown))
     ways = [_in(unit, size, few) for few in range(first, _MOST_DIGITS_OF_TIMES + 1)]
     return next((written for written in ways if _tells_apart(written, groups[:-1], rel_tol=_ROUNDING)), ways[-1])
+
+
+def shares_alike(*compared: Iterable[float]) -> Written:
+    """Return how to write some shares in percent, with as many decimals for all; those that differ read differently."""
+    groups = [list(group) for group in compared]
+    known = [value for value in chain(*groups) if 0 < value < math.inf]
+    first = min(_MOST_DIGITS, max(1, _decimals(100 * min(known, default=1.0), 3)))
+    ways: list[Written] = [f"{{:.{few}%}}".format for few in range(first, _MOST_DIGITS_OF_TIMES + 1)]
+    return next((written for written in ways if _tells_apart(written, groups, rel_tol=_ROUNDING)), ways[-1])
+
+
+ALIKE = {"memory": bytes_alike, "share": shares_alike, "runtime": times_alike}
+"""How values are written in one unit, by kind."""
 
 
 def _tells_apart(written: Written, groups: Iterable[Iterable[float]], **alike: float) -> bool:

@@ -219,20 +219,17 @@ def last_step_need(graph: CostGraph, b: Buffers, *, recompute: bool = False) -> 
 def even_share(problem: Problem, total: int) -> float:
     """Return the least value of the memory task if the devices together hold so many bytes at some time."""
     # Where shares count, each device has whole bytes of it: first its part, then one more where that is least of it.
-    if not problem.byte_weights.size:
+    if problem.counts_alike:
         return -(-total // problem.devices)
-    memories = [device.memory or 1 for device in problem.machine.devices]
-    rooms = [total * memory // sum(memories) for memory in memories]
+    rooms = [total * memory // sum(problem.memories) for memory in problem.memories]
     while sum(rooms) < total:
-        rooms[min(range(len(rooms)), key=lambda at: Fraction(rooms[at] + 1, memories[at]))] += 1
+        rooms[min(range(len(rooms)), key=lambda at: Fraction(rooms[at] + 1, problem.memories[at]))] += 1
     return problem.counted_peak(rooms)
 
 
 def room_below(problem: Problem, value: float) -> int:
     """Return about how many bytes devices hold together if none is above a value of the memory task."""
-    return (
-        int(value * (1.0 / problem.byte_weights).sum()) if problem.byte_weights.size else problem.devices * int(value)
-    )
+    return int(value * float((1.0 / problem.byte_weights).sum()))
 
 
 def memory_bound(problem: Problem) -> int:
@@ -244,8 +241,8 @@ def memory_bound(problem: Problem) -> int:
 def share_bound(problem: Problem) -> float:
     """Return the bound on the value of a problem that counts shares, and that needs no flow."""
     need, stays = _needs(problem)
-    memory = np.array([device.memory for device in problem.machine.devices])
-    largest = np.where(problem.rules.allowed[: len(need)], memory, 0).max(axis=1)  # of devices on which an op may run
+    allowed = problem.rules.allowed[: len(need)]
+    largest = np.where(allowed, np.array(problem.memories), 0).max(axis=1)  # of the devices on which an op may run
     most = {int(room): int(need[largest == room].max()) for room in np.unique(largest)}
     return max(even_share(problem, stays), *(needed * problem.whole / room for room, needed in most.items()))
 
@@ -362,7 +359,7 @@ def lower_bound(problem: Problem, stop: Callable[[], bool] = lambda: False) -> f
     """Return the bound on a value of the task that needs no search."""
     if problem.task == "runtime":
         return runtime_bound(problem, stop)
-    return share_bound(problem) if problem.byte_weights.size else memory_bound(problem)
+    return memory_bound(problem) if problem.counts_alike else share_bound(problem)
 
 
 def is_met(value: float, bound: float) -> bool:

@@ -14,16 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..base.tables import FirstThatFits, compact_table
-from ..base.units import (
-    Written,
-    bytes_alike,
-    format_bytes,
-    format_microseconds,
-    format_runs,
-    shares_alike,
-    signed,
-    times_alike,
-)
+from ..base.units import ALIKE, Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed
 from ..bounds.bounds import is_met
 from ..report.summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor, summarise
 from ..search.options import CompareOptions
@@ -190,7 +181,7 @@ def _graph_and_method_table(rows: Sequence[tuple[GraphResults, Written]], method
 
 def writing_of(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> list[Written]:
     """Return how each graph's values are written: in one unit, unless it takes too many digits or too few."""
-    alike = {"memory": bytes_alike, "share": shares_alike, "runtime": times_alike}[task]
+    alike = ALIKE[task]
     is_counted = [task == "runtime" and result.counts_runs for result in results]
     shown = [[v for v in (result.bound, *map(result.value, methods)) if v is not None] for result in results]
     own = [format_runs if counted else alike(values) for counted, values in zip(is_counted, shown, strict=True)]

@@ -103,7 +103,7 @@ def device_arrays(problem: Problem, used: int) -> MachineArrays:
         first_home(graph),
         model_of(graph).num_tensors,
         replicated(problem),
-        problem.byte_weights[:used],
+        problem.byte_weights[: 0 if problem.counts_alike else used],
     )
 
 
@@ -111,6 +111,12 @@ def device_arrays(problem: Problem, used: int) -> MachineArrays:
 def weighed(weight: FloatArray, device: int, memory: Any) -> Any:
     """Return what so many bytes of a device count for the peak."""
     return np.int64(min(memory * weight[device], float(NO_LIMIT))) if weight.size > 0 else memory
+
+
+@inlined
+def reached(m: MachineArrays, peaks: Any, device: int, peak: Any, excess: Any) -> Any:
+    """Return the peak, as it counts, and the excess, with those of a device."""
+    return max(peak, weighed(m.weight, device, peaks[device])), max(excess, peaks[device] - m.limits[device])
 
 
 def replicated(problem: Problem) -> BoolArray:

@@ -18,7 +18,7 @@ from ..base.arrays import INT64_MAX, BoolArray, FloatArray, IndexArray, frozen
 from ..base.errors import UsageError
 from ..base.names import unknown
 from ..base.options import json_name
-from ..base.units import MAX_DEVICES, format_bytes, format_microseconds, format_runs, format_share
+from ..base.units import MAX_DEVICES, format_bytes, format_microseconds, format_runs, shares_alike
 from ..graph.graph import CostGraph
 from .machine import ByteMachine, Machine
 from .residents import GraphWithHomes, first_home, model_of, with_homes
@@ -215,7 +215,7 @@ class Problem:
     @property
     def limits_are_alike(self) -> bool:
         """Whether less value of the memory task exceeds the limits less: they are equal, and so count bytes."""
-        return len({*self.memory_limits}) == 1 and not self.byte_weights.size
+        return len({*self.memory_limits}) == 1 and self.counts_alike
 
     @cached_property
     def is_limited(self) -> bool:
@@ -259,23 +259,31 @@ class Problem:
         np.add.at(need, graph.tensor_producer, graph.tensor_size)
         return int(np.argmax(need))
 
-    @cached_property
+    @property
     def counts_shares(self) -> bool:
         """Whether the task minimises the largest share of a device's memory."""
         return self.task == "memory" and self.machine.counts_shares
 
     @cached_property
+    def memories(self) -> tuple[int, ...]:
+        """The bytes of each device of which shares count; 1 each where bytes count."""
+        return tuple((device.memory or 1) if self.counts_shares else 1 for device in self.machine.devices)
+
+    @cached_property
     def whole(self) -> int:
         """The value of a full device where shares count: its bytes if all have the same, else a power of two."""
-        memories = {device.memory or 1 for device in self.machine.devices}
-        return max(memories) if len(memories) == 1 else 1 << (max(memories) - 1).bit_length()
+        most = max(self.memories)
+        return most if self.counts_alike else 1 << (most - 1).bit_length()
+
+    @property
+    def counts_alike(self) -> bool:
+        """Whether a byte counts 1 in a value on whichever device it is."""
+        return len({*self.memories}) == 1
 
     @cached_property
     def byte_weights(self) -> FloatArray:
-        """What a byte of each device counts in a value, at least 1; empty where all count 1."""
-        memories = [device.memory or 1 for device in self.machine.devices] if self.counts_shares else [1]
-        weights = self.whole / np.array(memories, np.float64)
-        return frozen(weights[: len(weights) * (len({*memories}) > 1)], np.float64)
+        """What a byte of each device counts in a value, at least 1; shape `(devices,)`."""
+        return frozen(self.whole / np.array(self.memories, np.float64), np.float64)
 
     def value(self, peak: float, runtime: float) -> float:
         """Return the objective by which schedules are compared, of the two; `peak` is a `counted_peak`."""
@@ -284,10 +292,9 @@ class Problem:
     def counted_peak(self, peaks: Sequence[int]) -> float:
         """Return the peak of the fullest device, given the bytes of each: where shares count, that of `whole`."""
         # A quotient is rounded to the nearest float, so that no larger share is below a smaller one.
-        if not self.byte_weights.size:
+        if self.counts_alike:
             return max(peaks)
-        devices = self.machine.devices
-        return max(int(peak) * self.whole / (device.memory or 1) for peak, device in zip(peaks, devices, strict=True))
+        return max(peak * self.whole / memory for peak, memory in zip(peaks, self.memories, strict=True))
 
     def shown(self, value: float) -> float:
         """Return a value as results have it: a share, 1 for a full device, in place of its part of `whole`."""
@@ -322,7 +329,7 @@ class Problem:
     def format_value(self, value: float) -> str:
         """Write a value as results have it with its unit."""
         if self.counts_shares:
-            return format_share(value)
+            return shares_alike([value])(value)
         return format_bytes(value) if self.task == "memory" else self.format_time(value)
 
     def format_time(self, value: float) -> str:
@@ -334,8 +341,8 @@ class Problem:
 
 def in_bytes(problem: Problem) -> Problem:
     """Return a problem whose memory task counts bytes, though all devices may have a memory."""
-    given = {field.name: getattr(problem.machine, field.name) for field in fields(problem.machine)}
-    return replace(problem, machine=ByteMachine(**given)) if problem.machine.counts_shares else problem
+    given = (getattr(problem.machine, field.name) for field in fields(problem.machine))
+    return replace(problem, machine=ByteMachine(*given)) if problem.machine.counts_shares else problem
 
 
 @cache

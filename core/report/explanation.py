@@ -237,15 +237,14 @@ def infeasible_reason(problem: Problem, proven: float) -> str:
         none = f"no schedule of {name} keeps the limits of all devices: a search of all ended without one"
         return none if math.isinf(proven) else ""
     counted = replace(problem, task="memory")
-    if counted.byte_weights.size:
-        least = max(lower_bound(counted), proven if problem.task == "memory" and math.isfinite(proven) else 0)
-        if least > (most := counted.counted_peak(limits)):
-            needed, room = (counted.format_value(counted.shown(value)) for value in (least, most))
-            fills = f"every schedule fills {needed} of the memory of some device, of at most {room}"
-            return f"no schedule of {name} keeps the limits of all devices: {fills}"
-        return f"no schedule of {name} keeps the limits of all devices: a search of all ended without one" * math.isinf(
-            proven
-        )
+    if not counted.counts_alike:
+        none, least = f"no schedule of {name} keeps the limits of all devices", lower_bound(counted)
+        if math.isinf(proven):
+            return f"{none}: a search of all ended without one"
+        least = max(least, proven) if problem.task == "memory" else least
+        needed = counted.format_value(counted.shown(least))
+        is_proven = least > counted.counted_peak(limits)
+        return f"{none}: each takes at least {needed} of the memory of some device" if is_proven else ""
     most, least = max(limits), least_peak(problem, proven)
     kind, each = ("order", "order") if problem.devices == 1 else (f"schedule on {problem.devices} devices", "schedule")
     if least > most:

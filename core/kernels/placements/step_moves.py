@@ -12,23 +12,11 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ..bits import bit_of, has_bit
-from ..cost_model import MachineArrays, State, new_steps, start, step_op, step_transfer, write_step
+from ..cost_model import MachineArrays, State, new_steps, reached, start, step_op, step_transfer, write_step
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of, is_better
-from .sequences import (
-    Objective,
-    Places,
-    drawn_device,
-    put,
-    put_back,
-    put_group,
-    reached,
-    room_of,
-    sending,
-    step_penalty,
-    swap,
-)
+from .sequences import Objective, Places, drawn_device, put, put_back, put_group, room_of, sending, step_penalty, swap
 
 ROUNDING = 1.0 + 1e-12
 MOVED, SWAPPED, GROUPED, SENT = 0.4, 0.52, 0.62, 0.8
@@ -93,7 +81,7 @@ def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: f
     step, excess, peak, penalty, runtime, lost = 0, 0, 0, 0.0, 0.0, 0.0
     ceiling = bar * ROUNDING
     for device in range(s.clock.size):
-        peak, excess = reached(m, s, device, peak, excess)
+        peak, excess = reached(m, s.peak, device, peak, excess)
     for turn in range(2 * count + 2):
         at = turn // 2
         if turn % 2 == 0:
@@ -122,7 +110,7 @@ def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: f
                     s.clock[target] = end
                 else:
                     step_transfer(g, m, s, tensor, target, True)
-                    peak, excess = reached(m, s, target, peak, excess)
+                    peak, excess = reached(m, s.peak, target, peak, excess)
                     penalty += step_penalty(aim, target, s.peak[target])
         if item >= 0:
             s.peak[target] = 0
@@ -135,7 +123,7 @@ def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: f
             new.place[item] = step
             step = write_step(new, step, item, target)
             if aim.memory:
-                peak, excess = reached(m, s, target, peak, excess)
+                peak, excess = reached(m, s.peak, target, peak, excess)
                 penalty += step_penalty(aim, target, s.peak[target])
             runtime = max(runtime, s.clock[target])
             least = max(runtime, s.clock[target] + x.tail[item], (x.work + lost) / s.clock.size)

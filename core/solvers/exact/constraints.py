@@ -201,16 +201,13 @@ def minimised_peak(search: Search) -> Minimised:
     # up: the model's peak is never above a schedule's. Where bytes count, there is one part.
     v, problem = Variables(search, counts_time=False), search.problem
     add_time_constraints(v)
-    held, unit, parts, high = most_bytes(v), v.units.bytes, 1, v.most
-    whole, memories = 1, [1] * problem.devices
-    if problem.byte_weights.size:
-        high *= math.ceil(problem.byte_weights.max())
-        parts = 1 << max(0, min(MOST_DIGITS, (LARGEST_SUM.bit_length() - high.bit_length()) // 2))
-        whole, memories = problem.whole, [device.memory or 1 for device in problem.machine.devices]
-    rooms = [-(-memory * parts // whole) for memory in memories]
-    known = int(search.lower_bound) * parts**2
-    low = min(known * memory // (whole * room * unit) for memory, room in zip(memories, rooms, strict=True))
-    high *= parts
+    held, unit, memories = most_bytes(v), v.units.bytes, problem.memories
+    high = v.most * math.ceil(problem.byte_weights.max())
+    digits = 0 if problem.counts_alike else min(MOST_DIGITS, (LARGEST_SUM.bit_length() - high.bit_length()) // 2)
+    parts = 1 << max(0, digits)
+    rooms = [-(-memory * parts // problem.whole) for memory in memories]
+    known, high = int(search.lower_bound) * parts**2 // unit, high * parts
+    low = min(known * memory // (problem.whole * room) for memory, room in zip(memories, rooms, strict=True))
     peak = v.number(max(0, min(low, high)), high, int(search.best_value * parts / unit))
     for most, room in zip(held, rooms, strict=True):
         v.model.add(most * parts**2 <= peak * room)

@@ -67,7 +67,7 @@ class LeastPeak:
         self.is_free = self.model is self.graph and bool(self.places.allowed.all()) and are_alone
         assert search.best is not None and search.best_simulation is not None
         limits, self.goal = self.machine.limits.astype(np.float64), int(search.lower_bound)
-        counted = self.problem.byte_weights if self.problem.byte_weights.size else np.ones(self.devices)
+        counted = self.problem.byte_weights
         if self.problem.task == "runtime":
             self.goal = int(self.machine.limits[self.machine.limits < NO_LIMIT].max())
             self.weight = self.goal / limits
@@ -75,7 +75,10 @@ class LeastPeak:
             self.weight = counted
             if len({*self.problem.memory_limits}) > 1:
                 self.weight = np.maximum(self.weight, search.best_value / limits)
-        self.alone, self.even = float(counted.min()), float((1.0 / counted).sum())  # what a byte counts, one shared by
+        self.alone, self.even = (
+            float(counted.min()),
+            float((1.0 / counted).sum()),
+        )  # what a byte counts least; what shares one
         self.scaled = self.weight[:0] if (self.weight == 1.0).all() else self.weight
         self.best, self.peak = search.best, self._peak_of(search.best_simulation)
         self.buffers, self.bound = split_buffers(self.model), room_below(self.problem, search.lower_bound)

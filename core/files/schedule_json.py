@@ -303,9 +303,9 @@ def _read_document(
     if found == 1 and not isinstance(found, bool):
         writer = shown(document.get("schedopt", "0.1")).strip("'")
         raise FormatError(f"{path}: schedopt {writer} wrote it in format 1, which is not read any more; solve again")
-    if found not in (2, FORMAT) or isinstance(found, bool):  # of 2, bounds of the peak are all in bytes
+    if found not in (2, FORMAT) or isinstance(found, bool):  # 2 has no shares
         raise FormatError(
-            f"{path}: format {json.dumps(found)[:SHOWN_LETTERS]} is not known; this version reads {FORMAT}"
+            f"{path}: format {json.dumps(found)[:SHOWN_LETTERS]} is not known; this version reads 2 and {FORMAT}"
         )
     graph = model_of(graph)
     made_for = field_of(document, "graph_sha256", str, path, None)

@@ -200,14 +200,14 @@ class Result(PrintedTable):
         if self.problem.task == "runtime" or self.problem.devices > 1:
             return ""
 
-        bound, before = (self._in_bytes(value) for value in (self.lower_bound, self.input_value))
+        bound, before = (self.in_bytes(value) for value in (self.lower_bound, self.input_value))
         limit = self.problem.memory_limits[0]
         if not self.is_feasible and limit is not None:  # what is proven of orders that keep it; all others are above it
             bound = max(memory_bound(self.problem), min(bound, limit + 1))
         found = explain(self.problem, self.schedule, before, min(bound, self.peak_memory))
         return "\n".join(found[1 if self.is_proven_infeasible else 0 :])  # the last note says more
 
-    def _in_bytes(self, value: float) -> int:
+    def in_bytes(self, value: float) -> int:
         """Return a value of the memory task on one device in bytes."""
         return round(value * self.problem.whole) if self.problem.counts_shares else int(value)
 

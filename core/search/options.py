@@ -383,8 +383,8 @@ class CompareOptions(Budget, ProblemOptions):
     @property
     def kind(self) -> str:
         """Of the values: `runtime`, `memory` for bytes, or `share` of a device's memory."""
-        counts_shares = self.task == "memory" and self.machine is not None and self.machine.counts_shares
-        return "share" if counts_shares else self.task
+        is_share = self.machine is not None and self.machine.counts_shares and self.allocator is None
+        return "share" if self.task == "memory" and is_share else self.task
 
     @property
     def memory_name(self) -> str:

@@ -11,7 +11,7 @@ from ...search.plans import may_exceed
 from ...search.search import Search
 from .variables import Buffer, Variables
 
-LARGEST_SUM, MOST_DIGITS = 2**60, 16  # of the solver's sums, and of a share
+LARGEST_SUM, MOST_DIGITS = 2**58, 16  # of the solver's sums, and of a share
 MOST_RANKED = 200  # ops by which equal devices are told apart: more say little
 # Of a device or a link: per step that it may have, whether it has it, its start and its duration
 Steps = list[tuple[Any, Any, int]]
@@ -217,7 +217,9 @@ def minimised_peak(search: Search) -> Minimised:
 
     def bound(least: float) -> float:
         below = math.ceil(least - 1e-6) - 1  # some device holds more units than these parts are
-        units = [max(0, below * room // parts**2 + 1) for room in rooms]
+        if below < low:  # nothing is new
+            return 0.0
+        units = [below * room // parts**2 + 1 for room in rooms]
         peaks = ([unit * most * (at == device) for at, most in enumerate(units)] for device in v.devices)
         return min(map(problem.counted_peak, peaks))
 

@@ -330,13 +330,13 @@ def _read_document(
     peaks = field_of(document, "peak_memory_per_device", list, path, None)
     if peaks is not None and not all(type(peak) is int for peak in peaks):
         raise FormatError(f"{path}: peak_memory_per_device must hold whole numbers")
-    shares = [field_of(document, name, (int, float), path, None) for name in ("peak_share", "peak_share_bound")]
+    share, least = (field_of(document, name, (int, float), path, None) for name in ("peak_share", "peak_share_bound"))
     if not problem.counts_shares:
-        if shares != [None, None] and machine is None:
+        if (share, least) != (None, None) and machine is None:
             raise FormatError(
                 f"{path}: a peak_share is of the memory task on a machine whose devices all have a memory"
             )
-        shares = [None, None]
+        share = least = None
     return LoadedSchedule(
         problem,
         schedule,
@@ -346,7 +346,8 @@ def _read_document(
         field_of(document, "runtime_us", (int, float), path, None),
         _read_claims(steps, tensors, graph, path),
         field_of(document, "lower_bound", (int, float), path, None),
-        *shares,
+        share,
+        least,
         read_addresses(document, graph, schedule, path),
         read_reserved(document, path),
     )

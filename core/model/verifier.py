@@ -430,8 +430,8 @@ def verify(
         _check_claim(graph, number, item, claim, found)
     totals = Totals(memory.peaks, max(replay.end))
     _check_totals(graph, totals, peak, peak_per_device, runtime)
-    if peak_share is not None and peak_share != (found := max(totals.shares(problem.machine))):
-        raise ScheduleError(f"{graph.name}: the schedule claims {peak_share} of a device's memory, but takes {found}")
+    if peak_share is not None and peak_share != (share := max(totals.shares(problem.machine))):
+        raise ScheduleError(f"{graph.name}: the schedule claims {peak_share} of a device's memory, but takes {share}")
     if enforce_limit:
         _check_limits(problem, totals, len(schedule))
     return totals

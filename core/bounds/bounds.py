@@ -216,7 +216,7 @@ def last_step_need(graph: CostGraph, b: Buffers, *, recompute: bool = False) -> 
     return int(b.size[b.is_final].sum()) + int(need[can_be_last].min())
 
 
-def even_share(problem: Problem, total: int) -> float:
+def even_share(problem: Problem, total: int) -> Any:
     """Return the least value of the memory task if the devices together hold so many bytes at some time."""
     # Where shares count, each device has whole bytes of it: first its part, then one more where that is least of it.
     if problem.counts_alike:
@@ -233,28 +233,13 @@ def room_below(problem: Problem, value: float) -> int:
 
 
 def memory_bound(problem: Problem) -> int:
-    """Return the bound on peak memory, bytes, that needs no flow."""
-    need, stays = _needs(problem)
-    return max(-(-stays // problem.devices), int(need.max()))
-
-
-def share_bound(problem: Problem) -> float:
-    """Return the bound on the value of a problem that counts shares, and that needs no flow."""
-    need, stays = _needs(problem)
-    allowed = problem.rules.allowed[: len(need)]
-    largest = np.where(allowed, np.array(problem.memories), 0).max(axis=1)  # of the devices on which an op may run
-    most = {int(room): int(need[largest == room].max()) for room in np.unique(largest)}
-    return max(even_share(problem, stays), *(needed * problem.whole / room for room, needed in most.items()))
-
-
-def _needs(problem: Problem) -> tuple[IntArray, int]:
-    """Return the bytes that each op needs on its device, shape `(ops,)`, and those on all devices in the last step."""
+    """Return the bound on the peak, bytes, that needs no flow; where shares count, on the value, which is a float."""
     # One device: the largest op or the last step. Several: the largest op with its persistent bytes and the residents
     # that it reads, or the last step, views sent alone where that is less, or all that stays, shared evenly.
     graph, model = problem.graph, model_of(problem.graph)
     need, persistent = op_needs(model, problem.devices), int(model.persistent.sum())
     if problem.devices == 1:
-        return need + persistent, persistent + last_step_need(graph, graph.buffers, recompute=problem.recompute)
+        return persistent + max(int(need.max()), last_step_need(graph, graph.buffers, recompute=problem.recompute))
     need += graph.persistent[: model.num_ops]
     pointers, tensors = graph.inputs
     reader, read = np.repeat(np.arange(graph.num_ops), np.diff(pointers)), np.maximum(tensors, graph.alias_of[tensors])
@@ -262,7 +247,12 @@ def _needs(problem: Problem) -> tuple[IntArray, int]:
     reader, read = distinct_pairs(reader[resident], read[resident])
     np.add.at(need, reader, graph.tensor_size[read])
     final = int(model.tensor_size[model.is_final & (model.alias_of < 0)].sum())
-    return need, persistent + max(final, last_step_need(model, split_buffers(model)))
+    shared = even_share(problem, persistent + max(final, last_step_need(model, split_buffers(model))))
+    if problem.counts_alike:
+        return max(shared, int(need.max()))
+    values = need[:, None] * float(problem.whole) / np.array(problem.memories)
+    least = np.where(problem.rules.allowed[: model.num_ops], values, np.inf).min(axis=1)  # where an op may run
+    return max(shared, float(least.max()))
 
 
 def recomputation_bound(graph: CostGraph) -> tuple[int, int]:
@@ -357,9 +347,7 @@ def min_cut_bound(problem: Problem, order: NDArray[Any], known: float = 0, **lim
 
 def lower_bound(problem: Problem, stop: Callable[[], bool] = lambda: False) -> float:
     """Return the bound on a value of the task that needs no search."""
-    if problem.task == "runtime":
-        return runtime_bound(problem, stop)
-    return memory_bound(problem) if problem.counts_alike else share_bound(problem)
+    return memory_bound(problem) if problem.task == "memory" else runtime_bound(problem, stop)
 
 
 def is_met(value: float, bound: float) -> bool:

@@ -331,12 +331,6 @@ def _read_document(
     if peaks is not None and not all(type(peak) is int for peak in peaks):
         raise FormatError(f"{path}: peak_memory_per_device must hold whole numbers")
     share, least = (field_of(document, name, (int, float), path, None) for name in ("peak_share", "peak_share_bound"))
-    if not problem.counts_shares:
-        if (share, least) != (None, None) and machine is None:
-            raise FormatError(
-                f"{path}: a peak_share is of the memory task on a machine whose devices all have a memory"
-            )
-        share = least = None
     return LoadedSchedule(
         problem,
         schedule,

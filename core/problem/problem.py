@@ -212,11 +212,6 @@ class Problem:
             for device in self.machine.devices
         )
 
-    @property
-    def limits_are_alike(self) -> bool:
-        """Whether less value of the memory task exceeds the limits less: they are equal, and so count bytes."""
-        return len({*self.memory_limits}) == 1 and self.counts_alike
-
     @cached_property
     def is_limited(self) -> bool:
         """Whether any device has a memory limit."""

@@ -40,12 +40,9 @@ def reference_value(problem: Problem, *, keeps_limits: bool = False) -> float:
     """Return the least value, as results have it, of the input order on one device, the first if they are equal."""
     order = problem.graph.input_order
     schedules = [Schedule.single_device(order)] if problem.machine.is_equal else Plans(problem).schedules_along(order)
-    costs = [simulate(problem, schedule) for schedule in schedules]
-    if keeps_limits:
-        costs = [one for one in costs if problem.is_feasible(one.peak_per_device.tolist(), one.runtime)]
-    runs = problem.graph.num_ops
-    values = (problem.fitness(one.peak_per_device.tolist(), problem.time_of(runs, one.runtime))[1] for one in costs)
-    return problem.shown(min(values, default=math.inf))
+    costs, runs = (simulate(problem, schedule) for schedule in schedules), problem.graph.num_ops
+    found = (problem.fitness(one.peak_per_device.tolist(), problem.time_of(runs, one.runtime)) for one in costs)
+    return problem.shown(min((value for excess, value in found if not (keeps_limits and excess)), default=math.inf))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,10 +106,7 @@ class Result(PrintedTable):
 
     @property
     def value(self) -> float:
-        """The objective of the task: peak bytes, the largest share of a device's memory, or makespan in microseconds.
-
-        Runs where every run counts alike.
-        """
+        """The objective of the task: peak bytes, a share of a memory, microseconds, or runs where all count alike."""
         return self.problem.shown(self.problem.fitness(self.simulation.peak_per_device.tolist(), self._time)[1])
 
     @property
@@ -216,8 +210,9 @@ class Result(PrintedTable):
         problem, graph = self.problem, self.problem.graph
         peaks = self.simulation.peak_per_device.tolist()
         evaluations = round(self.evaluations, 3)
-        bound = int(self.lower_bound) if problem.task == "memory" else self.lower_bound
-        bounds = {"peak_share": self.value, "peak_share_bound": self.lower_bound}
+        bounds = {"lower_bound": int(self.lower_bound) if problem.task == "memory" else self.lower_bound}
+        if problem.counts_shares:
+            bounds = {"peak_share": self.value, "peak_share_bound": self.lower_bound}
         steps = steps_document(problem, self.schedule, self.simulation)
         if self.addresses is not None:
             add_offsets(steps, graph, self.schedule, self.addresses)
@@ -235,7 +230,7 @@ class Result(PrintedTable):
             "peak_memory": max(peaks),
             "peak_memory_per_device": peaks,
             "runtime_us": self.simulation.runtime,
-            **(bounds if problem.counts_shares else {"lower_bound": bound}),
+            **bounds,
             **address_fields(self.addresses),
             **reserved_fields(self.reserved),
             "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,

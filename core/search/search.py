@@ -140,9 +140,10 @@ class Search:
     def is_settled(self) -> bool:
         """Whether no schedule is better than the best: it is optimal, or as little above a limit as is proven."""
         problem = self.problem
-        if problem.task != "memory" or not problem.limits_are_alike or problem.recompute or self.best is None:
-            return self.is_optimal
-        return is_met(self.best_value, self.lower_bound)
+        is_alike = problem.counts_alike and len({*problem.memory_limits}) == 1  # less peak exceeds limits less
+        if problem.task == "memory" and is_alike and not problem.recompute and self.best is not None:
+            return is_met(self.best_value, self.lower_bound)
+        return self.is_optimal
 
     @property
     def is_timed(self) -> bool:

@@ -201,14 +201,12 @@ def minimised_peak(search: Search) -> Minimised:
     # up: the model's peak is never above a schedule's. Where bytes count, there is one part.
     v, problem = Variables(search, counts_time=False), search.problem
     add_time_constraints(v)
-    held, unit, memories = most_bytes(v), v.units.bytes, problem.memories
-    high = v.most * math.ceil(problem.byte_weights.max())
-    digits = 0 if problem.counts_alike else min(MOST_DIGITS, (LARGEST_SUM.bit_length() - high.bit_length()) // 2)
-    parts = 1 << max(0, digits)
-    rooms = [-(-memory * parts // problem.whole) for memory in memories]
-    known, high = int(search.lower_bound) * parts**2 // unit, high * parts
-    low = min(known * memory // (problem.whole * room) for memory, room in zip(memories, rooms, strict=True))
-    peak = v.number(max(0, min(low, high)), high, int(search.best_value * parts / unit))
+    held, unit, high = most_bytes(v), v.units.bytes, v.most * math.ceil(problem.byte_weights.max())
+    low, parts = min(int(search.lower_bound) // unit, v.most), 1
+    if not problem.counts_alike:
+        low, parts = 0, 1 << max(0, min(MOST_DIGITS, (LARGEST_SUM.bit_length() - high.bit_length()) // 2))
+    rooms = [-(-memory * parts // problem.whole) for memory in problem.memories]
+    peak = v.number(max(0, low), high * parts, int(search.best_value * parts / unit))
     for most, room in zip(held, rooms, strict=True):
         v.model.add(most * parts**2 <= peak * room)
     if len({*problem.memory_limits}) > 1:
@@ -217,9 +215,7 @@ def minimised_peak(search: Search) -> Minimised:
 
     def bound(least: float) -> float:
         below = math.ceil(least - 1e-6) - 1  # some device holds more units than these parts are
-        if below < low:  # nothing is new
-            return 0.0
-        units = [below * room // parts**2 + 1 for room in rooms]
+        units = [max(0, below * room // parts**2 + 1) for room in rooms]
         peaks = ([unit * most * (at == device) for at, most in enumerate(units)] for device in v.devices)
         return min(map(problem.counted_peak, peaks))
 

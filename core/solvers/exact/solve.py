@@ -67,10 +67,11 @@ def solve(search: Search, parameters: Parameters) -> None:
 def _minimise_in_turn(search: Search) -> None:
     """Minimise the excess over memory limits if there is any, then the task's value, and record the bounds."""
     problem = search.problem
+    is_alike = problem.counts_alike and len({*problem.memory_limits}) == 1
     if problem.graph.num_tensors * problem.devices**2 > MOST_TRANSFERS:
         search.note("the graph has too many tensors for cp-sat on so many devices")
         return
-    is_peak_alone = problem.task == "memory" and problem.limits_are_alike  # which less peak exceeds less
+    is_peak_alone = problem.task == "memory" and is_alike  # which less peak exceeds less
     if knows_memory(problem) and search.best_fitness[0] and not is_peak_alone:
         if _minimise(search, *minimised_excess(search)) > 0:
             search.raise_lower_bound(math.inf)  # no schedule keeps the limits

@@ -29,9 +29,9 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 970, "graph": 880, "problem": 1140, "kernels": 6585, "model": 1510, "bounds": 1210, "addresses": 435},
-    **{"files": 2025, "search": 1855, "solvers": 4910, "report": 2565, "solve": 600, "experiments": 1670},
-    **{"programs": 11140, "api": 2170, "__init__.py": 1, "cli": 3665, "datasets": 1285, "policies": 5265},
+    **{"base": 985, "graph": 880, "problem": 1190, "kernels": 6600, "model": 1520, "bounds": 1225, "addresses": 435},
+    **{"files": 2035, "search": 1865, "solvers": 4925, "report": 2570, "solve": 600, "experiments": 1680},
+    **{"programs": 11140, "api": 2170, "__init__.py": 1, "cli": 3670, "datasets": 1285, "policies": 5265},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

@@ -188,7 +188,6 @@ def shares_alike(*compared: Iterable[float]) -> Written:
 
 
 ALIKE = {"memory": bytes_alike, "share": shares_alike, "runtime": times_alike}
-"""How values are written in one unit, by kind."""
 
 
 def _tells_apart(written: Written, groups: Iterable[Iterable[float]], **alike: float) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from fractions import Fraction
 from typing import Any, cast
 
 import numpy as np
@@ -218,13 +217,9 @@ def last_step_need(graph: CostGraph, b: Buffers, *, recompute: bool = False) -> 
 
 def even_share(problem: Problem, total: int) -> Any:
     """Return the least value of the memory task if the devices together hold so many bytes at some time."""
-    # Where shares count, each device has whole bytes of it: first its part, then one more where that is least of it.
     if problem.counts_alike:
         return -(-total // problem.devices)
-    rooms = [total * memory // sum(problem.memories) for memory in problem.memories]
-    while sum(rooms) < total:
-        rooms[min(range(len(rooms)), key=lambda at: Fraction(rooms[at] + 1, problem.memories[at]))] += 1
-    return problem.counted_peak(rooms)
+    return total * problem.whole / sum(problem.memories)
 
 
 def room_below(problem: Problem, value: float) -> int:

@@ -78,7 +78,8 @@ def title_of(settings: CompareOptions, graphs: int) -> str:
     def count(number: int, noun: str) -> str:
         return f"{number:,} {noun}{'s' * (number != 1)}"
 
-    aim = settings.memory_name if settings.task == "memory" else "time" if settings.recompute else "makespan"
+    names = {"memory": settings.memory_name, "share": "largest share"}
+    aim = names.get(settings.kind, "time" if settings.recompute else "makespan")
     again = " with recomputation" if settings.recompute else ""
     parts = [f"{aim}{again}, {count(graphs, 'graph')}, {count(settings.devices or 1, 'device')}"]
     if settings.task != "memory" and settings.allocator is not None:
@@ -168,8 +169,8 @@ def _graph_and_method_table(rows: Sequence[tuple[GraphResults, Written]], method
     table.add_column("method", overflow="fold")
     cells = [cell for result, _ in rows for of_method in result.cells.values() for cell in of_method]
     memory = "peak memory" if all(cell.reserved is None for cell in cells) else "reserved"
-    name = {"memory": memory, "share": "largest share", "runtime": "makespan"}[task]
-    table.add_column(name, justify="right", no_wrap=True)
+    names = {"memory": memory, "share": "largest share", "runtime": "makespan"}
+    table.add_column(names[task], justify="right", no_wrap=True)
     for result, written in rows:
         bound = _NOTHING if result.bound is None else written(result.bound)
         table.add_row(Text(result.graph), f"{result.ops:,}", "lower bound", bound)
@@ -257,7 +258,8 @@ class Shown(NamedTuple):
 def comparison_page(settings: CompareOptions, methods: Sequence[str], reference: str, cells: Sequence[Cell]) -> str:
     """Return the page."""
     graphs, summaries = by_graph(cells), summarise(cells, methods, reference)
-    title, name = title_of(settings, len(graphs)), settings.memory_name if settings.task == "memory" else "makespan"
+    names, title = {"memory": settings.memory_name, "share": "largest share"}, title_of(settings, len(graphs))
+    name = names.get(settings.kind, "makespan")
     parts: list[str] = []
     if cells:
         from ..report.plots.comparison_charts import draw_comparison

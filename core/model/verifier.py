@@ -38,8 +38,9 @@ class Totals:
 
     def shares(self, machine: Machine) -> list[float]:
         """Return the share of each device's memory that its peak takes, 0 where it has none."""
-        pairs = zip(self.peak_per_device, machine.devices, strict=True)
-        return [peak / device.memory if device.memory else 0.0 for peak, device in pairs]
+        return [
+            peak / (one.memory or math.inf) for peak, one in zip(self.peak_per_device, machine.devices, strict=True)
+        ]
 
 
 class StepClaim(NamedTuple):

@@ -6,7 +6,7 @@ import fnmatch
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from itertools import chain, pairwise
 from numbers import Integral, Real
@@ -20,7 +20,7 @@ from ..base.names import unknown
 from ..base.options import json_name
 from ..base.units import MAX_DEVICES, format_bytes, format_microseconds, format_runs, shares_alike
 from ..graph.graph import CostGraph
-from .machine import ByteMachine, Machine
+from .machine import Machine
 from .residents import GraphWithHomes, first_home, model_of, with_homes
 
 Task = Literal["memory", "runtime"]
@@ -40,8 +40,7 @@ class Problem:
         The computation graph. On several devices residents that several ops use have a home, on a machine all of them:
         they are ops of their own at the end of the graph, a `GraphWithHomes`.
     task
-        `memory`: the peak of the fullest device, in bytes, or as a share of its memory where all devices of a machine
-        have one; `runtime`: the makespan, in microseconds.
+        `memory`: the peak of the fullest device, bytes, its share if all have a memory; `runtime`: the makespan, us.
     devices
         1 to 64, 1 by default; with a machine, as many as it has.
     memory_limit
@@ -267,8 +266,7 @@ class Problem:
     @cached_property
     def whole(self) -> int:
         """The value of a full device where shares count: its bytes if all have the same, else a power of two."""
-        most = max(self.memories)
-        return most if self.counts_alike else 1 << (most - 1).bit_length()
+        return max(self.memories) if self.counts_alike else 1 << (max(self.memories) - 1).bit_length()
 
     @property
     def counts_alike(self) -> bool:
@@ -332,12 +330,6 @@ class Problem:
         if self.counts_runs:
             return format_runs(value)
         return format_microseconds(value)
-
-
-def in_bytes(problem: Problem) -> Problem:
-    """Return a problem whose memory task counts bytes, though all devices may have a memory."""
-    given = (getattr(problem.machine, field.name) for field in fields(problem.machine))
-    return replace(problem, machine=ByteMachine(*given)) if problem.machine.counts_shares else problem
 
 
 @cache

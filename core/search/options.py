@@ -386,11 +386,6 @@ class CompareOptions(Budget, ProblemOptions):
         is_share = self.machine is not None and self.machine.counts_shares and self.allocator is None
         return "share" if self.task == "memory" and is_share else self.task
 
-    @property
-    def memory_name(self) -> str:
-        """What the memory task minimises, as titles name it."""
-        return "largest share" if self.kind == "share" else super().memory_name
-
 
 @dataclass(frozen=True)
 class GridOptions(CompareOptions):

@@ -67,18 +67,13 @@ class LeastPeak:
         self.is_free = self.model is self.graph and bool(self.places.allowed.all()) and are_alone
         assert search.best is not None and search.best_simulation is not None
         limits, self.goal = self.machine.limits.astype(np.float64), int(search.lower_bound)
-        counted = self.problem.byte_weights
         if self.problem.task == "runtime":
             self.goal = int(self.machine.limits[self.machine.limits < NO_LIMIT].max())
             self.weight = self.goal / limits
         else:
-            self.weight = counted
+            self.weight = self.problem.byte_weights
             if len({*self.problem.memory_limits}) > 1:
                 self.weight = np.maximum(self.weight, search.best_value / limits)
-        self.alone, self.even = (
-            float(counted.min()),
-            float((1.0 / counted).sum()),
-        )  # what a byte counts least; what shares one
         self.scaled = self.weight[:0] if (self.weight == 1.0).all() else self.weight
         self.best, self.peak = search.best, self._peak_of(search.best_simulation)
         self.buffers, self.bound = split_buffers(self.model), room_below(self.problem, search.lower_bound)
@@ -95,11 +90,11 @@ class LeastPeak:
         assert one.best is not None
         self.search_placements(one.best.op_order())
         self.spread()
-        alone = one.best_value * self.alone
+        alone = one.best_value * float(self.problem.byte_weights.min())
         if self.peak >= alone:
             self.deal(one.best.op_order())
         self.prove(one.best.op_order())
-        least = max(self.goal, one.best_value / self.even)
+        least = max(self.goal, one.best_value / float((1.0 / self.problem.byte_weights).sum()))
         if alone - self.peak < LEAST_SAVED * (alone - least):
             with suppress(Cancelled):
                 self.try_others([first, one.best.op_order()])

@@ -11,7 +11,7 @@ from models.seeds import seeds
 from naive.machines import plain_of_problem
 from schedopt.core.base.errors import ScheduleError
 from schedopt.core.base.units import shares_alike
-from schedopt.core.bounds.bounds import even_share, lower_bound, memory_bound
+from schedopt.core.bounds.bounds import lower_bound, memory_bound
 from schedopt.core.experiments.pareto_search import Sweep
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
@@ -60,18 +60,6 @@ def test_the_least_share_of_all_schedules(seed):
         assert result.value == max(peaks / np.array(memories)) >= least >= result.lower_bound
         assert result.status != "optimal" or result.value == least
     assert result.status == "optimal" or schedopt.solve(graph, "cp-sat", machine=machine).status == "optimal"
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_an_even_share_is_the_least_that_holds_all_bytes(seed):
-    rng = np.random.default_rng([332, seed])
-    builder = schedopt.GraphBuilder("one")
-    builder.add_op("op", outputs=[1])
-    memories, total = rng.integers(1, 40, int(rng.integers(1, 4))).tolist(), int(rng.integers(0, 90))
-    problem = Problem(builder.build(), machine=machine_of(*memories))
-    shares = sorted({held / memory for memory in memories for held in range(total + 1)})
-    least = next(share for share in shares if sum(int(share * m + 1e-9) for m in memories) >= total)
-    assert problem.shown(even_share(problem, total)) == least
 
 
 def chain():

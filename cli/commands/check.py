@@ -52,5 +52,5 @@ def check(
     if json:
         write_json({"schedule": schedule, "valid": True, **facts})
     else:
-        steps, time = f"{len(loaded.schedule):,} steps", format_microseconds(totals.runtime)
-        tell(f"{schedule}: valid, {steps}, {peak}, makespan {time}")
+        steps, time = len(loaded.schedule), format_microseconds(totals.runtime)
+        tell(f"{schedule}: valid, {steps:,} steps, {peak}, makespan {time}")

@@ -210,9 +210,9 @@ class Result(PrintedTable):
         problem, graph = self.problem, self.problem.graph
         peaks = self.simulation.peak_per_device.tolist()
         evaluations = round(self.evaluations, 3)
-        bounds = {"lower_bound": int(self.lower_bound) if problem.task == "memory" else self.lower_bound}
-        if problem.counts_shares:
-            bounds = {"peak_share": self.value, "peak_share_bound": self.lower_bound}
+        bounds = {"peak_share": self.value, "peak_share_bound": self.lower_bound}
+        if not problem.counts_shares:
+            bounds = {"lower_bound": int(self.lower_bound) if problem.task == "memory" else self.lower_bound}
         steps = steps_document(problem, self.schedule, self.simulation)
         if self.addresses is not None:
             add_offsets(steps, graph, self.schedule, self.addresses)

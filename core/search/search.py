@@ -140,10 +140,9 @@ class Search:
     def is_settled(self) -> bool:
         """Whether no schedule is better than the best: it is optimal, or as little above a limit as is proven."""
         problem = self.problem
-        is_alike = problem.counts_alike and len({*problem.memory_limits}) == 1  # less peak exceeds limits less
-        if problem.task == "memory" and is_alike and not problem.recompute and self.best is not None:
-            return is_met(self.best_value, self.lower_bound)
-        return self.is_optimal
+        is_alike = problem.counts_alike and len({*problem.memory_limits}) == 1 and not problem.recompute
+        is_least = problem.task == "memory" and is_alike and self.best is not None  # less peak exceeds limits less
+        return self.is_optimal or (is_least and is_met(self.best_value, self.lower_bound))
 
     @property
     def is_timed(self) -> bool:

@@ -55,7 +55,7 @@ def test_the_least_share_of_all_schedules(seed):
     least = least_share(problem, memories)
     assert problem.shown(lower_bound(problem)) <= least
     for method in ("cp-sat", "auto", "annealing", "brkga", "step-search", "local-search"):
-        result = schedopt.solve(graph, method, machine=machine, evaluations=None if method == "cp-sat" else 300)
+        result = schedopt.solve(graph, method, machine=machine, evaluations=None if method == "cp-sat" else 60)
         peaks = result.simulation.peak_per_device
         assert result.value == max(peaks / np.array(memories)) >= least >= result.lower_bound
         assert result.status != "optimal" or result.value == least
@@ -64,7 +64,7 @@ def test_the_least_share_of_all_schedules(seed):
 
 def chain():
     builder = schedopt.GraphBuilder("chain")
-    ops = [builder.add_op("op0", outputs=[60])]
+    ops = [builder.add_op("op0", outputs=[60], runtime=1.0)]
     for at in range(1, 4):
         ops.append(builder.add_op(f"op{at}", inputs=[(ops[-1], 0)], outputs=[60]))
     return builder.build()

@@ -1,7 +1,5 @@
 """Output: results to standard output, the rest (notes, progress, errors) to standard error; `--quiet` leaves errors."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -106,6 +106,10 @@ def optimized_document(job: Job, optimized: Optimized) -> dict[str, Any]:
     }
 
 
+_OF_SIZE = {
+    **{"size": "size", "program_order_peak": "program_order"},
+    **{"peak_memory": "peak", "lower_bound": "bound", "gap": "gap"},
+}
 _WORTH = 0.9  # of the peak, what recomputation may go below to be named
 
 
@@ -123,10 +127,8 @@ def print_report(job: Job, optimized: Optimized) -> None:
     if result.status == "optimal" and not result.problem.recompute and least < _WORTH * result.peak_memory:
         share = int(50 * (least + result.peak_memory) / result.input_value)
         tell(f"Less than any order: --memory-limit {share}% --recompute lets ops run again.")
-    if kept := limit_sentence(result):
-        tell(kept)
-    if reserved := reserved_sentence(result):
-        tell(reserved)
+    for sentence in filter(None, (limit_sentence(result), reserved_sentence(result))):
+        tell(sentence)
     for row in rows[1:]:
         tell("\n".join((*limit_sentences(row), *time_sentences(row, rows[0]))))
 
@@ -148,10 +150,7 @@ def _optimize_table(optimized: Optimized) -> Table:
     if own is not None:
         table.add_row("as it is", "", "", memory(own), change(own, measured[0]), "")
     changes = ["", *(change(peak, measured[0]) for peak in measured[1:])]
-    runs = [
-        (memory(row.measured_peak), changed, time(row.median_microseconds))
-        for row, changed in zip(rows, changes, strict=False)
-    ]
+    runs = [(memory(r.measured_peak), c, time(r.median_microseconds)) for r, c in zip(rows, changes, strict=False)]
     method = f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else "")
     table.add_row("program order", memory(before), "", *chain(*runs[:1]))
     table.add_row(method, memory(result.peak_memory), change(result.peak_memory, before), *chain(*runs[1:]))
@@ -162,20 +161,8 @@ def _optimize_table(optimized: Optimized) -> Table:
 def range_document(job: Job, dimension: str, plan: RangePlan) -> dict[str, Any]:
     """Return the result as plain values."""
     return {
-        "model": job.model,
-        "output": job.output,
-        "schedule": job.schedule,
-        "dimension": dimension,
-        "sizes": [
-            {
-                "size": row.size,
-                "program_order_peak": row.program_order,
-                "peak_memory": row.peak,
-                "lower_bound": row.bound,
-                "gap": row.gap,
-            }
-            for row in plan.rows
-        ],
+        **{"model": job.model, "output": job.output, "schedule": job.schedule, "dimension": dimension},
+        "sizes": [{said: getattr(row, name) for said, name in _OF_SIZE.items()} for row in plan.rows],
         "examined": plan.examined,
         "is_linear": plan.is_linear,
         "worst_gap": plan.worst_gap,
@@ -257,10 +244,9 @@ def _in_lines(row: Holder, until: str) -> RenderableType:
 def module_table(shares: MemoryShares) -> Table:
     """Return the bytes of the largest modules; one that holds much of the peak is split into its own."""
     modules = {path or "(the model itself, and inputs)": size for path, size in largest_modules(shares.modules).items()}
-    names = list(modules)
-    shown = {name: modules[name] for name in names[:_MODULES_SHOWN]}
-    if rest := names[_MODULES_SHOWN:]:
-        shown[f"{len(rest)} more"] = sum(modules[name] for name in rest)
+    shown = dict(list(modules.items())[:_MODULES_SHOWN])
+    if rest := list(modules.values())[_MODULES_SHOWN:]:
+        shown[f"{len(rest)} more"] = sum(rest)
     return shares_table("module", shown)
 
 
@@ -312,7 +298,6 @@ def snapshot_tables(document: Mapping[str, Any], top: int) -> list[tuple[str, Ta
         table.add_row("addresses as the model of the allocator says", f"{modelled:,} of {document['allocations']:,}")
     tables = [("", table)]
     for kind, holders in document["holders"].items():
-        shown = {name: size for name, size in list(holders.items())[:top] if name}
-        if shown:
+        if shown := {name: size for name, size in list(holders.items())[:top] if name}:
             tables.append((f"allocated at the peak, by {kind}", shares_table(kind, shown, peak, memory)))
     return tables

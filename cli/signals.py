@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM: their effect on a command; imports nothing heavy."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from typing import Any

@@ -11,9 +11,8 @@ from pathlib import Path
 import networkx as nx
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.problem.problem import Problem
+from schedopt import Problem, Search
 from schedopt.core.search.registry import METHODS
-from schedopt.core.search.search import Search
 
 ROOT = Path(__file__).parents[1]
 LAYERS = {
@@ -29,9 +28,9 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 985, "graph": 880, "problem": 1190, "kernels": 6600, "model": 1520, "bounds": 1225, "addresses": 435},
-    **{"files": 2035, "search": 1865, "solvers": 4925, "report": 2570, "solve": 600, "experiments": 1680},
-    **{"programs": 11140, "api": 2170, "__init__.py": 1, "cli": 3670, "datasets": 1285, "policies": 5265},
+    **{"base": 965, "graph": 840, "problem": 1190, "kernels": 6600, "model": 1510, "bounds": 1210, "addresses": 435},
+    **{"files": 1955, "search": 1800, "solvers": 4860, "report": 2510, "solve": 565, "experiments": 1640},
+    **{"programs": 11075, "api": 2145, "__init__.py": 1, "cli": 3585, "datasets": 1240, "policies": 5140},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

@@ -1,7 +1,5 @@
 """`schedopt check`: run the independent verifier on a schedule file."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import typer

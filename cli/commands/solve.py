@@ -51,8 +51,7 @@ def solve(
     options = SolveOptions(**given).for_methods([spec.name])
     if output is not None:
         check_writable(output)
-    if plot is not None:
-        check_target(plot)
+    check_target(plot)
     problem = options.problem(graph_of(graph, out.note))
     start = _read_initial(initial, problem, force)
     places = {"alignment": options.alignment, "allocator": options.allocator}
@@ -102,10 +101,8 @@ def _read_initial(path: str | None, problem: Problem, force: bool) -> Schedule |
     from ...core.files.schedule_json import read_schedule
 
     loaded = read_schedule(path, problem.graph, force=force)
-    if loaded.problem.devices > problem.devices:
-        raise UsageError(
-            f"{path}: the schedule uses {loaded.problem.devices} devices, more than --devices {problem.devices}"
-        )
+    if (used := loaded.problem.devices) > problem.devices:
+        raise UsageError(f"{path}: the schedule uses {used} devices, more than --devices {problem.devices}")
     return loaded.schedule
 
 

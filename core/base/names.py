@@ -1,7 +1,5 @@
 """Names that people give, and the names closest to a wrong one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Values that people give and read: bytes, bytes per second, microseconds and seconds, as texts or bare numbers."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping

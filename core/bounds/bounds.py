@@ -1,7 +1,5 @@
 """Lower bounds on peak memory and makespan: no schedule can be better (`docs/concepts/bounds.md`)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
@@ -215,7 +213,7 @@ def last_step_need(graph: CostGraph, b: Buffers, *, recompute: bool = False) -> 
     return int(b.size[b.is_final].sum()) + int(need[can_be_last].min())
 
 
-def even_share(problem: Problem, total: int) -> Any:
+def even_share(problem: Problem, total: int) -> float:
     """Return the least value of the memory task if the devices together hold so many bytes at some time."""
     if problem.counts_alike:
         return -(-total // problem.devices)
@@ -244,18 +242,17 @@ def memory_bound(problem: Problem) -> int:
     final = int(model.tensor_size[model.is_final & (model.alias_of < 0)].sum())
     shared = even_share(problem, persistent + max(final, last_step_need(model, split_buffers(model))))
     if problem.counts_alike:
-        return max(shared, int(need.max()))
+        return int(max(shared, need.max()))
     values = need[:, None] * float(problem.whole) / np.array(problem.memories)
     least = np.where(problem.rules.allowed[: model.num_ops], values, np.inf).min(axis=1)  # where an op may run
-    return max(shared, float(least.max()))
+    return cast(int, max(shared, float(least.max())))
 
 
 def recomputation_bound(graph: CostGraph) -> tuple[int, int]:
     """Return the lower bound of a peak on one device even if ops may run again, bytes, and the op that needs it."""
     # An op's inputs, outputs and workspace are there, and in the end all that is final. The op is -1 if that is more.
     need, buffers = op_needs(graph, 1), graph.buffers
-    final = int(buffers.size[buffers.is_final].sum())
-    op = int(need.argmax())
+    final, op = int(buffers.size[buffers.is_final].sum()), int(need.argmax())
     persistent = int(graph.persistent.sum())
     return (persistent + final, -1) if final > need[op] else (persistent + int(need[op]), op)
 

@@ -277,9 +277,8 @@ class ResumeFile(JsonLines):
                 raise UsageError("a number is negative or not finite")
             return Cell(**written)
         except (TypeError, UsageError) as error:
-            raise FormatError(
-                f"{self.path}: a line lacks fields of a comparison, or has others ({error}); name a new file"
-            ) from error
+            what = f"a line lacks fields of a comparison, or has others ({error}); name a new file"
+            raise FormatError(f"{self.path}: {what}") from error
 
 
 def opened(kind: Callable[[str], File], path: str | os.PathLike[str] | None) -> AbstractContextManager[File | None]:
@@ -334,14 +333,8 @@ class Experiment:
                     f"the others each, as in {BUDGET_EXAMPLE}, or all by {spelled('time_limit')}"
                 )
             check_supported(spec, problems[0], spec.evaluations)
-        specs = [
-            replace(
-                spec,
-                evaluations=spec.evaluations or settings.evaluations,
-                time_limit=spec.time_limit or settings.time_limit,
-            )
-            for spec in specs
-        ]
+        most, limit = settings.evaluations, settings.time_limit
+        specs = [replace(s, evaluations=s.evaluations or most, time_limit=s.time_limit or limit) for s in specs]
         self.runs = {run.name: run for problem in problems for run in self._runs(problem, specs)}
         self.cells: dict[RunName, Cell] = {}
         self.resume: ResumeFile | None = None
@@ -349,14 +342,9 @@ class Experiment:
     def _runs(self, problem: Problem, specs: Sequence[MethodSpec]) -> Iterator[Run]:
         digest, settings = graph_hash(problem.graph), self.settings
         for spec in specs:
-            facts: dict[str, Any] = {
-                "graph": digest,
-                "method": spec.name,
-                "parameters": spec.parameters.identity(),
-                "problem": problem.document(),
-                "budget": [spec.evaluations, spec.time_limit],
-                **({} if settings.allocator is None else {"allocator": str(settings.allocator)}),
-            }
+            facts: dict[str, Any] = {"graph": digest, "method": spec.name, "parameters": spec.parameters.identity()}
+            facts |= {"problem": problem.document(), "budget": [spec.evaluations, spec.time_limit]}
+            facts |= {} if settings.allocator is None else {"allocator": str(settings.allocator)}
             for seed in range(settings.seed, settings.seed + settings.seeds):
                 yield Run(problem, spec, seed, digest, key_of({**facts, "seed": seed}), settings.allocator)
 

@@ -4,8 +4,6 @@ The ends are the least peak that adds no time, on several devices the least make
 Each search starts from the schedule found for the limit above.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time
@@ -71,8 +69,7 @@ class SweepFile(JsonLines):
                 verify_reserved(problem, schedule, reserved)
                 otherwise = {what: int(size) for what, size in record["reserved_otherwise"].items()}
                 written |= {"reserved": reserved, "reserved_otherwise": otherwise}
-            found = Result(problem, schedule, simulate(problem, schedule), **written)
-            return found, int(record["peak_bound"])
+            return Result(problem, schedule, simulate(problem, schedule), **written), int(record["peak_bound"])
         except (AttributeError, LookupError, TypeError, ValueError, OverflowError, SchedoptError) as error:
             raise FormatError(f"{self.path}: a line is not of a front ({error}); name a new file") from error
 
@@ -91,9 +88,7 @@ def search(
     """Do a search, and bound its schedule under the problem of the front; None if it was interrupted."""
     given = {**settings.budget, "initial": initial, "watcher": Watcher(interrupt)}
     result = solve_and_place(problem, SPEC, None, settings.allocator, **given)
-    if result.status == "interrupted":
-        return None
-    return result, _peak_bound(whole, settings, result, interrupt)
+    return None if result.status == "interrupted" else (result, _peak_bound(whole, settings, result, interrupt))
 
 
 def search_in_worker(
@@ -190,11 +185,9 @@ class Sweep:
         found = None if self.file is None else self.file.find(key, problem)
         self.resumed += found is not None
         if found is None:
-            asked = self.problem, problem, self.settings, initial
-            if is_here(1):
-                found = search(*asked, self.interrupt)
-            else:
-                found = call_in_worker(search_in_worker, *asked, must_stop=self.interrupt.is_set)
+            asked, stop = (self.problem, problem, self.settings, initial), self.interrupt
+            is_near = is_here(1)
+            found = search(*asked, stop) if is_near else call_in_worker(search_in_worker, *asked, must_stop=stop.is_set)
             if found is None:
                 raise KeyboardInterrupt
             if self.file is not None:

@@ -1,7 +1,5 @@
 """Tables of a comparison, of all methods and of each graph, and remarks on the basis of their numbers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -132,8 +130,7 @@ def _in_lines(method: str, width: int = _NAME_WIDTH) -> str:
 
 def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> FirstThatFits:
     """Build one row per graph: the value of each method, the best ones marked; where that is too wide, rows of both."""
-    writing = writing_of(results, methods, task)
-    rows = list(zip(results, writing, strict=True))
+    rows = list(zip(results, writing_of(results, methods, task), strict=True))
     columns = [_graph_table(rows, methods, named) for named in (str, _in_lines)]
     return FirstThatFits([*columns, _graph_and_method_table(rows, methods, task)])
 
@@ -141,10 +138,13 @@ def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: s
 def _method_value(result: GraphResults, method: str, written: Written) -> Text:
     mean = result.value(method)
     if mean is None or result.best is None:
-        statuses = {cell.status for cell in result.cells.get(method, [])}
-        return Text(" and ".join(sorted(statuses)) or _NOTHING)
+        return Text(_statuses(result, method))
     is_best = is_met(mean, result.best)
     return Text(written(mean) + "*" * is_best, style="bold" if is_best else "")
+
+
+def _statuses(result: GraphResults, method: str) -> str:
+    return " and ".join(sorted({cell.status for cell in result.cells.get(method, [])})) or _NOTHING
 
 
 def _graph_table(
@@ -223,8 +223,7 @@ def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference
     if task == "runtime" and (counting := sum(result.counts_runs for result in by_graph(cells))):
         yield f"graphs whose ops have no runtimes, so that every run counts alike: {counting}"
     for name, what in _REMARKABLE.items():
-        counts = [f"{s.method} {getattr(s, name)} of {s.runs}" for s in summaries if getattr(s, name)]
-        if counts:
+        if counts := [f"{s.method} {getattr(s, name)} of {s.runs}" for s in summaries if getattr(s, name)]:
             yield f"runs {what}: {', '.join(counts)}"
     if unsolved := sum(result.is_infeasible for result in by_graph(cells)):
         yield f"graphs on which no run of any method kept the memory limit: {unsolved}"
@@ -240,8 +239,7 @@ def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference
             failed = [cell for cell in own if cell.status == "failed" and cell.error == error]
             first = f"first {failed[0].graph}, seed {failed[0].seed}"
             yield f"{summary.method}: {len(failed)} of {summary.runs} runs failed ({first}): {error}"
-        notes = dict.fromkeys(cell.note for cell in own if cell.note)
-        yield from (f"{summary.method}: {note}" for note in notes)
+        yield from (f"{summary.method}: {note}" for note in dict.fromkeys(cell.note for cell in own if cell.note))
 
 
 class Shown(NamedTuple):
@@ -304,22 +302,17 @@ def _of_methods(summaries: Sequence[MethodSummary], reference: str) -> tuple[lis
 def _improvements(
     graphs: Sequence[GraphResults], methods: Sequence[str], reference: str
 ) -> tuple[list[str], list[list[Shown]]]:
-    rows = []
-    for graph in graphs:
-        found = (_number(graph.improvement(method, reference), True) for method in methods)
-        rows.append([Shown(graph.graph), _count(graph.ops), *found])
-    return ["graph", "ops", *methods], rows
+    found = ((graph, [_number(graph.improvement(method, reference), True) for method in methods]) for graph in graphs)
+    return ["graph", "ops", *methods], [[Shown(graph.graph), _count(graph.ops), *row] for graph, row in found]
 
 
 def _values(graphs: Sequence[GraphResults], methods: Sequence[str], task: str) -> tuple[list[str], list[list[Shown]]]:
     rows = []
     for graph, written in zip(graphs, writing_of(graphs, methods, task), strict=True):
-        values = {method: graph.value(method) for method in methods}
         row = [Shown(graph.graph), _count(graph.ops)]
         row.append(Shown(_NOTHING) if graph.bound is None else Shown(written(graph.bound), graph.bound))
-        for method, value in values.items():
-            statuses = " and ".join(sorted({cell.status for cell in graph.cells.get(method, [])})) or _NOTHING
-            row.append(Shown(statuses) if value is None else Shown(written(value), value))
+        for method, value in ((method, graph.value(method)) for method in methods):
+            row.append(Shown(_statuses(graph, method)) if value is None else Shown(written(value), value))
         rows.append(row)
     return ["graph", "ops", "lower bound", *methods], rows
 

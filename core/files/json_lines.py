@@ -1,7 +1,5 @@
 """Records on disk, a line of JSON each, so that work goes on where it stopped."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

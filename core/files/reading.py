@@ -1,7 +1,5 @@
 """Files that anybody may have written: whole but not endless, gzip that does not explode, JSON as plain values."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """A schedule step by step: the times of each step, the bytes of each device, their holders and lifetimes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple

@@ -248,8 +248,7 @@ class Problem:
             return int(np.argmax(graph.runtime))
         pointers, tensors = graph.inputs
         need = graph.workspace.astype(np.float64)
-        reads = graph.tensor_size[tensors]
-        np.add.at(need, np.repeat(np.arange(graph.num_ops), np.diff(pointers)), reads)
+        np.add.at(need, np.repeat(np.arange(graph.num_ops), np.diff(pointers)), graph.tensor_size[tensors])
         np.add.at(need, graph.tensor_producer, graph.tensor_size)
         return int(np.argmax(need))
 

@@ -1,7 +1,5 @@
 """Stages of `apply`, `measure` and `optimize`, the check of a memory limit, and one order for a range of sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -173,11 +171,9 @@ def _has_cuda() -> bool:
 
 def check_runs(model: str, rows: Sequence[Measurement]) -> None:
     """Raise `ScheduleError` if results differ from run to run or from program order."""
-    for row in rows:
-        if not row.is_equal:
-            raise ScheduleError(
-                f"{model}: the results of {row.order} differ from run to run or from program order; nothing was written"
-            )
+    for row in (row for row in rows if not row.is_equal):
+        what = f"the results of {row.order} differ from run to run or from program order"
+        raise ScheduleError(f"{model}: {what}; nothing was written")
 
 
 def check_limit(name: str, result: Result, *, remedy: str = "", consequence: str = "") -> None:
@@ -387,8 +383,7 @@ def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
 
     Both ends are solved, then the size at which the best order so far has the largest gap, and the means of all.
     """
-    sizes = graph.examined
-    search = _Search(graph, solve)
+    sizes, search = graph.examined, _Search(graph, solve)
     for size in (sizes[0], sizes[-1]):
         search.run(size)
     while len(search.bounds) < _SAMPLES and not search.is_interrupted:

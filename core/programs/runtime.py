@@ -123,8 +123,7 @@ def time_sentences(row: Measurement, first: Measurement) -> list[str]:
     said = [f"Time of {row.order}: {row.time_against(first)}."]
     if row.predicted_microseconds > first.predicted_microseconds * (1 + RUNTIME_TOLERANCE):
         added = 100 * (row.predicted_microseconds / first.predicted_microseconds - 1)
-        took = format_microseconds(row.predicted_microseconds)
-        before = format_microseconds(first.predicted_microseconds)
+        took, before = (format_microseconds(one.predicted_microseconds) for one in (row, first))
         said.append(f"Predicted: +{added:.2f}%, because ops run again: {took} for all, {before} in program order.")
     if all(one.kept_microseconds in ((), one.microseconds) for one in (row, first)):
         return said
@@ -199,8 +198,7 @@ def read_program_schedule(path: str, graph: CostGraph, *, force: bool = False) -
     try:
         return read_schedule(path, graph, force=force)
     except OtherGraphError as error:
-        remark = "it is of another model, or imported with other --training or --shape"
-        raise type(error)(f"{error}: {remark}") from None
+        raise type(error)(f"{error}: it is of another model, or imported with other --training or --shape") from None
 
 
 Note = Callable[[str], None]
@@ -323,18 +321,13 @@ class Runtime(ABC, Generic[Version]):
                 note(f"{self.model}: {what} that no op reads are held too")
 
             own_peak = self.own_peak()  # before the rounds, whose runs an error or Ctrl-C here would take along
-            reports = run_rounds(
-                lambda label: ask(self.runs, questions[label], f"{self.model}, {label}"),
-                [label for label in every if label not in same],
-                repeats,
-                on_run,
-            )
+            run = lambda label: ask(self.runs, questions[label], f"{self.model}, {label}")  # noqa: E731
+            reports = run_rounds(run, [label for label in every if label not in same], repeats, on_run)
         self.remark(reports, note)
         reports.update((label, reports[PROGRAM_ORDER]) for label in same)
         rows = []
         for label in filter(reports.get, every):
-            order = every[label]
-            peak, microseconds = self.predicted(graph, order)
+            peak, microseconds = self.predicted(graph, every[label])
             names = ("microseconds", "page_faults", "kept_microseconds")
             row = Measurement(
                 order=label,

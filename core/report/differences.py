@@ -1,7 +1,5 @@
 """A graph in numbers; differences of two schedules of a graph, or of two graphs."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterator
@@ -74,8 +72,8 @@ def width(graph: CostGraph) -> int:
     sources, targets = graph.edges
     tails = np.concatenate((np.full(graph.num_ops, source), entering, sources, entering))
     heads = np.concatenate((leaving, np.full(graph.num_ops, sink), targets + graph.num_ops, leaving))
-    many = graph.num_ops
-    capacities = np.concatenate((np.ones(2 * graph.num_ops, np.int64), np.full(len(sources) + graph.num_ops, many)))
+    many = np.full(len(sources) + graph.num_ops, graph.num_ops)
+    capacities = np.concatenate((np.ones(2 * graph.num_ops, np.int64), many))
     flow = SimpleMaxFlow()
     flow.add_arcs_with_capacity(tails, heads, capacities)
     flow.solve(source, sink)
@@ -280,10 +278,8 @@ def graph_difference(names: tuple[str, str], first: CostGraph, second: CostGraph
     by_module = bool(first.annotations.modules and second.annotations.modules)
     are_named = bool(first.annotations.residents and second.annotations.residents)
     before, after = (_ops(graph, by_module) for graph in (first, second))
-    changes = [
-        *_changes(_tensors(first, before), _tensors(second, after)),
-        *_changes(_residents(first, before, are_named), _residents(second, after, are_named)),
-    ]
+    changes = [*_changes(_tensors(first, before), _tensors(second, after))]
+    changes += _changes(_residents(first, before, are_named), _residents(second, after, are_named))
     return GraphDifference(
         names=names,
         totals=totals,

@@ -1,7 +1,5 @@
 """Explanations: of a peak on one device, its holders; of a makespan, its critical chain; and the bounds of either."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -199,8 +197,7 @@ def _next(layer: str) -> str:
 def _listed(text: str, pieces: Sequence[str]) -> str:
     """Return a sentence that lists as many pieces, after a text, as a line has room for."""
     for number, piece in enumerate(pieces):
-        more = f", {len(pieces) - number} more."
-        longer = f"{', ' * (number > 0)}{piece}"
+        more, longer = f", {len(pieces) - number} more.", f"{', ' * (number > 0)}{piece}"
         if number and len(text) + len(longer) + len(more) > WIDTH:
             return text + more
         text += longer

@@ -257,27 +257,23 @@ class Result(PrintedTable):
 
 def _table(result: Result) -> Table:
     """Return the table of a result in which every op runs once."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     problem, before = result.problem, result.input_value
     memory, time = _writers(result)
-    value, name = (memory, "peak memory") if problem.task == "memory" else (time, "makespan")
+    is_memory = problem.task == "memory"
+    value, name = (memory, "peak memory") if is_memory else (time, "makespan")
     if problem.counts_shares:
         value, name = shares_alike((result.value, before, result.lower_bound)), "largest share"
-    table = Table()
-    table.add_column("")
-    table.add_column(name, justify="right")
-    table.add_column("against input", justify="right")
+    table = Table("", Column(name, justify="right"), Column("against input", justify="right"))
     where = "device 0" if problem.machine.is_equal else "the best device"
     table.add_row(f"input order, {where}", value(before), "")
     table.add_row(_name(result), f"[bold]{value(result.value)}[/]", f"[bold]{format_change(result.value, before)}[/]")
     table.add_row("lower bound", value(result.lower_bound), format_change(result.lower_bound, before))
     table.add_section()
     table.add_row("status", *_status(result))
-    if problem.task == "memory":
-        table.add_row("makespan", time(result.runtime), "")
-    else:
-        table.add_row("peak memory", memory(result.peak_memory), "")
+    other = ("makespan", time(result.runtime)) if is_memory else ("peak memory", memory(result.peak_memory))
+    table.add_row(*other, "")
     kept = f"exceeded by {memory(result.excess)}" if result.excess else "kept"
     if not problem.machine.is_anonymous and problem.is_limited:
         table.add_row("memory of the devices", "", kept)
@@ -291,17 +287,13 @@ def _table(result: Result) -> Table:
 
 def _recompute_table(result: Result) -> Table:
     """Return the table of a result in which ops may run again."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     problem, graph, runs = result.problem, result.problem.graph, len(result.schedule)
-    once = float(problem.op_times.sum())
-    taken = problem.time_of(runs, result.runtime)
-    before = input_peak(graph)
-    memory = _writers(result)[0]
+    once, taken = float(problem.op_times.sum()), problem.time_of(runs, result.runtime)
+    before, memory = input_peak(graph), _writers(result)[0]
     times = problem.format_time if problem.counts_runs else times_alike([once, taken, problem.runtime_limit or once])
-    table = Table()
-    for name in ("", "peak memory", "time", "added time"):
-        table.add_column(name, justify="right" if name else "left")
+    table = Table("", *(Column(name, justify="right") for name in ("peak memory", "time", "added time")))
     table.add_row("input order", memory(before), times(once), "")
     found = (memory(result.peak_memory), times(taken), _added(result, taken - once))
     table.add_row(_name(result), *(f"[bold]{text}[/]" for text in found))
@@ -399,9 +391,8 @@ def _add_rest(table: Table, result: Result, memory: Written, seconds: str) -> No
 
 def _added(result: Result, time: float) -> str:
     """Return an added time with its share of that of all ops."""
-    problem = result.problem
-    share = 100 * time / float(problem.op_times.sum())
-    return "none" if time <= 1e-12 * share else f"+{share:.2f}%, {problem.format_time(time)}"
+    share = 100 * time / float(result.problem.op_times.sum())
+    return "none" if time <= 1e-12 * share else f"+{share:.2f}%, {result.problem.format_time(time)}"
 
 
 def _status(result: Result) -> tuple[str, str]:

@@ -1,7 +1,5 @@
 """Statistics of a comparison: per graph, then over graphs as the papers report them (Topoformer 5, REGAL 5.3)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -245,16 +245,9 @@ class Search:
     ) -> Iterator[Search]:
         """Yield a search of another problem that spends this budget, up to so many evaluations and a moment."""
         report = (lambda _: self.on_progress and self.on_progress(self)) if reports else None
-        inner = Search(
-            problem,
-            seed=int(self.rng.integers(2**31)),
-            jobs=jobs,
-            max_evaluations=evaluations,
-            deadline=min(self.deadline, until),
-            watcher=Watcher(self.interrupt, report),
-            lower_bound=lower_bound,
-        )
-        yield inner
+        budget: dict[str, Any] = {"max_evaluations": evaluations, "deadline": min(self.deadline, until), "jobs": jobs}
+        known: dict[str, Any] = {"watcher": Watcher(self.interrupt, report), "lower_bound": lower_bound}
+        yield (inner := Search(problem, seed=int(self.rng.integers(2**31)), **budget, **known))
         self.spend(inner.evaluations)
         self.depends_on_time |= inner.timed_out or inner.depends_on_time
 
@@ -265,15 +258,9 @@ class Search:
     def branch(self, number: int, watcher: Watcher) -> Search:
         """Return a search of the same problem in the same time, with one worker; number 0 draws as this one does."""
         assert isinstance(self.seed, int)
-        return Search(
-            self.problem,
-            seed=np.random.default_rng([self.seed, number]) if number else self.seed,
-            deadline=self.deadline,
-            watcher=watcher,
-            initial=self.initial,
-            lower_bound=self.lower_bound,
-            kept_back=self.kept_back,
-        )
+        seed = np.random.default_rng([self.seed, number]) if number else self.seed
+        known: dict[str, Any] = {"initial": self.initial, "lower_bound": self.lower_bound, "kept_back": self.kept_back}
+        return Search(self.problem, seed=seed, deadline=self.deadline, watcher=watcher, **known)
 
     def adopt(self, branch: Search) -> None:
         """Take over a branch's evaluations, proofs, and best schedule if that is better."""

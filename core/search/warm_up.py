@@ -1,7 +1,5 @@
 """Compiling a method's kernels before its time is measured: a run on a tiny graph."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Schedules with addresses in an arena, or with what an allocator reserves, in the time of one search."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable
@@ -111,8 +109,7 @@ def _tightened(
         other = solve(tighter, replace(spec, time_limit=None), time_limit=given, **budget)
         if not other.is_feasible:
             break
-        other = replace(other, problem=problem, lower_bound=first.lower_bound)
-        best = reserved(other)
+        best = reserved(replace(other, problem=problem, lower_bound=first.lower_bound))
     return best
 
 
@@ -133,8 +130,7 @@ def choose(result: Result, alignment: int, time_limit: float, seed: int = 0, sto
 def warm_up_places(addresses: bool = True, allocator: bool = True) -> None:
     """Compile the kernels that find addresses, and those of an allocator."""
     builder = GraphBuilder("tiny")
-    op = builder.add_op("first", outputs=[1])
-    builder.add_op("second", inputs=[(op, 0)], outputs=[1])
+    builder.add_op("second", inputs=[(builder.add_op("first", outputs=[1]), 0)], outputs=[1])
     graph = builder.build()
     if addresses:
         warm_up_packing()
@@ -192,20 +188,12 @@ class _Smoother:
 def _with_addresses(result: Result, placer: Placer) -> Result:
     """Return the result with addresses, and with the schedule that they are for."""
     addresses, schedule, notes = placer.addresses(), placer.schedule, list(result.notes)
-    is_repeatable = result.is_repeatable and addresses.is_repeatable
+    placed = replace(result, addresses=addresses, is_repeatable=result.is_repeatable and addresses.is_repeatable)
     if schedule is result.schedule:
-        return replace(result, addresses=addresses, is_repeatable=is_repeatable)
+        return placed
     simulation = simulate(result.problem, schedule)
     more, status = simulation.peak - result.simulation.peak, result.status
     notes.append(changed_order("a smaller arena", more))
     if more > 0 and status == "optimal" and result.problem.task == "memory":
         status = "feasible"
-    return replace(
-        result,
-        schedule=schedule,
-        simulation=simulation,
-        status=status,
-        addresses=addresses,
-        is_repeatable=is_repeatable,
-        notes=tuple(notes),
-    )
+    return replace(placed, schedule=schedule, simulation=simulation, status=status, notes=tuple(notes))

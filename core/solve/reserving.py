@@ -1,7 +1,5 @@
 """The least that a caching allocator reserves: the order, an opening block, and other options of the allocator."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -164,13 +162,5 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
     if block:
         place = "before the model is moved to the device" if is_before else "after the model is moved to the device"
         notes.append(f'{OPENING}torch.empty({block}, dtype=torch.uint8, device="cuda"), {place}{less}')
-    return replace(
-        result,
-        schedule=schedule,
-        simulation=simulation,
-        status=status,
-        reserved=reserved,
-        reserved_otherwise=otherwise,
-        is_proven_infeasible=is_proven,
-        notes=tuple(notes),
-    )
+    found = replace(result, schedule=schedule, simulation=simulation, status=status, is_proven_infeasible=is_proven)
+    return replace(found, reserved=reserved, reserved_otherwise=otherwise, notes=tuple(notes))

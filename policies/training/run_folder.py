@@ -1,7 +1,5 @@
 """The folder of a training run: its config, last checkpoint, best weights, and curve."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -75,27 +73,17 @@ class Checkpoint(Generic[Settings]):
     def check_same(self, parameters: Settings, graphs: str) -> None:
         """Raise UsageError if the checkpoint is of a run with other settings or graphs."""
         before, now = plain(self.parameters), plain(parameters)
+        same, go_on = (f"go on with the same {what}, or name another folder" for what in ("settings", "ones"))
         if others := differences(before, now | {"checkpoint_seconds": before["checkpoint_seconds"]}):
-            raise UsageError(
-                f"{self.path}: is of a run with another {', '.join(others)}; "
-                "go on with the same settings, or name another folder"
-            )
+            raise UsageError(f"{self.path}: is of a run with another {', '.join(others)}; {same}")
         if self.graphs != graphs:
-            raise UsageError(
-                f"{self.path}: is of a run on other graphs; go on with the same ones, or name another folder"
-            )
+            raise UsageError(f"{self.path}: is of a run on other graphs; {go_on}")
 
     def write(self) -> None:
         """Write the file, whole or not at all."""
-        about = {
-            "schedopt": VERSION,
-            "place": json.dumps(dataclasses.asdict(self.place)),
-            "config": json.dumps(plain(self.parameters)),
-            "shape": json.dumps(plain(self.network)),
-            "graphs": self.graphs,
-            "measured": json.dumps(self.measured),
-            "validation": json.dumps(self.validation),
-        }
+        state: dict[str, Any] = {"place": dataclasses.asdict(self.place), "config": plain(self.parameters)}
+        state |= {"shape": plain(self.network), "measured": self.measured, "validation": self.validation}
+        about = {"schedopt": VERSION, "graphs": self.graphs, **{name: json.dumps(one) for name, one in state.items()}}
         write_atomically(self.path, save(self.tensors, about))
 
     def restore(self, networks: Mapping[str, nn.Module], optimiser: optim.Optimizer) -> None:
@@ -131,16 +119,10 @@ def read_checkpoint(folder: str | Path, kind: type[Settings]) -> Checkpoint[Sett
         with safe_open(str(path), "pt") as file:
             about = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        return Checkpoint(
-            path,
-            tensors,
-            from_plain(kind, json.loads(about["config"]), str(path)),
-            from_plain(get_type_hints(kind)["network"], json.loads(about["shape"]), str(path)),
-            Place(**json.loads(about["place"])),
-            about["graphs"],
-            json.loads(about["measured"]),
-            json.loads(about["validation"]),
-        )
+        settings = from_plain(kind, json.loads(about["config"]), str(path))
+        shape = from_plain(get_type_hints(kind)["network"], json.loads(about["shape"]), str(path))
+        place, measured, validation = (json.loads(about[name]) for name in ("place", "measured", "validation"))
+        return Checkpoint(path, tensors, settings, shape, Place(**place), about["graphs"], measured, validation)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, UsageError) as error:
         raise FormatError(f"{path}: is not a checkpoint of schedopt train {kind.command} ({error})") from error
 

@@ -11,10 +11,9 @@ from unittest.mock import patch
 
 from models.allocator_traces import small_snapshot
 from models.small_graphs import sketch
-from schedopt.core.base.errors import ProgramError, ScheduleError
-from schedopt.core.files.costgraph import format_graph, read_graph
-from schedopt.core.files.schedule_json import read_imported, read_schedule
-from schedopt.core.problem.problem import Problem
+from schedopt import Problem, ProgramError, ScheduleError, read_graph, read_schedule
+from schedopt.core.files.costgraph import format_graph
+from schedopt.core.files.schedule_json import read_imported
 from schedopt.core.programs.graphs.attributed_graph import format_dot, format_node_link
 from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.options import ImportOptions

@@ -1,7 +1,5 @@
 """Memory snapshots of PyTorch (`torch.cuda.memory._dump_snapshot`): allocations, their reservations, their holders."""
 
-from __future__ import annotations
-
 import pickle
 from bisect import bisect_left
 from collections import Counter
@@ -139,8 +137,7 @@ class Snapshot:
         first = old[np.argsort(self.recorded[old], kind="stable")]
         events = np.concatenate((first, self.events))
         found = (allocator or self.allocator).replay(events, self.sizes, self.streams, capacity=capacity)
-        done = max(found.done - len(first), 0)
-        return replace(found, done=done, reserved=found.reserved[len(first) :])
+        return replace(found, done=max(found.done - len(first), 0), reserved=found.reserved[len(first) :])
 
     @cached_property
     def alive(self) -> tuple[IntArray, IntArray]:
@@ -436,7 +433,11 @@ def _placed(segment: Any) -> Iterator[tuple[int, Any]]:
 
 def _lines(frames: Any) -> tuple[str, str]:
     """Return the line of the user's code, and the line of the innermost `forward` of it."""
-    own = [frame for frame in frames or () if str(frame["filename"]).endswith(".py") and not _is_library(frame)]
+    own = [
+        frame
+        for frame in frames or ()
+        if (file := str(frame["filename"])).endswith(".py") and "site-packages" not in file and "/torch/" not in file
+    ]
     names = [f"{PurePath(frame['filename']).name}:{frame['line']}" for frame in own]
     forward = next((name for name, frame in zip(names, own, strict=True) if frame["name"] == "forward"), "")
     if names:
@@ -444,10 +445,6 @@ def _lines(frames: Any) -> tuple[str, str]:
     if any("autograd" in str(frame["name"]) for frame in frames or ()):
         return BACKWARD, BACKWARD
     return UNKNOWN, ""
-
-
-def _is_library(frame: Any) -> bool:
-    return "site-packages" in str(frame["filename"]) or "/torch/" in str(frame["filename"])
 
 
 def _whole(value: Any, name: str) -> int:

@@ -1,7 +1,5 @@
 """Sessions of ONNX Runtime: runs in a given order that free dead tensors, and costs of nodes on this machine."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics
@@ -80,8 +78,7 @@ def load_file(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any]
     options = session_options(keeps_order=False)
     with tempfile.TemporaryDirectory() as folder:
         options.optimized_model_filepath = f"{folder}/loaded.onnx"
-        given = runnable(bare, order_of_file(program), small, has_sizes=False)
-        session_of(given, Path(path).parent, options)
+        session_of(given := runnable(bare, order_of_file(program), small, has_sizes=False), Path(path).parent, options)
         loaded = onnx.load(f"{folder}/loaded.onnx").graph.node  # as it is given, or as it runs if that is rewritten
     kept = {node.name: at for at, node in enumerate(loaded)}
     made = {value: at for at, node in enumerate(loaded) for value in node.output}

@@ -1,7 +1,5 @@
 """Constraints and objectives of the CP-SAT model, a function each; objectives define the solver's numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Constraint programming with OR-Tools' CP-SAT (REGAL A.10); its proofs are explained in `docs/methods/exact.md`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Simulated annealing on several devices (Kirkpatrick, Gelatt and Vecchi 1983): which parts have which share."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 

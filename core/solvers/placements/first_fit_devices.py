@@ -4,8 +4,6 @@ As m-TOPO of Baechi (Jeon et al. 2020, section 3), but that an op follows inputs
 backward pass runs where the activations are, as fast as can be. Residents have their home where they are read first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

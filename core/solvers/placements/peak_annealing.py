@@ -1,7 +1,5 @@
 """Least peak memory on several devices: an order for one device, its placement by beams, then annealing."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable
@@ -120,8 +118,7 @@ class LeastPeak:
 
     def search_orders(self, start: IndexArray, share: float) -> Search:
         """Return a search that has found an order of low peak on one device; its bound, shared out, holds here too."""
-        search = self.search
-        problem = Problem(self.model, "memory")
+        search, problem = self.search, Problem(self.model, "memory")
         evaluations = max(1.0, share * self.annealing.evaluations)
         until = time.monotonic() + share * self.annealing.seconds
         with search.on(problem, evaluations=evaluations, until=until, lower_bound=lower_bound(problem)) as one:
@@ -148,8 +145,7 @@ class LeastPeak:
         if self.buffers is not self.graph.buffers:
             stop, has_time_for = self._stop_after(SHARE_OF_CUTS), search.has_time_for
             limits: Any = {"work": MIN_CUT_WORK_SHARED, "stop": stop, "has_time_for": has_time_for}
-            cuts = min_cuts(self.buffers, order, memory, self.bound - present, **limits)
-            for term, _ in cuts:
+            for term, _ in min_cuts(self.buffers, order, memory, self.bound - present, **limits):
                 self._share_bound(term + present)
         seconds = order_search.seconds_to_relate(ops) / SHARE_OF_PROOFS
         if self.must_stop() or ops > order_search.LARGEST_RELATED or not search.has_time_for(seconds):

@@ -1,7 +1,5 @@
 """Simulated annealing over plans on a machine, in rounds: order, placement, and how early inputs are sent."""
 
-from __future__ import annotations
-
 from itertools import count
 from typing import Any, NamedTuple
 

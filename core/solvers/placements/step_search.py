@@ -3,8 +3,6 @@
 Every plan can be reached, also those that send a tensor early, or in another order, at the price of more moves.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import cycle

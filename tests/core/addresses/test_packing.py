@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from naive.arenas import most_alive, overlaps
+from schedopt import UsageError
 from schedopt.core.addresses import packing
 from schedopt.core.addresses.packing import Lifetimes, PlacementOrders, cliques, pack_lifetimes
-from schedopt.core.base.errors import UsageError
 
 
 def random_lifetimes(seed, alignments=(1,), most=40):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import schedopt
 from models.small_graphs import chain_of, diamond, trade
-from schedopt.core.base.errors import FormatError, UsageError
+from schedopt import FormatError, UsageError
 from schedopt.core.experiments.pareto_front import LimitBound, front_points
 from schedopt.core.experiments.pareto_search import Sweep, SweepFile
 from schedopt.core.search.options import ParetoOptions
@@ -196,12 +196,3 @@ def test_points_and_bound_are_where_they_belong(front):
         assert y <= (20 if x >= 13 else 21)
     assert stairs[-1][0] == 9
     assert line(axes, "program order").get_xdata()[0] == 13
-
-
-@pytest.mark.slow
-def test_a_page_has_chart_and_table_and_no_name_breaks_out(front):
-    page = front.page()
-    assert page.startswith("<!DOCTYPE html>")
-    assert page.count("<svg") == 1
-    assert "13.00 KiB" in page
-    assert "<i>" not in page

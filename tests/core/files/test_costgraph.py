@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 from models.small_graphs import sketch
-from schedopt.core.base.errors import FormatError, GraphError, SchedoptError
-from schedopt.core.files.cost_graph_pb2 import CostGraphDef, RunMetadata
+from schedopt import FormatError, GraphBuilder, GraphError, SchedoptError, read_graph, write_graph
 from schedopt.core.files.costgraph import (
     encoding_of,
     find_graphs,
@@ -17,11 +16,9 @@ from schedopt.core.files.costgraph import (
     graph_hash,
     graph_name,
     parse_graph,
-    read_graph,
     structure_hash,
-    write_graph,
 )
-from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.files.messages import CostGraphDef, RunMetadata
 
 SUFFIXES = (".pbtxt", ".pb", ".pbtxt.gz", ".pb.gz")
 
@@ -29,9 +26,6 @@ SUFFIXES = (".pbtxt", ".pb", ".pbtxt.gz", ".pb.gz")
 def through_protobuf(text):
     """Let the protobuf library read a text and write it as binary."""
     return text_format.Parse(text, CostGraphDef()).SerializeToString()
-
-
-# Round trips --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -140,8 +134,6 @@ def test_names_of_any_kind_survive(name, encoding):
         assert parse_graph(format_graph(graph, encoding), "g") == graph
 
 
-# Conventions --------------------------------------------------------------------------------------------------
-
 SOURCE = 'node { name: "a" id: 1 output_info { size: 8 alias_input_port: -1 } output_info { size: 4 } }\n'
 
 
@@ -210,9 +202,6 @@ def fields_of(descriptor):
             inner = {value.name: value.number for value in field.enum_type.values}
         found |= {f"{field.name}.{name}": value for name, value in inner.items()}
     return found
-
-
-# Names of files -----------------------------------------------------------------------------------------------
 
 
 def test_names_of_graphs_and_encodings():

@@ -4,8 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError, UsageError
-from schedopt.core.graph.builder import GraphBuilder
+from schedopt import FormatError, GraphBuilder, ProgramError, ScheduleError, UsageError
 from schedopt.core.programs import pipeline
 from schedopt.core.programs.options import ImportOptions, OptimizeOptions
 from schedopt.core.programs.pipeline import Job, Observer, optimize

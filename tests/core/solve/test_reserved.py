@@ -9,8 +9,8 @@ import schedopt
 from naive.caching_allocator import reserved_by
 from naive.exhaustive import all_orders
 from naive.graphs import plain_of, random_graph, random_order
+from schedopt import FormatError, ScheduleError, UsageError
 from schedopt.core.base.arrays import frozen
-from schedopt.core.base.errors import FormatError, ScheduleError, UsageError
 from schedopt.core.model.allocators import MIB, Allocator
 from schedopt.core.model.reserved import Requests
 

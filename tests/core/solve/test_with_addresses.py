@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import schedopt
+from schedopt import FormatError, ScheduleError, UsageError
 from schedopt.core.addresses.placing import place_schedule
-from schedopt.core.base.errors import FormatError, ScheduleError, UsageError
 from schedopt.core.solve.placed import choose
 
 GRAPHS = Path(__file__).parents[3] / "examples" / "graphs"

@@ -6,20 +6,15 @@ import numpy as np
 import pytest
 from models.small_graphs import sketch
 from naive.machines import least_makespan, random_graph, random_machine
-from schedopt.core.base.errors import ScheduleError, UsageError
+from schedopt import Device, GraphBuilder, Machine, Problem, Schedule, ScheduleError, Search, UsageError
 from schedopt.core.bounds.bounds import lower_bound
 from schedopt.core.graph.annotations import Annotations, Resident
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.plans import Plans, topological
 from schedopt.core.search.registry import METHODS as METHODS_
 from schedopt.core.search.registry import load
-from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import annealing
 from schedopt.core.solvers.placements.clusters import clusters_of
@@ -177,32 +172,6 @@ def test_repair_keeps_pins_and_groups_and_never_exceeds_limits_more():
                 assert price(placement).excess <= price(start).excess
                 relieved_some += price(placement).excess < price(start).excess
     assert relieved_some > 5
-
-
-def test_repair_takes_what_frees_most_for_its_time():
-    """Of kept tensors of equal size those leave whose op takes least, and no more of them than have to."""
-    times = [7.0, 1.0, 5.0, 2.0, 6.0, 3.0, 4.0, 8.0]
-    wide = sketch("; ".join(f"op{number} -> 10f us={time}" for number, time in enumerate(times)), "wide")
-    devices = (Device("fast", memory=50, speed=10.0), Device("slow", memory=80))
-    problem = Problem(wide, "runtime", machine=Machine(devices, 1e9))
-    placement, price = relieved(problem, np.zeros(8, np.int32))
-    assert sorted(np.array(times)[placement == 1]) == [1.0, 2.0, 3.0]
-    assert price(placement).excess == 0
-
-
-def test_repair_takes_readers_where_they_are_cheaper_than_the_maker():
-    """A tensor leaves a device, too, if all who read it later are elsewhere."""
-    builder = GraphBuilder("late reader")
-    first = builder.add_op("dear", outputs=[60], runtime=50.0)
-    while_sent = builder.add_op("while it is sent", outputs=[1], runtime=60.0, control=[first])
-    second = builder.add_op("wide", outputs=[60], runtime=60.0, control=[while_sent])
-    third = builder.add_op("read wide", inputs=[(second, 0)], outputs=[1], runtime=60.0)
-    builder.add_op("cheap", inputs=[(first, 0), (third, 0)], outputs=[1], runtime=1.0, final=True)
-    devices = (Device("fast", memory=100, speed=10.0), Device("slow", memory=100))
-    problem = Problem(builder.build(), "runtime", machine=Machine(devices, 1e9, transfers="beside"))
-    placement, price = relieved(problem, np.zeros(5, np.int32))
-    assert placement.tolist() == [0, 0, 0, 0, 1]
-    assert price(placement).excess == 0
 
 
 @pytest.mark.slow

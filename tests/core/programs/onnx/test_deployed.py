@@ -12,7 +12,7 @@ import pytest
 from models.onnx_models import branches, model_of, quantized, save, value, with_control_flow, with_function
 from models.orders import random_order, write_schedule
 from onnx import TensorProto, helper
-from schedopt.core.base.errors import FormatError, ProgramError, UsageError
+from schedopt import FormatError, ProgramError, UsageError
 from schedopt.core.programs.importers import options_for, read_model
 from schedopt.core.programs.onnx import session
 from schedopt.core.programs.onnx.program import read_program

@@ -1,7 +1,6 @@
 """Placements that fill one device after another."""
 
-from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.problem.problem import Problem
+from schedopt import GraphBuilder, Problem
 from schedopt.core.solvers.placements.first_fit_devices import filled_placements
 
 

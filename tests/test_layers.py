@@ -28,9 +28,9 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 970, "graph": 845, "problem": 1150, "kernels": 6610, "model": 1505, "bounds": 1195, "addresses": 445},
-    **{"files": 1970, "search": 1795, "solvers": 4850, "report": 2510, "solve": 570, "experiments": 1620},
-    **{"programs": 11105, "api": 2145, "__init__.py": 1, "cli": 3575, "datasets": 1240, "policies": 5145},
+    **{"base": 985, "graph": 845, "problem": 1200, "kernels": 6620, "model": 1515, "bounds": 1210, "addresses": 445},
+    **{"files": 1980, "search": 1800, "solvers": 4860, "report": 2515, "solve": 570, "experiments": 1625},
+    **{"programs": 11105, "api": 2145, "__init__.py": 1, "cli": 3585, "datasets": 1240, "policies": 5145},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

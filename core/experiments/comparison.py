@@ -117,7 +117,7 @@ class Comparison(Printed):
         yield Text(self.title, style="bold")
         if not self.cells:
             return
-        summaries, task = self.summaries(), self.settings.task
+        summaries, task = self.summaries(), self.settings.kind
         if per_graph:
             yield graph_table(by_graph(self.cells), self.methods, task)
             yield Text("* the best known" + ", mean over seeds" * (self.settings.seeds > 1))
@@ -209,7 +209,7 @@ def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
         reserved=None if reserved is None else reserved.peak,
         runtime_us=result.runtime,
         excess=result.excess,
-        lower_bound=int(bound) if result.problem.task == "memory" else bound,
+        lower_bound=int(bound) if isinstance(value, int) else bound,
         evaluations=int(evaluations) if evaluations.is_integer() else evaluations,
         seconds=round(result.seconds, 6),
         cpu_seconds=round(cpu_seconds, 6),

@@ -8,7 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ..graph.graph import CostGraph
 from ..model.reserved import verify_reserved
 from ..model.simulator import simulate
 from ..model.verifier import verify
+from ..problem.machine import ByteMachine
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from ..report.result import Result
@@ -119,7 +120,10 @@ class Sweep:
 
     def __init__(self, graph: CostGraph, settings: ParetoOptions = ParetoOptions()) -> None:
         self.graph, self.settings = graph, settings
-        self.problem = settings.problem(graph)
+        self.problem = problem = settings.problem(graph)
+        if (machine := problem.machine).counts_shares:  # the front is in bytes
+            given = (getattr(machine, field.name) for field in fields(machine))
+            self.problem = replace(problem, machine=ByteMachine(*given))
         check_allocator(self._least_time(), settings.allocator)
         self.file: SweepFile | None = None  # of finished searches, which those that `execute` does are written to
         self.interrupt = threading.Event()

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..base.names import one_line
 from ..base.tables import FirstThatFits, compact_table
-from ..base.units import Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed, times_alike
+from ..base.units import ALIKE, Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed
 from ..bounds.bounds import is_met
 from ..report.summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor, summarise
 from ..search.options import CompareOptions
@@ -77,7 +77,8 @@ def title_of(settings: CompareOptions, graphs: int) -> str:
     def count(number: int, noun: str) -> str:
         return f"{number:,} {noun}{'s' * (number != 1)}"
 
-    aim = settings.memory_name if settings.task == "memory" else "time" if settings.recompute else "makespan"
+    names = {"memory": settings.memory_name, "share": "largest share"}
+    aim = names.get(settings.kind, "time" if settings.recompute else "makespan")
     again = " with recomputation" if settings.recompute else ""
     parts = [f"{aim}{again}, {count(graphs, 'graph')}, {count(settings.devices or 1, 'device')}"]
     if settings.task != "memory" and settings.allocator is not None:
@@ -169,7 +170,8 @@ def _graph_and_method_table(rows: Sequence[tuple[GraphResults, Written]], method
     table.add_column("method", overflow="fold")
     cells = [cell for result, _ in rows for of_method in result.cells.values() for cell in of_method]
     memory = "peak memory" if all(cell.reserved is None for cell in cells) else "reserved"
-    table.add_column(memory if task == "memory" else "makespan", justify="right", no_wrap=True)
+    names = {"memory": memory, "share": "largest share", "runtime": "makespan"}
+    table.add_column(names[task], justify="right", no_wrap=True)
     for result, written in rows:
         bound = _NOTHING if result.bound is None else written(result.bound)
         table.add_row(Text(one_line(result.graph)), f"{result.ops:,}", "lower bound", bound)
@@ -181,7 +183,7 @@ def _graph_and_method_table(rows: Sequence[tuple[GraphResults, Written]], method
 
 def writing_of(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> list[Written]:
     """Return how each graph's values are written: in one unit, unless it takes too many digits or too few."""
-    alike = bytes_alike if task == "memory" else times_alike
+    alike = ALIKE[task]
     is_counted = [task == "runtime" and result.counts_runs for result in results]
     shown = [[v for v in (result.bound, *map(result.value, methods)) if v is not None] for result in results]
     own = [format_runs if counted else alike(values) for counted, values in zip(is_counted, shown, strict=True)]
@@ -255,7 +257,8 @@ class Shown(NamedTuple):
 def comparison_page(settings: CompareOptions, methods: Sequence[str], reference: str, cells: Sequence[Cell]) -> str:
     """Return the page."""
     graphs, summaries = by_graph(cells), summarise(cells, methods, reference)
-    title, name = title_of(settings, len(graphs)), settings.memory_name if settings.task == "memory" else "makespan"
+    names, title = {"memory": settings.memory_name, "share": "largest share"}, title_of(settings, len(graphs))
+    name = names.get(settings.kind, "makespan")
     parts: list[str] = []
     if cells:
         from ..report.plots.comparison_charts import draw_comparison
@@ -270,7 +273,7 @@ def comparison_page(settings: CompareOptions, methods: Sequence[str], reference:
             f"<h2>Improvement over {escape(reference)} on each graph, %</h2>",
             _html_table(*_improvements(graphs, [method for method in methods if method != reference], reference)),
             f"<h2>{name[0].upper()}{name[1:]} on each graph</h2>",
-            _html_table(*_values(graphs, methods, settings.task)),
+            _html_table(*_values(graphs, methods, settings.kind)),
         ]
     template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     return template.replace("$TITLE", escape(title)).replace("$BODY", "\n".join(parts))

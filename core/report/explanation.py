@@ -234,16 +234,17 @@ def infeasible_reason(problem: Problem, proven: float) -> str:
     if len(limits) < problem.devices:
         none = f"no schedule of {name} keeps the limits of all devices: a search of all ended without one"
         return none if math.isinf(proven) else ""
-    most, least = max(limits), least_peak(problem, proven)
+    counted = replace(problem, task="memory")
+    most, least = counted.counted_peak(limits), least_peak(problem, proven)
+    limit, needed = written_apart(int(most), least)
+    if not counted.counts_alike:
+        limit, needed = (f"{counted.format_value(counted.shown(value))} of its memory" for value in (most, least))
     kind, each = ("order", "order") if problem.devices == 1 else (f"schedule on {problem.devices} devices", "schedule")
     if least > most:
-        limit, needed = written_apart(most, least)
         room = limit if problem.devices == 1 else f"{limit} each"
         where = _staying(problem) if problem.devices == 1 else " on one of them"
         return f"no {kind} of {name} fits in {room}: every {each} needs at least {needed}{where}"
-    if math.isinf(proven):
-        return f"no {kind} of {name} fits in {format_bytes(most)}: a search of all ended without one"
-    return ""
+    return f"no {kind} of {name} fits in {limit}: a search of all ended without one" if math.isinf(proven) else ""
 
 
 def least_peak(problem: Problem, proven: float = 0) -> int:

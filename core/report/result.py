@@ -14,7 +14,7 @@ import numpy as np
 from ...version import VERSION
 from ..base.names import one_line
 from ..base.tables import PrintedTable, escape
-from ..base.units import Written, bytes_alike, format_bytes, format_change, times_alike
+from ..base.units import Written, bytes_alike, format_bytes, format_change, shares_alike, times_alike
 from ..bounds.bounds import memory_bound
 from ..files.atomic import write_atomically
 from ..files.costgraph import structure_hash
@@ -38,14 +38,12 @@ CHANGED = "the order was changed for "
 
 
 def reference_value(problem: Problem, *, keeps_limits: bool = False) -> float:
-    """Return the least value of the input order on one device, the first one if they are equal; infinite without."""
+    """Return the least value, as results have it, of the input order on one device, the first if they are equal."""
     order = problem.graph.input_order
     schedules = [Schedule.single_device(order)] if problem.machine.is_equal else Plans(problem).schedules_along(order)
-    costs = [simulate(problem, schedule) for schedule in schedules]
-    if keeps_limits:
-        costs = [one for one in costs if problem.is_feasible(one.peak_per_device.tolist(), one.runtime)]
-    values = (problem.value(one.peak, problem.time_of(problem.graph.num_ops, one.runtime)) for one in costs)
-    return min(values, default=math.inf)
+    costs, runs = (simulate(problem, schedule) for schedule in schedules), problem.graph.num_ops
+    found = (problem.fitness(one.peak_per_device.tolist(), problem.time_of(runs, one.runtime)) for one in costs)
+    return problem.shown(min((value for excess, value in found if not (keeps_limits and excess)), default=math.inf))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,7 +61,7 @@ class Result(PrintedTable):
         `limit-not-met` (none was found that does) or `interrupted`. Above the limit, it is the schedule of least
         excess.
     lower_bound
-        Bytes or microseconds that no schedule can beat.
+        Bytes, a share of a device's memory, or microseconds that no schedule can beat, as the value is.
     evaluations, seconds, seed
         Complete schedules priced, wall time once the kernels are compiled, and the seed of every random choice.
     is_repeatable
@@ -109,8 +107,8 @@ class Result(PrintedTable):
 
     @property
     def value(self) -> float:
-        """The objective of the task: peak bytes or makespan in microseconds; runs where every run counts alike."""
-        return self.problem.value(self.simulation.peak, self._time)
+        """The objective of the task: peak bytes, a share of a memory, microseconds, or runs where all count alike."""
+        return self.problem.shown(self.problem.fitness(self.simulation.peak_per_device.tolist(), self._time)[1])
 
     @property
     def _time(self) -> float:
@@ -197,19 +195,25 @@ class Result(PrintedTable):
         if self.problem.task == "runtime" or self.problem.devices > 1:
             return ""
 
-        bound = self.lower_bound
+        bound, before = (self.in_bytes(value) for value in (self.lower_bound, self.input_value))
         limit = self.problem.memory_limits[0]
         if not self.is_feasible and limit is not None:  # what is proven of orders that keep it; all others are above it
             bound = max(memory_bound(self.problem), min(bound, limit + 1))
-        found = explain(self.problem, self.schedule, int(self.input_value), min(int(bound), self.peak_memory))
+        found = explain(self.problem, self.schedule, before, min(bound, self.peak_memory))
         return "\n".join(found[1 if self.is_proven_infeasible else 0 :])  # the last note says more
+
+    def in_bytes(self, value: float) -> int:
+        """Return a value of the memory task on one device in bytes."""
+        return round(value * self.problem.whole) if self.problem.counts_shares else int(value)
 
     def document(self) -> dict[str, Any]:
         """Return the schedule file as plain Python values; `docs/concepts/formats.md` defines them."""
         problem, graph = self.problem, self.problem.graph
         peaks = self.simulation.peak_per_device.tolist()
         evaluations = round(self.evaluations, 3)
-        bound = int(self.lower_bound) if problem.task == "memory" else self.lower_bound
+        bounds = {"peak_share": self.value, "peak_share_bound": self.lower_bound}
+        if not problem.counts_shares:
+            bounds = {"lower_bound": int(self.lower_bound) if problem.task == "memory" else self.lower_bound}
         steps = steps_document(problem, self.schedule, self.simulation)
         if self.addresses is not None:
             add_offsets(steps, graph, self.schedule, self.addresses)
@@ -227,7 +231,7 @@ class Result(PrintedTable):
             "peak_memory": max(peaks),
             "peak_memory_per_device": peaks,
             "runtime_us": self.simulation.runtime,
-            "lower_bound": bound,
+            **bounds,
             **address_fields(self.addresses),
             **reserved_fields(self.reserved),
             "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,
@@ -260,6 +264,8 @@ def _table(result: Result) -> Table:
     memory, time = _writers(result)
     is_memory = problem.task == "memory"
     value, name = (memory, "peak memory") if is_memory else (time, "makespan")
+    if problem.counts_shares:
+        value, name = shares_alike((result.value, before, result.lower_bound)), "largest share"
     table = Table("", Column(name, justify="right"), Column("against input", justify="right"))
     where = "device 0" if problem.machine.is_equal else "the best device"
     table.add_row(f"input order, {where}", value(before), "")
@@ -336,7 +342,7 @@ def _writers(result: Result) -> tuple[Written, Written]:
     times = [result.runtime]
     if problem.recompute:
         sizes += (input_peak(problem.graph), memory_bound(problem))
-    else:
+    elif not problem.counts_shares:
         (sizes if problem.task == "memory" else times).extend((result.input_value, result.lower_bound))
     if limit is not None:
         sizes.append(limit)

@@ -371,6 +371,12 @@ class CompareOptions(Budget, ProblemOptions):
 
     seeds: int = option(1, "Runs per method and graph, from --seed on", low=1)
 
+    @property
+    def kind(self) -> str:
+        """Of the values: `runtime`, `memory` for bytes, or `share` of a device's memory."""
+        is_share = self.machine is not None and self.machine.counts_shares and self.allocator is None
+        return "share" if self.task == "memory" and is_share else self.task
+
 
 @dataclass(frozen=True)
 class GridOptions(CompareOptions):

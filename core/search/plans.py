@@ -178,7 +178,8 @@ def objective_of(problem: Problem, size: float = 1.0, bound: float = 1.0) -> Obj
     is_peak = problem.task == "memory"
     limits = np.array([NO_LIMIT if limit is None else limit for limit in problem.memory_limits], np.float64)
     if is_peak:
-        limits = np.full(len(limits), float(size)) if len({*limits}) == 1 else np.minimum(limits, size)
+        sizes = size / problem.byte_weights
+        limits = sizes if len({*limits}) == 1 else np.minimum(limits, sizes)
     return Objective(
         is_peak=is_peak,
         size=limits,

@@ -123,7 +123,7 @@ class Search:
 
     @property
     def best_value(self) -> float:
-        """Value of the best schedule so far: bytes or microseconds; infinite before the first."""
+        """Value of the best schedule so far, as `Problem.value` has it; infinite before the first."""
         return self.best_fitness[1]
 
     @property
@@ -140,8 +140,9 @@ class Search:
     def is_settled(self) -> bool:
         """Whether no schedule is better than the best: it is optimal, or as little above a limit as is proven."""
         problem = self.problem
-        is_alike = problem.task == "memory" and len({*problem.memory_limits}) == 1 and not problem.recompute
-        return self.is_optimal or (is_alike and self.best is not None and is_met(self.best_value, self.lower_bound))
+        is_alike = problem.counts_alike and len({*problem.memory_limits}) == 1 and not problem.recompute
+        is_least = problem.task == "memory" and is_alike and self.best is not None  # less peak exceeds limits less
+        return self.is_optimal or (is_least and is_met(self.best_value, self.lower_bound))
 
     @property
     def is_timed(self) -> bool:

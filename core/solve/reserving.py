@@ -106,7 +106,7 @@ def reserve(
             if not late():
                 least.append(min_cut_bound(part, orders[-1], int(lower_bound(part)), stop=late))
         bound += rounded_to_segments(max(least), allocator, is_large)
-    plan = Plan(requests, late, max(bound, 0 if problem.task == "runtime" else int(result.lower_bound)))
+    plan = Plan(requests, late, max(bound, 0 if problem.task == "runtime" else result.in_bytes(result.lower_bound)))
     plan.places = (False,) if is_loaded else plan.places
     if searches:
         graph, buffers = problem.graph, problem.graph.buffers

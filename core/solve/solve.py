@@ -114,7 +114,7 @@ def strengthen_bound(search: Search) -> None:
     if problem.task != "memory" or search.is_optimal or math.isinf(search.lower_bound):
         return
     assert search.best is not None
-    known, stop = int(search.lower_bound), search.interrupt.is_set
+    known, stop = search.lower_bound, search.interrupt.is_set
     bound = min_cut_bound(problem, search.best.op_order(), known, stop=stop, has_time_for=search.has_time_for)
     search.raise_lower_bound(bound)
 
@@ -189,7 +189,7 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
         method=spec.name,
         found_by=search.found_by,
         status=status,
-        lower_bound=bound,
+        lower_bound=problem.shown(bound),
         evaluations=search.evaluations,
         seconds=seconds,
         seed=seed,

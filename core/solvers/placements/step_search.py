@@ -77,8 +77,7 @@ class _Walk:
         self.graph, self.ops = self.problem.graph, self.problem.graph.num_ops
         devices, rules = self.problem.devices, self.problem.rules
         self.arrays, self.machine = machine_arrays(self.problem)
-        assert search.best_simulation is not None
-        self.aim = objective_of(self.problem, max(1.0, float(search.best_simulation.peak)), search.lower_bound)
+        self.aim = objective_of(self.problem, max(1.0, search.best_value), search.lower_bound)
         self.power = POWER if self.aim.is_peak else 1
         self.state = new_state(self.arrays, devices, self.aim.memory)
         sent, least = np.empty(self.graph.num_tensors, np.uint64), self.machine.times.min(axis=1)

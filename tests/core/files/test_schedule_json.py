@@ -79,7 +79,7 @@ def test_the_document_of_a_result():
     assert 0 <= seconds < 1000
     assert document == {
         "schedopt": VERSION,
-        "format": 2,
+        "format": 3,
         "graph": "random",
         "graph_sha256": structure_hash(graph),
         "task": "runtime",
@@ -276,6 +276,7 @@ def test_what_solve_writes_is_what_the_schema_says(tmp_path, method, task, devic
     found = schema()
     Draft202012Validator(found).validate(document)
     asked_for = {"recompute", "runtime_limit_us", "machine", "replicate", "alignment", "arenas", "reserved"}
+    asked_for |= {"peak_share", "peak_share_bound"}
     assert set(document) == set(found["properties"]) - asked_for  # which are there with options alone
     for step in document["steps"]:
         assert set(step) <= set(found["$defs"]["op" if "op" in step else "transfer"]["properties"])

@@ -393,6 +393,7 @@ def record(exit_code, document, said):
         return None
     steps = [{key: step[key] for key in STEP_KEYS if key in step} for step in document["steps"]]
     value = document["peak_memory"] if document["task"] == "memory" else document["runtime_us"]
+    value = document.get("peak_share", value)
     notes = [note for note in re.split(r"(?:^| )note: ", said) if note and not note.startswith("compiling kernels")]
     return {
         "exit": exit_code,
@@ -401,7 +402,7 @@ def record(exit_code, document, said):
         "value": value,
         "peaks": document["peak_memory_per_device"],
         "runtime": document["runtime_us"],
-        "bound": document["lower_bound"],
+        "bound": document["peak_share_bound"] if "peak_share" in document else document["lower_bound"],
         "status": document["status"],
         "evaluations": document["evaluations"],
         "found_by": document["found_by"],

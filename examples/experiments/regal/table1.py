@@ -62,7 +62,7 @@ def taught(graph, name, task, seed):
     times = {"seconds": time.perf_counter() - start[0], "cpu_seconds": time.process_time() - start[1]}
     method = f"teacher:{TEACHERS[task]}"
     return Cell(
-        name, "", graph.num_ops, method, seed, "feasible", value, excess=0, lower_bound=case.start.bound, **times
+        name, "", graph.num_ops, method, seed, "feasible", value, excess=0.0, lower_bound=case.start.bound, **times
     )
 
 

@@ -1,23 +1,15 @@
 """Output: results to standard output, the rest (notes, progress, errors) to standard error; `--quiet` leaves errors."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys
 import textwrap
-import unicodedata
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from ..core.base.names import one_line
+
 _USUAL_WIDTH = 80
-# Line ends and tabs pass; behind the last block of punctuation nothing commands a terminal
-_KEPT, _END = "\n\t", 0x2070
-_COMMANDS = {
-    code: chr(code).encode("unicode_escape").decode()
-    for code in range(_END)
-    if unicodedata.category(chr(code)) in ("Cc", "Cf") and chr(code) not in _KEPT
-}
 
 
 class Output:
@@ -33,7 +25,7 @@ class Output:
     def note(self, text: str) -> None:
         """Print a remark, unless quiet."""
         if not self.quiet:
-            self.console.print(_fitted(f"note: {_in_one_line(text)}", sys.stderr), style="dim", markup=False)
+            self.console.print(_fitted(f"note: {one_line(text)}", sys.stderr), style="dim", markup=False)
 
     def say(self, text: str) -> None:
         """Print a line of progress, unless quiet."""
@@ -78,11 +70,7 @@ def tell(text: str) -> None:
 
 def complain(text: str) -> None:
     """Print an error, or an interruption, to standard error, likewise."""
-    print(_fitted(_in_one_line(text), sys.stderr), file=sys.stderr)
-
-
-def _in_one_line(sentence: str) -> str:
-    return sentence.replace("\n", "\\n")  # of a name
+    print(_fitted(one_line(text), sys.stderr), file=sys.stderr)
 
 
 def _fitted(text: str, stream: TextIO) -> str:
@@ -111,5 +99,5 @@ def write_json(document: Any, indent: int | None = None) -> None:
 
 
 def visible(text: str) -> str:
-    r"""Return a text with each control and direction character written as Python would, such as `\x1b`."""
-    return text.translate(_COMMANDS)
+    """Return the lines of a text, each as `one_line` writes it."""
+    return "\n".join(map(one_line, text.split("\n")))

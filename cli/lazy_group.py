@@ -1,7 +1,5 @@
 """Groups of subcommands: their help flows; those of `gen` and `train` are made when the first is asked for."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
@@ -18,15 +16,7 @@ from ..core.search.parameters import check_declared
 from ..core.search.registry import METHODS, entry_names, load_entry
 
 # How the pages write what an option takes; a switch takes nothing
-_VALUES = {
-    "<str>": "TEXT",
-    "<list[str]>": "TEXT",
-    "<int>": "N",
-    "<int range>": "N",
-    "<float>": "X",
-    "<float range>": "X",
-    "<bool>": "",
-}
+_VALUES = {"str": "TEXT", "list[str]": "TEXT", "int": "N", "float": "X", "bool": ""}
 
 
 class FlowingGroup(TyperGroup):
@@ -57,7 +47,8 @@ def _set_metavar(param: Any, ctx: Any) -> None:
     if isinstance(param, TyperOption):
         shown = param.display_type(ctx) if param.metavar is None else param.metavar
         kind, _, limits = shown.partition(" [")
-        param.metavar = _VALUES.get(kind, kind.strip("<>"))
+        kind = kind.strip("<>").removesuffix(" range")
+        param.metavar = _VALUES.get(kind, kind)
         if limits := limits.rstrip("]") or written_range(param.min, param.max):
             param.help = f"{param.help} ({limits})"
             param._get_number_range_help_str = lambda: None  # type: ignore[method-assign]
@@ -129,12 +120,8 @@ def _command(name: str, family: Any) -> Any:
     return get_command(app)
 
 
-gen = lazy_group(
-    "Generate graphs: a data set folder, a file, or a pipe.",
-    _generators,
-    partial(entry_names, "generator"),
-    _of_package,
-)
+_names = partial(entry_names, "generator")
+gen = lazy_group("Generate graphs: a data set folder, a file, or a pipe.", _generators, _names, _of_package)
 
 
 def _trainings() -> typer.Typer:

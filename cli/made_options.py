@@ -1,7 +1,5 @@
 """Options made from data: the fields of a dataclass become options of a subcommand."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Sequence

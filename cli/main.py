@@ -1,7 +1,5 @@
 """The `schedopt` command: its subcommands, and the one place where errors become messages and exit codes."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -84,25 +82,22 @@ def _copy_of(error: SchedoptError) -> str:
     return str(copy)
 
 
+_WANTED = {
+    **{"int_parsing": "a whole number", "int_from_float": "a whole number", "float_parsing": "a number"},
+    **{"greater_than_equal": "at least {ge}", "less_than_equal": "at most {le}"},
+}
+
+
 def reworded(error: Any) -> str:
     """Return the message of a bad parameter, as a sentence that names the value and the values allowed."""
     message = str(error.message).removeprefix("Value error, ")
     if choices := re.findall(r"'([^']*)'", message) if " is not one of " in message else []:
         value, *known = choices
         return f"must be {'one of ' * (len(known) > 1)}{', '.join(known)}, not '{value}'{did_you_mean(value, known)}"
-    problems: list[Any] = getattr(error.__cause__, "errors", list)()  # pydantic's, behind newer versions of Typer
-    if not problems:
-        return message
-    wanted = {
-        "int_parsing": "a whole number",
-        "int_from_float": "a whole number",
-        "float_parsing": "a number",
-        "greater_than_equal": "at least {ge}",
-        "less_than_equal": "at most {le}",
-    }.get(problems[0]["type"])
-    return (
-        f"must be {wanted}, not '{{input}}'".format(**problems[0], **problems[0].get("ctx", {})) if wanted else message
-    )
+    for problem in getattr(error.__cause__, "errors", list)():  # pydantic's, behind newer versions of Typer
+        if wanted := _WANTED.get(problem["type"]):
+            return f"must be {wanted}, not '{{input}}'".format(**problem, **problem.get("ctx", {}))
+    return message
 
 
 app = typer.Typer(

@@ -1,7 +1,5 @@
 """Options that several subcommands share, so that a flag means the same everywhere."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

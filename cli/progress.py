@@ -165,8 +165,9 @@ class _Searching:
         if now < self.next_draw:
             return
         self.next_draw = now + _REDRAW_SECONDS
-        best = "none yet" if search.best is None else search.problem.format_value(search.best_value)
-        bound = search.problem.format_value(search.lower_bound)
+        problem = search.problem
+        best = "none yet" if search.best is None else problem.format_value(problem.shown(search.best_value))
+        bound = problem.format_value(problem.shown(search.lower_bound))
         done = f"{search.evaluations:,.0f} evaluation{'s' * (search.evaluations != 1)}"
         if search.max_evaluations < float("inf"):
             done += f" of {search.max_evaluations:,.0f}"

@@ -7,12 +7,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Column, Table
-from rich.text import Text
 
-from ..core.base.tables import FirstThatFits, compact_table, number_table
+from ..core.base.tables import FirstThatFits, compact_table, escape, number_table
 from ..core.base.units import Written, bytes_alike, format_change, signed, times_alike
 from ..core.bounds.bounds import memory_bound
 from ..core.files.atomic import write_atomically
@@ -106,6 +104,10 @@ def optimized_document(job: Job, optimized: Optimized) -> dict[str, Any]:
     }
 
 
+_OF_SIZE = {
+    **{"size": "size", "program_order_peak": "program_order"},
+    **{"peak_memory": "peak", "lower_bound": "bound", "gap": "gap"},
+}
 _WORTH = 0.9  # of the peak, what recomputation may go below to be named
 
 
@@ -123,10 +125,8 @@ def print_report(job: Job, optimized: Optimized) -> None:
     if result.status == "optimal" and not result.problem.recompute and least < _WORTH * result.peak_memory:
         share = int(50 * (least + result.peak_memory) / result.input_value)
         tell(f"Less than any order: --memory-limit {share}% --recompute lets ops run again.")
-    if kept := limit_sentence(result):
-        tell(kept)
-    if reserved := reserved_sentence(result):
-        tell(reserved)
+    for sentence in filter(None, (limit_sentence(result), reserved_sentence(result))):
+        tell(sentence)
     for row in rows[1:]:
         tell("\n".join((*limit_sentences(row), *time_sentences(row, rows[0]))))
 
@@ -148,10 +148,7 @@ def _optimize_table(optimized: Optimized) -> Table:
     if own is not None:
         table.add_row("as it is", "", "", memory(own), change(own, measured[0]), "")
     changes = ["", *(change(peak, measured[0]) for peak in measured[1:])]
-    runs = [
-        (memory(row.measured_peak), changed, time(row.median_microseconds))
-        for row, changed in zip(rows, changes, strict=False)
-    ]
+    runs = [(memory(r.measured_peak), c, time(r.median_microseconds)) for r, c in zip(rows, changes, strict=False)]
     method = f"[bold]{result.method}[/]" + (f" ({result.found_by})" if result.found_by != result.method else "")
     table.add_row("program order", memory(before), "", *chain(*runs[:1]))
     table.add_row(method, memory(result.peak_memory), change(result.peak_memory, before), *chain(*runs[1:]))
@@ -162,20 +159,8 @@ def _optimize_table(optimized: Optimized) -> Table:
 def range_document(job: Job, dimension: str, plan: RangePlan) -> dict[str, Any]:
     """Return the result as plain values."""
     return {
-        "model": job.model,
-        "output": job.output,
-        "schedule": job.schedule,
-        "dimension": dimension,
-        "sizes": [
-            {
-                "size": row.size,
-                "program_order_peak": row.program_order,
-                "peak_memory": row.peak,
-                "lower_bound": row.bound,
-                "gap": row.gap,
-            }
-            for row in plan.rows
-        ],
+        **{"model": job.model, "output": job.output, "schedule": job.schedule, "dimension": dimension},
+        "sizes": [{said: getattr(row, name) for said, name in _OF_SIZE.items()} for row in plan.rows],
         "examined": plan.examined,
         "is_linear": plan.is_linear,
         "worst_gap": plan.worst_gap,
@@ -237,12 +222,12 @@ def _peak_table(peak: Peak, rows: list[tuple[Holder, str]], is_narrow: bool) -> 
         table.add_column(name, overflow="fold")
     memory = bytes_alike(also=(row.size for row, _ in rows))
     for row, until in rows:
-        cells = [_in_lines(row, until) if is_narrow else Text(row.name), memory(row.size)]
+        cells = [_in_lines(row, until) if is_narrow else escape(row.name), memory(row.size)]
         cells.append(f"{100 * row.size / max(1, peak.memory):.1f}%")
         if has_addresses:
             cells.append("" if row.offset is None else f"{row.offset:,}")
         if not is_narrow:
-            cells += [Text(text) for text in (*((row.role, row.source) if words else ()), until)]
+            cells += [escape(text) for text in (*((row.role, row.source) if words else ()), until)]
         table.add_row(*cells)
     return table
 
@@ -250,17 +235,16 @@ def _peak_table(peak: Peak, rows: list[tuple[Holder, str]], is_narrow: bool) -> 
 def _in_lines(row: Holder, until: str) -> RenderableType:
     """Return the name of a holder with the rest of its words below."""
     made = ", ".join(filter(None, (row.role, row.source and f"made by {row.source}")))
-    about = [Text(line) for line in (made, until and f"until {until}") if line]
-    return Group(Text(row.name), *(Padding(line, (0, 0, 0, 2)) for line in about))
+    about = filter(None, (made, until and f"until {until}"))
+    return Group(escape(row.name), *(Padding(escape(line), (0, 0, 0, 2)) for line in about))
 
 
 def module_table(shares: MemoryShares) -> Table:
     """Return the bytes of the largest modules; one that holds much of the peak is split into its own."""
     modules = {path or "(the model itself, and inputs)": size for path, size in largest_modules(shares.modules).items()}
-    names = list(modules)
-    shown = {name: modules[name] for name in names[:_MODULES_SHOWN]}
-    if rest := names[_MODULES_SHOWN:]:
-        shown[f"{len(rest)} more"] = sum(modules[name] for name in rest)
+    shown = dict(list(modules.items())[:_MODULES_SHOWN])
+    if rest := list(modules.values())[_MODULES_SHOWN:]:
+        shown[f"{len(rest)} more"] = sum(rest)
     return shares_table("module", shown)
 
 
@@ -312,7 +296,6 @@ def snapshot_tables(document: Mapping[str, Any], top: int) -> list[tuple[str, Ta
         table.add_row("addresses as the model of the allocator says", f"{modelled:,} of {document['allocations']:,}")
     tables = [("", table)]
     for kind, holders in document["holders"].items():
-        shown = {name: size for name, size in list(holders.items())[:top] if name}
-        if shown:
+        if shown := {name: size for name, size in list(holders.items())[:top] if name}:
             tables.append((f"allocated at the peak, by {kind}", shares_table(kind, shown, peak, memory)))
     return tables

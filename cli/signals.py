@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM: their effect on a command; imports nothing heavy."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from typing import Any
@@ -15,6 +13,7 @@ def listen() -> None:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _raise)
     signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGALRM, _raise_again)
     sys.unraisablehook = _tell_unraisable
 
 
@@ -44,6 +43,15 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def _tell_unraisable(unraisable: Any) -> None:
-    """Tell of an exception that was dropped, but not of Ctrl-C, which `check_received` raises again."""
+    """Tell of an exception that was dropped; a dropped Ctrl-C is raised again a moment later."""
     if unraisable.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(unraisable)
+    elif _received:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)  # seconds: here it would be dropped once more
+
+
+def _raise_again(number: int, frame: Any) -> None:
+    """Answer the signal that was dropped."""
+    handler = signal.getsignal(_received)
+    if callable(handler):
+        handler(_received, frame)

@@ -1,7 +1,5 @@
 """Entry of the `schedopt` script: the frame of a command; imports nothing heavy, so that Ctrl-C is answered."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

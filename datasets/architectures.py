@@ -1,7 +1,5 @@
 """Published networks whose graphs the project writes itself, by name, with the writer of convolutional ones."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +8,7 @@ from typing import Literal
 
 from ..core.base.errors import UsageError
 from ..core.base.names import unknown
-from ..core.graph.builder import GraphBuilder
+from ..core.graph.builder import GraphBuilder, OpCosts
 from ..core.graph.graph import CostGraph
 
 FLOAT_BYTES = 4
@@ -93,15 +91,8 @@ class ConvNet:
         """Add an op; `weights` are its parameters' bytes, `touched` others it works on beside its tensors."""
         moved = sum(self._sizes[place] for place in reads) + sum(outputs) + weights + touched
         runtime = max(1, round(max(flops / FLOPS_PER_MICROSECOND, moved / BYTES_PER_MICROSECOND)))
-        op = self._builder.add_op(
-            name,
-            inputs=reads,
-            control=control,
-            outputs=outputs,
-            final=final,
-            runtime=runtime,
-            persistent=weights if self._resident else 0,
-        )
+        costs: OpCosts = {"runtime": runtime, "persistent": weights if self._resident else 0}
+        op = self._builder.add_op(name, inputs=reads, control=control, outputs=outputs, final=final, **costs)
         for port, size in enumerate(outputs):
             self._sizes[op, port] = size
         return op
@@ -181,8 +172,7 @@ class ConvNet:
         """Add batch norm in training, where its second output is the batch's statistics; else nothing."""
         if not self.training:
             return x
-        pair = FLOAT_BYTES * 2 * x.channels
-        flops = 8.0 * self._size(x) / FLOAT_BYTES
+        pair, flops = FLOAT_BYTES * 2 * x.channels, 8.0 * self._size(x) / FLOAT_BYTES
         return self._layer(name, (x,), x.shape, flops, weights=pair, extra=[pair], backward="inputs")
 
     def relu(self, name: str, x: Activation) -> Activation:
@@ -230,8 +220,7 @@ class ConvNet:
 
     def _receive(self, name: str, x: Activation, gradient: tuple[int, int]) -> None:
         """Note a gradient of `x`, added to the earlier ones from its other readers."""
-        before = self._gradients.get(x.place)
-        if before is not None:
+        if (before := self._gradients.get(x.place)) is not None:
             size = self._size(x)
             gradient = (self._add(f"{name}/sum", [before, gradient], [size], size / FLOAT_BYTES), 0)
         self._gradients[x.place] = gradient
@@ -250,8 +239,7 @@ class ConvNet:
                     self._receive(f"{step.name}/grad", x, gradient)
             elif wanted:
                 outputs = [self._size(x) for x in wanted] + [step.weights] * is_joint
-                reads = [gradient, *step.saved]
-                touched = 0 if is_joint else step.weights
+                reads, touched = [gradient, *step.saved], 0 if is_joint else step.weights
                 op = self._add(f"{step.name}/grad", reads, outputs, step.flops, touched=touched)
                 readers.append(op)
                 for port, x in enumerate(wanted):
@@ -280,9 +268,7 @@ def nasnet_a(net: ConvNet, size: int, *, penultimate: int, repeats: int, stem: i
             previous = previous if skip_reduction else older
         for cell in range(1, repeats + 1):
             current, previous = _normal_cell(net, f"stage{stage + 1}/cell{cell}", current, previous, width)
-    current = net.relu("head/relu", current)
-    current = net.global_pool("head/pool", current)
-    return net.classify(current, 1000)
+    return net.classify(net.global_pool("head/pool", net.relu("head/relu", current)), 1000)
 
 
 def _separable(net: ConvNet, name: str, x: Activation, filters: int, kernel: int, stride: int = 1) -> Activation:
@@ -356,8 +342,7 @@ def resnet50(net: ConvNet, size: int) -> CostGraph:
         for block in range(1, blocks + 1):
             stride = 2 if stage > 1 and block == 1 else 1
             x = _bottleneck(net, f"stage{stage}/block{block}", x, channels, stride)
-    x = net.global_pool("head/pool", x)
-    return net.classify(x, 1000)
+    return net.classify(net.global_pool("head/pool", x), 1000)
 
 
 def _bottleneck(net: ConvNet, name: str, x: Activation, channels: int, stride: int) -> Activation:
@@ -415,13 +400,11 @@ class Architecture:
     smallest: int
 
 
+_MOBILE = partial(nasnet_a, penultimate=1056, repeats=4, stem=32, skip_reduction=False)
+_LARGE = partial(nasnet_a, penultimate=4032, repeats=6, stem=96, skip_reduction=True)
 ARCHITECTURES: dict[str, Architecture] = {
-    "nasnet-a-mobile": Architecture(
-        partial(nasnet_a, penultimate=1056, repeats=4, stem=32, skip_reduction=False), 224, 32
-    ),
-    "nasnet-a-large": Architecture(
-        partial(nasnet_a, penultimate=4032, repeats=6, stem=96, skip_reduction=True), 331, 32
-    ),
+    "nasnet-a-mobile": Architecture(_MOBILE, 224, 32),
+    "nasnet-a-large": Architecture(_LARGE, 331, 32),
     "resnet50": Architecture(resnet50, 224, 32),
     "unet": Architecture(unet, 572, 188),
 }

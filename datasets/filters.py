@@ -1,7 +1,5 @@
 """Filters of graphs for a data set: those with room (REGAL A.1.2 and A.1.4), and one of those that are alike."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -109,8 +107,7 @@ def topology_hash(graph: CostGraph) -> str:
         before, classes = classes, len(np.unique(labels))
         if classes == before:
             break
-    digest = hashlib.blake2b(np.sort(labels).astype("<u8").tobytes(), digest_size=8)
-    return digest.hexdigest()
+    return hashlib.blake2b(np.sort(labels).astype("<u8").tobytes(), digest_size=8).hexdigest()
 
 
 def in_degree_sequence(graph: CostGraph) -> tuple[int, ...]:

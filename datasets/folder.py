@@ -1,7 +1,5 @@
 """A data set on disk: generated graphs, or given ones and noisy copies (REGAL A.1.2), and a dataset.json."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -80,9 +78,8 @@ class DatasetFolder:
         self._parts: dict[str, str] = {}
         self._topologies: dict[str, str] = {}
         if self.path.exists() and not self.path.is_dir():
-            raise UsageError(
-                f"{path}: is a file, not a folder; a single graph's name must end in {', '.join(SUFFIXES)}"
-            )
+            ends = f"a single graph's name must end in {', '.join(SUFFIXES)}"
+            raise UsageError(f"{path}: is a file, not a folder; {ends}")
         old = self._old_files()
         described = (self.path / DESCRIPTION).exists()
         if (old or described) and not overwrite:
@@ -211,8 +208,7 @@ def count_graphs(ops: Sequence[int], parts: Sequence[str]) -> dict[str, Any]:
     """Describe graphs by their number, the least and the most ops, and the number in each part if split."""
     counts: dict[str, Any] = {"graphs": len(ops), "ops": {"least": min(ops), "most": max(ops)}}
     if any(parts):
-        of_part = Counter(parts)
-        counts["split"] = {part: of_part[part] for part in PARTS}
+        counts["split"] = {part: Counter(parts)[part] for part in PARTS}
     return counts
 
 

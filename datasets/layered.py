@@ -1,7 +1,5 @@
 """Layered graphs: random graphs built like neural networks (Topoformer, appendix A, Algorithms 1 to 3)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,8 +50,7 @@ class LayeredParameters(Parameters):
         """Return the probability that a draw from the mixture is positive."""
         share = 0.0
         for mean, std, weight in zip(self.cost_means, self.cost_stds, self.cost_weights, strict=True):
-            positive = 0.5 * (1 + math.erf(mean / std / math.sqrt(2))) if std else float(mean > 0)
-            share += weight * positive
+            share += weight * (0.5 * (1 + math.erf(mean / std / math.sqrt(2))) if std else float(mean > 0))
         return share / sum(self.cost_weights)
 
     @property
@@ -140,12 +137,8 @@ def assign_skip_connections(layers: list[range], edges: int, density: float, rng
     target = rng.integers(source + 2, len(layers))
     source_place = rng.random(count)
     target_place = np.minimum(source_place + 0.2 * rng.random(count), 0.999)
-    return [
-        (layers[s][int(x * len(layers[s]))], layers[t][int(y * len(layers[t]))])
-        for s, t, x, y in zip(
-            source.tolist(), target.tolist(), source_place.tolist(), target_place.tolist(), strict=True
-        )
-    ]
+    columns = zip(*(a.tolist() for a in (source, target, source_place, target_place)), strict=True)
+    return [(layers[s][int(x * len(layers[s]))], layers[t][int(y * len(layers[t]))]) for s, t, x, y in columns]
 
 
 def draw_costs(parameters: LayeredParameters, count: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -1,7 +1,5 @@
 """Recipes: many distinct graphs of a family, from seeds, through filters and without duplicates, on any workers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -66,20 +64,12 @@ class Drawn:
 def draw_graph(recipe: Recipe, index: int, first_attempt: int = 0) -> Drawn | None:
     """Draw graph `index`, from this try on, until no filter rejects it; None after `TRIES` tries."""
     for attempt in range(first_attempt, TRIES):
-        stream = np.random.SeedSequence(recipe.seed, spawn_key=(index, attempt))
-        rng = np.random.default_rng(stream)
+        rng = np.random.default_rng(np.random.SeedSequence(recipe.seed, spawn_key=(index, attempt)))
         graph = recipe.family.draw(index, rng)
         if all(keep(graph, rng) for keep in recipe.keep):
             topology = topology_hash(graph)
-            return Drawn(
-                attempt=attempt,
-                name=graph.name,
-                topology=topology,
-                key=dedup_key(graph, recipe.dedup, topology),
-                ops=graph.num_ops,
-                tensors=graph.num_data_tensors,
-                data=format_graph(graph, *SUFFIXES[recipe.suffix]),
-            )
+            key, data = dedup_key(graph, recipe.dedup, topology), format_graph(graph, *SUFFIXES[recipe.suffix])
+            return Drawn(attempt, graph.name, topology, key, graph.num_ops, graph.num_data_tensors, data)
     return None
 
 

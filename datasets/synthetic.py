@@ -1,7 +1,5 @@
 """Synthetic graphs from four random graph models (REGAL A.1.4 and table 2)."""
 
-from __future__ import annotations
-
 import bisect
 import math
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ SPEC.loader.exec_module(campaign)
 FORMATS = (
     *("costgraph-binary", "costgraph-text", "costgraph-gzip", "dot", "node-link", "inductor", "inductor-log", "curve"),
     *("edge-list", "workflow", "snapshot", "execution-trace", "any-content", "schedule", "order", "resume", "config"),
-    *("weights", "onnx", "tflite"),
+    *("front", "checkpoint", "weights", "onnx", "tflite"),
 )
 
 

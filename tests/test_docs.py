@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import schedopt
-from models.consoles import ROOT, blocks, new_folder, walk
+from models.consoles import ROOT, blocks, new_folder, run_here, walk
 from schedopt.core.base import errors
 from schedopt.core.experiments.comparison import SUFFIXES as COMPARISONS
 from schedopt.core.files.costgraph import SUFFIXES
@@ -37,10 +37,6 @@ def script(path):
 @pytest.fixture(scope="module")
 def generate():
     return script(DOCS / "generate.py")
-
-
-def folder_text(folder):
-    return "\n".join(text for page, text in PAGES.items() if page.startswith(f"{folder}/"))
 
 
 def prose_of(text):
@@ -226,4 +222,4 @@ def test_pages_do_what_they_say(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    walk(PAGES[page], new_folder(tmp_path))
+    walk(PAGES[page], new_folder(tmp_path), run=run_here)

@@ -11,9 +11,8 @@ from pathlib import Path
 import networkx as nx
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.problem.problem import Problem
+from schedopt import Problem, Search
 from schedopt.core.search.registry import METHODS
-from schedopt.core.search.search import Search
 
 ROOT = Path(__file__).parents[1]
 LAYERS = {
@@ -29,9 +28,9 @@ ROOMS = [
 ]
 """The rooms of core, from the ground up."""
 MOST_LINES = {
-    **{"base": 970, "graph": 880, "problem": 1140, "kernels": 6585, "model": 1510, "bounds": 1210, "addresses": 435},
-    **{"files": 2025, "search": 1855, "solvers": 4910, "report": 2565, "solve": 600, "experiments": 1670},
-    **{"programs": 11140, "api": 2170, "__init__.py": 1, "cli": 3665, "datasets": 1285, "policies": 5265},
+    **{"base": 985, "graph": 845, "problem": 1200, "kernels": 6620, "model": 1515, "bounds": 1210, "addresses": 445},
+    **{"files": 1980, "search": 1800, "solvers": 4860, "report": 2515, "solve": 570, "experiments": 1625},
+    **{"programs": 11105, "api": 2145, "__init__.py": 1, "cli": 3585, "datasets": 1240, "policies": 5145},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

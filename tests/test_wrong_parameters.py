@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from schedopt.core.base.errors import UsageError
+from schedopt import UsageError
 
 TABLE = yaml.safe_load(Path(__file__).with_name("wrong_parameters.yaml").read_text())
 CASES = [(made, values, message) for made, rows in TABLE.items() for values, message in rows]

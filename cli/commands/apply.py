@@ -1,7 +1,5 @@
 """`schedopt apply`: a program in the order of a schedule."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import typer

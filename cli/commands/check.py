@@ -1,7 +1,5 @@
 """`schedopt check`: run the independent verifier on a schedule file."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import typer
@@ -41,11 +39,16 @@ def check(
             write_json({"schedule": schedule, "valid": False, "broken_rule": str(error)})
             raise typer.Exit(1) from error
         raise
+    problem, facts = loaded.problem, {"peak_memory_per_device": totals.peak_per_device, "runtime_us": totals.runtime}
+    peak = f"peak {format_bytes(totals.peak)} ({totals.peak:,} bytes)"
+    if problem.counts_shares:
+        shares = totals.shares(problem.machine)
+        full = shares.index(share := max(shares))
+        device, facts = problem.machine.devices[full], facts | {"peak_share": share}
+        held = f"{format_bytes(totals.peak_per_device[full])} of {format_bytes(device.memory or 0)}"
+        peak = f"largest share {problem.format_value(share)} ({device.name}: {held})"
     if json:
-        facts = {"peak_memory_per_device": totals.peak_per_device, "runtime_us": totals.runtime}
         write_json({"schedule": schedule, "valid": True, **facts})
     else:
-        tell(
-            f"{schedule}: valid, {len(loaded.schedule):,} steps, peak {format_bytes(totals.peak)} "
-            f"({totals.peak:,} bytes), makespan {format_microseconds(totals.runtime)}"
-        )
+        steps, time = len(loaded.schedule), format_microseconds(totals.runtime)
+        tell(f"{schedule}: valid, {steps:,} steps, {peak}, makespan {time}")

@@ -20,13 +20,10 @@ if TYPE_CHECKING:
     from ...core.report.summaries import Cell
     from ..progress import Bar
 
-_PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture"}
-
 
 def _one_more(incomplete: str) -> list[str]:
     """Return the possible continuations of the last of several methods, for shells to complete."""
-    first, comma, _ = incomplete.rpartition(",")
-    return [f"{first}{comma}{name}" for name in method_names()]
+    return [incomplete[: incomplete.rfind(",") + 1] + name for name in method_names()]
 
 
 def compare(
@@ -64,14 +61,13 @@ def compare(
     from ...core.base.parallel import is_here
     from ...core.experiments.comparison import SUFFIXES, ResumeFile, opened
     from ...core.files.atomic import write_atomically
-    from ...core.report.plots.draw import check_target
+    from ...core.report.plots.draw import PICTURES, check_target
     from ..progress import compiling, interruptible, progress_bar
 
     out = Output(quiet)
     shared.remark_bare_bytes(out, given["memory_limit"])
-    for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
-        if target is not None:
-            check_target(target, endings)
+    check_target(output, SUFFIXES)
+    check_target(plot, PICTURES)
     experiment = experiment_of(graphs, methods, CompareOptions(**given), reference, out.note)
     with opened(ResumeFile, resume) as file:
         experiment.resume_from(file)

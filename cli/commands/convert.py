@@ -1,7 +1,5 @@
 """`schedopt convert`: rewrite a graph in another CostGraphDef encoding, or for Graphviz and networkx."""
 
-from __future__ import annotations
-
 import typer
 
 from ...core.base.errors import UsageError

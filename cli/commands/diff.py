@@ -1,7 +1,5 @@
 """`schedopt diff`: which tensors make the difference between two schedules of a graph, or between two graphs."""
 
-from __future__ import annotations
-
 import typer
 
 from ...core.search.registry import INPUT_METHOD as INPUT

@@ -1,7 +1,5 @@
 """`schedopt fit`: whether a model fits into a memory, as it is or otherwise, and the largest batch that does."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

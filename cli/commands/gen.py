@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 import typer
 
 from ...core.base.errors import UsageError
 from ...core.base.names import one_of, unknown
 from ...core.base.units import parse_bytes
+from ...core.search.options import Task
 from ...datasets.filters import DEDUPS, KeepImproving, has_room
 from ...datasets.layered import LayeredParameters
 from ...datasets.synthetic import COSTS, MODELS, SyntheticParameters
@@ -24,7 +25,6 @@ from ..console import Output, write_json
 from ..made_options import Notation, Written, made_option, options_of, parameters_of, with_options
 
 if TYPE_CHECKING:
-    from ...core.problem.problem import Task
     from ...datasets.recipe import Family, Keep
 
 
@@ -120,8 +120,7 @@ def room_asked(ctx: typer.Context) -> tuple[Task, int] | None:
         if devices is not None:
             raise UsageError("--devices says where --improvable looks for room; give both, or neither")
         return None
-    tasks: tuple[Task, ...] = ("memory", "runtime")
-    known = one_of("task", task, tasks)
+    known = one_of("task", task, get_args(Task))
     return known, devices or (1 if known == "memory" else 2)
 
 
@@ -247,21 +246,16 @@ _LAYERED_HELP = """Generate layered graphs, built like neural networks (Topoform
 
 Costs are bytes: an output and a workspace per layer. Runtimes are 0.
 """
+_WIDTH_HELP = "range of the width factor W, drawn per graph"
 layered = family_command(
     LayeredParameters,
     _LAYERED_HELP,
     [
-        Written(
-            "width",
-            ("width_low", "width_high"),
-            RANGE,
-            called="the width",
-            help="range of the width factor W, drawn per graph",
-        ),
+        Written("width", ("width_low", "width_high"), RANGE, "the width", _WIDTH_HELP),
         Written("cost_means", ("cost_means",), NUMBERS),
         Written("cost_stds", ("cost_stds",), NUMBERS),
         Written("cost_weights", ("cost_weights",), NUMBERS),
-        Written("unit", ("unit",), _BYTES, called="the unit"),
+        Written("unit", ("unit",), _BYTES, "the unit"),
     ],
 )
 
@@ -277,6 +271,7 @@ _SYNTHETIC_HELP = """Generate graphs of four random graph models in turn (REGAL 
 
 A graph that a filter rejects is drawn again from the same model, so the mixture stays even.
 """
+_NODES_HELP = "ops per graph, a range; source and sink come on top"
 _FILTER_HELP = (
     "Keep only graphs whose runtime on 2 devices a genetic algorithm improves by this fraction from 1,000 to 10,000 "
     "evaluations. The paper's set: 0.18. (default: keep all)"
@@ -288,13 +283,7 @@ synthetic = family_command(
     SyntheticParameters,
     _SYNTHETIC_HELP,
     [
-        Written(
-            "nodes",
-            ("nodes_low", "nodes_high"),
-            _WHOLE_RANGE,
-            called="the number of nodes",
-            help="ops per graph, a range; source and sink come on top",
-        ),
+        Written("nodes", ("nodes_low", "nodes_high"), _WHOLE_RANGE, "the number of nodes", _NODES_HELP),
         Written("model", ("models",), _MODELS),
         Written("er_p", ("erdos_renyi_p",)),
         Written("ba_m", ("barabasi_albert_m",)),

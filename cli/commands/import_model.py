@@ -1,7 +1,5 @@
 """`schedopt import`: a real model in, its graph with costs out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,8 +54,8 @@ def import_model(
         raise UsageError("--json prints to standard output, where the graph goes; name an output file by --output")
     check_target(output)
     out = Output(quiet)
-    rates = (("flops", flops), ("memory_bandwidth", memory_bandwidth))
-    given: dict[str, Any] = {name: rate for name, rate in rates if rate is not None}
+    rates = {"flops": flops, "memory_bandwidth": memory_bandwidth}
+    given: dict[str, Any] = {name: rate for name, rate in rates.items() if rate is not None}
     given |= shared.given_options(training, shape, device)
     given |= {"default_size": default_size, "reverse": reverse, "graph": graph}
     imported = import_graph(model, costs=costs, note=out.note, **given)

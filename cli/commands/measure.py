@@ -1,7 +1,5 @@
 """`schedopt measure`: the real memory and time of a program, in its own order and in those of schedules."""
 
-from __future__ import annotations
-
 import typer
 
 from ...core.programs.options import ImportOptions

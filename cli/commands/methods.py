@@ -1,7 +1,5 @@
 """`schedopt methods`: every method with one line, or one of them with its parameters."""
 
-from __future__ import annotations
-
 import typer
 
 from ...core.search.registry import EXAMPLE, method_names, method_of
@@ -31,9 +29,9 @@ def methods(
         tell(f"What the parameters of each mean: schedopt methods NAME. Set them as in --method {EXAMPLE}")
         return
     method_of(name)
-    method = next(method for method in known if method.name == name)
+    at, method = next((at, method) for at, method in enumerate(known) if method.name == name)
     if json:
-        write_json(known.document()[known.index(method)], indent=1)
+        write_json(known.document()[at], indent=1)
         return
     show(f"{method.name}: {method.summary} ({method.source}).")
     if method.parameters:

@@ -63,8 +63,7 @@ def optimize(
     options = ImportOptions(**shared.given_options(training, shape, device), costs=costs)
     job = pipeline.Job(model, output, options, asked, schedule, 0 if no_measure else repeats, overwrite)
     check_options(model, options)
-    if plot is not None:
-        check_target(plot)
+    check_target(plot)
 
     def solve(problem: Problem, allocator: Any = None) -> Result:
         return run_with_progress(out, problem, spec, allocator=allocator, **asked.budget, initial=None)

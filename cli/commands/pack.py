@@ -1,7 +1,5 @@
 """`schedopt pack`: buffers with lifetimes in, offsets in an arena out."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import typer

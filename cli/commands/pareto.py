@@ -15,8 +15,6 @@ from ..made_options import options_of, with_options
 if TYPE_CHECKING:
     from ...core.experiments.pareto_front import ParetoFront
 
-_PLOTS = {".png": "a picture", ".svg": "a picture", ".pdf": "a picture", ".html": "a page with the table"}
-
 
 def pareto(
     graph: shared.GraphArgument,
@@ -45,13 +43,12 @@ def pareto(
     from ...core.experiments.pareto_front import SUFFIXES
     from ...core.experiments.pareto_search import Sweep, SweepFile
     from ...core.files.atomic import check_writable, make_folder
-    from ...core.report.plots.draw import check_target
+    from ...core.report.plots.draw import PICTURES, check_target
     from ..progress import compiling, interruptible, progress_bar
 
     out = Output(quiet)
-    for target, endings in ((output, SUFFIXES), (plot, _PLOTS)):
-        if target is not None:
-            check_target(target, endings)
+    check_target(output, SUFFIXES)
+    check_target(plot, {**PICTURES, ".html": "a page with the table"})
     options = ParetoOptions(**given)
     sweep = Sweep(graph_of(graph, out.note), options)
     if schedules is not None:

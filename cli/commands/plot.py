@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ...core.base.errors import ScheduleError
+from ...core.base.names import one_line
 from ...core.base.units import format_bytes
 from ...core.search.options import machine_of
 from ...core.search.registry import INPUT_METHOD as INPUT
@@ -89,7 +90,7 @@ def plot(
     for timeline in timelines:
         at = f"step {timeline.peak_step + 1:,} of {timeline.steps:,}, {timeline.step_label(timeline.peak_step)}"
         where = f" on {timeline.device_names[timeline.fullest_device]}" if timeline.problem.devices > 1 else ""
-        tell(f"{timeline.label}: peak {format_bytes(timeline.simulation.peak)}{where} at {at}")
+        tell(one_line(f"{timeline.label}: peak {format_bytes(timeline.simulation.peak)}{where} at {at}"))
     out.note(f"wrote {target}")
 
 

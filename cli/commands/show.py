@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ...core.base.errors import UsageError
+from ...core.base.names import one_line
 from ...core.base.units import bytes_alike, format_bytes, times_alike
 from ..console import Output, tell, write, write_json
+from ..console import show as print_table
 from ..options import SCHEDULE_HELP, ForceFlag, JsonFlag, QuietFlag
 
 if TYPE_CHECKING:
@@ -57,7 +59,6 @@ def _show_graph(graph: Any, json: bool) -> None:
 
     from ...core.report.differences import summarise
     from ...core.report.memory_by_role import resident_roles
-    from ..console import show
 
     summary = summarise(graph)
     roles = resident_roles(graph) if graph.annotations.residents else {}
@@ -82,12 +83,11 @@ def _show_graph(graph: Any, json: bool) -> None:
     table.add_row("peak memory, input order, 1 device", memory(summary["input_peak"]))
     table.add_row("peak memory, lower bound, 1 device", memory(summary["memory_bound"]))
     table.add_row("critical path", time(summary["critical_path"]))
-    show(table, graph.name)
+    print_table(table, one_line(graph.name))
 
 
 def _show_snapshot(path: str, out: Any, top: int, json: bool) -> None:
     from ...core.programs.graphs.snapshot import read_snapshot
-    from ..console import show
     from ..reports import snapshot_tables
 
     document = read_snapshot(path, out.note).document()
@@ -95,7 +95,7 @@ def _show_snapshot(path: str, out: Any, top: int, json: bool) -> None:
         write_json(document)
         return
     for title, table in snapshot_tables(document, top):
-        show(table, title or f"{path}, device {document['device']}")
+        print_table(table, title or f"{path}, device {document['device']}")
     for refused in document["refused"]:
         size, left = format_bytes(refused["size"]), format_bytes(refused["left"])
         tell(f"refused: {size} at {refused['line']}, event {refused['event']:,}; the device had {left} left\n")
@@ -105,13 +105,12 @@ def _show_folder(folder: str, out: Any, json: bool, is_list: bool) -> None:
     """Print the histograms of sizes and diameters (REGAL figures 5 and 6), or a row per graph."""
     from json import dumps
 
-    from rich.markup import escape
     from rich.table import Column, Table
 
+    from ...core.base.tables import escape
     from ...core.bounds.diameter import diameter
     from ...core.files.costgraph import find_graphs, read_graph
     from ...datasets.filters import topology_hash
-    from ..console import show
     from ..progress import progress_bar
 
     rows = []
@@ -132,10 +131,10 @@ def _show_folder(folder: str, out: Any, json: bool, is_list: bool) -> None:
         for row in rows:
             name = escape(str(Path(row["graph"]).relative_to(folder)))
             table.add_row(name, *(f"{row[key]:,}" for key in _MEASURED), row["topology"])
-        show(table, f"{folder}, {graphs}")
+        print_table(table, f"{folder}, {graphs}")
         return
     for key in _MEASURED:
-        show(_histogram([row[key] for row in rows]), f"{key}, {graphs}")
+        print_table(_histogram([row[key] for row in rows]), f"{key}, {graphs}")
 
 
 def _histogram(values: list[Any]) -> Table:
@@ -156,7 +155,6 @@ def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bo
     from ...core.model.verifier import verify, verify_addresses
     from ...core.programs.importers import read_any
     from ...core.report.memory_by_role import alive_at_peak, memory_shares
-    from ..console import show
     from ..reports import module_table, peak_table, phase_table, shares_table
 
     loaded = read_schedule(schedule_path, read_any(graph_path, out.note), force=force)
@@ -170,16 +168,16 @@ def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bo
         arenas = address_fields(loaded.addresses)
         write_json({**dataclasses.asdict(peak), **(dataclasses.asdict(shares) if shares else {}), **arenas})
         return
-    names = [device.name for device in loaded.problem.machine.devices]
+    names = [one_line(device.name) for device in loaded.problem.machine.devices]
     where = f"{names[peak.device]} at step {peak.step + 1:,} of {len(loaded.schedule):,}"
-    source = f" ({peak.source})" if peak.source else ""
-    show(peak_table(peak, top), f"peak {format_bytes(peak.memory)} on {where}, running {peak.runs}{source}")
+    source = one_line(f"{peak.runs} ({peak.source})" if peak.source else peak.runs)
+    print_table(peak_table(peak, top), f"peak {format_bytes(peak.memory)} on {where}, running {source}")
     for device, arena in enumerate(loaded.addresses.arenas if loaded.addresses else ()):
         above = "optimal for this order" if arena.is_optimal else f"{format_bytes(arena.bound)} alive at once"
         tell(f"arena of {names[device]}: {format_bytes(arena.size)} ({arena.size:,} bytes), {above}\n")
     if shares is not None:
-        show(shares_table("role", shares.roles), "the peak by role")
+        print_table(shares_table("role", shares.roles), "the peak by role")
         if known.modules:
-            show(module_table(shares), "the peak by module")
+            print_table(module_table(shares), "the peak by module")
         if len(shares.phases) > 1:
-            show(phase_table(shares), "the peak of each phase")
+            print_table(phase_table(shares), "the peak of each phase")

@@ -39,6 +39,7 @@ def solve(
     """Schedule a graph for least peak memory or least time, and verify the schedule."""
     from ...core.api.graphs import graph_of
     from ...core.files.atomic import check_writable, write_atomically
+    from ...core.files.schedule_json import order_text
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import parse_method
     from ..progress import run_with_progress
@@ -51,8 +52,7 @@ def solve(
     options = SolveOptions(**given).for_methods([spec.name])
     if output is not None:
         check_writable(output)
-    if plot is not None:
-        check_target(plot)
+    check_target(plot)
     problem = options.problem(graph_of(graph, out.note))
     start = _read_initial(initial, problem, force)
     places = {"alignment": options.alignment, "allocator": options.allocator}
@@ -62,7 +62,7 @@ def solve(
         if json or format == "json":
             write(document)
         elif format == "order":
-            write("".join(f"{name}\n" for name in result.order))
+            write(order_text(result.order))
         else:
             show(result.table(), result.title())
             if explanation := result.explain():
@@ -102,21 +102,20 @@ def _read_initial(path: str | None, problem: Problem, force: bool) -> Schedule |
     from ...core.files.schedule_json import read_schedule
 
     loaded = read_schedule(path, problem.graph, force=force)
-    if loaded.problem.devices > problem.devices:
-        raise UsageError(
-            f"{path}: the schedule uses {loaded.problem.devices} devices, more than --devices {problem.devices}"
-        )
+    if (used := loaded.problem.devices) > problem.devices:
+        raise UsageError(f"{path}: the schedule uses {used} devices, more than --devices {problem.devices}")
     return loaded.schedule
 
 
 def _remark(out: Output, result: Result) -> None:
     """Add remarks to the table on standard error."""
+    from ...core.programs.importers import kind_by_name
     from ...core.report.result import reference_value
 
     problem = result.problem
     for note in result.notes:
         out.note(note)
-    if problem.graph.annotations.phases and problem.devices == 1:
+    if kind_by_name(str(problem.graph.annotations.imported.get("model"))) == "pytorch" and problem.devices == 1:
         out.note("peaks are those of the traced program; schedopt measure also runs the model's own call")
     if problem.devices > 1:
         _remark_homes(out, result)

@@ -1,7 +1,5 @@
 """`schedopt warm-up`: compile all kernels at once, so that no command waits for its own."""
 
-from __future__ import annotations
-
 from ..console import Output, tell, write_json
 from ..options import JsonFlag, QuietFlag
 

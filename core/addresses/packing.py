@@ -16,7 +16,7 @@ from ..base.arrays import INT64_MAX, IndexArray, IntArray, frozen
 from ..base.errors import UsageError
 from ..base.parallel import call_aside
 from ..base.units import LARGEST_ALIGNMENT
-from ..kernels.orders.order_memory import first_fit, new_placing
+from ..kernels.orders.order_memory import first_fit, first_fit_by_start, new_placing
 
 DEFAULT_SECONDS = 3.0
 LARGEST_SEARCHED = 6_000  # pieces: setting up branch and bound takes half a second
@@ -106,14 +106,14 @@ def pack_lifetimes(
     """Give every lifetime an offset, at a multiple of its alignment, so that none overlaps another of the same time."""
     deadline = time.monotonic() + time_limit
     packer = Packing(lifetimes, stop, deadline)
-    packer.improve(IMPROVED_SHARE * time_limit, np.random.default_rng(seed))
+    packer.improve(IMPROVED_SHARE * (deadline - time.monotonic()), np.random.default_rng(seed))
     packer.search_targets(deadline - time.monotonic())
     return packer
 
 
 def warm_up() -> None:
     """Compile the kernels."""
-    PlacementOrders(Lifetimes.of([0], [1], [1]))
+    PlacementOrders(Lifetimes.of([0], [1], [1])).improve(np.random.default_rng(0), 0.0)
 
 
 class Packing:
@@ -218,7 +218,6 @@ def cliques(lower: IntArray, upper: IntArray) -> tuple[IntArray, IntArray]:
     return np.searchsorted(complete, lower, side="right"), np.searchsorted(complete, upper, side="right")
 
 
-BY_START = 5  # of the usual orders, the one that takes least time
 SQUEAKY_SHARE = 0.5  # of the time, for jumps out of where single moves cannot lead
 
 
@@ -231,9 +230,13 @@ class PlacementOrders:
         self.order = np.arange(len(lifetimes), dtype=np.int32)
         self.offsets = np.zeros(len(lifetimes), np.int64)
         self.highest, self.is_stopped = INT64_MAX, False  # whether time ended the first orders
-        for number, order in enumerate(usual_orders(lifetimes)):
-            if self.highest > lifetimes.live and (number == BY_START or not self.is_stopped):
-                self._place(order, self.highest, deadline, is_by_start=number == BY_START)
+        by_start, *others = usual_orders(lifetimes)
+        by_end = np.argsort(lifetimes.upper, kind="stable").astype(np.int32)
+        edges = np.empty(2 * len(by_start) + 4, np.int64)
+        self._keep(by_start, int(first_fit_by_start(self.placing, by_start, by_end, edges)))
+        for order in others:
+            if self.highest > lifetimes.live and not self.is_stopped:
+                self._place(order, self.highest, deadline)
 
     def improve(self, rng: np.random.Generator, deadline: float) -> None:
         """Try other orders until none is needed or time ends."""
@@ -244,21 +247,25 @@ class PlacementOrders:
     def _is_done(self, deadline: float) -> bool:
         return self.highest <= self.lifetimes.live or time.monotonic() >= deadline or self.stop()
 
-    def _place(self, order: IndexArray, limit: int, deadline: float, *, is_by_start: bool = False) -> int:
-        """Place in an order, up to a limit or, but by start, a deadline; keep the best, on a tie the last."""
+    def _place(self, order: IndexArray, limit: int, deadline: float) -> int:
+        """Place in an order, up to a limit or a deadline."""
         highest, at_once = 0, 1 + PAIRS_AT_ONCE // max(1, len(order))
         for first in range(0, len(order), at_once):
-            if first and not is_by_start and (time.monotonic() >= deadline or self.stop()):
+            if first and (time.monotonic() >= deadline or self.stop()):
                 self.is_stopped = True
                 return INT64_MAX
             last = min(len(order), first + at_once)
-            highest = int(first_fit(self.placing, order, limit, first, last, is_by_start))
+            highest = int(first_fit(self.placing, order, limit, first, last))
             if highest > limit:
-                break
-        if highest <= self.highest and highest <= limit:
+                return highest
+        self._keep(order, highest)
+        return highest
+
+    def _keep(self, order: IndexArray, highest: int) -> None:
+        """Keep what is placed if it is the best, on a tie the last."""
+        if highest <= self.highest:
             self.highest, self.order = highest, order
             self.offsets[:] = self.placing.offsets
-        return highest
 
     def _squeak(self, rng: np.random.Generator, deadline: float) -> None:
         order, size = self.order, self.lifetimes.size
@@ -292,10 +299,10 @@ class PlacementOrders:
 
 
 def usual_orders(lifetimes: Lifetimes) -> list[NDArray[np.int32]]:
-    """Return the orders tried first: by size, in three ways, by size times duration, by duration, by start, by end."""
+    """Return the orders tried first: by start, by size, in three ways, by size times duration, by duration, by end."""
     size, duration = lifetimes.size, lifetimes.upper - lifetimes.lower
     area = size.astype(np.float64) * duration
     start, end = lifetimes.lower, lifetimes.upper
-    keys = [(-duration, -size), (start, -size), (-end, -size), (-size, -area), (-size, -duration), (-size, start)]
+    keys = [(-size, start), (-duration, -size), (start, -size), (-end, -size), (-size, -area), (-size, -duration)]
     keys.append((-size, -end))
     return [np.lexsort(key).astype(np.int32) for key in keys]

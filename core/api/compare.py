@@ -1,7 +1,5 @@
 """`schedopt.compare`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from typing import Literal

@@ -154,8 +154,7 @@ class Fit(PrintedTable):
                 return f"It fits {way.label}: {format_bytes(way.peak)}{of}{added}{predicted}."
         said = {way.name: way for way in self.ways}
         if self.machine is not None:
-            is_proven = said[ON_ALL_DEVICES].is_proven_not
-            return "No schedule fits (proven)." if is_proven else _NOT_PROVEN
+            return "No schedule fits (proven)." if said[ON_ALL_DEVICES].is_proven_not else _NOT_PROVEN
         assert self.memory is not None
         if self.persistent > self.memory:
             return f"Not on one device: weights and all else that stays take {format_bytes(self.persistent)}."
@@ -307,8 +306,7 @@ def _guess(needs: dict[int, Need], low: int, high: int, memory: int) -> int:
     slope = (needs[pair[1]].peak - needs[pair[0]].peak) / (pair[1] - pair[0])
     if slope <= 0:
         return most
-    at = low + int((memory - needs[low].peak) / slope)
-    return max(low + 1, min(most, at))
+    return max(low + 1, min(most, low + int((memory - needs[low].peak) / slope)))
 
 
 Progress = Callable[[str], None]
@@ -474,8 +472,7 @@ class _Question:
             if first.verdict == "no":
                 peak, retries = requests.least_capacity(run, bound, [(0, True)])
                 first = replace(first, peak=peak, retries=retries) if peak <= self.memory else first
-        order = self._solved(IN_ANOTHER_ORDER, graph, 1)
-        ways = self._confirmed(first, order)
+        ways = self._confirmed(first, self._solved(IN_ANOTHER_ORDER, graph, 1))
         if not any(way.verdict == "yes" for way in ways):
             ways.append(self._recomputed(graph))
         for devices in range(2, self.asked.devices + 1):
@@ -526,8 +523,7 @@ class _Question:
             start = max(start, rows[-1].batch)
         if self.asked.confirm:
             rows[:2] = self._confirmed_batches(batch, rows[0], rows[1])
-        graph = next(iter(self.graphs.values()))
-        return Fit(graph.name, self.memory, (), batch, tuple(rows))
+        return Fit(next(iter(self.graphs.values())).name, self.memory, (), batch, tuple(rows))
 
     def _graph(self, batch: str = "", size: int = 0) -> CostGraph:
         """Return the model's graph, of a size if one is asked for; remarks are made of the first alone."""

@@ -1,7 +1,5 @@
 """Graphs and schedules as users give them: built, solved, in files and folders, or as an order of ops."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -79,8 +77,7 @@ def loaded_schedule(given: ScheduleLike, graph: CostGraph) -> LoadedSchedule:
         status, peaks = "feasible" if given.is_feasible else "limit-not-met", given.simulation.peak_per_device.tolist()
         return LoadedSchedule(given.problem, given.schedule, status, given.peak_memory, peaks, given.runtime)
     schedule = given if isinstance(given, Schedule) else _in_order(given, graph)
-    devices = 1 + max(0, int(schedule.targets.max(initial=0)))
-    return LoadedSchedule(Problem(graph, devices=devices), schedule)
+    return LoadedSchedule(Problem(graph, devices=1 + max(0, int(schedule.targets.max(initial=0)))), schedule)
 
 
 def _in_order(names: Sequence[str], graph: CostGraph) -> Schedule:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.errors import UsageError
-from ..base.tables import PrintedTable
+from ..base.tables import PrintedTable, escape
 from ..search.registry import method_names, method_of, parameter_fields
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ class MethodInfo(NamedTuple):
 
     def table(self) -> Table:
         """Return the table of its parameters, for Rich to print."""
-        from rich.markup import escape
         from rich.table import Table
 
         table = Table("parameter", "default", "what it means")

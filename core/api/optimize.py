@@ -74,7 +74,8 @@ def optimize(
     plan
         A schedule file of the step's graph, as `schedopt.solve(schedopt.import_model(step, inputs)).save("step.json")`
         writes it: its order is taken where the step records that graph, which it does once its optimizer has its
-        state; all other ops are planned as ever. (Functions)
+        state; all other ops are planned as ever. On CUDA its opening block is opened, if that is after the weights.
+        (Functions)
     dynamic
         None (default) to plan anew for each new kind of call, False to refuse all that are not like the first.
     plan_limit

@@ -86,13 +86,8 @@ class PackedBuffers(PrintedTable):
     def document(self) -> dict[str, Any]:
         """Return the output of `schedopt pack --json`, as plain Python values."""
         return {
-            "buffers": len(self.buffers.ids),
-            "arena": self.arena,
-            "bound": self.bound,
-            "status": self.status,
-            "repeatable": self.packing.is_repeatable,
-            "seconds": round(self.seconds, 3),
-            "offsets": self.offsets,
+            **{"buffers": len(self.buffers.ids), "arena": self.arena, "bound": self.bound, "status": self.status},
+            **{"repeatable": self.packing.is_repeatable, "seconds": round(self.seconds, 3), "offsets": self.offsets},
         }
 
     def table(self) -> Table:

@@ -1,7 +1,5 @@
 """`schedopt.pareto`."""
 
-from __future__ import annotations
-
 import os
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The pytest fixture `assert_peak`, which pytest finds by an entry point; nothing heavy is loaded before it is used."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

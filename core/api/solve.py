@@ -1,7 +1,5 @@
 """`schedopt.solve`."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from typing import Literal

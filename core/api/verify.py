@@ -1,7 +1,5 @@
 """`schedopt.verify`."""
 
-from __future__ import annotations
-
 from ..model import verifier
 from ..model.verifier import Totals
 from ..problem.problem import Problem

@@ -1,7 +1,5 @@
 """Arrays of graphs: their types, and the functions that make, freeze and group them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

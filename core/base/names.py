@@ -1,7 +1,6 @@
 """Names that people give, and the names closest to a wrong one."""
 
-from __future__ import annotations
-
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TypeVar
@@ -10,6 +9,16 @@ from .errors import UsageError
 
 Name = TypeVar("Name", bound=str)
 _MEANINGS = {"peak": "memory", "makespan": "runtime", "time": "runtime"}
+_COMMANDS = {
+    code: chr(code).encode("unicode_escape").decode()
+    for code in range(0x2070)  # behind the last block of punctuation nothing commands a terminal
+    if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp")
+}
+
+
+def one_line(name: str) -> str:
+    r"""Return a name with each control, direction and line end character written as Python would, such as `\n`."""
+    return name.translate(_COMMANDS)
 
 
 def unknown(what: str, given: str, names: Iterable[str]) -> UsageError:

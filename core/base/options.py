@@ -1,7 +1,5 @@
 """Options: dataclass fields that say their default, help, range, unit and spelling once."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -80,7 +78,10 @@ class Options:
             if read := metadata.get("read"):
                 value = read(value, called)
             value = _checked(value, value_type(type(self), field.name), called)
-            _check_range(value, metadata.get("low"), metadata.get("high"), called)
+            low, high = metadata.get("low"), metadata.get("high")
+            if (low is not None and not value >= low) or (high is not None and not value <= high):
+                wanted = f"at least {_plain(low)}" if high is None else f"from {written_range(low, high)}"
+                raise UsageError(f"{called} must be {wanted}, not {value}")
             object.__setattr__(self, field.name, value)
 
     @staticmethod
@@ -132,13 +133,6 @@ def _checked(value: Any, kind: Any, called: str) -> Any:
     if kind is bool and not isinstance(value, bool):
         raise UsageError(f"{called} is true or false, not {value!r}")
     return whole_number(value, called) if kind is int else value
-
-
-def _check_range(value: Any, low: float | None, high: float | None, called: str) -> None:
-    """Raise UsageError if a value is out of its range."""
-    if (low is not None and not value >= low) or (high is not None and not value <= high):
-        wanted = f"at least {_plain(low)}" if high is None else f"from {written_range(low, high)}"
-        raise UsageError(f"{called} must be {wanted}, not {value}")
 
 
 def written_range(low: float | None, high: float | None) -> str:

@@ -91,10 +91,7 @@ def map_unordered(
             yield ended.get()
         is_finished = True
     finally:
-        if is_finished:
-            pool.shutdown()
-        else:
-            _kill(pool)
+        pool.shutdown() if is_finished else _kill(pool)
 
 
 def call_in_worker(function: Callable[..., Result], *arguments: Any, must_stop: Callable[[], bool]) -> Result | None:
@@ -145,10 +142,7 @@ class Workers:
         if self._pool is not None:
             for future in list(self._waiting):
                 future.cancel()
-            if kind is KeyboardInterrupt:
-                _kill(self._pool)
-            else:
-                self._pool.shutdown()
+            _kill(self._pool) if kind is KeyboardInterrupt else self._pool.shutdown()
 
     def start(self, function: Callable[..., Result], *arguments: Any) -> Callable[[], Result]:
         """Begin a piece of work; returns the function to call, once, for its result."""
@@ -187,10 +181,10 @@ def begin_worker(parent: int) -> None:
 @cache
 def end_with(parent: int) -> None:
     """End this process, with whatever it does, once another one has ended that had started it."""
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_SECONDS)
+        os._exit(1)
 
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_LOOK_SECONDS)
-    os._exit(1)
+    threading.Thread(target=watch, daemon=True).start()

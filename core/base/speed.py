@@ -1,7 +1,5 @@
 """Speed: of this machine, for work that nothing interrupts and that must fit in the time left; and of many objects."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Iterator

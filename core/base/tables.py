@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .names import one_line
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
@@ -69,6 +71,13 @@ class FirstThatFits:
         wide = options.update(width=_UNLIMITED)
         fitting = (t for t in self.tables if console.measure(t, options=wide).maximum <= options.max_width)
         yield next(fitting, self.tables[-1])
+
+
+def escape(name: str) -> str:
+    """Return a name for a cell of a table: in one line, and without markup."""
+    from rich import markup
+
+    return markup.escape(one_line(name))
 
 
 def compact_table() -> Table:

@@ -1,7 +1,5 @@
 """Values that people give and read: bytes, bytes per second, microseconds and seconds, as texts or bare numbers."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -176,6 +174,18 @@ def times_alike(*compared: Iterable[float], also: Iterable[float] = ()) -> Writt
     first = next(few for few in range(most + 1) if all(round(one, few) == one for one in shown))
     ways = [_in(unit, size, few) for few in range(first, _MOST_DIGITS_OF_TIMES + 1)]
     return next((written for written in ways if _tells_apart(written, groups[:-1], rel_tol=_ROUNDING)), ways[-1])
+
+
+def shares_alike(*compared: Iterable[float]) -> Written:
+    """Return how to write some shares in percent, with as many decimals for all; those that differ read differently."""
+    groups = [list(group) for group in compared]
+    known = [value for value in chain(*groups) if 0 < value < math.inf]
+    first = min(_MOST_DIGITS, max(1, _decimals(100 * min(known, default=1.0), 3)))
+    ways: list[Written] = [f"{{:.{few}%}}".format for few in range(first, _MOST_DIGITS_OF_TIMES + 1)]
+    return next((written for written in ways if _tells_apart(written, groups, rel_tol=_ROUNDING)), ways[-1])
+
+
+ALIKE = {"memory": bytes_alike, "share": shares_alike, "runtime": times_alike}
 
 
 def _tells_apart(written: Written, groups: Iterable[Iterable[float]], **alike: float) -> bool:

@@ -1,7 +1,5 @@
 """Lower bounds on peak memory and makespan: no schedule can be better (`docs/concepts/bounds.md`)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
@@ -215,8 +213,20 @@ def last_step_need(graph: CostGraph, b: Buffers, *, recompute: bool = False) -> 
     return int(b.size[b.is_final].sum()) + int(need[can_be_last].min())
 
 
+def even_share(problem: Problem, total: int) -> float:
+    """Return the least value of the memory task if the devices together hold so many bytes at some time."""
+    if problem.counts_alike:
+        return -(-total // problem.devices)
+    return total * problem.whole / sum(problem.memories)
+
+
+def room_below(problem: Problem, value: float) -> int:
+    """Return about how many bytes devices hold together if none is above a value of the memory task."""
+    return int(value * float((1.0 / problem.byte_weights).sum()))
+
+
 def memory_bound(problem: Problem) -> int:
-    """Return the bound on peak memory, bytes, that needs no flow."""
+    """Return the bound on the peak, bytes, that needs no flow; where shares count, on the value, which is a float."""
     # One device: the largest op or the last step. Several: the largest op with its persistent bytes and the residents
     # that it reads, or the last step, views sent alone where that is less, or all that stays, shared evenly.
     graph, model = problem.graph, model_of(problem.graph)
@@ -230,16 +240,19 @@ def memory_bound(problem: Problem) -> int:
     reader, read = distinct_pairs(reader[resident], read[resident])
     np.add.at(need, reader, graph.tensor_size[read])
     final = int(model.tensor_size[model.is_final & (model.alias_of < 0)].sum())
-    stays = persistent + max(final, last_step_need(model, split_buffers(model)))
-    return max(-(-stays // problem.devices), int(need.max()))
+    shared = even_share(problem, persistent + max(final, last_step_need(model, split_buffers(model))))
+    if problem.counts_alike:
+        return int(max(shared, need.max()))
+    values = need[:, None] * float(problem.whole) / np.array(problem.memories)
+    least = np.where(problem.rules.allowed[: model.num_ops], values, np.inf).min(axis=1)  # where an op may run
+    return cast(int, max(shared, float(least.max())))
 
 
 def recomputation_bound(graph: CostGraph) -> tuple[int, int]:
     """Return the lower bound of a peak on one device even if ops may run again, bytes, and the op that needs it."""
     # An op's inputs, outputs and workspace are there, and in the end all that is final. The op is -1 if that is more.
     need, buffers = op_needs(graph, 1), graph.buffers
-    final = int(buffers.size[buffers.is_final].sum())
-    op = int(need.argmax())
+    final, op = int(buffers.size[buffers.is_final].sum()), int(need.argmax())
     persistent = int(graph.persistent.sum())
     return (persistent + final, -1) if final > need[op] else (persistent + int(need[op]), op)
 
@@ -313,19 +326,19 @@ def _stretch_around(
     return buffers, throughout, order[first:last]
 
 
-def min_cut_bound(problem: Problem, order: NDArray[Any], known: int = 0, **limits: Any) -> int:
-    """Return the min-cut bound on the peak, bytes, or the known bound if that is more; given any order of the ops."""
+def min_cut_bound(problem: Problem, order: NDArray[Any], known: float = 0, **limits: Any) -> float:
+    """Return the min-cut bound on a peak, or the known bound if that is more; given any order of the ops."""
     # Several devices share it evenly, views sent alone where that is less.
     graph, devices = model_of(problem.graph), problem.devices
     persistent, order = int(graph.persistent.sum()), order[order < graph.num_ops]
     b = graph.buffers if devices == 1 else split_buffers(graph)
     limits = {"work": MIN_CUT_WORK if devices == 1 else MIN_CUT_WORK_SHARED} | limits
-    cuts = min_cuts(b, order, memory_of_steps(b, order), devices * known - persistent, **limits)
-    return max([known, *(-(-(persistent + term) // devices) for term, _ in cuts)])
+    cuts = min_cuts(b, order, memory_of_steps(b, order), room_below(problem, known) - persistent, **limits)
+    return max([known, *(even_share(problem, persistent + term) for term, _ in cuts)])
 
 
 def lower_bound(problem: Problem, stop: Callable[[], bool] = lambda: False) -> float:
-    """Return the bound that needs no search: bytes for the memory task, microseconds for runtime."""
+    """Return the bound on a value of the task that needs no search."""
     return memory_bound(problem) if problem.task == "memory" else runtime_bound(problem, stop)
 
 

@@ -1,7 +1,5 @@
 """The diameter of a graph: how far apart two of its ops are."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The partial order of a graph's ops, the precedences of all orders below a peak, and proofs that there is none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 

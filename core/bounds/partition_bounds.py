@@ -1,7 +1,5 @@
 """The bound on a makespan from transfers of even placements (Donath and Hoffman 1973; `docs/concepts/bounds.md`)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -9,8 +9,6 @@ bound. Bounds of several moments add up where each op's runtime is shared out: t
 the next.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Stretches of an order as problems of their own, and the ops between which they lie."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -66,8 +64,7 @@ def stretch_of(
     )
     for array in stretch:
         array.setflags(write=False)
-    resident = int(memory[first] - b.own[inside[0]] - b.workspace[inside[0]])
-    return stretch, resident - entering
+    return stretch, int(memory[first] - b.own[inside[0]] - b.workspace[inside[0]]) - entering
 
 
 def separators(b: Buffers, order: IndexArray) -> IntArray:

@@ -1,7 +1,5 @@
 """Clusters of Dask and Ray as pools of workers, as `core/base/parallel.py` has processes."""
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import queue

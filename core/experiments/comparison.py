@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ...version import VERSION
-from ..base.errors import ClusterError, FormatError, SchedoptError, UsageError
+from ..base.errors import ClusterError, SchedoptError, UsageError
 from ..base.options import spelled
 from ..base.parallel import is_here, map_unordered
 from ..base.tables import Printed, csv_of, text_of
@@ -35,7 +34,6 @@ from ..search.options import CompareOptions
 from ..search.parameters import Parameters
 from ..search.registry import BUDGET_EXAMPLE
 from ..search.search import Watcher
-from ..search.settings import from_plain
 from ..search.warm_up import warm_up
 from ..solve.placed import check_allocator, solve_and_place, warm_up_places
 from .report import comparison_page, graph_table, remarks, summary_table, title_of
@@ -119,7 +117,7 @@ class Comparison(Printed):
         yield Text(self.title, style="bold")
         if not self.cells:
             return
-        summaries, task = self.summaries(), self.settings.task
+        summaries, task = self.summaries(), self.settings.kind
         if per_graph:
             yield graph_table(by_graph(self.cells), self.methods, task)
             yield Text("* the best known" + ", mean over seeds" * (self.settings.seeds > 1))
@@ -211,7 +209,7 @@ def run_cell(run: Run, interrupt: threading.Event | None = None) -> Cell:
         reserved=None if reserved is None else reserved.peak,
         runtime_us=result.runtime,
         excess=result.excess,
-        lower_bound=int(bound) if result.problem.task == "memory" else bound,
+        lower_bound=int(bound) if isinstance(value, int) else bound,
         evaluations=int(evaluations) if evaluations.is_integer() else evaluations,
         seconds=round(result.seconds, 6),
         cpu_seconds=round(cpu_seconds, 6),
@@ -265,21 +263,8 @@ class ResumeFile(JsonLines):
 
     def find(self, key: str, graph: str, method: str) -> Cell | None:
         """Return the finished cell of a run, unless it failed, under the names that graph and method have now."""
-        record = self.records.get(key)
-        if record is None or record.get("status") == "failed":
-            return None
-        written = {**record, "graph": graph, "method": method}
-        try:
-            read = asdict(from_plain(Cell, written, "a line"))
-            if any(isinstance(value, str) != isinstance(read[name], str) for name, value in written.items()):
-                raise UsageError("a number is written as a text")
-            if not all(0 <= value < math.inf for value in written.values() if isinstance(value, (int, float))):
-                raise UsageError("a number is negative or not finite")
-            return Cell(**written)
-        except (TypeError, UsageError) as error:
-            raise FormatError(
-                f"{self.path}: a line lacks fields of a comparison, or has others ({error}); name a new file"
-            ) from error
+        record = self.records.get(key, {"status": "failed"})
+        return None if record["status"] == "failed" else Cell(**{**record, "graph": graph, "method": method})
 
 
 def opened(kind: Callable[[str], File], path: str | os.PathLike[str] | None) -> AbstractContextManager[File | None]:
@@ -334,14 +319,8 @@ class Experiment:
                     f"the others each, as in {BUDGET_EXAMPLE}, or all by {spelled('time_limit')}"
                 )
             check_supported(spec, problems[0], spec.evaluations)
-        specs = [
-            replace(
-                spec,
-                evaluations=spec.evaluations or settings.evaluations,
-                time_limit=spec.time_limit or settings.time_limit,
-            )
-            for spec in specs
-        ]
+        most, limit = settings.evaluations, settings.time_limit
+        specs = [replace(s, evaluations=s.evaluations or most, time_limit=s.time_limit or limit) for s in specs]
         self.runs = {run.name: run for problem in problems for run in self._runs(problem, specs)}
         self.cells: dict[RunName, Cell] = {}
         self.resume: ResumeFile | None = None
@@ -349,14 +328,9 @@ class Experiment:
     def _runs(self, problem: Problem, specs: Sequence[MethodSpec]) -> Iterator[Run]:
         digest, settings = graph_hash(problem.graph), self.settings
         for spec in specs:
-            facts: dict[str, Any] = {
-                "graph": digest,
-                "method": spec.name,
-                "parameters": spec.parameters.identity(),
-                "problem": problem.document(),
-                "budget": [spec.evaluations, spec.time_limit],
-                **({} if settings.allocator is None else {"allocator": str(settings.allocator)}),
-            }
+            facts: dict[str, Any] = {"graph": digest, "method": spec.name, "parameters": spec.parameters.identity()}
+            facts |= {"problem": problem.document(), "budget": [spec.evaluations, spec.time_limit]}
+            facts |= {} if settings.allocator is None else {"allocator": str(settings.allocator)}
             for seed in range(settings.seed, settings.seed + settings.seeds):
                 yield Run(problem, spec, seed, digest, key_of({**facts, "seed": seed}), settings.allocator)
 

@@ -1,7 +1,5 @@
 """Grid search over a method's parameters, every setting on the same graphs and seeds (REGAL A.10)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -46,15 +44,9 @@ class Round(NamedTuple):
 def _brkga_settings() -> Iterator[dict[str, Any]]:
     """Yield 648 settings of the six parameters of A.10, the default first; elites and mutants are shares."""
     betas, shares = ((1.0, 0.5, 3.0), (1.0, 0.5, 3.0)), ((0.2, 0.1, 0.3), (0.1, 0.0, 0.05, 0.2))
-    for alpha, beta, chromosomes, elites, mutants, populations in product(*betas, (100, 50, 200), *shares, (1, 2)):
-        yield {
-            "alpha": alpha,
-            "beta": beta,
-            "chromosomes": chromosomes,
-            "elites": round(elites * chromosomes),
-            "mutants": round(mutants * chromosomes),
-            "populations": populations,
-        }
+    for alpha, beta, count, elites, mutants, populations in product(*betas, (100, 50, 200), *shares, (1, 2)):
+        sizes = {"elites": round(elites * count), "mutants": round(mutants * count), "populations": populations}
+        yield {"alpha": alpha, "beta": beta, "chromosomes": count, **sizes}
 
 
 _PATIENCE = (1000, 20, 50, 100, 200, 300, 500, 700, 1500, 2000, 3000, 5000)
@@ -95,8 +87,7 @@ def race(
     competing, cells, done = specs, list[Cell](), 0
     for count, upto in rounds:
         competing = [specs[0], *(s for s in competing if s != specs[0])][:count]
-        experiment = Experiment(graphs[done:upto], competing, settings, specs[0])
-        cells += _checked(execute(experiment).cells)
+        cells += _checked(execute(Experiment(graphs[done:upto], competing, settings, specs[0])).cells)
         ranking = sorted(summarise(cells, competing, specs[0]), key=order)
         competing, done = [summary.method for summary in ranking], upto
         yield ranking

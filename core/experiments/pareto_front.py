@@ -15,6 +15,7 @@ from rich.table import Table
 
 from ...version import VERSION
 from ..base.errors import UsageError
+from ..base.names import one_line
 from ..base.tables import FirstThatFits, Printed, csv_of, titled
 from ..base.units import bytes_alike, format_bytes, times_alike
 from ..bounds.bounds import is_met
@@ -111,7 +112,9 @@ class ParetoFront(Printed):
         """Return the line above the table: the graph, and the two traded quantities."""
         graph, devices = self.problem.graph, self.problem.devices
         what = "recomputation on 1 device" if devices == 1 else f"makespan on {devices} devices"
-        return f"{graph.name}: {model_of(graph).num_ops:,} ops, {self.settings.memory_name} against time, {what}"
+        return (
+            f"{one_line(graph.name)}: {model_of(graph).num_ops:,} ops, {self.settings.memory_name} against time, {what}"
+        )
 
     def added_share(self, point: FrontPoint) -> float:
         """Return a point's time beyond each op once, or beyond the least makespan found, as a share of that."""

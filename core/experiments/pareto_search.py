@@ -4,17 +4,14 @@ The ends are the least peak that adds no time, on several devices the least make
 Each search starts from the schedule found for the limit above.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import FormatError, SchedoptError
 from ..base.parallel import call_in_worker, is_here
 from ..base.units import format_bytes
 from ..bounds.bounds import memory_bound
@@ -26,6 +23,7 @@ from ..graph.graph import CostGraph
 from ..model.reserved import verify_reserved
 from ..model.simulator import simulate
 from ..model.verifier import verify
+from ..problem.machine import ByteMachine
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from ..report.result import Result
@@ -61,19 +59,13 @@ class SweepFile(JsonLines):
         record = self.records.get(key)
         if record is None:
             return None
-        try:
-            schedule = Schedule.from_steps(*(record[name] for name in ("items", "sources", "targets")))
-            verify(problem, schedule, enforce_limit=False)
-            written: dict[str, Any] = {name: record[name] for name in _WRITTEN}
-            written["notes"] = tuple(written["notes"])
-            if (reserved := read_reserved(record, self.path)) is not None:
-                verify_reserved(problem, schedule, reserved)
-                otherwise = {what: int(size) for what, size in record["reserved_otherwise"].items()}
-                written |= {"reserved": reserved, "reserved_otherwise": otherwise}
-            found = Result(problem, schedule, simulate(problem, schedule), **written)
-            return found, int(record["peak_bound"])
-        except (AttributeError, LookupError, TypeError, ValueError, OverflowError, SchedoptError) as error:
-            raise FormatError(f"{self.path}: a line is not of a front ({error}); name a new file") from error
+        schedule = Schedule.from_steps(*(record[name] for name in ("items", "sources", "targets")))
+        verify(problem, schedule, enforce_limit=False)
+        written: dict[str, Any] = {name: record[name] for name in (*_WRITTEN, "reserved_otherwise")}
+        written |= {"notes": tuple(record["notes"]), "reserved": read_reserved(record, self.path)}
+        if written["reserved"] is not None:
+            verify_reserved(problem, schedule, written["reserved"])
+        return Result(problem, schedule, simulate(problem, schedule), **written), record["peak_bound"]
 
     def append(self, key: str, found: Found) -> None:
         """Write a finished search through to the disk."""
@@ -90,9 +82,7 @@ def search(
     """Do a search, and bound its schedule under the problem of the front; None if it was interrupted."""
     given = {**settings.budget, "initial": initial, "watcher": Watcher(interrupt)}
     result = solve_and_place(problem, SPEC, None, settings.allocator, **given)
-    if result.status == "interrupted":
-        return None
-    return result, _peak_bound(whole, settings, result, interrupt)
+    return None if result.status == "interrupted" else (result, _peak_bound(whole, settings, result, interrupt))
 
 
 def search_in_worker(
@@ -130,7 +120,10 @@ class Sweep:
 
     def __init__(self, graph: CostGraph, settings: ParetoOptions = ParetoOptions()) -> None:
         self.graph, self.settings = graph, settings
-        self.problem = settings.problem(graph)
+        self.problem = problem = settings.problem(graph)
+        if (machine := problem.machine).counts_shares:  # the front is in bytes
+            given = (getattr(machine, field.name) for field in fields(machine))
+            self.problem = replace(problem, machine=ByteMachine(*given))
         check_allocator(self._least_time(), settings.allocator)
         self.file: SweepFile | None = None  # of finished searches, which those that `execute` does are written to
         self.interrupt = threading.Event()
@@ -186,11 +179,9 @@ class Sweep:
         found = None if self.file is None else self.file.find(key, problem)
         self.resumed += found is not None
         if found is None:
-            asked = self.problem, problem, self.settings, initial
-            if is_here(1):
-                found = search(*asked, self.interrupt)
-            else:
-                found = call_in_worker(search_in_worker, *asked, must_stop=self.interrupt.is_set)
+            asked, stop = (self.problem, problem, self.settings, initial), self.interrupt
+            is_near = is_here(1)
+            found = search(*asked, stop) if is_near else call_in_worker(search_in_worker, *asked, must_stop=stop.is_set)
             if found is None:
                 raise KeyboardInterrupt
             if self.file is not None:

@@ -1,7 +1,5 @@
 """Tables of a comparison, of all methods and of each graph, and remarks on the basis of their numbers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -13,8 +11,9 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
+from ..base.names import one_line
 from ..base.tables import FirstThatFits, compact_table
-from ..base.units import Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed, times_alike
+from ..base.units import ALIKE, Written, bytes_alike, format_bytes, format_microseconds, format_runs, signed
 from ..bounds.bounds import is_met
 from ..report.summaries import Cell, Estimate, GraphResults, MethodSummary, by_graph, interval_factor, summarise
 from ..search.options import CompareOptions
@@ -78,7 +77,8 @@ def title_of(settings: CompareOptions, graphs: int) -> str:
     def count(number: int, noun: str) -> str:
         return f"{number:,} {noun}{'s' * (number != 1)}"
 
-    aim = settings.memory_name if settings.task == "memory" else "time" if settings.recompute else "makespan"
+    names = {"memory": settings.memory_name, "share": "largest share"}
+    aim = names.get(settings.kind, "time" if settings.recompute else "makespan")
     again = " with recomputation" if settings.recompute else ""
     parts = [f"{aim}{again}, {count(graphs, 'graph')}, {count(settings.devices or 1, 'device')}"]
     if settings.task != "memory" and settings.allocator is not None:
@@ -131,8 +131,7 @@ def _in_lines(method: str, width: int = _NAME_WIDTH) -> str:
 
 def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> FirstThatFits:
     """Build one row per graph: the value of each method, the best ones marked; where that is too wide, rows of both."""
-    writing = writing_of(results, methods, task)
-    rows = list(zip(results, writing, strict=True))
+    rows = list(zip(results, writing_of(results, methods, task), strict=True))
     columns = [_graph_table(rows, methods, named) for named in (str, _in_lines)]
     return FirstThatFits([*columns, _graph_and_method_table(rows, methods, task)])
 
@@ -140,10 +139,13 @@ def graph_table(results: Sequence[GraphResults], methods: Sequence[str], task: s
 def _method_value(result: GraphResults, method: str, written: Written) -> Text:
     mean = result.value(method)
     if mean is None or result.best is None:
-        statuses = {cell.status for cell in result.cells.get(method, [])}
-        return Text(" and ".join(sorted(statuses)) or _NOTHING)
+        return Text(_statuses(result, method))
     is_best = is_met(mean, result.best)
     return Text(written(mean) + "*" * is_best, style="bold" if is_best else "")
+
+
+def _statuses(result: GraphResults, method: str) -> str:
+    return " and ".join(sorted({cell.status for cell in result.cells.get(method, [])})) or _NOTHING
 
 
 def _graph_table(
@@ -156,7 +158,7 @@ def _graph_table(
     for result, written in rows:
         bound = _NOTHING if result.bound is None else written(result.bound)
         values = [_method_value(result, method, written) for method in methods]
-        table.add_row(Text(result.graph), f"{result.ops:,}", bound, *values)
+        table.add_row(Text(one_line(result.graph)), f"{result.ops:,}", bound, *values)
     return table
 
 
@@ -168,10 +170,11 @@ def _graph_and_method_table(rows: Sequence[tuple[GraphResults, Written]], method
     table.add_column("method", overflow="fold")
     cells = [cell for result, _ in rows for of_method in result.cells.values() for cell in of_method]
     memory = "peak memory" if all(cell.reserved is None for cell in cells) else "reserved"
-    table.add_column(memory if task == "memory" else "makespan", justify="right", no_wrap=True)
+    names = {"memory": memory, "share": "largest share", "runtime": "makespan"}
+    table.add_column(names[task], justify="right", no_wrap=True)
     for result, written in rows:
         bound = _NOTHING if result.bound is None else written(result.bound)
-        table.add_row(Text(result.graph), f"{result.ops:,}", "lower bound", bound)
+        table.add_row(Text(one_line(result.graph)), f"{result.ops:,}", "lower bound", bound)
         for method in methods:
             table.add_row("", "", Text(method), _method_value(result, method, written))
         table.add_section()
@@ -180,7 +183,7 @@ def _graph_and_method_table(rows: Sequence[tuple[GraphResults, Written]], method
 
 def writing_of(results: Sequence[GraphResults], methods: Sequence[str], task: str) -> list[Written]:
     """Return how each graph's values are written: in one unit, unless it takes too many digits or too few."""
-    alike = bytes_alike if task == "memory" else times_alike
+    alike = ALIKE[task]
     is_counted = [task == "runtime" and result.counts_runs for result in results]
     shown = [[v for v in (result.bound, *map(result.value, methods)) if v is not None] for result in results]
     own = [format_runs if counted else alike(values) for counted, values in zip(is_counted, shown, strict=True)]
@@ -221,8 +224,7 @@ def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference
     if task == "runtime" and (counting := sum(result.counts_runs for result in by_graph(cells))):
         yield f"graphs whose ops have no runtimes, so that every run counts alike: {counting}"
     for name, what in _REMARKABLE.items():
-        counts = [f"{s.method} {getattr(s, name)} of {s.runs}" for s in summaries if getattr(s, name)]
-        if counts:
+        if counts := [f"{s.method} {getattr(s, name)} of {s.runs}" for s in summaries if getattr(s, name)]:
             yield f"runs {what}: {', '.join(counts)}"
     if unsolved := sum(result.is_infeasible for result in by_graph(cells)):
         yield f"graphs on which no run of any method kept the memory limit: {unsolved}"
@@ -238,8 +240,7 @@ def remarks(summaries: Sequence[MethodSummary], cells: Sequence[Cell], reference
             failed = [cell for cell in own if cell.status == "failed" and cell.error == error]
             first = f"first {failed[0].graph}, seed {failed[0].seed}"
             yield f"{summary.method}: {len(failed)} of {summary.runs} runs failed ({first}): {error}"
-        notes = dict.fromkeys(cell.note for cell in own if cell.note)
-        yield from (f"{summary.method}: {note}" for note in notes)
+        yield from (f"{summary.method}: {note}" for note in dict.fromkeys(cell.note for cell in own if cell.note))
 
 
 class Shown(NamedTuple):
@@ -256,7 +257,8 @@ class Shown(NamedTuple):
 def comparison_page(settings: CompareOptions, methods: Sequence[str], reference: str, cells: Sequence[Cell]) -> str:
     """Return the page."""
     graphs, summaries = by_graph(cells), summarise(cells, methods, reference)
-    title, name = title_of(settings, len(graphs)), settings.memory_name if settings.task == "memory" else "makespan"
+    names, title = {"memory": settings.memory_name, "share": "largest share"}, title_of(settings, len(graphs))
+    name = names.get(settings.kind, "makespan")
     parts: list[str] = []
     if cells:
         from ..report.plots.comparison_charts import draw_comparison
@@ -271,7 +273,7 @@ def comparison_page(settings: CompareOptions, methods: Sequence[str], reference:
             f"<h2>Improvement over {escape(reference)} on each graph, %</h2>",
             _html_table(*_improvements(graphs, [method for method in methods if method != reference], reference)),
             f"<h2>{name[0].upper()}{name[1:]} on each graph</h2>",
-            _html_table(*_values(graphs, methods, settings.task)),
+            _html_table(*_values(graphs, methods, settings.kind)),
         ]
     template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     return template.replace("$TITLE", escape(title)).replace("$BODY", "\n".join(parts))
@@ -301,22 +303,17 @@ def _of_methods(summaries: Sequence[MethodSummary], reference: str) -> tuple[lis
 def _improvements(
     graphs: Sequence[GraphResults], methods: Sequence[str], reference: str
 ) -> tuple[list[str], list[list[Shown]]]:
-    rows = []
-    for graph in graphs:
-        found = (_number(graph.improvement(method, reference), True) for method in methods)
-        rows.append([Shown(graph.graph), _count(graph.ops), *found])
-    return ["graph", "ops", *methods], rows
+    found = ((graph, [_number(graph.improvement(method, reference), True) for method in methods]) for graph in graphs)
+    return ["graph", "ops", *methods], [[Shown(graph.graph), _count(graph.ops), *row] for graph, row in found]
 
 
 def _values(graphs: Sequence[GraphResults], methods: Sequence[str], task: str) -> tuple[list[str], list[list[Shown]]]:
     rows = []
     for graph, written in zip(graphs, writing_of(graphs, methods, task), strict=True):
-        values = {method: graph.value(method) for method in methods}
         row = [Shown(graph.graph), _count(graph.ops)]
         row.append(Shown(_NOTHING) if graph.bound is None else Shown(written(graph.bound), graph.bound))
-        for method, value in values.items():
-            statuses = " and ".join(sorted({cell.status for cell in graph.cells.get(method, [])})) or _NOTHING
-            row.append(Shown(statuses) if value is None else Shown(written(value), value))
+        for method, value in ((method, graph.value(method)) for method in methods):
+            row.append(Shown(_statuses(graph, method)) if value is None else Shown(written(value), value))
         rows.append(row)
     return ["graph", "ops", "lower bound", *methods], rows
 

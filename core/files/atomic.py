@@ -1,7 +1,5 @@
 """Files written whole or not at all."""
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets
@@ -22,10 +20,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
         data = data.encode()
     file = path_of(path)
     try:
-        if file.exists() and not file.is_file():
-            file.write_bytes(data)
-        else:
-            _replace(file.resolve(), data)
+        file.write_bytes(data) if file.exists() and not file.is_file() else _replace(file.resolve(), data)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         raise UnwrittenError(_refusal(path, error), os.fspath(file), data) from error
 

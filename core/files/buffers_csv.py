@@ -1,7 +1,5 @@
 """Buffers with lifetimes as a CSV file, in the columns of minimalloc."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

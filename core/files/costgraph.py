@@ -1,7 +1,5 @@
 """CostGraphDef, the field's own file format: text or binary, plain or gzip, a file or a pipe; and hashes of graphs."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import hashlib
@@ -30,12 +28,8 @@ from .reading import read_raw, unzipped
 FINAL_MARK = "schedopt/final"
 """The `device` of an op that only says which tensor is final."""
 
-_NODE_INTEGERS = {
-    "id": INT32_MAX,
-    "compute_cost": INT64_MAX,
-    "temporary_memory_size": INT64_MAX,
-    "persistent_memory_size": INT64_MAX,
-}
+_COSTS = ("compute_cost", "temporary_memory_size", "persistent_memory_size")
+_NODE_INTEGERS = {"id": INT32_MAX, **dict.fromkeys(_COSTS, INT64_MAX)}
 _BLOCKS = {
     "input_info {": ("input_info", "preceding_node", "preceding_port", INT32_MAX),
     "output_info {": ("output_info", "size", "alias_input_port", INT64_MAX),
@@ -58,7 +52,7 @@ def _integer(value: str, largest: int) -> int:
 
 def parse_lines(text: str, prefix: str) -> Any:
     """Read text laid out one field a line, several times as fast as protobuf; None if it is any other."""
-    from .cost_graph_pb2 import CostGraphDef
+    from .messages import CostGraphDef
 
     message = CostGraphDef()
     lines = iter(text.split("\n"))
@@ -148,12 +142,8 @@ SUFFIXES: dict[str, tuple[Encoding, bool]] = {
     ".pb.gz": ("binary", True),
 }
 DROPPED_NODE_FIELDS = (
-    "host_temp_memory_size",
-    "device_temp_memory_size",
-    "device_persistent_memory_size",
-    "compute_time",
-    "memory_time",
-    "inaccurate",
+    *("host_temp_memory_size", "device_temp_memory_size", "device_persistent_memory_size"),
+    *("compute_time", "memory_time", "inaccurate"),
 )
 _dropped_of = attrgetter(*DROPPED_NODE_FIELDS)
 _preceding_node, _preceding_port = attrgetter("preceding_node"), attrgetter("preceding_port")
@@ -305,7 +295,7 @@ def _looks_like_text(data: bytes) -> bool:
 def _parse_text(text: str, where: str) -> Any:
     from google.protobuf import text_format
 
-    from .cost_graph_pb2 import CostGraphDef
+    from .messages import CostGraphDef
 
     try:
         return text_format.Parse(text, CostGraphDef())
@@ -321,7 +311,7 @@ def _parse_text(text: str, where: str) -> Any:
 def _parse_binary(data: bytes, where: str) -> Any:
     from google.protobuf.message import DecodeError
 
-    from .cost_graph_pb2 import CostGraphDef
+    from .messages import CostGraphDef
 
     reason = ": it has fields that the format does not know"
     try:
@@ -347,7 +337,7 @@ def _of_tensorflow(parse: Callable[[Any], Any], where: str) -> Any:
     from google.protobuf.message import DecodeError
     from google.protobuf.text_format import ParseError
 
-    from .cost_graph_pb2 import GraphDef, RunMetadata
+    from .messages import GraphDef, RunMetadata
 
     nodes: Any = ()
     with suppress(DecodeError, ParseError, UnicodeDecodeError, RecursionError):
@@ -365,17 +355,12 @@ def _of_tensorflow(parse: Callable[[Any], Any], where: str) -> Any:
 
 def _message(graph: CostGraph) -> Any:
     """Return the CostGraphDef that stands for `graph`."""
-    from .cost_graph_pb2 import CostGraphDef
+    from .messages import CostGraphDef
 
-    ids = graph.op_ids.tolist()
-    producer = graph.tensor_producer.tolist()
-    output_ptr = graph.output_ptr.tolist()
-    read_ptr = graph.read_ptr.tolist()
-    reads = graph.read_tensor.tolist()
-    sizes = graph.tensor_size.tolist()
-    aliases = graph.alias_of.tolist()
-    control = graph.is_control.tolist()
-    final = graph.is_final.tolist()
+    of_ops = (graph.op_ids, graph.output_ptr, graph.read_ptr, graph.read_tensor)
+    of_tensors = (graph.tensor_producer, graph.tensor_size, graph.alias_of, graph.is_control, graph.is_final)
+    ids, output_ptr, read_ptr, reads = (column.tolist() for column in of_ops)
+    producer, sizes, aliases, control, final = (column.tolist() for column in of_tensors)
     runtime = [min(int(value), INT64_MAX) for value in np.rint(graph.runtime).tolist()]
     devices = graph.annotations.devices or ("",) * graph.num_ops
     pinned: list[int] = []
@@ -390,8 +375,7 @@ def _message(graph: CostGraph) -> Any:
         waits = [t for t in reads[read_ptr[op] : read_ptr[op + 1]] if control[t]]
         ports = [t for t in range(output_ptr[op], output_ptr[op + 1]) if not control[t]]
         all_final = bool(ports) and all(final[t] for t in ports)
-        if not all_final:
-            pinned.extend(t for t in ports if final[t])
+        pinned += [t for t in ports if final[t] and not all_final]
         node = message.node.add(
             name=name,
             device=devices[op],
@@ -422,11 +406,9 @@ def format_graph(graph: CostGraph, encoding: Encoding = "text", compress: bool =
     """Return the graph with all that it holds as CostGraphDef bytes, the same for the same graph."""
     from google.protobuf.text_format import MessageToString
 
-    message = _message(graph)
-    if encoding == "text":
-        data = MessageToString(message, as_utf8=True).encode()
-    else:
-        data = message.SerializeToString(deterministic=True)
+    message, is_text = _message(graph), encoding == "text"
+    text = MessageToString(message, as_utf8=True) if is_text else ""
+    data = text.encode() if is_text else message.SerializeToString(deterministic=True)
     return gzip.compress(data, mtime=0) if compress else data
 
 
@@ -499,15 +481,7 @@ def graph_hash(graph: CostGraph) -> str:
 def structure_hash(graph: CostGraph) -> str:
     """Return the SHA-256 by which a schedule file names its graph: of all that an order and its memory rest on."""
     digest = hashlib.sha256(json.dumps(graph.op_names).encode())
-    for values in (
-        graph.output_ptr,
-        graph.tensor_size,
-        graph.alias_of,
-        graph.is_final,
-        graph.is_control,
-        graph.read_ptr,
-        graph.read_tensor,
-        graph.persistent,
-    ):
+    of_tensors = (graph.output_ptr, graph.tensor_size, graph.alias_of, graph.is_final, graph.is_control)
+    for values in (*of_tensors, graph.read_ptr, graph.read_tensor, graph.persistent):
         digest.update(values.astype("<i8").tobytes())
     return digest.hexdigest()

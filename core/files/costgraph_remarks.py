@@ -5,8 +5,6 @@ Remarks are no costs: a file whose remarks are damaged, or which was edited so t
 read without them, and a note says so. Where it said that some ops may not run twice, none may then.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -119,7 +117,12 @@ def _runtimes(document: dict[str, Any], graph: CostGraph, where: str, note: Call
 
 
 def _annotations(document: dict[str, Any], graph: CostGraph, where: str, note: Callable[[str], None]) -> Annotations:
-    per_op: dict[str, Any] = {name: _per_op(document[name], graph.num_ops) for name in _PER_OP if name in document}
+    per_op: dict[str, Any] = {}
+    for name in (name for name in _PER_OP if name in document):
+        texts, places = _listed(document[name]["texts"], None, str), _listed(document[name]["ops"], graph.num_ops, int)
+        if not 0 <= min(places) <= max(places) < len(texts):
+            raise ValueError(places)
+        per_op[name] = tuple(map(texts.__getitem__, places))
     residents: tuple[Resident, ...] = ()
     if "residents" in document:
         written = document["residents"]
@@ -149,13 +152,6 @@ def _view_offsets(written: Any, graph: CostGraph) -> dict[tuple[int, int], int]:
             raise ValueError(each)
         offsets[op, port] = offset
     return offsets
-
-
-def _per_op(written: Any, ops: int) -> tuple[str, ...]:
-    texts, places = _listed(written["texts"], None, str), _listed(written["ops"], ops, int)
-    if not 0 <= min(places) <= max(places) < len(texts):
-        raise ValueError(places)
-    return tuple(map(texts.__getitem__, places))
 
 
 def _resident(written: Any) -> Resident:

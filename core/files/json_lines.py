@@ -1,7 +1,5 @@
 """Records on disk, a line of JSON each, so that work goes on where it stopped."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -18,12 +16,16 @@ _LINE_START = b'{"key": "'
 
 def key_of(facts: dict[str, Any]) -> str:
     """Return the key of a record by all that decides it, of this version."""
-    text = json.dumps({"schedopt": VERSION, **facts}, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return digest_of({"schedopt": VERSION, **facts})
+
+
+def digest_of(facts: dict[str, Any]) -> str:
+    """Return the digest of a mapping, in whatever order it is."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 class JsonLines:
-    """Records by key; a last line that a stop cut short is dropped."""
+    """Records by key, each with its digest; a last line that a stop cut short is dropped, damage is refused."""
 
     def __init__(self, path: str | Path, kind: str, remedy: str) -> None:
         self.path, self._kind, self._remedy = Path(path), kind, remedy
@@ -38,12 +40,14 @@ class JsonLines:
             for number, line in enumerate(data[:whole].splitlines(), start=1):
                 try:
                     record = parse_json(line, str)
-                    key = record.pop("key")
+                    found = record.pop("digest", None)  # of older versions, whose records are of no use
+                    is_right = found in (None, digest_of(record)) and isinstance(key := record.pop("key"), str)
                 except (FormatError, KeyError, TypeError, AttributeError):
+                    is_right = False
+                if not is_right:
                     self.refuse(number)
-                if not isinstance(key, str):
-                    self.refuse(number)
-                self.records[key] = record
+                if found is not None:
+                    self.records[key] = record
             if whole < len(data):
                 os.truncate(self.path, whole)
             self._file = self.path.open("ab")
@@ -52,12 +56,13 @@ class JsonLines:
 
     def refuse(self, line: int) -> NoReturn:
         """Raise FormatError for a line, numbered from 1."""
-        raise FormatError(f"{self.path}: line {line} is not of {self._kind}; {self._remedy}")
+        raise FormatError(f"{self.path}: line {line} is not of {self._kind}, or damaged; {self._remedy}")
 
     def write(self, key: str, record: dict[str, Any]) -> None:
         """Write a record through to the disk."""
         try:
-            self._file.write(json.dumps({"key": key, **record}).encode() + b"\n")
+            line = {"key": key, **record}
+            self._file.write(json.dumps({**line, "digest": digest_of(line)}).encode() + b"\n")
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:

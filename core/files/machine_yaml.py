@@ -1,7 +1,5 @@
 """Machine files: YAML of devices, links, and fixed ops (`docs/concepts/machines.md`), and CSV files of op times."""
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Callable, Mapping

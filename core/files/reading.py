@@ -1,7 +1,5 @@
 """Files that anybody may have written: whole but not endless, gzip that does not explode, JSON as plain values."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -49,11 +47,15 @@ def read_raw(path: str | os.PathLike[str], head: int = 0) -> bytes:
             data = sys.stdin.buffer.read(most)
         else:
             with file.open("rb") as opened:
+                if not head:
+                    _check_size(os.fstat(opened.fileno()).st_size, str(path))
                 data = opened.read(most)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         reason = error.strerror if isinstance(error, OSError) else None
         raise FormatError(f"{path}: cannot be read: {reason or error}") from error
-    return data if head else _limited(data, str(path))
+    if not head:
+        _check_size(len(data), str(path))  # of a pipe
+    return data
 
 
 def unzipped(data: bytes, where: str) -> bytes:
@@ -62,18 +64,19 @@ def unzipped(data: bytes, where: str) -> bytes:
         return data
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            return _limited(file.read(largest_file() + 1), where)
+            data = file.read(largest_file() + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise FormatError(f"{where}: the gzip data is truncated or damaged ({error})") from error
+    _check_size(len(data), where)
+    return data
 
 
-def _limited(data: bytes, where: str) -> bytes:
-    if len(data) > (limit := largest_file()):
+def _check_size(size: int, where: str) -> None:
+    if size > (limit := largest_file()):
         raise FormatError(
             f"{where}: it holds more than {format_bytes(limit)}; to read it, set {LARGEST_VARIABLE}=8GiB or so, in "
             "the shell schedopt --largest-file 8GiB"
         )
-    return data
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import codecs
 import json
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -84,7 +85,7 @@ def _types_in_json(kind: Any) -> Any:
     return bool if kind is bool else tuple(each for part in get_args(kind) for each in in_json.get(part, (part,)))
 
 
-FORMAT = 2
+FORMAT = 3
 _SHOWN_DIGITS = 12
 _STATUSES = ("optimal", "feasible", "infeasible", "limit-not-met", "interrupted")
 _EXCEEDED = ("infeasible", "limit-not-met")
@@ -148,6 +149,8 @@ class LoadedSchedule:
     runtime: float | None = None
     steps: tuple[StepClaim, ...] = ()
     lower_bound: float | None = None  # bytes or microseconds, by the task
+    peak_share: float | None = None  # of the memory of a device, 1 for all
+    peak_share_bound: float | None = None
     addresses: Addresses | None = None
     reserved: Reserved | None = None
 
@@ -159,6 +162,7 @@ class LoadedSchedule:
             self.schedule,
             peak=self.peak,
             peak_per_device=self.peak_per_device,
+            peak_share=self.peak_share,
             runtime=self.runtime,
             steps=self.steps,
             enforce_limit=limited,
@@ -172,7 +176,8 @@ class LoadedSchedule:
 
     def _check_status(self, totals: Totals) -> None:
         """Compare the status and the lower bound with what the schedule takes."""
-        name, problem, bound = self.problem.graph.name, self.problem, self.lower_bound
+        name, problem = self.problem.graph.name, self.problem
+        bound = self.lower_bound if self.peak_share_bound is None else self.peak_share_bound
         reserved, time = self.reserved, problem.time_of(len(self.schedule), totals.runtime)
         is_kept = problem.is_feasible([reserved.peak] if reserved else totals.peak_per_device, time)
         if self.status in _EXCEEDED:  # a bound on those that keep the limit says nothing of this one
@@ -190,8 +195,11 @@ class LoadedSchedule:
             return
         if bound is None:
             return
-        value = problem.value(totals.peak, time)
-        is_same = value == bound if problem.task == "memory" else math.isclose(value, bound, rel_tol=1e-9, abs_tol=1e-9)
+        value = totals.peak if problem.task == "memory" else time
+        if self.peak_share_bound is not None:
+            value = max(totals.shares(problem.machine))
+        is_exact, least = isinstance(value, int), 0.0 if problem.task == "memory" else 1e-9
+        is_same = value == bound if is_exact else math.isclose(value, bound, rel_tol=1e-9, abs_tol=least)
         if value < bound and not is_same:
             raise ScheduleError(f"{name}: the schedule claims that none is below {bound}, but has {value}")
         if self.status == "optimal" and not is_same:
@@ -234,7 +242,7 @@ def read_schedule(
     if not isinstance(graph, CostGraph):
         raise UsageError(f"a schedule is read for a CostGraph, not for a {type(graph).__name__}; read_graph reads one")
     data = read_raw(path)
-    names = _lines(data)
+    names = _names(data, set(graph.op_names))
     is_json = data.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"["))
     if names and (not is_json or set(names) <= set(graph.op_names)):  # names may look like JSON
         return _read_order(names, graph, path, machine)
@@ -264,13 +272,24 @@ def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _lines(data: bytes) -> list[str]:
-    """Return the lines of a text without empty ones at its end; none if it is no text."""
+def order_text(names: Sequence[str]) -> str:
+    """Return op names, one per line; as JSON those that a line or a terminal cannot hold."""
+    lines = (name if name.isprintable() and name[:1] not in '"' else json.dumps(name) for name in names)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _names(data: bytes, known: set[str]) -> list[str]:
+    """Return the names in the lines of a text without empty ones at its end; none if it is no text."""
     try:
         lines = data.decode("utf-8-sig").rstrip("\r\n").split("\n")
     except UnicodeDecodeError:
         return []
-    return [line.removesuffix("\r") for line in lines] if lines != [""] else []
+    names = [line.removesuffix("\r") for line in lines] if lines != [""] else []
+    for at, name in enumerate(names):
+        with suppress(FormatError):
+            if name.startswith('"') and (said := parse_json(name, str)) in known:
+                names[at] = said
+    return names
 
 
 def _read_order(names: list[str], graph: CostGraph, path: str | Path, machine: Machine | None) -> LoadedSchedule:
@@ -296,9 +315,9 @@ def _read_document(
     if found == 1 and not isinstance(found, bool):
         writer = shown(document.get("schedopt", "0.1")).strip("'")
         raise FormatError(f"{path}: schedopt {writer} wrote it in format 1, which is not read any more; solve again")
-    if found != FORMAT:
+    if found not in (2, FORMAT) or isinstance(found, bool):  # 2 has no shares
         raise FormatError(
-            f"{path}: format {json.dumps(found)[:SHOWN_LETTERS]} is not known; this version reads {FORMAT}"
+            f"{path}: format {json.dumps(found)[:SHOWN_LETTERS]} is not known; this version reads 2 and {FORMAT}"
         )
     graph = model_of(graph)
     made_for = field_of(document, "graph_sha256", str, path, None)
@@ -323,6 +342,7 @@ def _read_document(
     peaks = field_of(document, "peak_memory_per_device", list, path, None)
     if peaks is not None and not all(type(peak) is int for peak in peaks):
         raise FormatError(f"{path}: peak_memory_per_device must hold whole numbers")
+    share, least = (field_of(document, name, (int, float), path, None) for name in ("peak_share", "peak_share_bound"))
     return LoadedSchedule(
         problem,
         schedule,
@@ -332,6 +352,8 @@ def _read_document(
         field_of(document, "runtime_us", (int, float), path, None),
         _read_claims(steps, tensors, graph, path),
         field_of(document, "lower_bound", (int, float), path, None),
+        share,
+        least,
         read_addresses(document, graph, schedule, path),
         read_reserved(document, path),
     )

@@ -1,7 +1,5 @@
 """YAML files: read with one sentence for each way to be wrong, written whole or not at all."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

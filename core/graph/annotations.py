@@ -1,7 +1,5 @@
 """Remarks of an importer on a graph, beside its costs: the origin of each op, and the residents."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -57,8 +55,7 @@ class Annotations:
 
     def source_of(self, op: int) -> str:
         """Return where an op comes from, as `encoder.layer.0.attention, model.py:31`; empty if that is not known."""
-        parts = [values[op] for values in (self.modules, self.lines) if values]
-        return ", ".join(filter(None, parts))
+        return ", ".join(filter(None, (values[op] for values in (self.modules, self.lines) if values)))
 
     def check(self, persistent: Sequence[int], where: str) -> None:
         """Check the remarks against the persistent bytes of the ops."""
@@ -73,15 +70,12 @@ class Annotations:
             if not (0 <= op < ops and port >= 0):
                 raise GraphError(f"{where}: a view has an offset that is output {port} of op {op}, which is not there")
         for resident in self.residents:
+            called = f"{where}: resident '{resident.name}'"
             named = (*resident.readers, *resident.writers, *((resident.op,) if resident.op >= 0 else ()))
             if resident.role not in ROLES:
-                raise GraphError(
-                    f"{where}: resident '{resident.name}' is a '{resident.role}', none of {', '.join(ROLES)}"
-                )
+                raise GraphError(f"{called} is a '{resident.role}', none of {', '.join(ROLES)}")
             if resident.size < 0 or any(not 0 <= op < ops for op in named):
-                raise GraphError(
-                    f"{where}: resident '{resident.name}' has a negative size, or names an op that is not there"
-                )
+                raise GraphError(f"{called} has a negative size, or names an op that is not there")
         for op, size in bytes_held(self.residents).items():
             if op >= 0 and size > persistent[op]:
                 raise GraphError(f"{where}: op {op} has {persistent[op]} persistent bytes, but residents of {size}")

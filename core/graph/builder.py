@@ -54,21 +54,12 @@ class GraphBuilder:
     def __init__(self, name: str, where: str | None = None) -> None:
         self.name = name
         self.where = where or name
-        self._names: list[str] = []
-        self._ids: list[int] = []
-        self._runtime: list[float] = []
-        self._workspace: list[int] = []
-        self._persistent: list[int] = []
-        self._once: list[bool] = []
-        self._output_counts: list[int] = []
-        self._sizes: list[int] = []
-        self._aliases: list[int] = []
-        self._final: list[bool] = []
-        self._input_counts: list[int] = []
-        self._input_ids: list[int] = []
-        self._input_ports: list[int] = []
-        self._control_counts: list[int] = []
-        self._control_ids: list[int] = []
+        of_ops: list[list[Any]] = [[] for _ in range(6)]
+        self._names, self._ids, self._runtime, self._workspace, self._persistent, self._once = of_ops
+        of_outputs: list[list[Any]] = [[] for _ in range(4)]
+        self._output_counts, self._sizes, self._aliases, self._final = of_outputs
+        of_reads: list[list[int]] = [[] for _ in range(5)]
+        self._input_counts, self._input_ids, self._input_ports, self._control_counts, self._control_ids = of_reads
         self._writes: dict[int, frozenset[int]] = {}  # by place: which of its inputs an op writes
 
     def __repr__(self) -> str:
@@ -297,9 +288,8 @@ class GraphBuilder:
     def _checked_ids(self) -> IntArray:
         if min(self._ids) < 0 or max(self._ids) > INT32_MAX:
             at = next(i for i, v in enumerate(self._ids) if not 0 <= v <= INT32_MAX)
-            raise GraphError(
-                f"{self.where}: op '{self._names[at]}' has the id {self._ids[at]}; ids are from 0 to 2^31 - 1"
-            )
+            what = f"op '{self._names[at]}' has the id {self._ids[at]}"
+            raise GraphError(f"{self.where}: {what}; ids are from 0 to 2^31 - 1")
         ids = np.array(self._ids, np.int64)
         unique, counts = np.unique(ids, return_counts=True)
         if len(unique) < len(ids):
@@ -311,17 +301,15 @@ class GraphBuilder:
 
     def _unique_names(self) -> list[str]:
         taken = set(self._names)
-        seen: set[str] = set()
-        names = []
+        names: dict[str, None] = {}
         for name, op_id in zip(self._names, self._ids, strict=True):
             unique = name or str(op_id)
-            if unique in seen or (not name and unique in taken):
+            if unique in names or (not name and unique in taken):
                 unique = f"{unique}#{op_id}"
-                while unique in taken or unique in seen:
+                while unique in taken or unique in names:
                     unique += f"#{op_id}"
-            seen.add(unique)
-            names.append(unique)
-        return names
+            names[unique] = None
+        return list(names)
 
     def _resolve(
         self, ids: IntArray, wanted: list[int], readers: NDArray[Any], names: list[str], verb: str
@@ -330,14 +318,12 @@ class GraphBuilder:
         if np.array_equal(ids, np.arange(len(ids))) and np.all((targets >= 0) & (targets < len(ids))):
             return targets
         order = np.argsort(ids, kind="stable")
-        place = np.minimum(np.searchsorted(ids[order], targets), len(ids) - 1)
-        found = order[place]
+        found = order[np.minimum(np.searchsorted(ids[order], targets), len(ids) - 1)]
         missing = np.flatnonzero(ids[found] != targets)
         if len(missing):
             at = missing[0]
-            raise GraphError(
-                f"{self.where}: op '{names[readers[at]]}' {verb} op id {targets[at]}, which is not in the graph"
-            )
+            what = f"op '{names[readers[at]]}' {verb} op id {targets[at]}"
+            raise GraphError(f"{self.where}: {what}, which is not in the graph")
         return found
 
     def _check_types(self) -> None:
@@ -356,24 +342,16 @@ class GraphBuilder:
                     raise UsageError(f"{self.where}: op '{name}' has the {what} {value!r}, which is not {wanted}")
 
     def _check_costs(self, names: list[str]) -> None:
-        columns: tuple[tuple[str, Sequence[float]], ...] = (
-            ("runtime", self._runtime),
-            ("workspace", self._workspace),
-            ("persistent size", self._persistent),
-        )
-        for what, values in columns:
+        columns = {"runtime": self._runtime, "workspace": self._workspace, "persistent size": self._persistent}
+        wanted = "it must be from 0 to 2^63 - 1"
+        for what, values in columns.items():
             for at, value in enumerate(values):
                 if not 0 <= value <= INT64_MAX:
-                    raise GraphError(
-                        f"{self.where}: op '{names[at]}' has the {what} {value}; it must be from 0 to 2^63 - 1"
-                    )
+                    raise GraphError(f"{self.where}: op '{names[at]}' has the {what} {value}; {wanted}")
         if self._sizes and not (min(self._sizes) >= 0 and max(self._sizes) <= INT64_MAX):
             at = next(i for i, v in enumerate(self._sizes) if not 0 <= v <= INT64_MAX)
             op = int(np.searchsorted(np.cumsum(self._output_counts), at, side="right"))
-            raise GraphError(
-                f"{self.where}: op '{names[op]}' has an output of {self._sizes[at]} bytes; "
-                "it must be from 0 to 2^63 - 1"
-            )
+            raise GraphError(f"{self.where}: op '{names[op]}' has an output of {self._sizes[at]} bytes; {wanted}")
         if sum(self._sizes) + sum(self._workspace) + sum(self._persistent) > INT64_MAX:
             raise GraphError(f"{self.where}: the sum of all sizes exceeds 2^63 - 1 bytes")
         if sum(self._runtime) > INT64_MAX:
@@ -440,11 +418,9 @@ def _find_cycle(sources: NDArray[Any], targets: NDArray[Any], stuck: BoolArray) 
     """Walk backwards among ops that never become ready until one repeats."""
     inside = stuck[sources] & stuck[targets]
     before = dict(zip(targets[inside].tolist(), sources[inside].tolist(), strict=True))
-    path: list[int] = []
     place: dict[int, int] = {}
     op = next(iter(before))
     while op not in place:
-        place[op] = len(path)
-        path.append(op)
+        place[op] = len(place)
         op = before[op]
-    return path[place[op] :][::-1]
+    return list(place)[place[op] :][::-1]

@@ -1,7 +1,5 @@
 """The computation graph: ops with costs and tensors with bytes, in immutable arrays."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
@@ -10,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray, csr, distinct_pairs, frozen, sorted_csr
+from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray, csr, distinct_pairs, frozen, pairs_rise
 from .annotations import NO_ANNOTATIONS, Annotations
 
 _NOT_COMPARED = {"name", "op_names", "input_order", "annotations"}
@@ -201,9 +199,7 @@ class CostGraph:
     def inputs(self) -> tuple[IndexArray, IndexArray]:
         """CSR op -> the distinct tensors it reads, control tensors included."""
         ops, tensors = self._distinct_reads
-        if tensors is self.read_tensor:
-            return self.read_ptr, self.read_tensor
-        return csr(ops, tensors, self.num_ops)
+        return (self.read_ptr, tensors) if tensors is self.read_tensor else csr(ops, tensors, self.num_ops)
 
     @cached_property
     def consumers(self) -> tuple[IndexArray, IndexArray]:
@@ -223,15 +219,15 @@ class CostGraph:
         """CSR op -> the distinct ops it waits for."""
         sources, targets = self.edges
         pointers, tensors = self.inputs
-        if len(sources) == len(tensors):  # no op reads several tensors of another one
-            return pointers, sources
-        return csr(targets, sources, self.num_ops)
+        is_plain = len(sources) == len(tensors)  # no op reads several tensors of another one
+        return (pointers, sources) if is_plain else csr(targets, sources, self.num_ops)
 
     @cached_property
     def successors(self) -> tuple[IndexArray, IndexArray]:
         """CSR op -> the distinct ops that wait for it."""
-        sources, targets = self.edges
-        return sorted_csr(sources, targets, self.num_ops)
+        if np.array_equal(self.tensor_producer, np.arange(self.num_ops)):  # each op has one output
+            return self.consumers
+        return csr(*self.edges, self.num_ops)
 
     @cached_property
     def root(self) -> IndexArray:
@@ -258,9 +254,10 @@ class CostGraph:
             held = np.repeat(data, np.diff(user_ptr))
             buffers, ops = distinct_pairs(buffers[held], ops[held])
             user_ptr, users = csr(buffers, ops, len(roots))
+        elif pairs_rise(*self._distinct_reads):  # and nothing needs to be sorted
+            buffers, ops = self._distinct_reads[::-1]
         used_ptr, used = csr(ops, buffers, self.num_ops)
-        producer = self.tensor_producer[roots]
-        size = self.tensor_size[roots]
+        producer, size = self.tensor_producer[roots], self.tensor_size[roots]
         own = np.zeros(self.num_ops, np.int64)
         np.add.at(own, producer, size)
         made_ptr = np.searchsorted(producer, np.arange(self.num_ops + 1))
@@ -282,8 +279,7 @@ class CostGraph:
     @cached_property
     def tensor_names(self) -> tuple[str, ...]:
         """Per tensor its name: `op:port`, or `op:control` for a control tensor."""
-        ports = self.output_ptr.tolist()
-        control = self.is_control.tolist()
+        ports, control = self.output_ptr.tolist(), self.is_control.tolist()
         return tuple(
             f"{name}:{'control' if control[tensor] else tensor - ports[op]}"
             for op, name in enumerate(self.op_names)

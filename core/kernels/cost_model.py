@@ -39,6 +39,7 @@ class MachineArrays(NamedTuple):
     first_home: int  # from which op, and from which tensor, on they are residents
     first_resident: int
     everywhere: BoolArray  # shape `(tensors,)`: whether a resident is on every device that reads it from the start
+    weight: FloatArray  # shape `(devices,)`: what a byte counts for the peak; empty where all count 1
 
 
 class TimedSteps(NamedTuple):
@@ -102,7 +103,20 @@ def device_arrays(problem: Problem, used: int) -> MachineArrays:
         first_home(graph),
         model_of(graph).num_tensors,
         replicated(problem),
+        problem.byte_weights[: 0 if problem.counts_alike else used],
     )
+
+
+@inlined
+def weighed(weight: FloatArray, device: int, memory: Any) -> Any:
+    """Return what so many bytes of a device count for the peak."""
+    return np.int64(min(memory * weight[device], float(NO_LIMIT))) if weight.size > 0 else memory
+
+
+@inlined
+def reached(m: MachineArrays, peaks: Any, device: int, peak: Any, excess: Any) -> Any:
+    """Return the peak, as it counts, and the excess, with those of a device."""
+    return max(peak, weighed(m.weight, device, peaks[device])), max(excess, peaks[device] - m.limits[device])
 
 
 def replicated(problem: Problem) -> BoolArray:

@@ -4,8 +4,6 @@ Weights and what else is resident are allocated first, each by itself, then cuBL
 run until a run reserves no more: all others do as that one, for what a run makes is free after it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -71,8 +69,7 @@ class Requests:
         """Return the bytes reserved by runs of these events; from `most` on, some number that is at least that."""
         before, reserved = self.before(opening_block, is_before_weights), 0
         for memory in self._memories:
-            found = kernel.reserved_by(before, run, self.sizes, self._held, most, memory)
-            reserved = max(reserved, found)
+            reserved = max(reserved, kernel.reserved_by(before, run, self.sizes, self._held, most, memory))
             if reserved >= most:
                 break
         return reserved

@@ -1,7 +1,5 @@
 """Price a schedule with the fast kernels (REGAL A.4; Topoformer eq. 1-3 and 15 on one device)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """A schedule step by step: the times of each step, the bytes of each device, their holders and lifetimes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -10,6 +8,7 @@ import numpy as np
 
 from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..base.errors import UsageError
+from ..base.names import one_line
 from ..graph.graph import CostGraph
 from ..kernels.cost_model import replicated
 from ..problem.problem import Problem
@@ -54,22 +53,23 @@ def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
     pointers, inputs = (column.tolist() for column in graph.inputs)
     outputs, aliases = graph.output_ptr.tolist(), graph.alias_of.tolist()
     is_control, is_final = graph.is_control.tolist(), graph.is_final.tolist()
-    at: dict[tuple[int, int], _Buffer] = {}
+    at: list[dict[int, _Buffer]] = [{} for _ in range(problem.devices)]
     buffers: list[_Buffer] = []
     columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
     for step, (item, source, target) in enumerate(columns):
+        there, here = at[source], at[target]
         for tensor in inputs[pointers[item] : pointers[item + 1]] if item >= 0 else (~item,):
-            if (tensor, source) in at:  # else it is resident here
-                buffer = at[tensor, source]
-                buffer.readers += [step] if buffer.readers[-1:] != [step] else []
+            buffer = there.get(tensor)  # None if it is resident here
+            if buffer is not None and buffer.used != step:
+                buffer.readers.append(step)
                 buffer.used = step
         for tensor in range(outputs[item], outputs[item + 1]) if item >= 0 else (~item,):
             base = aliases[tensor] if item >= 0 else -1
-            if is_control[tensor] or (item >= 0 and tensor >= own) or (base >= 0 and (base, target) not in at):
+            if is_control[tensor] or (item >= 0 and tensor >= own) or (base >= 0 and base not in here):
                 continue  # without bytes, or resident here
             if base < 0:
                 buffers.append(_Buffer(tensor, target, step, step))
-            at[tensor, target] = buffer = at[base, target] if base >= 0 else buffers[-1]
+            here[tensor] = buffer = here[base] if base >= 0 else buffers[-1]
             buffer.members.append(tensor)
             buffer.is_final |= item >= 0 and is_final[tensor]
             buffer.used = step
@@ -145,7 +145,7 @@ class Timeline:
         """Return the text of `step_name`, and in parentheses the op's module and line, if known."""
         item, name = int(self.schedule.items[step]), self.step_name(step)
         source = self.problem.graph.annotations.source_of(item) if item >= 0 else ""
-        return f"{name} ({source})" if source else name
+        return one_line(f"{name} ({source})" if source else name)
 
     def involves(self, device: int) -> BoolArray:
         """Whether each step runs on a device, or transfers to or from it, shape `(steps,)`."""

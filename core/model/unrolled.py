@@ -1,7 +1,5 @@
 """Schedules that run ops several times, as graphs whose ops are the runs: a reader reads the latest run before it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ..base.errors import ScheduleError
 from ..base.speed import without_gc
 from ..graph.graph import CostGraph
+from ..problem.machine import Machine
 from ..problem.problem import Problem
 from ..problem.residents import GraphWithHomes
 from ..problem.schedule import Addresses, Schedule
@@ -34,6 +35,12 @@ class Totals:
     def peak(self) -> int:
         """Bytes on the fullest device."""
         return max(self.peak_per_device)
+
+    def shares(self, machine: Machine) -> list[float]:
+        """Return the share of each device's memory that its peak takes, 0 where it has none."""
+        return [
+            peak / (one.memory or math.inf) for peak, one in zip(self.peak_per_device, machine.devices, strict=True)
+        ]
 
 
 class StepClaim(NamedTuple):
@@ -405,6 +412,7 @@ def verify(
     *,
     peak: int | None = None,
     peak_per_device: list[int] | None = None,
+    peak_share: float | None = None,
     runtime: float | None = None,
     steps: Sequence[StepClaim] | None = None,
     enforce_limit: bool = True,
@@ -423,6 +431,8 @@ def verify(
         _check_claim(graph, number, item, claim, found)
     totals = Totals(memory.peaks, max(replay.end))
     _check_totals(graph, totals, peak, peak_per_device, runtime)
+    if peak_share is not None and peak_share != (share := max(totals.shares(problem.machine))):
+        raise ScheduleError(f"{graph.name}: the schedule claims {peak_share} of a device's memory, but takes {share}")
     if enforce_limit:
         _check_limits(problem, totals, len(schedule))
     return totals

@@ -201,6 +201,11 @@ class Machine:
         """Whether transfers run beside the ops of their devices."""
         return self.transfers == "beside"
 
+    @property
+    def counts_shares(self) -> bool:
+        """Whether the fullest device is that of the largest share of its memory: all devices have one."""
+        return all(device.memory is not None for device in self.devices)
+
     @cached_property
     def is_equal(self) -> bool:
         """Whether devices can be exchanged: all alike, any two linked alike, transfers blocking, no op bound to any."""
@@ -249,6 +254,12 @@ class Machine:
         return f"Machine({', '.join(repr(device.name) for device in self.devices)})"
 
     __hash__ = None  # type: ignore[assignment]
+
+
+class ByteMachine(Machine):
+    """A machine whose fullest device is that of most bytes, though all may have a memory."""
+
+    counts_shares = False
 
 
 @lru_cache(maxsize=64)

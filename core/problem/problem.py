@@ -18,7 +18,7 @@ from ..base.arrays import INT64_MAX, BoolArray, FloatArray, IndexArray, frozen
 from ..base.errors import UsageError
 from ..base.names import unknown
 from ..base.options import json_name
-from ..base.units import MAX_DEVICES, format_bytes, format_microseconds, format_runs
+from ..base.units import MAX_DEVICES, format_bytes, format_microseconds, format_runs, shares_alike
 from ..graph.graph import CostGraph
 from .machine import Machine
 from .residents import GraphWithHomes, first_home, model_of, with_homes
@@ -40,7 +40,7 @@ class Problem:
         The computation graph. On several devices residents that several ops use have a home, on a machine all of them:
         they are ops of their own at the end of the graph, a `GraphWithHomes`.
     task
-        `memory`: the peak of the fullest device, in bytes; `runtime`: the makespan, in microseconds.
+        `memory`: the peak of the fullest device, bytes, its share if all have a memory; `runtime`: the makespan, us.
     devices
         1 to 64, 1 by default; with a machine, as many as it has.
     memory_limit
@@ -248,14 +248,49 @@ class Problem:
             return int(np.argmax(graph.runtime))
         pointers, tensors = graph.inputs
         need = graph.workspace.astype(np.float64)
-        reads = graph.tensor_size[tensors]
-        np.add.at(need, np.repeat(np.arange(graph.num_ops), np.diff(pointers)), reads)
+        np.add.at(need, np.repeat(np.arange(graph.num_ops), np.diff(pointers)), graph.tensor_size[tensors])
         np.add.at(need, graph.tensor_producer, graph.tensor_size)
         return int(np.argmax(need))
 
-    def value(self, peak: int, runtime: float) -> float:
-        """Return the objective of the task, of the two."""
+    @property
+    def counts_shares(self) -> bool:
+        """Whether the task minimises the largest share of a device's memory."""
+        return self.task == "memory" and self.machine.counts_shares
+
+    @cached_property
+    def memories(self) -> tuple[int, ...]:
+        """The bytes of each device of which shares count; 1 each where bytes count."""
+        return tuple((device.memory or 1) if self.counts_shares else 1 for device in self.machine.devices)
+
+    @cached_property
+    def whole(self) -> int:
+        """The value of a full device where shares count: its bytes if all have the same, else a power of two."""
+        return max(self.memories) if self.counts_alike else 1 << (max(self.memories) - 1).bit_length()
+
+    @property
+    def counts_alike(self) -> bool:
+        """Whether a byte counts 1 in a value on whichever device it is."""
+        return len({*self.memories}) == 1
+
+    @cached_property
+    def byte_weights(self) -> FloatArray:
+        """What a byte of each device counts in a value, at least 1; shape `(devices,)`."""
+        return frozen(self.whole / np.array(self.memories, np.float64), np.float64)
+
+    def value(self, peak: float, runtime: float) -> float:
+        """Return the objective by which schedules are compared, of the two; `peak` is a `counted_peak`."""
         return peak if self.task == "memory" else runtime
+
+    def counted_peak(self, peaks: Sequence[int]) -> float:
+        """Return the peak of the fullest device, given the bytes of each: where shares count, that of `whole`."""
+        # A quotient is rounded to the nearest float, so that no larger share is below a smaller one.
+        if self.counts_alike:
+            return max(peaks)
+        return max(peak * self.whole / memory for peak, memory in zip(peaks, self.memories, strict=True))
+
+    def shown(self, value: float) -> float:
+        """Return a value as results have it: a share, 1 for a full device, in place of its part of `whole`."""
+        return value / self.whole if self.counts_shares else value
 
     def is_feasible(self, peaks: Sequence[int], runtime: float = 0.0) -> bool:
         """Whether the peak of every device keeps its memory limit, and a runtime its own."""
@@ -267,7 +302,7 @@ class Problem:
         Parameters
         ----------
         peaks
-            Bytes of each device; where limits are equal, those of the fullest alone do.
+            Bytes of each device.
         runtime
             Microseconds, or runs where every run counts alike.
 
@@ -281,10 +316,12 @@ class Problem:
         excess = max((peak - limit for peak, limit in limited if limit is not None), default=0)
         if self.runtime_limit is not None and runtime > self.runtime_limit * (1 + RUNTIME_TOLERANCE):
             excess = max(excess, math.ceil(runtime - self.runtime_limit))
-        return max(0, excess), self.value(max(peaks), runtime)
+        return max(0, excess), self.value(self.counted_peak(peaks), runtime)
 
     def format_value(self, value: float) -> str:
-        """Write a value of the task with its unit."""
+        """Write a value as results have it with its unit."""
+        if self.counts_shares:
+            return shares_alike([value])(value)
         return format_bytes(value) if self.task == "memory" else self.format_time(value)
 
     def format_time(self, value: float) -> str:

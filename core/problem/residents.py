@@ -9,8 +9,6 @@ neither before nor after a reader it depends on the order, and of a writer of se
 one of them; such readers stay at the home.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -140,3 +140,14 @@ class Reserved:
     def is_optimal(self) -> bool:
         """Whether no order reserves less."""
         return self.peak == self.bound
+
+    @property
+    def opening(self) -> str:
+        """The line that opens the block, and its place; empty without one."""
+        return opening_line(self.opening_block, self.is_before_weights)
+
+
+def opening_line(block: int, is_before_weights: bool) -> str:
+    """Return the line that opens a block of so many bytes, and its place; nothing without one."""
+    place = f"{'before' if is_before_weights else 'after'} the model is moved to the device"
+    return f'torch.empty({block}, dtype=torch.uint8, device="cuda"), {place}' if block else ""

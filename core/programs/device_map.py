@@ -1,7 +1,5 @@
 """A schedule of a PyTorch model as a device map: which device holds each module, as HuggingFace accelerate reads it."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Questions to a process of its own, and time and memory of code there, by glibc: warm runs, page faults, peaks."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import hashlib

@@ -4,8 +4,6 @@ An importer is a function `read(model, options, note) -> CostGraph`, or a `Runti
 named here as a string and imported when chosen, since PyTorch and ONNX take seconds to load.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence

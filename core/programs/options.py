@@ -1,7 +1,5 @@
 """Options of every importer and of every search for an order of a program, and the roofline that they set."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Stages of `apply`, `measure` and `optimize`, the check of a memory limit, and one order for a range of sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -15,6 +13,7 @@ from ..base.options import spelled
 from ..base.units import format_bytes
 from ..bounds.bounds import lower_bound, recomputation_bound
 from ..files.atomic import check_suffix, check_writable, write_atomically
+from ..files.schedule_json import order_text
 from ..graph.graph import CostGraph
 from ..model.unrolled import repeated_ops
 from ..problem.problem import Problem
@@ -87,6 +86,7 @@ def optimize(job: Job, solve: Solve, observer: Observer) -> Optimized:
 
     stage("importing the program")
     runtime = load_runtime(job.model, job.options, observer.note)
+    runtime.check_file()
     if measures_ops:
         stage("measuring what each op takes")
     graph = with_imported(runtime.graph(job.options.costs, observer.note), job.model, job.options)
@@ -125,7 +125,11 @@ def apply(
     check_output(model, output, overwrite=overwrite, is_header=is_header)
     runtime = load_runtime(model, options, note)
     graph = runtime.graph("roofline", _nothing)
-    return runtime.write(graph, read_order(schedule, graph, force=force)[0], output, note)
+    order, loaded = read_order(schedule, graph, force=force)
+    source = runtime.write(graph, order, output, note)
+    if loaded.reserved is not None and loaded.reserved.opening_block:
+        note(f"{schedule}: {OPENING}{loaded.reserved.opening}")
+    return source
 
 
 def measure(
@@ -157,7 +161,7 @@ def measure(
     observer.on_stage(2, 3, "measuring what each op takes")
     measured = runtime.graph("measured", _nothing)
     observer.on_stage(3, 3, f"running {len(orders) + 1} order{'s' * bool(orders)}")
-    limits = {path: limit for path, (_, limit) in read.items()}
+    limits = {path: loaded.problem.memory_limit for path, (_, loaded) in read.items()}
     rows = runtime.measure(measured, orders, repeats, observer.note, observer.on_run, limits)
     if snapshot is not None:
         runtime.record(measured, [None, *orders.values()][-1], snapshot)
@@ -173,11 +177,9 @@ def _has_cuda() -> bool:
 
 def check_runs(model: str, rows: Sequence[Measurement]) -> None:
     """Raise `ScheduleError` if results differ from run to run or from program order."""
-    for row in rows:
-        if not row.is_equal:
-            raise ScheduleError(
-                f"{model}: the results of {row.order} differ from run to run or from program order; nothing was written"
-            )
+    for row in (row for row in rows if not row.is_equal):
+        what = f"the results of {row.order} differ from run to run or from program order"
+        raise ScheduleError(f"{model}: {what}; nothing was written")
 
 
 def check_limit(name: str, result: Result, *, remedy: str = "", consequence: str = "") -> None:
@@ -387,8 +389,7 @@ def plan_range(graph: SizedGraph, solve: Solve) -> RangePlan:
 
     Both ends are solved, then the size at which the best order so far has the largest gap, and the means of all.
     """
-    sizes = graph.examined
-    search = _Search(graph, solve)
+    sizes, search = graph.examined, _Search(graph, solve)
     for size in (sizes[0], sizes[-1]):
         search.run(size)
     while len(search.bounds) < _SAMPLES and not search.is_interrupted:
@@ -455,5 +456,5 @@ def optimize_range(job: Job, name: str, sizes: range, solve: Solve, observer: Ob
     for size in ends if not measured else ends[1:]:  # each compares results before it writes
         source = runtimes[size].write(graph.at(size), list(plan.order), job.output, observer.note)
     if job.schedule is not None:
-        write_atomically(job.schedule, "".join(f"{graph.high.op_names[op]}\n" for op in plan.order))
+        write_atomically(job.schedule, order_text([graph.high.op_names[op] for op in plan.order]))
     return replace(plan, source=source, measured=measured)

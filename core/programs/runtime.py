@@ -123,8 +123,7 @@ def time_sentences(row: Measurement, first: Measurement) -> list[str]:
     said = [f"Time of {row.order}: {row.time_against(first)}."]
     if row.predicted_microseconds > first.predicted_microseconds * (1 + RUNTIME_TOLERANCE):
         added = 100 * (row.predicted_microseconds / first.predicted_microseconds - 1)
-        took = format_microseconds(row.predicted_microseconds)
-        before = format_microseconds(first.predicted_microseconds)
+        took, before = (format_microseconds(one.predicted_microseconds) for one in (row, first))
         said.append(f"Predicted: +{added:.2f}%, because ops run again: {took} for all, {before} in program order.")
     if all(one.kept_microseconds in ((), one.microseconds) for one in (row, first)):
         return said
@@ -182,8 +181,8 @@ def cost_of(graph: CostGraph, order: Sequence[int]) -> Simulation:
     return simulate(problem_of(graph, order), Schedule.single_device(np.array(order)))
 
 
-def read_order(path: str, graph: CostGraph, *, force: bool = False) -> tuple[list[int], int | None]:
-    """Read a schedule of a program's graph: its ops as they run, some several times perhaps, and its memory limit."""
+def read_order(path: str, graph: CostGraph, *, force: bool = False) -> tuple[list[int], LoadedSchedule]:
+    """Read a schedule of a program's graph: its ops as they run, some several times perhaps, and the whole file."""
     loaded = read_program_schedule(path, graph, force=force)
     used = len({*loaded.schedule.sources.tolist(), *loaded.schedule.targets.tolist()})  # be it for a transfer alone
     if used > 1:
@@ -191,7 +190,7 @@ def read_order(path: str, graph: CostGraph, *, force: bool = False) -> tuple[lis
             f"{path}: the schedule uses {used} devices, and a program runs on one; solve with --devices 1, or write "
             "the modules of a PyTorch model with apply --format device-map"
         )
-    return [op for op in loaded.schedule.op_order().tolist() if op < graph.num_ops], loaded.problem.memory_limit
+    return [op for op in loaded.schedule.op_order().tolist() if op < graph.num_ops], loaded
 
 
 def read_program_schedule(path: str, graph: CostGraph, *, force: bool = False) -> LoadedSchedule:
@@ -199,8 +198,7 @@ def read_program_schedule(path: str, graph: CostGraph, *, force: bool = False) -
     try:
         return read_schedule(path, graph, force=force)
     except OtherGraphError as error:
-        remark = "it is of another model, or imported with other --training or --shape"
-        raise type(error)(f"{error}: {remark}") from None
+        raise type(error)(f"{error}: it is of another model, or imported with other --training or --shape") from None
 
 
 Note = Callable[[str], None]
@@ -225,6 +223,9 @@ class Runtime(ABC, Generic[Version]):
     @abstractmethod
     def load(self, note: Note) -> None:
         """Read the program."""
+
+    def check_file(self) -> None:
+        """Refuse a program that no file can hold."""
 
     @abstractmethod
     def graph(self, costs: str, note: Note) -> CostGraph:
@@ -279,6 +280,7 @@ class Runtime(ABC, Generic[Version]):
 
         Raises `ScheduleError` if this is no order of the program, or its results would differ; then nothing is written.
         """
+        self.check_file()
         check_order(graph, order)
         version = self.reordered(graph, order)
         check_equal(self.model, self.results(None), self.results(version), self.reason())
@@ -323,18 +325,13 @@ class Runtime(ABC, Generic[Version]):
                 note(f"{self.model}: {what} that no op reads are held too")
 
             own_peak = self.own_peak()  # before the rounds, whose runs an error or Ctrl-C here would take along
-            reports = run_rounds(
-                lambda label: ask(self.runs, questions[label], f"{self.model}, {label}"),
-                [label for label in every if label not in same],
-                repeats,
-                on_run,
-            )
+            run = lambda label: ask(self.runs, questions[label], f"{self.model}, {label}")  # noqa: E731
+            reports = run_rounds(run, [label for label in every if label not in same], repeats, on_run)
         self.remark(reports, note)
         reports.update((label, reports[PROGRAM_ORDER]) for label in same)
         rows = []
         for label in filter(reports.get, every):
-            order = every[label]
-            peak, microseconds = self.predicted(graph, order)
+            peak, microseconds = self.predicted(graph, every[label])
             names = ("microseconds", "page_faults", "kept_microseconds")
             row = Measurement(
                 order=label,

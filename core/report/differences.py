@@ -1,7 +1,5 @@
 """A graph in numbers; differences of two schedules of a graph, or of two graphs."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterator
@@ -10,10 +8,10 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
-from rich.markup import escape
 from rich.table import Table
 
-from ..base.tables import PrintedTable, number_table
+from ..base.names import one_line
+from ..base.tables import PrintedTable, escape, number_table
 from ..base.units import Written, bytes_alike, times_alike
 from ..bounds.bounds import critical_path, memory_bound, min_cut_bound
 from ..graph.graph import CostGraph
@@ -74,8 +72,8 @@ def width(graph: CostGraph) -> int:
     sources, targets = graph.edges
     tails = np.concatenate((np.full(graph.num_ops, source), entering, sources, entering))
     heads = np.concatenate((leaving, np.full(graph.num_ops, sink), targets + graph.num_ops, leaving))
-    many = graph.num_ops
-    capacities = np.concatenate((np.ones(2 * graph.num_ops, np.int64), np.full(len(sources) + graph.num_ops, many)))
+    many = np.full(len(sources) + graph.num_ops, graph.num_ops)
+    capacities = np.concatenate((np.ones(2 * graph.num_ops, np.int64), many))
     flow = SimpleMaxFlow()
     flow.add_arcs_with_capacity(tails, heads, capacities)
     flow.solve(source, sink)
@@ -128,7 +126,7 @@ class ScheduleDifference(PrintedTable):
             + ("" if reserved is None else f"; {memory(reserved)} reserved then")
             for name, peak, reserved in zip(self.names, self.peaks, self.reserved, strict=True)
         ]
-        return "\n".join((self.graph, *lines))
+        return "\n".join(map(one_line, (self.graph, *lines)))
 
     def _memory(self, top: int) -> Written:
         """Return how the bytes of the table are written."""
@@ -223,7 +221,7 @@ class GraphDifference(PrintedTable):
 
     def title(self) -> str:
         """Return the line above the table."""
-        return f"{self.names[0]} and {self.names[1]}: {len(self.added):,} ops added, {len(self.removed):,} removed"
+        return one_line(" and ".join(self.names)) + f": {len(self.added):,} ops added, {len(self.removed):,} removed"
 
     def table(self, top: int = DEFAULT_TOP) -> Table:
         """Return the table of `schedopt diff`, for Rich to print, with the `top` largest changes of tensors."""
@@ -280,10 +278,8 @@ def graph_difference(names: tuple[str, str], first: CostGraph, second: CostGraph
     by_module = bool(first.annotations.modules and second.annotations.modules)
     are_named = bool(first.annotations.residents and second.annotations.residents)
     before, after = (_ops(graph, by_module) for graph in (first, second))
-    changes = [
-        *_changes(_tensors(first, before), _tensors(second, after)),
-        *_changes(_residents(first, before, are_named), _residents(second, after, are_named)),
-    ]
+    changes = [*_changes(_tensors(first, before), _tensors(second, after))]
+    changes += _changes(_residents(first, before, are_named), _residents(second, after, are_named))
     return GraphDifference(
         names=names,
         totals=totals,

@@ -1,7 +1,5 @@
 """Explanations: of a peak on one device, its holders; of a makespan, its critical chain; and the bounds of either."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.names import one_line
 from ..base.units import Written, format_bytes, times_alike, written_apart
 from ..bounds.bounds import is_met, lower_bound, path_and_work, recomputation_bound
 from ..graph.graph import CostGraph
@@ -31,7 +30,7 @@ def explain(problem: Problem, schedule: Schedule, input_peak: int, lower_bound: 
     least, op = recomputation_bound(problem.graph)
     held = held_at(problem.graph, peak)
     holders = _shares("Peak: ", held, peak.memory, format_bytes) if held else "Nothing is held."
-    needed_by = problem.graph.op_names[op] if op >= 0 else ""
+    needed_by = one_line(problem.graph.op_names[op]) if op >= 0 else ""
     return _proven(peak.memory, input_peak, lower_bound), holders, _recomputation(peak.memory, least, needed_by)
 
 
@@ -199,8 +198,7 @@ def _next(layer: str) -> str:
 def _listed(text: str, pieces: Sequence[str]) -> str:
     """Return a sentence that lists as many pieces, after a text, as a line has room for."""
     for number, piece in enumerate(pieces):
-        more = f", {len(pieces) - number} more."
-        longer = f"{', ' * (number > 0)}{piece}"
+        more, longer = f", {len(pieces) - number} more.", f"{', ' * (number > 0)}{one_line(piece)}"
         if number and len(text) + len(longer) + len(more) > WIDTH:
             return text + more
         text += longer
@@ -236,16 +234,17 @@ def infeasible_reason(problem: Problem, proven: float) -> str:
     if len(limits) < problem.devices:
         none = f"no schedule of {name} keeps the limits of all devices: a search of all ended without one"
         return none if math.isinf(proven) else ""
-    most, least = max(limits), least_peak(problem, proven)
+    counted = replace(problem, task="memory")
+    most, least = counted.counted_peak(limits), least_peak(problem, proven)
+    limit, needed = written_apart(int(most), least)
+    if not counted.counts_alike:
+        limit, needed = (f"{counted.format_value(counted.shown(value))} of its memory" for value in (most, least))
     kind, each = ("order", "order") if problem.devices == 1 else (f"schedule on {problem.devices} devices", "schedule")
     if least > most:
-        limit, needed = written_apart(most, least)
         room = limit if problem.devices == 1 else f"{limit} each"
         where = _staying(problem) if problem.devices == 1 else " on one of them"
         return f"no {kind} of {name} fits in {room}: every {each} needs at least {needed}{where}"
-    if math.isinf(proven):
-        return f"no {kind} of {name} fits in {format_bytes(most)}: a search of all ended without one"
-    return ""
+    return f"no {kind} of {name} fits in {limit}: a search of all ended without one" if math.isinf(proven) else ""
 
 
 def least_peak(problem: Problem, proven: float = 0) -> int:

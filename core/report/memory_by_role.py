@@ -1,7 +1,5 @@
 """Parts of a schedule's peak by role, by phase and by module, as far as the importer noted them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,14 +13,8 @@ from ..problem.problem import Problem
 from ..problem.residents import holders
 from ..problem.schedule import Addresses, Schedule
 
-RESIDENT_ROLES = {
-    "parameter": "parameters",
-    "buffer": "buffers",
-    "constant": "constants",
-    "input": "inputs",
-    "state": "optimizer state",
-    "gradient": "gradients",
-}
+RESIDENT_ROLES = {role: f"{role}s" for role in ("parameter", "buffer", "constant", "input", "gradient")}
+RESIDENT_ROLES["state"] = "optimizer state"
 TENSOR_ROLES = {"forward": "activations", "backward": "gradients", "update": "temporaries of the update", "": "tensors"}
 SAVED = "saved activations"
 WORKSPACE = "workspace"
@@ -67,7 +59,9 @@ def memory_shares(problem: Problem, schedule: Schedule) -> MemoryShares:
         roles[role] += size
         modules[module] += size
 
-    module_of = _module_paths(graph)
+    parameters = {resident.name for resident in graph.annotations.residents if resident.role == "parameter"}
+    paths = graph.annotations.modules or ("",) * graph.num_ops  # an update's is named after its parameter
+    module_of = [module.rpartition(".")[0] if module in parameters else module for module in paths]
     role_of = tensor_roles(graph)
     for holding in timeline.alive(step, device):
         add(role_of[holding.tensor], module_of[int(graph.tensor_producer[holding.tensor])], holding.size)
@@ -134,13 +128,6 @@ def _group_of(path: str, opened: set[str]) -> str:
         name, _, rest = rest.partition(".")
         group = f"{group}.{name}" if group else name
     return group
-
-
-def _module_paths(graph: CostGraph) -> list[str]:
-    """Return the module of each op; an update's is that of the parameter which it is named after."""
-    parameters = {resident.name for resident in graph.annotations.residents if resident.role == "parameter"}
-    modules = graph.annotations.modules or ("",) * graph.num_ops
-    return [module.rpartition(".")[0] if module in parameters else module for module in modules]
 
 
 def _module_of(resident: Resident) -> str:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...version import VERSION
-from ..base.tables import PrintedTable
-from ..base.units import Written, bytes_alike, format_bytes, format_change, times_alike
+from ..base.names import one_line
+from ..base.tables import PrintedTable, escape
+from ..base.units import Written, bytes_alike, format_bytes, format_change, shares_alike, times_alike
 from ..bounds.bounds import memory_bound
 from ..files.atomic import write_atomically
 from ..files.costgraph import structure_hash
@@ -37,14 +38,12 @@ CHANGED = "the order was changed for "
 
 
 def reference_value(problem: Problem, *, keeps_limits: bool = False) -> float:
-    """Return the least value of the input order on one device, the first one if they are equal; infinite without."""
+    """Return the least value, as results have it, of the input order on one device, the first if they are equal."""
     order = problem.graph.input_order
     schedules = [Schedule.single_device(order)] if problem.machine.is_equal else Plans(problem).schedules_along(order)
-    costs = [simulate(problem, schedule) for schedule in schedules]
-    if keeps_limits:
-        costs = [one for one in costs if problem.is_feasible(one.peak_per_device.tolist(), one.runtime)]
-    values = (problem.value(one.peak, problem.time_of(problem.graph.num_ops, one.runtime)) for one in costs)
-    return min(values, default=math.inf)
+    costs, runs = (simulate(problem, schedule) for schedule in schedules), problem.graph.num_ops
+    found = (problem.fitness(one.peak_per_device.tolist(), problem.time_of(runs, one.runtime)) for one in costs)
+    return problem.shown(min((value for excess, value in found if not (keeps_limits and excess)), default=math.inf))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,7 +61,7 @@ class Result(PrintedTable):
         `limit-not-met` (none was found that does) or `interrupted`. Above the limit, it is the schedule of least
         excess.
     lower_bound
-        Bytes or microseconds that no schedule can beat.
+        Bytes, a share of a device's memory, or microseconds that no schedule can beat, as the value is.
     evaluations, seconds, seed
         Complete schedules priced, wall time once the kernels are compiled, and the seed of every random choice.
     is_repeatable
@@ -108,8 +107,8 @@ class Result(PrintedTable):
 
     @property
     def value(self) -> float:
-        """The objective of the task: peak bytes or makespan in microseconds; runs where every run counts alike."""
-        return self.problem.value(self.simulation.peak, self._time)
+        """The objective of the task: peak bytes, a share of a memory, microseconds, or runs where all count alike."""
+        return self.problem.shown(self.problem.fitness(self.simulation.peak_per_device.tolist(), self._time)[1])
 
     @property
     def _time(self) -> float:
@@ -180,7 +179,7 @@ class Result(PrintedTable):
     def title(self) -> str:
         """Return the line above the table, which names the graph."""
         graph = model_of(self.problem.graph)
-        return f"{graph.name}: {graph.num_ops:,} ops, {graph.num_data_tensors:,} tensors"
+        return f"{one_line(graph.name)}: {graph.num_ops:,} ops, {graph.num_data_tensors:,} tensors"
 
     def explain(self) -> str:
         """Return the causes of the peak or the makespan, a sentence a line, as below the table of `schedopt solve`.
@@ -196,19 +195,25 @@ class Result(PrintedTable):
         if self.problem.task == "runtime" or self.problem.devices > 1:
             return ""
 
-        bound = self.lower_bound
+        bound, before = (self.in_bytes(value) for value in (self.lower_bound, self.input_value))
         limit = self.problem.memory_limits[0]
         if not self.is_feasible and limit is not None:  # what is proven of orders that keep it; all others are above it
             bound = max(memory_bound(self.problem), min(bound, limit + 1))
-        found = explain(self.problem, self.schedule, int(self.input_value), min(int(bound), self.peak_memory))
+        found = explain(self.problem, self.schedule, before, min(bound, self.peak_memory))
         return "\n".join(found[1 if self.is_proven_infeasible else 0 :])  # the last note says more
+
+    def in_bytes(self, value: float) -> int:
+        """Return a value of the memory task on one device in bytes."""
+        return round(value * self.problem.whole) if self.problem.counts_shares else int(value)
 
     def document(self) -> dict[str, Any]:
         """Return the schedule file as plain Python values; `docs/concepts/formats.md` defines them."""
         problem, graph = self.problem, self.problem.graph
         peaks = self.simulation.peak_per_device.tolist()
         evaluations = round(self.evaluations, 3)
-        bound = int(self.lower_bound) if problem.task == "memory" else self.lower_bound
+        bounds = {"peak_share": self.value, "peak_share_bound": self.lower_bound}
+        if not problem.counts_shares:
+            bounds = {"lower_bound": int(self.lower_bound) if problem.task == "memory" else self.lower_bound}
         steps = steps_document(problem, self.schedule, self.simulation)
         if self.addresses is not None:
             add_offsets(steps, graph, self.schedule, self.addresses)
@@ -226,7 +231,7 @@ class Result(PrintedTable):
             "peak_memory": max(peaks),
             "peak_memory_per_device": peaks,
             "runtime_us": self.simulation.runtime,
-            "lower_bound": bound,
+            **bounds,
             **address_fields(self.addresses),
             **reserved_fields(self.reserved),
             "evaluations": int(evaluations) if evaluations.is_integer() else evaluations,
@@ -253,25 +258,23 @@ class Result(PrintedTable):
 
 def _table(result: Result) -> Table:
     """Return the table of a result in which every op runs once."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     problem, before = result.problem, result.input_value
     memory, time = _writers(result)
-    value = memory if problem.task == "memory" else time
-    table = Table()
-    table.add_column("")
-    table.add_column("peak memory" if problem.task == "memory" else "makespan", justify="right")
-    table.add_column("against input", justify="right")
+    is_memory = problem.task == "memory"
+    value, name = (memory, "peak memory") if is_memory else (time, "makespan")
+    if problem.counts_shares:
+        value, name = shares_alike((result.value, before, result.lower_bound)), "largest share"
+    table = Table("", Column(name, justify="right"), Column("against input", justify="right"))
     where = "device 0" if problem.machine.is_equal else "the best device"
     table.add_row(f"input order, {where}", value(before), "")
     table.add_row(_name(result), f"[bold]{value(result.value)}[/]", f"[bold]{format_change(result.value, before)}[/]")
     table.add_row("lower bound", value(result.lower_bound), format_change(result.lower_bound, before))
     table.add_section()
     table.add_row("status", *_status(result))
-    if problem.task == "memory":
-        table.add_row("makespan", time(result.runtime), "")
-    else:
-        table.add_row("peak memory", memory(result.peak_memory), "")
+    other = ("makespan", time(result.runtime)) if is_memory else ("peak memory", memory(result.peak_memory))
+    table.add_row(*other, "")
     kept = f"exceeded by {memory(result.excess)}" if result.excess else "kept"
     if not problem.machine.is_anonymous and problem.is_limited:
         table.add_row("memory of the devices", "", kept)
@@ -285,17 +288,13 @@ def _table(result: Result) -> Table:
 
 def _recompute_table(result: Result) -> Table:
     """Return the table of a result in which ops may run again."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     problem, graph, runs = result.problem, result.problem.graph, len(result.schedule)
-    once = float(problem.op_times.sum())
-    taken = problem.time_of(runs, result.runtime)
-    before = input_peak(graph)
-    memory = _writers(result)[0]
+    once, taken = float(problem.op_times.sum()), problem.time_of(runs, result.runtime)
+    before, memory = input_peak(graph), _writers(result)[0]
     times = problem.format_time if problem.counts_runs else times_alike([once, taken, problem.runtime_limit or once])
-    table = Table()
-    for name in ("", "peak memory", "time", "added time"):
-        table.add_column(name, justify="right" if name else "left")
+    table = Table("", *(Column(name, justify="right") for name in ("peak memory", "time", "added time")))
     table.add_row("input order", memory(before), times(once), "")
     found = (memory(result.peak_memory), times(taken), _added(result, taken - once))
     table.add_row(_name(result), *(f"[bold]{text}[/]" for text in found))
@@ -343,7 +342,7 @@ def _writers(result: Result) -> tuple[Written, Written]:
     times = [result.runtime]
     if problem.recompute:
         sizes += (input_peak(problem.graph), memory_bound(problem))
-    else:
+    elif not problem.counts_shares:
         (sizes if problem.task == "memory" else times).extend((result.input_value, result.lower_bound))
     if limit is not None:
         sizes.append(limit)
@@ -359,7 +358,9 @@ def _add_devices(table: Table, result: Result, memory: Written, time: Written) -
         name = result.problem.machine.devices[device].name
         limit = None if result.problem.machine.is_anonymous else result.problem.memory_limits[device]
         room = "" if limit is None else f" of {format_bytes(limit)}"
-        table.add_row(f"{name}: {len(ops):,} op{'s' * (len(ops) != 1)}", f"{memory(peak)}{room}", f"busy {busy}")
+        table.add_row(
+            f"{escape(name)}: {len(ops):,} op{'s' * (len(ops) != 1)}", f"{memory(peak)}{room}", f"busy {busy}"
+        )
     moved = schedule.items[schedule.items < 0]
     if len(moved):
         table.add_row("transfers", f"{len(moved):,}", memory(int(graph.tensor_size[~moved].sum())))
@@ -393,9 +394,8 @@ def _add_rest(table: Table, result: Result, memory: Written, seconds: str) -> No
 
 def _added(result: Result, time: float) -> str:
     """Return an added time with its share of that of all ops."""
-    problem = result.problem
-    share = 100 * time / float(problem.op_times.sum())
-    return "none" if time <= 1e-12 * share else f"+{share:.2f}%, {problem.format_time(time)}"
+    share = 100 * time / float(result.problem.op_times.sum())
+    return "none" if time <= 1e-12 * share else f"+{share:.2f}%, {result.problem.format_time(time)}"
 
 
 def _status(result: Result) -> tuple[str, str]:

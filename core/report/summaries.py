@@ -1,7 +1,5 @@
 """Statistics of a comparison: per graph, then over graphs as the papers report them (Topoformer 5, REGAL 5.3)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -29,8 +27,8 @@ class Cell:
     # `optimal`, `feasible`, `infeasible` (proven: no schedule keeps the memory limit), `limit-not-met` (none was found
     # that does) or `failed` (see `error`)
     status: Status
-    # what the task minimises: bytes (with an allocator reserved ones) or microseconds; with recomputation and no
-    # runtimes, how many runs
+    # what the task minimises: bytes (with an allocator reserved ones), the largest share of a device's memory, or
+    # microseconds; with recomputation and no runtimes, how many runs
     value: float | None = None
     # bytes on the fullest device, makespan in microseconds, bytes above the memory limit
     peak_memory: int | None = None

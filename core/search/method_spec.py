@@ -1,7 +1,5 @@
 """A method as it is asked for: its name, its parameters, a budget of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
@@ -50,8 +48,7 @@ def parse_method(text: str, **flags: str | None) -> MethodSpec:
             raise UsageError(f"parameter {key} of '{name}' is given twice")
         texts[key] = value.strip()
     known = [field.name for field in parameter_fields(name)]
-    evaluations = texts.pop("evaluations", None)
-    time_limit = texts.pop("time_limit", None)
+    evaluations, time_limit = texts.pop("evaluations", None), texts.pop("time_limit", None)
     return MethodSpec(
         text.strip(),
         name,

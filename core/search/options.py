@@ -11,20 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
+from ..base import units
 from ..base.errors import UsageError
 from ..base.names import unknown
 from ..base.options import Options, changed, fixed, option, option_named, spelled
-from ..base.units import (
-    DEFAULT_ALIGNMENT,
-    LARGEST_ALIGNMENT,
-    MAX_DEVICES,
-    parse_bandwidth,
-    parse_bytes,
-    parse_count,
-    parse_microseconds,
-    parse_percent,
-    parse_seconds,
-)
+from ..base.units import MAX_DEVICES, parse_bandwidth, parse_microseconds, parse_seconds
 from .registry import DEFAULT_METHOD, METHODS, default_devices, listed, methods_where
 
 if TYPE_CHECKING:
@@ -57,13 +48,13 @@ def read_limit(given: Any, called: str) -> int | Share:
     if isinstance(given, Share):
         return given
     if isinstance(given, str) and given.strip().endswith("%"):
-        return Share(parse_percent(given, called))
-    return parse_bytes(given, called)
+        return Share(units.parse_percent(given, called))
+    return units.parse_bytes(given, called)
 
 
 def _share(given: Any, called: str) -> float:
     if isinstance(given, str):
-        return parse_percent(given, called)
+        return units.parse_percent(given, called)
     if isinstance(given, bool) or not isinstance(given, (int, float)) or not math.isfinite(given):
         raise UsageError(f"{called} is a share as '10%' or 0.1, not {given!r}")
     return float(given)
@@ -80,7 +71,7 @@ def read_allocator(given: Any, called: str) -> Allocator:
 
 def read_evaluations(given: Any, called: str) -> Any:
     """Return a number of evaluations, of a text as `1e4` if it is one."""
-    return parse_count(given, called) if isinstance(given, str) else given
+    return units.parse_count(given, called) if isinstance(given, str) else given
 
 
 def _default_time_limits() -> str:
@@ -307,11 +298,11 @@ class SolveOptions(Budget, ProblemOptions):
     align: int | None = option(
         None,
         "With --addresses: what offsets are multiples of, e.g. 16 or 4KiB",
-        read=parse_bytes,
+        read=units.parse_bytes,
         low=1,
-        high=LARGEST_ALIGNMENT,
+        high=units.LARGEST_ALIGNMENT,
         panel="Addresses",
-        shown=str(DEFAULT_ALIGNMENT),
+        shown=str(units.DEFAULT_ALIGNMENT),
     )
 
     def __post_init__(self) -> None:
@@ -324,7 +315,7 @@ class SolveOptions(Budget, ProblemOptions):
     @property
     def alignment(self) -> int | None:
         """The unit of offsets, bytes; None if no addresses are asked for."""
-        return (self.align or DEFAULT_ALIGNMENT) if self.addresses else None
+        return (self.align or units.DEFAULT_ALIGNMENT) if self.addresses else None
 
 
 @dataclass(frozen=True)
@@ -379,6 +370,12 @@ class CompareOptions(Budget, ProblemOptions):
     """The problem of each graph, the budget of each run, and the seeds."""
 
     seeds: int = option(1, "Runs per method and graph, from --seed on", low=1)
+
+    @property
+    def kind(self) -> str:
+        """Of the values: `runtime`, `memory` for bytes, or `share` of a device's memory."""
+        is_share = self.machine is not None and self.machine.counts_shares and self.allocator is None
+        return "share" if self.task == "memory" and is_share else self.task
 
 
 @dataclass(frozen=True)

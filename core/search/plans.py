@@ -1,7 +1,5 @@
 """Plans on a machine for methods: an order of the ops, a device for each, and how early its inputs are sent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -128,8 +126,7 @@ class Plans:
             settled[: self.own], self.graph.persistent[: self.own], minlength=self.devices
         ).astype(np.int64)
         for op in range(self.own, self.ops):
-            tensor = self.graph.output_ptr[op]
-            reader = self.arrays.consumers[self.arrays.consumer_ptr[tensor]]
+            reader = self.arrays.consumers[self.arrays.consumer_ptr[self.graph.output_ptr[op]]]
             wanted = chosen.get(int(rules.group[op]), int(settled[reader]))
             size = int(self.graph.persistent[op])
             if int(rules.group[op]) not in chosen and (not rules.allowed[op, wanted] or room[wanted] < size):
@@ -144,8 +141,7 @@ class Plans:
         allowed, found = self.problem.rules.allowed, []
         for device in distinct_devices(self.problem.machine):
             if allowed[: self.own, device].all():
-                elsewhere = np.where(allowed[:, device], device, allowed.argmax(axis=1))
-                found.append(elsewhere.astype(np.int32))
+                found.append(np.where(allowed[:, device], device, allowed.argmax(axis=1)).astype(np.int32))
         return found
 
     def schedules_along(self, order: Any) -> list[Schedule]:
@@ -182,7 +178,8 @@ def objective_of(problem: Problem, size: float = 1.0, bound: float = 1.0) -> Obj
     is_peak = problem.task == "memory"
     limits = np.array([NO_LIMIT if limit is None else limit for limit in problem.memory_limits], np.float64)
     if is_peak:
-        limits = np.full(len(limits), float(size)) if len({*limits}) == 1 else np.minimum(limits, size)
+        sizes = size / problem.byte_weights
+        limits = sizes if len({*limits}) == 1 else np.minimum(limits, sizes)
     return Objective(
         is_peak=is_peak,
         size=limits,

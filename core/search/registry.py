@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -138,7 +138,10 @@ def _preset(
     return Method("", summary, source, base=base, fixed=fixed, takes=takes)
 
 
-_SOLVERS = "schedopt.core.solvers"
+_SOLVERS, _BASELINES = "schedopt.core.solvers", "schedopt.core.solvers.orders.baselines"
+_built = partial(Method, searches=False)
+_on_one_device = partial(Method, memory_on_one_device_only=True)
+_on_several = partial(Method, several_devices_only=True, default_evaluations=5000, default_devices=2)
 _LINES: dict[str, Method] = {
     "auto": Method(
         f"{_SOLVERS}.portfolio:solve",
@@ -147,61 +150,39 @@ _LINES: dict[str, Method] = {
         default_seconds=10.0,
         recomputation="also",
     ),
-    "input": Method(
-        f"{_SOLVERS}.orders.baselines:input_order",
-        "The file's own order, all on device 0",
-        "program order",
-        searches=False,
-    ),
+    "input": _built(f"{_BASELINES}:input_order", "The file's own order, all on device 0", "program order"),
     "random": Method(
         f"{_SOLVERS}.placements.chromosomes:solve",
         "Best of N random topological orders, placed at random",
         "Topoformer 5, C",
         default_evaluations=100,
     ),
-    "dfs": Method(
-        f"{_SOLVERS}.orders.baselines:dfs",
-        "Depth-first sequencing (Kahn with a stack), device 0",
-        "Topoformer 5",
-        searches=False,
+    "dfs": _built(f"{_BASELINES}:dfs", "Depth-first sequencing (Kahn with a stack), device 0", "Topoformer 5"),
+    "dfs-postorder": _built(
+        f"{_BASELINES}:dfs_postorder", "Reverse postorder of a depth-first search, device 0", "field standard"
     ),
-    "dfs-postorder": Method(
-        f"{_SOLVERS}.orders.baselines:dfs_postorder",
-        "Reverse postorder of a depth-first search, device 0",
-        "field standard",
-        searches=False,
-    ),
-    "bfs": Method(
-        f"{_SOLVERS}.orders.baselines:bfs",
-        "Breadth-first sequencing (Kahn with a queue), device 0",
-        "Topoformer 5",
-        searches=False,
-    ),
-    "lpmf": Method(
-        f"{_SOLVERS}.orders.baselines:lpmf",
+    "bfs": _built(f"{_BASELINES}:bfs", "Breadth-first sequencing (Kahn with a queue), device 0", "Topoformer 5"),
+    "lpmf": _built(
+        f"{_BASELINES}:lpmf",
         "Least peak memory first: the ready op that keeps the peak lowest, then frees most; device 0",
         "field standard",
-        searches=False,
     ),
-    "depth-first-dp": Method(
+    "depth-first-dp": _on_one_device(
         f"{_SOLVERS}.orders.depth_first_dp:solve",
         "Depth-first search with state collapsing and cost pruning; anytime, optimal when it ends",
         "Topoformer C.3",
-        memory_on_one_device_only=True,
         counts_evaluations=False,
     ),
-    "approximate-dp": Method(
+    "approximate-dp": _on_one_device(
         f"{_SOLVERS}.orders.approximate_dp:solve",
         "Beam of the K best executed-op sets with state collapsing; exact if none was cut",
         "Topoformer C.3",
-        memory_on_one_device_only=True,
         counts_evaluations=False,
     ),
-    "order-search": Method(
+    "order-search": _on_one_device(
         f"{_SOLVERS}.orders.order_search:solve",
         "Beams in both directions, cut and tightened by proofs of what any better order must obey",
         "ours",
-        memory_on_one_device_only=True,
         default_seconds=10.0,
     ),
     "recompute": Method(
@@ -214,35 +195,31 @@ _LINES: dict[str, Method] = {
     "fixed-order": _preset(
         "recompute", {"order": "input"}, "The annealing of recompute with the input order kept", "ours"
     ),
-    "checkpoint-segments": Method(
+    "checkpoint-segments": _built(
         f"{_SOLVERS}.recompute.checkpoint_segments:solve",
         "Segments of the forward pass that run again before their backward pass, as many as fit; on two levels, too",
         "Chen et al. 2016",
-        searches=False,
         recomputation="only",
     ),
-    "topoformer": Method(
+    "topoformer": _built(
         "schedopt.policies.topoformer.solve:solve",
         "Priorities by attention along the graph's partial order, decoded greedily, by samples or by beams",
         "Topoformer 4",
-        searches=False,
         default_evaluations=5000,
         flags=("decode", "width", "weights"),
         trainer="schedopt.policies.topoformer.training",
         training="Train Topoformer by REINFORCE, by imitation or both, in phases (Topoformer 4.3, C).",
     ),
-    "gp-dfs": Method(
+    "gp-dfs": _built(
         f"{_SOLVERS}.placements.gp_dfs:solve",
         "Kernighan-Lin partition, then per device the depth-first order of XLA's memory scheduler",
         "REGAL A.10",
-        searches=False,
         default_devices=2,
     ),
-    "heft": Method(
+    "heft": _built(
         f"{_SOLVERS}.placements.list_schedulers:solve",
         "Earliest finish time by upward rank, with insertion: the field's list scheduler for different devices",
         "Topcuoglu et al. 2002",
-        searches=False,
         default_devices=2,
     ),
     "peft": _preset(
@@ -297,25 +274,19 @@ _LINES: dict[str, Method] = {
         "REGAL A.10",
         takes=("settings",),
     ),
-    "regal": Method(
+    "regal": _on_several(
         "schedopt.policies.regal.solve:solve",
         "brkga with distributions that a graph neural network chooses for each op",
         "REGAL 4",
-        several_devices_only=True,
-        default_evaluations=5000,
-        default_devices=2,
         flags=("weights",),
         trainer="schedopt.policies.regal.training",
         training="Train REGAL, a graph network that chooses for each op what BRKGA draws from, by its rewards "
         "(REGAL 4).",
     ),
-    "gas": Method(
+    "gas": _on_several(
         "schedopt.policies.regal.gas:solve",
         "regal with an LSTM along a topological order in place of the graph neural network",
         "REGAL 5.2",
-        several_devices_only=True,
-        default_evaluations=5000,
-        default_devices=2,
         flags=("weights",),
         trainer="schedopt.policies.regal.training",
         training="Train GAS, REGAL with an LSTM over a topological order for its network (REGAL 5.2).",
@@ -326,14 +297,11 @@ _LINES: dict[str, Method] = {
         "regal with one generation: random search among what its network chooses",
         "REGAL 5.2",
     ),
-    "direct": Method(
+    "direct": _on_several(
         "schedopt.policies.direct.solve:solve",
         "One pass: a graph neural network gives priorities, decoded once or as the best of 16; no search",
         "ours; REGAL 5.2",
-        several_devices_only=True,
         searches=False,
-        default_evaluations=5000,
-        default_devices=2,
         flags=("decode", "width", "weights"),
         trainer="schedopt.policies.direct.training",
         training="Train direct, a network that schedules in one pass, by imitation and by REINFORCE.",

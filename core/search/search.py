@@ -123,7 +123,7 @@ class Search:
 
     @property
     def best_value(self) -> float:
-        """Value of the best schedule so far: bytes or microseconds; infinite before the first."""
+        """Value of the best schedule so far, as `Problem.value` has it; infinite before the first."""
         return self.best_fitness[1]
 
     @property
@@ -140,8 +140,9 @@ class Search:
     def is_settled(self) -> bool:
         """Whether no schedule is better than the best: it is optimal, or as little above a limit as is proven."""
         problem = self.problem
-        is_alike = problem.task == "memory" and len({*problem.memory_limits}) == 1 and not problem.recompute
-        return self.is_optimal or (is_alike and self.best is not None and is_met(self.best_value, self.lower_bound))
+        is_alike = problem.counts_alike and len({*problem.memory_limits}) == 1 and not problem.recompute
+        is_least = problem.task == "memory" and is_alike and self.best is not None  # less peak exceeds limits less
+        return self.is_optimal or (is_least and is_met(self.best_value, self.lower_bound))
 
     @property
     def is_timed(self) -> bool:
@@ -244,16 +245,9 @@ class Search:
     ) -> Iterator[Search]:
         """Yield a search of another problem that spends this budget, up to so many evaluations and a moment."""
         report = (lambda _: self.on_progress and self.on_progress(self)) if reports else None
-        inner = Search(
-            problem,
-            seed=int(self.rng.integers(2**31)),
-            jobs=jobs,
-            max_evaluations=evaluations,
-            deadline=min(self.deadline, until),
-            watcher=Watcher(self.interrupt, report),
-            lower_bound=lower_bound,
-        )
-        yield inner
+        budget: dict[str, Any] = {"max_evaluations": evaluations, "deadline": min(self.deadline, until), "jobs": jobs}
+        known: dict[str, Any] = {"watcher": Watcher(self.interrupt, report), "lower_bound": lower_bound}
+        yield (inner := Search(problem, seed=int(self.rng.integers(2**31)), **budget, **known))
         self.spend(inner.evaluations)
         self.depends_on_time |= inner.timed_out or inner.depends_on_time
 
@@ -264,15 +258,9 @@ class Search:
     def branch(self, number: int, watcher: Watcher) -> Search:
         """Return a search of the same problem in the same time, with one worker; number 0 draws as this one does."""
         assert isinstance(self.seed, int)
-        return Search(
-            self.problem,
-            seed=np.random.default_rng([self.seed, number]) if number else self.seed,
-            deadline=self.deadline,
-            watcher=watcher,
-            initial=self.initial,
-            lower_bound=self.lower_bound,
-            kept_back=self.kept_back,
-        )
+        seed = np.random.default_rng([self.seed, number]) if number else self.seed
+        known: dict[str, Any] = {"initial": self.initial, "lower_bound": self.lower_bound, "kept_back": self.kept_back}
+        return Search(self.problem, seed=seed, deadline=self.deadline, watcher=watcher, **known)
 
     def adopt(self, branch: Search) -> None:
         """Take over a branch's evaluations, proofs, and best schedule if that is better."""

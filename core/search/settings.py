@@ -1,7 +1,5 @@
 """Settings of a training run as YAML: parameters that hold other parameters, lists and mappings of them."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import dataclasses

@@ -1,7 +1,5 @@
 """Compiling a method's kernels before its time is measured: a run on a tiny graph."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -27,7 +25,7 @@ LOOSE_LIMIT = 10**9
 def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None, jobs: int = 1) -> None:
     """Run a method, and the methods it may use, on a tiny graph, so that their kernels are compiled."""
     loose = LOOSE_LIMIT if problem.is_limited else None
-    changes: dict[str, Any] = {"graph": _tiny_graph(), "memory_limit": loose, "runtime_limit": None}
+    changes: dict[str, Any] = {"graph": tiny_graph(), "memory_limit": loose, "runtime_limit": None}
     if not problem.machine.is_equal:
         changes["machine"] = replace(Machine.equal(problem.devices), transfers=problem.machine.transfers)
     tiny = replace(problem, **changes)
@@ -46,7 +44,7 @@ def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None, 
 
 def all_runs() -> list[tuple[MethodSpec, Problem]]:
     """Return each method with each kind of tiny problem that it can solve, kind by kind: they need all kernels."""
-    tiny = _tiny_graph()
+    tiny = tiny_graph()
     problems = [
         Problem(tiny),
         Problem(tiny, "runtime", memory_limit=LOOSE_LIMIT, recompute=True),
@@ -69,7 +67,8 @@ def parts_of(name: str, problem: Problem, *, is_counted: bool, jobs: int = 1) ->
     return [name if part == method_of(name).base else part for part in module.parts(problem, is_counted, jobs)]
 
 
-def _tiny_graph() -> CostGraph:
+def tiny_graph() -> CostGraph:
+    """Return four ops with views, workspace and control edges, to run kernels on."""
     builder = GraphBuilder("tiny")
     builder.add_op("a", outputs=[4, 8], runtime=1.0)
     builder.add_op("b", inputs=[(0, 0)], outputs=[4], aliases=[0], runtime=1.0, workspace=2)

@@ -1,7 +1,5 @@
 """Schedules with addresses in an arena, or with what an allocator reserves, in the time of one search."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable
@@ -16,7 +14,7 @@ from ..addresses.packing import warm_up as warm_up_packing
 from ..addresses.placing import Placer
 from ..base.arrays import IndexArray
 from ..base.errors import UsageError
-from ..graph.builder import GraphBuilder
+from ..base.speed import seconds_for
 from ..graph.graph import CostGraph
 from ..kernels.orders.order_memory import smooth
 from ..model.allocators import MIB, Allocator
@@ -26,14 +24,17 @@ from ..model.verifier import verify_addresses
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from ..report.result import Result, changed_order
-from ..search.method_spec import MethodSpec
+from ..search.method_spec import MethodSpec, check_supported
 from ..search.registry import method_of
 from ..search.search import Watcher
+from ..search.warm_up import tiny_graph, warm_up
 from .reserving import reserve
 from .solve import solve
 
 SEARCH_SHARE, RESERVING_SHARE = 0.7, 0.4
 """Of the time, for the search; what it leaves is there for the addresses, or for what is reserved."""
+PLACING, LEAST_SHARE = 50.0, 0.3
+"""Numbers sorted in the time of first addresses, per op and read; and what the search has of a time too short."""
 TIGHTENED = 3
 """Lower limits of live bytes that are tried, where ops run again and more than the limit is reserved."""
 ROUNDS = 4
@@ -63,8 +64,13 @@ def solve_and_place(
     evaluations = spec.evaluations or budget.get("evaluations")
     if seconds is None and evaluations is None:
         seconds = spec.method.default_seconds
+    check_supported(spec, problem, evaluations, budget.get("initial"))
+    warm_up(problem, spec, evaluations, budget.get("jobs", 1))
     start = time.monotonic()
     share = SEARCH_SHARE if allocator is None else RESERVING_SHARE
+    if alignment is not None and seconds:
+        placing = seconds_for(PLACING * (problem.graph.num_ops + len(problem.graph.inputs[1])))
+        share = max(LEAST_SHARE, min(share, 1 - placing / seconds))
     searched = None if seconds is None else share * seconds
     watcher = budget.pop("watcher", None) or Watcher()
     result = solve(problem, replace(spec, time_limit=None), time_limit=searched, watcher=watcher, **budget)
@@ -80,12 +86,10 @@ def solve_and_place(
             chosen = _tightened(chosen, reserved, spec, share, watcher=watcher, **budget)
     else:
         chosen = choose(result, alignment, left, budget.get("seed", 0), stop)
-        assert chosen.addresses is not None
-        seconds = time.monotonic() - start
+    chosen = replace(chosen, seconds=time.monotonic() - start)
+    if chosen.addresses is not None:
         verify_addresses(problem, chosen.schedule, chosen.addresses)
-    if stop():
-        chosen = replace(chosen, status="interrupted", is_repeatable=False)
-    return replace(chosen, seconds=seconds if alignment else time.monotonic() - start)
+    return replace(chosen, status="interrupted", is_repeatable=False) if stop() else chosen
 
 
 def check_allocator(problem: Problem, allocator: Allocator | None) -> None:
@@ -111,8 +115,7 @@ def _tightened(
         other = solve(tighter, replace(spec, time_limit=None), time_limit=given, **budget)
         if not other.is_feasible:
             break
-        other = replace(other, problem=problem, lower_bound=first.lower_bound)
-        best = reserved(other)
+        best = reserved(replace(other, problem=problem, lower_bound=first.lower_bound))
     return best
 
 
@@ -121,21 +124,19 @@ def choose(result: Result, alignment: int, time_limit: float, seed: int = 0, sto
     start, rng = time.monotonic(), np.random.default_rng(seed)
     deadline = start + time_limit
     placer = Placer(result.problem, result.schedule, alignment, stop, deadline)
+    to_place = time.monotonic() - start
+    left = IMPROVED_SHARE * max(0.0, time_limit - to_place)
     if result.problem.devices > 1 or result.problem.recompute or not method_of(result.method).searches:
-        placer.improve(IMPROVED_SHARE * time_limit, rng)
+        placer.improve(left, rng)
     else:
-        seconds = time.monotonic() - start
-        placer = _improved_with_order(result, placer, IMPROVED_SHARE * time_limit, seconds, rng)
+        placer = _improved_with_order(result, placer, left, to_place, rng)
     placer.search_targets(deadline - time.monotonic())
     return _with_addresses(result, placer)
 
 
 def warm_up_places(addresses: bool = True, allocator: bool = True) -> None:
     """Compile the kernels that find addresses, and those of an allocator."""
-    builder = GraphBuilder("tiny")
-    op = builder.add_op("first", outputs=[1])
-    builder.add_op("second", inputs=[(op, 0)], outputs=[1])
-    graph = builder.build()
+    graph = tiny_graph()
     if addresses:
         warm_up_packing()
         _Smoother(graph, graph.input_order, 1, np.random.default_rng(0)).order(2, 1.0, 0.0)
@@ -192,20 +193,12 @@ class _Smoother:
 def _with_addresses(result: Result, placer: Placer) -> Result:
     """Return the result with addresses, and with the schedule that they are for."""
     addresses, schedule, notes = placer.addresses(), placer.schedule, list(result.notes)
-    is_repeatable = result.is_repeatable and addresses.is_repeatable
+    placed = replace(result, addresses=addresses, is_repeatable=result.is_repeatable and addresses.is_repeatable)
     if schedule is result.schedule:
-        return replace(result, addresses=addresses, is_repeatable=is_repeatable)
+        return placed
     simulation = simulate(result.problem, schedule)
     more, status = simulation.peak - result.simulation.peak, result.status
     notes.append(changed_order("a smaller arena", more))
     if more > 0 and status == "optimal" and result.problem.task == "memory":
         status = "feasible"
-    return replace(
-        result,
-        schedule=schedule,
-        simulation=simulation,
-        status=status,
-        addresses=addresses,
-        is_repeatable=is_repeatable,
-        notes=tuple(notes),
-    )
+    return replace(placed, schedule=schedule, simulation=simulation, status=status, notes=tuple(notes))

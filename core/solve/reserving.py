@@ -1,7 +1,5 @@
 """The least that a caching allocator reserves: the order, an opening block, and other options of the allocator."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -19,7 +17,7 @@ from ..model.reserved import Requests, pool_graph, rounded_to_segments, verify_r
 from ..model.simulator import simulate
 from ..model.unrolled import of_runs
 from ..problem.problem import Problem
-from ..problem.schedule import Reserved, Schedule
+from ..problem.schedule import Reserved, Schedule, opening_line
 from ..report.result import IN_INPUT_ORDER, OPENING, Result, changed_order
 from ..search.method_spec import parse_method
 from ..search.registry import DEFAULT_METHOD, method_of
@@ -108,7 +106,7 @@ def reserve(
             if not late():
                 least.append(min_cut_bound(part, orders[-1], int(lower_bound(part)), stop=late))
         bound += rounded_to_segments(max(least), allocator, is_large)
-    plan = Plan(requests, late, max(bound, 0 if problem.task == "runtime" else int(result.lower_bound)))
+    plan = Plan(requests, late, max(bound, 0 if problem.task == "runtime" else result.in_bytes(result.lower_bound)))
     plan.places = (False,) if is_loaded else plan.places
     if searches:
         graph, buffers = problem.graph, problem.graph.buffers
@@ -162,15 +160,6 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
         block, is_before = before_weights.block if before_weights.reserved < plan.reserved else NO_BLOCK
         less = f", reserves {format_bytes(before_weights.reserved)}"
     if block:
-        place = "before the model is moved to the device" if is_before else "after the model is moved to the device"
-        notes.append(f'{OPENING}torch.empty({block}, dtype=torch.uint8, device="cuda"), {place}{less}')
-    return replace(
-        result,
-        schedule=schedule,
-        simulation=simulation,
-        status=status,
-        reserved=reserved,
-        reserved_otherwise=otherwise,
-        is_proven_infeasible=is_proven,
-        notes=tuple(notes),
-    )
+        notes.append(f"{OPENING}{opening_line(block, is_before)}{less}")
+    found = replace(result, schedule=schedule, simulation=simulation, status=status, is_proven_infeasible=is_proven)
+    return replace(found, reserved=reserved, reserved_otherwise=otherwise, notes=tuple(notes))

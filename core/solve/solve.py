@@ -1,7 +1,5 @@
 """The one verb: problem and method in, verified result out."""
 
-from __future__ import annotations
-
 import math
 import time
 
@@ -42,8 +40,7 @@ def solve(
 ) -> Result:
     """Solve a problem with a method, verify the schedule, and bound what is possible; see `schedopt.solve`."""
     spec = parse_method(method) if isinstance(method, str) else method
-    evaluations = spec.evaluations or evaluations
-    time_limit = spec.time_limit or time_limit
+    evaluations, time_limit = spec.evaluations or evaluations, spec.time_limit or time_limit
     check_supported(spec, problem, evaluations, initial)
     if initial is not None:
         _check_start(problem, initial)
@@ -117,7 +114,7 @@ def strengthen_bound(search: Search) -> None:
     if problem.task != "memory" or search.is_optimal or math.isinf(search.lower_bound):
         return
     assert search.best is not None
-    known, stop = int(search.lower_bound), search.interrupt.is_set
+    known, stop = search.lower_bound, search.interrupt.is_set
     bound = min_cut_bound(problem, search.best.op_order(), known, stop=stop, has_time_for=search.has_time_for)
     search.raise_lower_bound(bound)
 
@@ -164,16 +161,10 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
     problem = search.problem
     assert search.best is not None and search.best_simulation is not None
     simulation = search.best_simulation
-    verify(
-        problem,
-        search.best,
-        peak_per_device=simulation.peak_per_device.tolist(),
-        runtime=simulation.runtime,
-        enforce_limit=False,
-    )
+    peaks, runtime = simulation.peak_per_device.tolist(), simulation.runtime
+    verify(problem, search.best, peak_per_device=peaks, runtime=runtime, enforce_limit=False)
     bound, notes = search.lower_bound, list(search.notes)
-    feasible = search.best_fitness[0] == 0
-    why = ""
+    feasible, why = search.best_fitness[0] == 0, ""
     if not feasible and not problem.recompute:
         why = infeasible_reason(problem, bound)
     elif not feasible and math.isinf(bound):
@@ -198,7 +189,7 @@ def _result(search: Search, spec: MethodSpec, seed: int, seconds: float) -> Resu
         method=spec.name,
         found_by=search.found_by,
         status=status,
-        lower_bound=bound,
+        lower_bound=problem.shown(bound),
         evaluations=search.evaluations,
         seconds=seconds,
         seed=seed,

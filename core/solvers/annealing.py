@@ -1,7 +1,5 @@
 """One annealing: share of the budget, temperatures, moves, weight of an excess (Kirkpatrick, Gelatt, Vecchi 1983)."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The default method: quick heuristics, then the searches of the first row of a table that fits the problem."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -83,8 +81,7 @@ def steps_for(problem: Problem, *, is_counted: bool) -> list[Step]:
         if _can_run(step, problem, is_counted):
             steps.append(step)
         elif steps:
-            share = 1 - (1 - steps[-1].share) * (1 - step.share)
-            steps[-1] = steps[-1]._replace(share=share)
+            steps[-1] = steps[-1]._replace(share=1 - (1 - steps[-1].share) * (1 - step.share))
     return steps
 
 

@@ -1,7 +1,5 @@
 """Keys of ops: the network's view of a problem, the rule whose keys it corrects, and the schedules of keys."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -71,9 +69,8 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
         np.log1p(sent / mean),  # what its outputs take to be sent
     ]
     work = float(runtime.sum()) / problem.devices
-    everywhere = (np.log(problem.devices), np.log(max(work, 1e-300) / longest), np.log(max(ops, 1)) / 5)
-    if not runtime.any():
-        everywhere = (everywhere[0], 0.0, everywhere[2])
+    share = np.log(max(work, 1e-300) / longest) if runtime.any() else 0.0
+    everywhere = (np.log(problem.devices), share, np.log(max(ops, 1)) / 5)
     nodes = np.column_stack([*columns, *(np.full(ops, value) for value in everywhere), *links]).astype(np.float32)
     return Seen(nodes, sources, targets, rule_keys(problem, least_first, ahead), paid)
 
@@ -94,8 +91,7 @@ def _links(problem: Problem, read: Any, mean: float) -> FloatArray:
     graph, ops = problem.graph, problem.graph.num_ops
     latency, per_byte = problem.machine.mean_link
     fetched = read * per_byte + latency * np.diff(graph.inputs[0])
-    size = float(graph.tensor_size.sum()) / max(1, graph.num_tensors)
-    sending = size * per_byte + latency
+    sending = float(graph.tensor_size.sum()) / max(1, graph.num_tensors) * per_byte + latency
     return np.log1p(np.stack([fetched, np.full(ops, sending), np.full(ops, latency)]) / mean)
 
 

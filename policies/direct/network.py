@@ -1,7 +1,5 @@
 """The network of `direct`: messages along the edges, and for each op a correction of the rule's key."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -166,13 +164,11 @@ class DirectNetwork(PolicyNetwork):
         correction, spread = self.of_op[-1](of_ops).unbind(1)
         waiting, spread_of_waiting = self.of_graph[-1](of_graphs).unbind(1)
         patience = batch.patience.to(self.device) + batch.transfers_take_time.to(self.device) * waiting
-        return DirectPolicy(
-            batch,
-            batch.rule.to(self.device) + correction,
+        log_spread, of_patience = (
             SPREAD + spread.clamp(-3, 2),
-            patience,
             self.parameters_.waiting + spread_of_waiting.clamp(-3, 2),
         )
+        return DirectPolicy(batch, batch.rule.to(self.device) + correction, log_spread, patience, of_patience)
 
 
 load_network = DirectNetwork.load

@@ -1,7 +1,5 @@
 """`direct` at work: a network sees the graph once and gives keys, which are decoded once or 16 times; no search."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar

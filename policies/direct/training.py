@@ -1,7 +1,5 @@
 """Training of `direct`: imitation of the order in which a teacher's plans start ops, REINFORCE, and evolution."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Generator, Sequence
@@ -113,8 +111,7 @@ def make_case(parameters: TrainingParameters, first: int, graphs: Sequence[CostG
     # and all of an op's mean runtime, and in half of these cases as much again is latency.
     rng = np.random.default_rng([parameters.seed, _STREAM, first + number])
     graph = graphs[number] if graphs else parameters.synthetic.draw(number, rng)
-    task = parameters.network.task
-    devices = int(rng.choice(parameters.devices))
+    task, devices = parameters.network.task, int(rng.choice(parameters.devices))
     bandwidth, latency = None, 0.0
     if task == "runtime" and rng.random() < parameters.paid and graph.num_data_tensors:
         bandwidth, latency = _links(parameters, graph, rng)
@@ -134,8 +131,7 @@ def _links(parameters: TrainingParameters, graph: CostGraph, rng: np.random.Gene
 
 def make_cases(p: TrainingParameters, first: int, count: int, graphs: Sequence[CostGraph], jobs: int) -> list[Case]:
     """Return the cases of given graphs, or of `count` synthetic ones."""
-    numbers = range(len(graphs) or count)
-    return list(map_in_order(partial(make_case, p, first, tuple(graphs)), numbers, jobs))
+    return list(map_in_order(partial(make_case, p, first, tuple(graphs)), range(len(graphs) or count), jobs))
 
 
 def plan_search(path: Path, parameters: TrainingParameters) -> OrderSearch:
@@ -263,12 +259,10 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         for case in (cases := self._validation_cases):
             with torch.inference_mode():
                 (rows,) = self._policy(network, [case]).to_decode(SAMPLES, rng)
-            keys = np.vstack((case.seen.rule[None], rows))
-            values = np.maximum(values_of(case.problem, keys), case.bound)
+            values = np.maximum(values_of(case.problem, np.vstack((case.seen.rule[None], rows))), case.bound)
             ratios.append((values[1] / values[0], values[1:].min() / values[0]))
             yield "done", len(ratios), len(cases)
-        means = 100 * (1 - np.mean(ratios, axis=0))
-        return dict(zip(self.validated, means.tolist(), strict=True))
+        return dict(zip(self.validated, (100 * (1 - np.mean(ratios, axis=0))).tolist(), strict=True))
 
     @functools.cached_property
     def _validation_cases(self) -> list[Case]:

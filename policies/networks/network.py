@@ -1,7 +1,5 @@
 """Networks made from parameters: their safetensors files, the graphs they see as one, and how a search stops them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Weights of networks: those that the package comes with, and those that are named."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

@@ -1,7 +1,5 @@
 """Actions of REGAL: its choices for each op, and the distributions of genes that these stand for (REGAL A.6)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -72,8 +70,7 @@ def beta_parameters(mean: Levels, variance: Levels, k: int) -> tuple[Levels, Lev
     """Return alpha and beta of the beta distribution that two levels stand for (A.6)."""
     # With mu = (m + 1) / (k + 1) and sigma^2 = mu (1 - mu) (v + 1) / (k + 1), the paper's formulas are those of a mean
     # mu and alpha + beta = mu (1 - mu) / sigma^2 - 1 = (k - v) / (v + 1). Computed like this, Beta(1, 1) is exact.
-    mu = (mean + 1) / (k + 1)
-    concentration = (k - variance) / (variance + 1)
+    mu, concentration = (mean + 1) / (k + 1), (k - variance) / (variance + 1)
     return mu * concentration, (1 - mu) * concentration
 
 

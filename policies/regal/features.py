@@ -1,7 +1,5 @@
 """Features for REGAL's networks: costs, results of a short search (REGAL A.2), and ratios alike in all graphs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -112,8 +110,7 @@ def _expectation(search: Search, population: Population) -> FloatArray:
     with Chromosomes(search) as chromosomes:
         for chromosome in population:
             schedule = chromosomes.decode(chromosome)
-            is_op = schedule.items >= 0
-            ops = schedule.items[is_op]
+            ops = schedule.items[is_op := schedule.items >= 0]
             found[ops, schedule.targets[is_op]] += 1
             found[ops, devices] += places
     return found / len(population)

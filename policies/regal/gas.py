@@ -1,7 +1,5 @@
 """GAS: REGAL with a recurrent network over the graph as a sequence (REGAL 5.2)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -109,7 +109,9 @@ class RegalPolicy:
 
     def log_probability(self, actions: Tensor) -> Tensor:
         """Return the log-probability of actions of shape `(count, nodes, heads)`; shape `(count, graphs)`."""
-        of_nodes = _log_probability(self._logits(actions), actions)
+        levels = (of_head.log_softmax(-1).expand(*actions.shape[:2], -1) for of_head in self._logits(actions))
+        of_heads = [one.gather(2, actions[..., at, None]).squeeze(2) for at, one in enumerate(levels)]
+        of_nodes = torch.stack(of_heads).sum(0)  # logits may be the same for each count
         sums = of_nodes.new_zeros(len(of_nodes), len(self.batch.graph.sizes))
         return sums.index_add(1, self.batch.graph.graph_of_node, of_nodes)
 
@@ -163,8 +165,7 @@ class AutoregressiveDecoder(nn.Module):
 
     def forward(self, embeddings: Tensor, batch: MultigraphBatch, actions: Tensor) -> list[Tensor]:
         """Return the logits of each head, `(count, nodes, choices)`, given actions `(count, nodes, heads)`."""
-        count = len(actions)
-        lined = sequences(embeddings, batch).expand(count, -1, -1, -1)
+        lined = sequences(embeddings, batch).expand(len(actions), -1, -1, -1)
         heard = sequences(self._heard(actions), batch)
         before = torch.cat((torch.zeros_like(heard[:, :, :1]), heard[:, :, :-1]), dim=2)
         outputs, _ = self.lstm(torch.cat((lined, before), dim=3).flatten(0, 1))
@@ -226,20 +227,8 @@ def _expected(logits: Sequence[Tensor]) -> Tensor:
 
 def _choose(logits: Sequence[Tensor], draws: Tensor) -> Tensor:
     """Return the levels at which each head's probabilities, added up, pass its draw; shape of `draws`."""
-    levels = []
-    for at, of_head in enumerate(logits):
-        below = of_head.softmax(-1).cumsum(-1)[..., :-1]  # the last level is taken wherever no other is
-        levels.append((draws[..., at, None] >= below).sum(-1))
-    return torch.stack(levels, dim=-1)
-
-
-def _log_probability(logits: Sequence[Tensor], actions: Tensor) -> Tensor:
-    """Return the log-probability of each node's actions, `(count, nodes)`; logits may be the same for each count."""
-    of_heads = []
-    for at, of_head in enumerate(logits):
-        all_levels = of_head.log_softmax(-1).expand(*actions.shape[:2], -1)
-        of_heads.append(all_levels.gather(2, actions[..., at, None]).squeeze(2))
-    return torch.stack(of_heads).sum(0)
+    below = (of_head.softmax(-1).cumsum(-1)[..., :-1] for of_head in logits)  # the last is taken where no other is
+    return torch.stack([(draws[..., at, None] >= each).sum(-1) for at, each in enumerate(below)], dim=-1)
 
 
 Encoder = Literal["gnn", "lstm"]
@@ -325,8 +314,7 @@ class GnnEncoder(nn.Module):
         if not self.parameters_.normalise:
             return nodes
         centred = nodes - batch.graph.means(nodes)[batch.graph.graph_of_node]
-        spread = (batch.graph.means(centred.square()) + EPSILON).sqrt()
-        return centred / spread[batch.graph.graph_of_node]
+        return centred / (batch.graph.means(centred.square()) + EPSILON).sqrt()[batch.graph.graph_of_node]
 
 
 class _Messages:
@@ -406,9 +394,7 @@ class BaselineNetwork(nn.Module):
 
     def forward(self, batch: MultigraphBatch) -> Tensor:
         """Return the expected reward of each graph, shape `(graphs,)`."""
-        embeddings = self.of_node(self.encoder(batch))
-        mean = batch.graph.means(embeddings)
-        expected: Tensor = self.of_graph(mean).squeeze(1)
+        expected: Tensor = self.of_graph(batch.graph.means(self.of_node(self.encoder(batch)))).squeeze(1)
         return expected
 
 

@@ -142,11 +142,9 @@ def drawn_graphs(recipe: Recipe, first: int, count: int, folder: Path) -> Graphs
 def _drawn(recipe: Recipe, number: int, file: Path) -> CostGraph:
     """Return the graph of a number: from its file, or else drawn, which leaves the file there."""
     if not file.exists():
-        drawn = draw_graph(recipe, number)
-        if drawn is None:
-            raise UsageError(
-                f"no graph of number {number} was kept; filter less, or change the parameters of the graphs"
-            )
+        if (drawn := draw_graph(recipe, number)) is None:
+            what = "filter less, or change the parameters of the graphs"
+            raise UsageError(f"no graph of number {number} was kept; {what}")
         make_folder(file.parent)
         write_atomically(file, drawn.data)
     return read_graph(file)

@@ -1,7 +1,5 @@
 """REGAL at work: a network sees a short search's result, and chooses a longer one's distributions (REGAL 4)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal, cast, get_args
 

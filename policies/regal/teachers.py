@@ -1,7 +1,5 @@
 """Teachers: rules, which see more than the network, whose choices it can imitate before it learns from rewards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -188,10 +186,8 @@ def _actions(
     of_kind = dict(zip(("placement", "scheduling", "transfers"), concentrations, strict=True))
     chosen = []
     for head in parameters.heads(searched.problem.devices):
-        if head.kind == "placement":
-            mean = targets.placement[:, head.entry]
-        else:
-            mean = targets.scheduling if head.kind == "scheduling" else targets.transfers
+        of_all = targets.scheduling if head.kind == "scheduling" else targets.transfers
+        mean = targets.placement[:, head.entry] if head.kind == "placement" else of_all
         k, concentration = head.choices, of_kind.get(head.kind, 0.0)
         if head.what == "mean":
             wanted = mean * (k + 1) - 1
@@ -205,10 +201,7 @@ def _actions(
 
 # Cuts of few rounds are easier to learn, those of many are better: a curriculum goes from the former to the latter
 TEACHERS: dict[str, Teacher] = {
-    "uniform": uniform,
-    "ordered": ordered,
-    "planned": planned,
-    "apart": apart,
+    **{"uniform": uniform, "ordered": ordered, "planned": planned, "apart": apart},
     **{f"cut-and-time-{rounds}": partial(cut_and_time, rounds) for rounds in ROUNDS},
     **{f"cut-and-order-{rounds}": partial(cut_and_order, rounds) for rounds in ROUNDS},
 }

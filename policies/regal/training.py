@@ -1,7 +1,5 @@
 """Training of REGAL's network, or of the one of GAS, as a contextual bandit (REGAL 4.1, 4.2, A.14 to A.16)."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import itertools
@@ -230,9 +228,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         p, place = self.parameters, self.place
         ranges = chunks(phase.steps * phase.graphs, phase.graphs)
         numbers = given_batches(range(self._training.graphs.count), p.seed + place.phase, place.epoch, ranges)
-        seeds = np.random.default_rng([p.seed, _SEEDS, place.phase, place.epoch]).integers(
-            p.seeds, size=(phase.steps, phase.graphs)
-        )
+        rng = np.random.default_rng([p.seed, _SEEDS, place.phase, place.epoch])
+        seeds = rng.integers(p.seeds, size=(phase.steps, phase.graphs))
         visits = [list(zip(*pair, strict=True)) for pair in zip(numbers, seeds.tolist(), strict=True)][place.batch :]
         wanted = phase.evaluations if phase.reward else None, phase.teacher if phase.imitation else ""
         for at, batch in enumerate(visits):
@@ -283,8 +280,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             rows = [zip(cases, chosen, strict=True) for chosen in zip(*of_graphs, strict=True)]
             begun.append([[self._search(c.start, chosen, phase.evaluations) for c, chosen in row] for row in rows])
         ratios = [[[case.ratio(get()) for case, get in zip(cases, row, strict=True)] for row in rows] for rows in begun]
-        rewards = -np.array(ratios)
-        self._measure("reward", float(rewards.mean()))
+        self._measure("reward", float((rewards := -np.array(ratios)).mean()))
         return rewards
 
     def _search(self, start: Start, actions: NDArray[Any], evaluations: int) -> Callable[[], float]:
@@ -306,8 +302,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
                         yield shadow(graphs).sample(phase.samples, self._generator(_SAMPLES))
 
         fitness = self._rewards(phase, cases, actions()).mean((1, 2)).reshape(2, phase.population)
-        if phase.ranks:
-            fitness = centred_ranks(fitness)
+        fitness = centred_ranks(fitness) if phase.ranks else fitness
         gradient = -phase.reward * estimated_gradient(fitness, drawn, phase.sigma)
         parts = torch.split(gradient, [weight.numel() for weight in weights])
         for weight, part in zip(weights, parts, strict=True):
@@ -335,8 +330,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
                 if not np.isfinite(entropies[-1]).all():
                     raise self._broken("network's output")
                 seed, after = case.start.drawn()
-                generator = torch.Generator(network.device).manual_seed(seed)
-                chosen = [(after, policy.sample(1, generator)[0])]
+                chosen = [(after, policy.sample(1, torch.Generator(network.device).manual_seed(seed))[0])]
                 chosen += [(case.start, actions) for actions in (policy.most_likely(), policy.expected())]
             left = p.validation_evaluations - p.features
             begun.append((case, [self._search(start, actions.cpu().numpy(), left) for start, actions in chosen]))
@@ -362,8 +356,7 @@ def bandit_loss(log_probability: Tensor, rewards: FloatArray, expected: Tensor |
     """Return a loss with minus the gradient of the expected reward, by REINFORCE (4.1; Williams 1992)."""
     others = (rewards.sum(0) - rewards) / max(len(rewards) - 1, 1)
     baseline = others if expected is None else expected.detach().cpu().numpy()
-    advantage = torch.from_numpy(rewards - baseline).to(log_probability)
-    return -(advantage * log_probability).mean()
+    return -(torch.from_numpy(rewards - baseline).to(log_probability) * log_probability).mean()
 
 
 def _moved(network: RegalNetwork, phase: Phase) -> list[nn.Parameter]:

@@ -1,7 +1,5 @@
 """From priorities to orders and their probability (Topoformer 4.2), orders tightened, and op by op (appendix B)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -39,8 +37,7 @@ def normalised_priorities(priorities: Tensor, is_op: Tensor | None = None, alpha
     variance = centred.square().sum(-1, keepdim=True) / count
     rounding = _ROUNDING * torch.finfo(values.dtype).eps * values.detach().abs().amax(-1, keepdim=True)
     is_constant = variance <= rounding.square()
-    scaled = alpha * centred / variance.masked_fill(is_constant, 1.0).sqrt()
-    return scaled.masked_fill(is_constant, 0.0)
+    return (alpha * centred / variance.masked_fill(is_constant, 1.0).sqrt()).masked_fill(is_constant, 0.0)
 
 
 def order_log_probability(priorities: Tensor, orders: Tensor, ready_steps: Tensor) -> Tensor:
@@ -57,8 +54,7 @@ def order_log_probability(priorities: Tensor, orders: Tensor, ready_steps: Tenso
     last = last[:, :ops]
     values = _at_least_float32(priorities).masked_fill(last < 0, 0.0)
     denominator = _log_sum_exp_of_stretches(values, first.masked_fill(last < 0, 0), last)
-    chosen = values.gather(1, orders.clamp(min=0))
-    return (chosen - denominator).masked_fill(~is_step, 0.0).sum(1)
+    return (values.gather(1, orders.clamp(min=0)) - denominator).masked_fill(~is_step, 0.0).sum(1)
 
 
 def _log_sum_exp_of_stretches(values: Tensor, first: Tensor, last: Tensor) -> Tensor:
@@ -212,13 +208,6 @@ def decode_two_way(
 GLIMPSE_HEADS = 8
 
 
-class DecodedBatch(NamedTuple):
-    """Orders of each graph of a batch."""
-
-    orders: Tensor  # the op of each step, and -1 after a graph's last op; shape `(graphs, rows, ops)`, int64
-    log_probability: Tensor  # log-probability of each order, shape `(graphs, rows)`, float32
-
-
 class _Context(NamedTuple):
     """The common inputs of the steps, all of them linear in the embeddings."""
 
@@ -267,8 +256,8 @@ class AutoregressiveDecoder(nn.Module):
         return of_steps.where(is_step, 0.0).sum(2)
 
     @torch.no_grad()
-    def beam(self, embeddings: Tensor, batch: GraphBatch, buffers: Sequence[Buffers], width: int) -> DecodedBatch:
-        """Extend partial orders by one op at a time and keep the `width` most probable (section 4.2, item 3)."""
+    def beam(self, embeddings: Tensor, batch: GraphBatch, buffers: Sequence[Buffers], width: int) -> Tensor:
+        """Return the order of a beam that keeps the `width` most probable (section 4.2, item 3), as `roll_out` does."""
         # Of equal executed sets only that of least peak is kept, though what follows has other probabilities.
         context = self._context(embeddings, batch)
         graphs, ops = batch.is_op.shape
@@ -289,21 +278,22 @@ class AutoregressiveDecoder(nn.Module):
         orders = np.full((graphs, 1, ops), -1)
         for graph, of_graph in enumerate(beams):
             orders[graph, 0, : of_graph.orders.shape[1]] = of_graph.orders[0]
-        log_probability = np.array([of_graph.log_probability[:1] for of_graph in beams], np.float32)
-        return DecodedBatch(torch.from_numpy(orders).to(device), torch.from_numpy(log_probability).to(device))
+        return torch.from_numpy(orders).to(device)
 
     @torch.no_grad()
     def roll_out(
         self, embeddings: Tensor, batch: GraphBatch, rows: int = 1, generator: torch.Generator | None = None
-    ) -> DecodedBatch:
-        """Schedule one op per step in all rows of all graphs: drawn, or the most probable, ties by index."""
+    ) -> Tensor:
+        """Schedule one op per step in all rows of all graphs: drawn, or the most probable, ties by index.
+
+        Returns the op of each step, and -1 after a graph's last op; shape `(graphs, rows, ops)`, int64.
+        """
         context = self._context(embeddings, batch)
         graphs, ops = batch.is_op.shape
         device = batch.is_op.device
         releases = batch.before.transpose(1, 2).contiguous()
         waiting = batch.before.sum(2, dtype=torch.int32).masked_fill(~batch.is_op, -1)[:, None].repeat(1, rows, 1)
         orders = torch.full((graphs, rows, ops), -1, device=device)
-        log_probability = torch.zeros((graphs, rows), device=device)
         last = first = torch.full((graphs, rows), ops, device=device)
         for step in range(ops):
             ready = waiting == 0
@@ -314,12 +304,11 @@ class AutoregressiveDecoder(nn.Module):
                 times = torch.empty(ready.shape, device=generator.device).exponential_(generator=generator)
                 scores = distribution - times.log().to(device)
             chosen = scores.masked_fill(~ready, -torch.inf).argmax(2)
-            log_probability += distribution.gather(2, chosen[..., None]).squeeze(2).where(is_running, 0.0)
             orders[:, :, step] = chosen.where(is_running, -1)
             waiting -= releases[torch.arange(graphs, device=device)[:, None], chosen].int()
             waiting.scatter_(2, chosen[..., None], -1)
             last, first = chosen, first if step else chosen
-        return DecodedBatch(orders, log_probability)
+        return orders
 
     def _context(self, embeddings: Tensor, batch: GraphBatch) -> _Context:
         embeddings = embeddings.masked_fill(~batch.is_op[..., None], 0.0)

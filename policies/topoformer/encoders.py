@@ -1,7 +1,5 @@
 """Topoformer's encoder: attention masked by topological relations (4.1, eq. 4-5); and those beside it (5.3, B)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -49,8 +47,7 @@ class Edges:
         precision = torch.promote_types(queries.dtype, torch.float32)
         asked, offered, said = (tensor.flatten(0, 1).to(precision) for tensor in (queries, keys, values))
         scores = self.graph.of_ends("dot", offered, asked) * queries.shape[-1] ** -0.5  # (edges, heads, 1)
-        heard = self.graph.heard(said, self.graph.softmax(scores))
-        return heard.view_as(queries).to(queries.dtype)
+        return self.graph.heard(said, self.graph.softmax(scores)).view_as(queries).to(queries.dtype)
 
 
 class Pairs:
@@ -126,8 +123,7 @@ class GraphAttention(nn.Module):
 
     def forward(self, embeddings: Tensor, graph: MessageGraph) -> Tensor:
         """Return the messages, shape `(graphs, ops, width)`, for embeddings of that shape."""
-        heard = self.convolution(embeddings.flatten(0, 1), graph)
-        messages: Tensor = self.project(heard).view_as(embeddings)
+        messages: Tensor = self.project(self.convolution(embeddings.flatten(0, 1), graph)).view_as(embeddings)
         return messages
 
 

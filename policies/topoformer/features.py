@@ -207,8 +207,7 @@ def batch_of(graphs: Sequence[EncodedGraph]) -> GraphBatch:
     """Pad graphs to the largest of them and stack them."""
     ops = max(graph.graph.num_ops for graph in graphs)
     features = np.zeros((len(graphs), ops, graphs[0].features.shape[1]), np.float32)
-    is_op = np.zeros((len(graphs), ops), bool)
-    before = np.zeros((len(graphs), ops, ops), bool)
+    is_op, before = np.zeros((len(graphs), ops), bool), np.zeros((len(graphs), ops, ops), bool)
     for at, graph in enumerate(graphs):
         count = graph.graph.num_ops
         features[at, :count] = graph.features

@@ -1,7 +1,5 @@
 """The networks of both parts of Topoformer: an encoder, and a decoder that makes orders of its embeddings."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
@@ -16,7 +14,7 @@ from ...core.kernels.orders.set_beam import NO_LIMIT, beam
 from ...core.search.parameters import Parameters, parameter
 from ..networks.network import PolicyNetwork
 from . import decoding
-from .decoding import GLIMPSE_HEADS, AutoregressiveDecoder, Decoded, DecodedBatch, priced
+from .decoding import GLIMPSE_HEADS, AutoregressiveDecoder, Decoded, priced
 from .encoders import DENSE, RELATIONS, Encoder, make_encoder
 from .features import NODE_FEATURES, EncodedGraph, GraphBatch, batch_of
 
@@ -48,9 +46,8 @@ class NetworkParameters(Parameters):
         if not any(self.topological_heads):
             raise UsageError(f"heads_of must leave some heads to encoder {self.encoder}, not {list(heads)}")
         if self.decoder == "autoregressive" and self.width % GLIMPSE_HEADS:
-            raise UsageError(
-                f"width must be a multiple of {GLIMPSE_HEADS} for decoder autoregressive, not {self.width}"
-            )
+            what = f"a multiple of {GLIMPSE_HEADS} for decoder autoregressive"
+            raise UsageError(f"width must be {what}, not {self.width}")
 
     @property
     def topological_heads(self) -> tuple[int, ...]:
@@ -100,11 +97,9 @@ class PriorityPolicy:
         steps = np.zeros((graphs, rows, ops), np.int64)
         for at, (graph, of_graph) in enumerate(zip(self.graphs, orders, strict=True)):
             steps[at, :, : graph.graph.num_ops] = ready_steps(graph.graph.predecessors, of_graph)
-        device = self.priorities.device
-        padded = torch.from_numpy(_padded(orders, ops)).to(device)
         priorities = self.priorities.repeat_interleave(rows, 0)
-        ready = torch.from_numpy(steps).flatten(0, 1).to(device)
-        return decoding.order_log_probability(priorities, padded.flatten(0, 1), ready).view(graphs, rows)
+        columns = (torch.from_numpy(each).flatten(0, 1).to(priorities.device) for each in (_padded(orders, ops), steps))
+        return decoding.order_log_probability(priorities, *columns).view(graphs, rows)
 
 
 class AutoregressivePolicy:
@@ -119,8 +114,8 @@ class AutoregressivePolicy:
         """See `PriorityPolicy`."""
         return bool(torch.isfinite(self.embeddings[self.batch.is_op]).all())
 
-    def _priced(self, decoded: DecodedBatch) -> list[Decoded]:
-        pairs = zip((one.graph for one in self.graphs), decoded.orders.cpu().numpy(), strict=True)
+    def _priced(self, orders: Tensor) -> list[Decoded]:
+        pairs = zip((one.graph for one in self.graphs), orders.cpu().numpy(), strict=True)
         return [priced(graph.buffers, np.ascontiguousarray(o[:, : graph.num_ops], np.int32)) for graph, o in pairs]
 
     def greedy(self) -> list[Decoded]:
@@ -163,8 +158,7 @@ class Network(PolicyNetwork):
 
     def __init__(self, parameters: NetworkParameters) -> None:
         super().__init__(parameters)
-        width = parameters.width
-        p, inputs = parameters, NODE_FEATURES + parameters.eigenvectors
+        p, width, inputs = parameters, parameters.width, NODE_FEATURES + parameters.eigenvectors
         heads = p.topological_heads if p.encoder.startswith("topoformer") else (p.heads,)
         self.encoder = make_encoder(p.encoder, inputs, p.layers, width, heads, p.head_width, p.tied)
         self.norm = nn.LayerNorm(width)

@@ -54,9 +54,8 @@ class Parameters(WithWeights):
         super().__post_init__()
         decoder = self.network(weights_file(self.weights)).parameters_.decoder if self.weights else "priorities"
         if self.decode == "two-way" and decoder != "priorities":
-            raise UsageError(
-                f"decode two-way needs a priority per op, and {self.weights} has an {decoder} decoder; decode by beam"
-            )
+            has = f"{self.weights} has an {decoder} decoder; decode by beam"
+            raise UsageError(f"decode two-way needs a priority per op, and {has}")
 
 
 def solve(search: Search, parameters: Parameters) -> None:
@@ -66,8 +65,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     # number of torch's threads can change the last bits of the priorities, and so in rare cases an order.
     if search.exhausted():
         return
-    orders = _orders_by_network(search, parameters)
-    if orders is None:
+    if (orders := _orders_by_network(search, parameters)) is None:
         orders = _next_best(search)
     if search.problem.devices > 1:
         place(search, orders)
@@ -83,9 +81,8 @@ def _orders_by_network(search: Search, parameters: Parameters) -> IndexArray | N
     graph = search.problem.graph
     instead = f"this is the better order of {' and '.join(NEXT_BEST)}"
     if graph.num_ops > MOST_OPS:
-        search.note(
-            f"{graph.name}: {graph.num_ops:,} ops are too many for topoformer, which takes {MOST_OPS:,}; {instead}"
-        )
+        too_many = f"{graph.num_ops:,} ops are too many for topoformer, which takes {MOST_OPS:,}"
+        search.note(f"{graph.name}: {too_many}; {instead}")
         return None
 
     network = parameters.network(parameters.file(search.problem))
@@ -141,9 +138,8 @@ def _decode(search: Search, parameters: Parameters, policy: Policy) -> IndexArra
         decoded, kept = ends(most=most, bound=bound, must_stop=search.exhausted)
         passes = 0
     decoded, done = tighten(decoded, most=passes)
-    kept += done
     orders = decoded.orders[np.argsort(decoded.peaks, kind="stable")]
-    search.spend(kept)
+    search.spend(kept + done)
     search.offer(Schedule.single_device(orders[0]))
     return orders
 

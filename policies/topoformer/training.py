@@ -1,7 +1,5 @@
 """Training of a Topoformer: REINFORCE with a greedy rollout or other samples as baseline, and imitation (4.3, C.4)."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools
@@ -253,8 +251,8 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         """Return the policy of each network for the same batch, with random signs of the eigenvectors."""
         encoded = [example.encoded for example in examples]
         batch = flipped(batch_of(encoded), self._rng(_FLIPS))
-        device = self.parameters.device
-        with torch.autocast(device, torch.bfloat16, enabled=self.parameters.precision == "bfloat16"):
+        p = self.parameters
+        with torch.autocast(p.device, torch.bfloat16, enabled=p.precision == "bfloat16"):
             policies = [network(encoded, batch) for network in networks]
         if not all(policy.is_finite() for policy in policies):
             raise self._broken("network's output")
@@ -340,9 +338,8 @@ def check_possible(graphs: Sequence[CostGraph]) -> None:
     """Raise UsageError if a given graph is too large."""
     for graph in graphs:
         if graph.num_ops > MOST_OPS:
-            raise UsageError(
-                f"graph {graph.name} has {graph.num_ops:,} ops, and training takes up to {MOST_OPS:,}; leave it out"
-            )
+            what = f"has {graph.num_ops:,} ops, and training takes up to {MOST_OPS:,}; leave it out"
+            raise UsageError(f"graph {graph.name} {what}")
 
 
 def gap_percent(peak: int, reference: int) -> float:

@@ -78,17 +78,15 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         self._measured: dict[str, list[float]] = {}
         self._last: dict[str, float] = {}
         self._clock = self._checkpointed = 0.0
-        checkpoint: Any = None
-        if run_folder.has_checkpoint(self.folder):
-            checkpoint = run_folder.read_checkpoint(self.folder, self.settings)
+        is_there = run_folder.has_checkpoint(self.folder)
+        checkpoint: Any = run_folder.read_checkpoint(self.folder, self.settings) if is_there else None
         with torch.random.fork_rng(devices=[]):  # which leaves torch's generator as it was
             torch.manual_seed(parameters.seed)
             self.network: Any = self._first_network(checkpoint)
             self._networks: dict[str, nn.Module] = {"network": self.network, **self._other_networks()}
         for network in self._networks.values():
             network.train().to(parameters.device)
-        weights = [weight for network in self._networks.values() for weight in network.parameters()]
-        trained = [weight for weight in weights if weight.requires_grad]
+        trained = [w for network in self._networks.values() for w in network.parameters() if w.requires_grad]
         self.optimiser = torch.optim.Adam(trained, lr=1.0)  # each step sets its own learning rate
         if checkpoint is not None:
             checkpoint.check_same(parameters, self._hash)
@@ -286,11 +284,9 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
 
     def _share_done(self, phase: Phase) -> float:
         """Return the share of all steps' work that is done."""
-        phases: Any = self.parameters.phases
-        sizes = [p.epochs * self._size_of_epoch(p) for p in phases]
-        done = sum(sizes[: self.place.phase])
+        sizes = [p.epochs * self._size_of_epoch(p) for p in self.parameters.phases]
         here = self._size_of_epoch(phase) * (self.place.epoch + self.place.batch / phase.steps)
-        return float((done + here) / sum(sizes))
+        return float((sum(sizes[: self.place.phase]) + here) / sum(sizes))
 
     @property
     def seconds_left(self) -> float:
@@ -317,18 +313,15 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         self.place.validations += 1
         self._last = validation
         self._on_validation(validation)
-        score = self.score(validation)
-        if score < self.place.best:
+        if (score := self.score(validation)) < self.place.best:
             self.place.best = score
             write_network(self.folder / run_folder.WEIGHTS, self.network)
         run_folder.add_to_curve(self.folder, board, self._line(seconds), on_epoch)
         self._measured = {}
         if self.place.step:
-            self.place.epoch += 1
-            self.place.batch = 0
+            self.place.epoch, self.place.batch = self.place.epoch + 1, 0
         if self.place.epoch == self._phase().epochs:
-            self.place.phase += 1
-            self.place.epoch = 0
+            self.place.phase, self.place.epoch = self.place.phase + 1, 0
         self._write_checkpoint()
         return True
 
@@ -348,16 +341,9 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         }
 
     def _write_checkpoint(self) -> None:
-        run_folder.Checkpoint(
-            self.folder / run_folder.CHECKPOINT,
-            run_folder.tensors_of(self._networks, self.optimiser),
-            self.parameters,
-            self.network.parameters_,
-            self.place,
-            self._hash,
-            self._measured,
-            self._last,
-        ).write()
+        file, tensors = self.folder / run_folder.CHECKPOINT, run_folder.tensors_of(self._networks, self.optimiser)
+        state = (self.parameters, self.network.parameters_, self.place, self._hash, self._measured, self._last)
+        run_folder.Checkpoint(file, tensors, *state).write()
         self._checkpointed = time.monotonic()
 
 
@@ -365,10 +351,9 @@ def given_batches(
     examples: Sequence[Given], seed: int, epoch: int, ranges: Sequence[range]
 ) -> Generator[list[Given], None, None]:
     """Yield batches of given things: all in a random order, then again in another one."""
-    count = len(examples)
     for indices in ranges:
-        places = (divmod(index, count) for index in indices)
-        yield [examples[_shuffled(count, seed, epoch, turn)[place]] for turn, place in places]
+        places = (divmod(index, len(examples)) for index in indices)
+        yield [examples[_shuffled(len(examples), seed, epoch, turn)[place]] for turn, place in places]
 
 
 @lru_cache(maxsize=1)

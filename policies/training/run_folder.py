@@ -1,7 +1,5 @@
 """The folder of a training run: its config, last checkpoint, best weights, and curve."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -23,7 +21,8 @@ from ...core.base.errors import FormatError, UsageError
 from ...core.base.parallel import map_in_order
 from ...core.files.atomic import make_folder, write_atomically
 from ...core.files.costgraph import graph_hash
-from ...core.files.json_lines import JsonLines
+from ...core.files.json_lines import JsonLines, digest_of
+from ...core.files.reading import shown
 from ...core.files.yaml_files import write_yaml
 from ...core.graph.graph import CostGraph
 from ...core.problem.problem import Problem
@@ -75,28 +74,18 @@ class Checkpoint(Generic[Settings]):
     def check_same(self, parameters: Settings, graphs: str) -> None:
         """Raise UsageError if the checkpoint is of a run with other settings or graphs."""
         before, now = plain(self.parameters), plain(parameters)
+        same, go_on = (f"go on with the same {what}, or name another folder" for what in ("settings", "ones"))
         if others := differences(before, now | {"checkpoint_seconds": before["checkpoint_seconds"]}):
-            raise UsageError(
-                f"{self.path}: is of a run with another {', '.join(others)}; "
-                "go on with the same settings, or name another folder"
-            )
+            raise UsageError(f"{self.path}: is of a run with another {', '.join(others)}; {same}")
         if self.graphs != graphs:
-            raise UsageError(
-                f"{self.path}: is of a run on other graphs; go on with the same ones, or name another folder"
-            )
+            raise UsageError(f"{self.path}: is of a run on other graphs; {go_on}")
 
     def write(self) -> None:
         """Write the file, whole or not at all."""
-        about = {
-            "schedopt": VERSION,
-            "place": json.dumps(dataclasses.asdict(self.place)),
-            "config": json.dumps(plain(self.parameters)),
-            "shape": json.dumps(plain(self.network)),
-            "graphs": self.graphs,
-            "measured": json.dumps(self.measured),
-            "validation": json.dumps(self.validation),
-        }
-        write_atomically(self.path, save(self.tensors, about))
+        state: dict[str, Any] = {"place": dataclasses.asdict(self.place), "config": plain(self.parameters)}
+        state |= {"shape": plain(self.network), "measured": self.measured, "validation": self.validation}
+        about = {"schedopt": VERSION, "graphs": self.graphs, **{name: json.dumps(one) for name, one in state.items()}}
+        write_atomically(self.path, save(self.tensors, {**about, "digest": _digest(self.tensors, about)}))
 
     def restore(self, networks: Mapping[str, nn.Module], optimiser: optim.Optimizer) -> None:
         """Give the networks their weights and the optimiser its moments."""
@@ -111,7 +100,7 @@ class Checkpoint(Generic[Settings]):
             groups = optimiser.state_dict()["param_groups"]
             optimiser.load_state_dict({"state": moments, "param_groups": groups})
         except (KeyError, ValueError, RuntimeError) as error:
-            raise FormatError(f"{self.path}: is damaged ({error})") from error
+            raise FormatError(f"{self.path}: is damaged ({shown(str(error))})") from error
 
 
 def tensors_of(networks: Mapping[str, nn.Module], optimiser: optim.Optimizer) -> dict[str, Tensor]:
@@ -131,18 +120,20 @@ def read_checkpoint(folder: str | Path, kind: type[Settings]) -> Checkpoint[Sett
         with safe_open(str(path), "pt") as file:
             about = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        return Checkpoint(
-            path,
-            tensors,
-            from_plain(kind, json.loads(about["config"]), str(path)),
-            from_plain(get_type_hints(kind)["network"], json.loads(about["shape"]), str(path)),
-            Place(**json.loads(about["place"])),
-            about["graphs"],
-            json.loads(about["measured"]),
-            json.loads(about["validation"]),
-        )
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, UsageError) as error:
-        raise FormatError(f"{path}: is not a checkpoint of schedopt train {kind.command} ({error})") from error
+        if about.pop("digest", None) not in (None, _digest(tensors, about)):  # none in files of older versions
+            raise ValueError("it is damaged")
+        settings = from_plain(kind, json.loads(about["config"]), str(path))
+        shape = from_plain(get_type_hints(kind)["network"], json.loads(about["shape"]), str(path))
+        place, measured, validation = (json.loads(about[name]) for name in ("place", "measured", "validation"))
+        return Checkpoint(path, tensors, settings, shape, Place(**place), about["graphs"], measured, validation)
+    except (OSError, SafetensorError, AttributeError, KeyError, TypeError, ValueError, UsageError) as error:
+        said = f"{path}: is not a checkpoint of schedopt train {kind.command} ({shown(str(error))})"
+        raise FormatError(said) from error
+
+
+def _digest(tensors: dict[str, Tensor], about: dict[str, str]) -> str:
+    """Return the digest of a checkpoint's content."""
+    return digest_of({**about, "tensors": hashlib.sha256(save(tensors)).hexdigest()})
 
 
 def hash_of(graphs: Sequence[CostGraph], validation: Sequence[CostGraph]) -> str:
@@ -254,7 +245,7 @@ class OrderSearch(NamedTuple):
         keys = list(map(self.key, problems))
         search = partial(searched_order, self.method, self.evaluations, self.seed)
         with closing(JsonLines(self.path, f"{self.what}s", "delete the file to search again")) as file:
-            known: dict[str, Any] = {key: record.get("order") for key, record in file.records.items()}
+            known: dict[str, Any] = {key: record["order"] for key, record in file.records.items()}
             wanted = dict(zip(keys, problems, strict=True))
             missing = {key: problem for key, problem in wanted.items() if key not in known}
             on_order(done := len(wanted) - len(missing))
@@ -265,11 +256,6 @@ class OrderSearch(NamedTuple):
                 on_order(count)
                 if must_stop():
                     return None
-        for key, problem in wanted.items():
-            order, name = known[key], problem.graph.name
-            is_list = isinstance(order, list) and all(type(op) is int for op in order)
-            if not (is_list and sorted(order) == list(range(problem.graph.num_ops))):
-                raise FormatError(f"{self.path}: the {self.what} of {name} is damaged; delete the file to search again")
         return [np.array(known[key], np.int32) for key in keys]
 
     def shown(

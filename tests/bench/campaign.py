@@ -39,7 +39,7 @@ from models import true_files
 
 CHUNK = 500
 SECONDS, MOST_BYTES = 10, 2 * 2**30
-MOST_FINDINGS = 20
+MOST_FINDINGS, MOST_LETTERS = 20, 300
 _NUMBERS = ("-1", "0", "1", "2", "63", "64", "65", "2147483648", "9223372036854775807", "9223372036854775808", "1e308",
             "1e-320", "1e400", "-0.0", "NaN", "Infinity", "9" * 5000, "0x10", "١")  # fmt: skip
 _VALUES = (None, True, False, 0, -1, 2**63, 10**30, 1.5, 1e308, float("inf"), float("nan"), "", "x", "\x1b[2J",
@@ -211,8 +211,8 @@ def finding(name: str, seed: int, folder: str) -> str:
     try:
         read(str(path))
     except SchedoptError as error:
-        said = str(error)
-        return f"{len(said)} letters: {said[:80]}" if len(said) > 2000 else ""
+        said = str(error).replace(folder, "")
+        return f"{len(said)} letters: {said[:80]}" if len(said) > MOST_LETTERS else ""
     except TooSlowError:
         return f"more than {SECONDS} s"
     except MemoryError:

@@ -89,9 +89,6 @@ FEW_OPS = 12
 STEP_KEYS = ("op", "device", "tensor", "from", "to")
 
 
-# --- graphs
-
-
 def draw_node(names, at, rng, is_last):
     """Return one random op: inputs, views, waits, workspace, persistent bytes, final outputs, a device."""
     made = [(op, port) for op, node in enumerate(names) for port in range(len(node["outputs"]))]
@@ -239,9 +236,6 @@ def make_graphs(folder):
     return {name: Graph(name, path, ops[name], frozenset(tags)) for name, path, tags in made}
 
 
-# --- cells
-
-
 def is_learned(method):
     return method.partition(":")[0] in LEARNED
 
@@ -319,9 +313,6 @@ def spread_over_kinds(cells, count):
         by_kind[cell.kind].append(cell)
     ranked = sorted((at / len(KINDS), kind, cell) for kind, of in by_kind.items() for at, cell in enumerate(of))
     return [cell for _, _, cell in ranked[:count]]
-
-
-# --- one run
 
 
 def schedopt(*arguments):
@@ -428,9 +419,6 @@ def digest(value):
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
-# --- write
-
-
 _graphs, _folder = {}, Path()
 
 
@@ -503,9 +491,6 @@ def summary(document):
     return f"{solved:,} schedules, {refused:,} refused, {raised} crashed, {late} ended by time"
 
 
-# --- compare
-
-
 def verdict(before, after):
     """Return how a record changed, and the fields that differ."""
     if before == after:
@@ -546,9 +531,6 @@ def compare(before, after, show):
     others = [name for name in first["graphs"] if first["graphs"][name] != second["graphs"].get(name)]
     print(f"{len(others)} graphs differ: {' '.join(others)}")
     return int(bool(others or set(total) - {"identical", "ended by time"}))
-
-
-# --- the sample that the tests replay
 
 
 def sample(path, target, count):

@@ -124,8 +124,8 @@ def bench_peak_moves() -> None:
 def bench_formats() -> None:
     """50,000 ops; wanted: text 5 s, binary 1 s."""
     from google.protobuf import text_format
-    from schedopt.core.files.cost_graph_pb2 import CostGraphDef
     from schedopt.core.files.costgraph import format_graph, parse_graph
+    from schedopt.core.files.messages import CostGraphDef
     from schedopt.core.graph.builder import GraphBuilder
 
     rng = np.random.default_rng(0)

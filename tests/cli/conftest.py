@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 from models import small_graphs
 from models.small_graphs import branches
-from schedopt.core.files.costgraph import write_graph
-from schedopt.core.graph.graph import CostGraph
+from schedopt import CostGraph, write_graph
 from typer.testing import CliRunner, Result
 
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from schedopt.core.base.errors import FormatError
+from schedopt import FormatError
 from schedopt.core.files.json_lines import JsonLines
 
 PYTHON = [sys.executable, "-m", "schedopt"]

@@ -6,10 +6,9 @@ from typing import get_args
 
 import pytest
 import typer
+from schedopt import Parameters, UsageError, parameter
 from schedopt.cli.made_options import Notation, Written, options_of, parameters_of, with_options
 from schedopt.cli.main import app
-from schedopt.core.base.errors import UsageError
-from schedopt.core.search.parameters import Parameters, parameter
 from schedopt.datasets.layered import LayeredParameters
 from schedopt.datasets.synthetic import SyntheticParameters
 

@@ -11,11 +11,10 @@ from typing import get_args
 
 import pytest
 import typer
-from schedopt import __version__
+from schedopt import __version__, read_graph
 from schedopt.cli import options
 from schedopt.cli.console import Output, complain, tell
 from schedopt.cli.main import app
-from schedopt.core.files.costgraph import read_graph
 from schedopt.core.search.registry import METHODS
 from schedopt.core.solvers.placements import brkga
 from schedopt.policies.direct import solve as direct

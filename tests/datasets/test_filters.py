@@ -9,7 +9,7 @@ import networkx
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.graph.builder import GraphBuilder
+from schedopt import GraphBuilder
 from schedopt.datasets.filters import (
     KeepImproving,
     dedup_key,

@@ -6,22 +6,16 @@ from collections import Counter
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.base.errors import FormatError, GraphError, UsageError
-from schedopt.core.files.costgraph import find_graphs, parse_graph, read_graph
-from schedopt.core.graph.builder import GraphBuilder
+from schedopt import FormatError, GraphBuilder, GraphError, UsageError
+from schedopt.core.files.costgraph import parse_graph
 from schedopt.datasets.filters import topology_hash
 from schedopt.datasets.folder import (
     DatasetFolder,
-    Original,
-    distinct_originals,
     encoded_copies,
-    improvable_originals,
     names_of_copies,
     noisy_copy,
     parse_ratio,
     split_by_size,
-    write_augmented,
-    write_generated,
 )
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.datasets.recipe import Recipe
@@ -156,50 +150,6 @@ def layered(seed, nodes=20):
 
 def contents(folder):
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-
-
-def test_generated_graphs_are_numbered_and_split(tmp_path):
-    recipe = Recipe(LayeredParameters(nodes=20), seed=2, suffix=".pbtxt")
-    folder = DatasetFolder(tmp_path / "new" / "set", ".pbtxt", [recipe.file_name(n, 20) for n in range(20)])
-    calls = []
-    counts = write_generated(folder, recipe, 20, (3, 1, 1), advance=lambda: calls.append(1))
-    wanted = {"graphs": 20, "ops": {"least": 20, "most": 20}, "split": {"train": 12, "valid": 4, "test": 4}}
-    assert counts == wanted | {"discarded": 0}
-    assert len(calls) == 20
-    files = find_graphs([folder.path])
-    assert sorted(read_graph(file).name for file in files) == [f"layered-20-{number:04d}" for number in range(1, 21)]
-    described = folder.finish({"graphs": 20})["files"]
-    assert described == {str(f.relative_to(folder.path)): topology_hash(read_graph(f)) for f in files}
-    parts = [len(find_graphs([folder.path / part])) for part in ("train", "valid", "test")]
-    assert parts == [12, 4, 4]
-    assert not list(folder.path.glob("*.pbtxt"))
-
-
-def test_copies_go_where_their_original_goes(tmp_path):
-    originals = [Original(graph, topology_hash(graph)) for graph in (layered(seed, 10 + seed) for seed in range(7))]
-    names = names_of_copies([original.graph.name for original in originals], 3)
-    folder = DatasetFolder(tmp_path, ".pb", [name for own in names for name in own])
-    counts = write_augmented(folder, originals, 3, 0, (3, 1, 1))
-    assert counts["graphs"] == 28
-    assert counts["ops"] == {"least": 10, "most": 16}
-    assert counts["split"] == {"train": 16, "valid": 8, "test": 4}
-    described = folder.finish(counts)["files"]
-    for number, (source, original) in enumerate(zip(counts["sources"], originals, strict=True)):
-        files = [f"layered-{number}{end}.pb" for end in ("", "-copy-001", "-copy-002", "-copy-003")]
-        assert [path for path, topology in described.items() if topology == original.topology] == [
-            f"{source['part']}/{file}" for file in files
-        ]
-        assert read_graph(tmp_path / source["part"] / files[0]) == original.graph
-        assert {topology_hash(read_graph(tmp_path / source["part"] / file)) for file in files} == {original.topology}
-
-
-def test_duplicates_and_hopeless_graphs_are_dropped_by_name():
-    graphs = [layered(0), layered(1), layered(0)]
-    kept, dropped = distinct_originals(graphs, "topology")
-    assert ([original.graph for original in kept], dropped) == (graphs[:2], ["layered-0"])
-    chain = LayeredParameters(nodes=9, width_low=0.001, width_high=0.001).draw(5, np.random.default_rng(0))
-    kept, dropped = improvable_originals([*kept, Original(chain, topology_hash(chain))], "memory", 1)
-    assert ([original.graph for original in kept], dropped) == (graphs[:2], ["layered-5"])
 
 
 def test_dataset_json_is_written_last_and_protects_the_folder(tmp_path):

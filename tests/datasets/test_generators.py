@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from schedopt.core.base.errors import UsageError
+from schedopt import UsageError
 from schedopt.core.files.costgraph import format_graph, parse_graph
 from schedopt.datasets.layered import LayeredParameters
 from schedopt.datasets.recipe import Recipe, generate

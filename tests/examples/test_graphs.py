@@ -4,9 +4,8 @@ import re
 
 import pytest
 from models.examples import EXAMPLES, EXPERIMENTS, run
-from schedopt.core.files.costgraph import read_graph
+from schedopt import Problem, read_graph
 from schedopt.core.model.simulator import input_peak
-from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
 
 

@@ -5,8 +5,9 @@ import csv
 import pytest
 from models.examples import EXPERIMENTS, run
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_real_graphs_prints_a_table_per_folder(few):
     printed = run("real/graphs.sh", few, "--", "--time-limit", "0.5s")
     assert "few:\npeak memory, 2 graphs, 1 device, 0.5 s" in printed
@@ -28,7 +29,6 @@ class Branches(torch.nn.Module):
 """
 
 
-@pytest.mark.slow
 def test_compile_backends_runs_each_way_in_its_own_process(tmp_path):
     """In schedopt's order one wide tensor is there at a time, with the bits of PyTorch's own."""
     (tmp_path / "models.py").write_text(TINY)
@@ -43,7 +43,12 @@ def test_compile_backends_runs_each_way_in_its_own_process(tmp_path):
     assert rows["schedopt"]["counted"] == rows["schedopt"]["bound"] < rows["schedopt"]["stock"]
 
 
-@pytest.mark.slow
+def test_beside_counts_the_gradients_that_hooks_free():
+    lines = run("real/beside.py", "optimize_memory:mlp", "--runs", 1, "--time-limit", 1).splitlines()
+    eager, hooks = (float(cell.split(",")[0]) for cell in lines[2].split("|")[3:5])
+    assert eager - hooks > 8  # MiB: two of six gradients at least
+
+
 def test_real_programs_measures_models_and_skips_rows_that_are_there(tmp_path):
     """Three wide tensors are made before the first is used up; a schedule makes and uses them one by one."""
     (tmp_path / "models.py").write_text(TINY)
@@ -63,7 +68,6 @@ def test_real_programs_measures_models_and_skips_rows_that_are_there(tmp_path):
     assert run(script, *arguments).splitlines() == [header, line]
 
 
-@pytest.mark.slow
 def test_onnx_models(tmp_path):
     """The table has a row per model, whose better order saves what is predicted, and keeps the results."""
     from models.onnx_models import narrowed, save

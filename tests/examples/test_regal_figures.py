@@ -29,18 +29,6 @@ def figure(tmp_path, capsys, monkeypatch):
     return draw
 
 
-def write_runs(path, values):
-    """Write runs as `schedopt compare --output` does: method -> graph -> a value per seed, None if it failed."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("graph", "method", "seed", "status", "value"))
-        for method, graphs in values.items():
-            for graph, of_seeds in graphs.items():
-                for seed, value in enumerate(of_seeds):
-                    writer.writerow((graph, method, seed, "failed" if value is None else "feasible", value))
-    return path
-
-
 @pytest.mark.slow
 def test_the_curves_of_shipped_weights_are_those_of_their_card(figure):
     card = yaml.safe_load((WEIGHTS / "regal-runtime.yaml").read_text())

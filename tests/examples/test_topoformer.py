@@ -4,11 +4,12 @@ import naive
 import numpy as np
 import pytest
 from models.examples import EXPERIMENTS, rows_of, run
-from schedopt.core.files.costgraph import write_graph
+from schedopt import write_graph
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_scaling_prints_a_row_for_each_size_and_limit():
     printed = run("topoformer/scaling.py", 100, 200, "--time-limits", 0.3, 0.4).splitlines()
     assert [line.split()[::2][:2] for line in printed[2:]] == [
@@ -25,18 +26,16 @@ def test_scaling_prints_a_row_for_each_size_and_limit():
             (1, 1, 30, 20, 0.2, 0.2, 0, 1, "500 600"),
             ["500 ops, generated", "beam-size=30 ", "600 ops, generated", "beam-size=20 ", "auto:time-limit=0.2s "],
         ),
-        ("topoformer/layered_baselines.sh", (2,), ["500 ops, 2 graphs", "1000 ops, 2 graphs", "2000 ops, 2 graphs"]),
+        ("topoformer/layered_baselines.sh", (1,), ["500 ops, 1 graphs", "1000 ops, 1 graphs", "2000 ops, 1 graphs"]),
         ("regal/brkga_budget.sh", (2,), ["2 graphs, 2 devices", "brkga:evaluations=10000"]),
     ],
 )
-@pytest.mark.slow
 def test_table(script, arguments, tables):
     printed = run(script, *arguments)
     for table in tables:
         assert table in printed
 
 
-@pytest.mark.slow
 def test_topoformer_time_prints_a_row_per_size_and_compares_up_to_the_largest():
     printed = run("topoformer/inference_time.py", 30, 60, "--runs", 1, "--beam-size", 10, "--largest", 30)
     header, first, second = (line.split() for line in printed.splitlines())
@@ -45,7 +44,6 @@ def test_topoformer_time_prints_a_row_per_size_and_compares_up_to_the_largest():
     assert second[0] == "60" and len(second) == 8
 
 
-@pytest.mark.slow
 def test_topoformer_table1_keeps_runs_that_the_figures_draw(tmp_path):
     printed = run("topoformer/table1.sh", 2, 2, 10, 10, 0.1, 0.1, 0, 1, "60 80", tmp_path / "runs")
     assert "layered, 60 ops, generated with seed 0:\npeak memory, 2 graphs" in printed
@@ -57,23 +55,33 @@ def test_topoformer_table1_keeps_runs_that_the_figures_draw(tmp_path):
     assert drawn.count("topoformer:decode=") == 8
 
 
-@pytest.mark.slow
 def test_decoders_has_a_row_for_each_decoder_by_each_kind_of_priorities():
     printed = run("topoformer/decoders.py", "--nodes", 40, "--graphs", 2, "--width", 2).splitlines()
     assert printed[0].startswith("2 graphs of 40 ops, width 2")
     assert len(printed) == 10
 
 
-@pytest.mark.slow
 def test_further_training_prints_what_each_part_of_a_run_changes():
-    options = ("--runs", "sets", "rounds", "reinforce", "--minutes", 0.02, "--cells", "40:2", "60:2", "--nodes", 20, 40)
+    options = (
+        "--runs",
+        "sets",
+        "rounds",
+        "reinforce",
+        "--minutes",
+        0.005,
+        "--cells",
+        "40:2",
+        "60:2",
+        "--nodes",
+        20,
+        40,
+    )
     printed = run("topoformer/further_training.py", *options).splitlines()
     names = [line.split(",")[0] for line in printed]
     assert names == ["shipped"] * 2 + ["sets"] * 4 + ["rounds"] * 8 + ["reinforce"] * 2
     assert printed[-1].count("±") == 6
 
 
-@pytest.mark.slow
 def test_set_labels_are_the_steps_at_which_an_op_alone_can_run_at_no_higher_peak(monkeypatch):
     monkeypatch.syspath_prepend(EXPERIMENTS / "topoformer")
     from set_labels import earliest_steps
@@ -96,7 +104,6 @@ def test_set_labels_are_the_steps_at_which_an_op_alone_can_run_at_no_higher_peak
         assert found.tolist() == expected.tolist(), seed
 
 
-@pytest.mark.slow
 def test_nine_cells_keeps_its_runs_and_adds_to_them(tmp_path):
     arguments = "topoformer/nine_cells.sh", tmp_path / "runs"
     assert rows_of(run(*arguments, "60:2", 10), "topoformer:decode=") == 7
@@ -107,7 +114,6 @@ def test_nine_cells_keeps_its_runs_and_adds_to_them(tmp_path):
     assert kept.startswith(before) and 2 * kept.count("\n") == 3 * before.count("\n")
 
 
-@pytest.mark.slow
 def test_figures_call_trained_weights_by_their_run(tmp_path):
     runs = tmp_path / "runs.csv"
     method = "topoformer:decode=beam:weights=/some where/run/weights.safetensors"
@@ -118,33 +124,30 @@ def test_figures_call_trained_weights_by_their_run(tmp_path):
     assert "topoformer:decode=beam:weights=run " in printed and "some where" not in printed
 
 
-@pytest.mark.slow
 def test_topoformer_training_compares_plain_reinforce_with_ours(tmp_path):
-    printed = run("topoformer/training.sh", tmp_path / "runs", 16, 2, 40, VALIDATION="2")
+    printed = run("topoformer/training.sh", tmp_path / "runs", 4, 2, 40, VALIDATION="2")
     assert "layered, 40 ops:\npeak memory, 2 graphs" in printed
     assert rows_of(printed, "topoformer:decode=") == 6
     for name in ("plain", "leave-one-out"):
         assert (tmp_path / "runs" / name / "curve.jsonl").exists()
 
 
-@pytest.mark.slow
 def test_topoformer_ablation_trains_each_network_once(tmp_path):
     for _ in range(2):
-        printed = run("topoformer/ablation.sh", "decoders", tmp_path / "runs", 8, 2, 40, VALIDATION="2")
+        printed = run("topoformer/ablation.sh", "decoders", tmp_path / "runs", 4, 2, 40, VALIDATION="2")
         assert "layered, 40 ops:\npeak memory, 2 graphs" in printed
         assert rows_of(printed, "topoformer:decode=") == 9
     for network in ("edge-transformer-autoregressive", "topoformer-autoregressive", "topoformer"):
         assert len((tmp_path / "runs" / network / "curve.jsonl").read_text().splitlines()) >= 5
 
 
-@pytest.mark.slow
 def test_topoformer_table2_trains_on_some_graphs_and_compares_on_others(tmp_path):
     rng = np.random.default_rng(0)
     folder = tmp_path / "given"
     folder.mkdir()
     for ops in (30, 40, 50, 60, 210):
         write_graph(layered_graph(LayeredParameters(nodes=ops), rng, f"layered-{ops}"), folder / f"{ops}.pb.gz")
-    printed = run("topoformer/table2.sh", tmp_path / "work", folder)
+    printed = run("topoformer/table2.sh", tmp_path / "work", folder, EPOCHS="1")
     assert "test graphs, " in printed
     assert printed.count("topoformer:decode=beam") >= 4
     shipped = run("topoformer/table2.sh", tmp_path / "shipped", folder, EPOCHS="0")

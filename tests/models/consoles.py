@@ -5,11 +5,14 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
+
+from typer.testing import CliRunner
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)\n```$", re.DOTALL | re.MULTILINE)
@@ -56,7 +59,25 @@ def new_folder(folder):
     return folder
 
 
-def walk(page, folder, languages=("console", "python")):
+def run_here(command, folder):
+    """Run a command in this process, whose folder it is, where it needs no shell: starting PyTorch takes seconds.
+
+    Modules that it imports from the folder are forgotten, since another page may have others of these names.
+    """
+    words = shlex.split(command.replace("\\\n", " "))
+    if words[0] != "schedopt" or set(command) & set("|<>&;$*"):
+        return run(command, folder)
+    from schedopt.cli.main import app
+
+    known = set(sys.modules)
+    done = CliRunner().invoke(app, words[1:], prog_name="schedopt", env={"COLUMNS": "100"})
+    for name in set(sys.modules) - known:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(folder)):
+            del sys.modules[name]
+    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+
+
+def walk(page, folder, languages=("console", "python"), run=run):
     """Do what a page says, block by block; raises AssertionError where it does not hold.
 
     A Python block that begins with a comment such as `# net.py` is saved under this name; all others run one after the

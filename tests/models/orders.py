@@ -3,7 +3,7 @@
 import json
 
 import numpy as np
-from schedopt.core.problem.problem import Problem
+from schedopt import Problem
 
 
 def random_order(graph, seed):

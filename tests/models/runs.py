@@ -25,7 +25,7 @@ def checkpoint_of(folder):
     """Return all of a checkpoint but its times."""
     with safe_open(str(Path(folder) / CHECKPOINT), "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        about = dict(file.metadata())
+        about = {name: value for name, value in file.metadata().items() if name != "digest"}  # which covers times
     about["place"] = {name: value for name, value in json.loads(about["place"]).items() if not name.endswith("seconds")}
     return tensors, about
 

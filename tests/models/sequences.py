@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import naive
 import numpy as np
+from schedopt import Problem
 from schedopt.core.kernels.cost_model import NO_LIMIT, Steps, machine_arrays, new_state
 from schedopt.core.kernels.placements.lazy_keys import new_lazy
-from schedopt.core.kernels.placements.sequences import NO_GROUPS, Groups, Objective, places_of, run_sequence
-from schedopt.core.problem.problem import Problem
+from schedopt.core.kernels.placements.sequences import NO_GROUPS, Objective, places_of, run_sequence
 
 KINDS = ("peak", "makespan", "limited", "limited, just in time")
 
@@ -49,21 +49,6 @@ class SequenceCase:
     def places_with(self, groups):
         rules = self.problem.rules
         return places_of(rules.group, rules.allowed, groups)
-
-    def draws_and_groups(self, moves, *, with_groups):
-        """Rows of draws and, if the sixth of a row moves groups, some stretches of the ops in any order."""
-        draws, ops = self.rng.random((moves, 6)), self.rng.permutation(self.graph.num_ops).tolist()
-        if not with_groups:
-            return np.ascontiguousarray(draws[:, :5]), []
-        draws[::2, 5] *= 0.1  # half of the moves are of groups
-        ends = np.sort(self.rng.integers(0, len(ops) + 1, (5, 2)), axis=1).tolist()
-        return draws, [ops[first:last] for first, last in ends]
-
-    def grouped(self, groups):
-        """The groups as the kernels take them."""
-        last = np.cumsum([len(group) for group in groups], dtype=np.int32)
-        first = np.array([0, *last[:-1]][: len(groups)], np.int32)
-        return self.places_with(Groups(np.array([op for group in groups for op in group], np.int32), first, last))
 
     def random_sequence(self):
         placement = self.rng.integers(0, self.devices, self.graph.num_ops).tolist()

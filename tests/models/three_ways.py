@@ -4,11 +4,10 @@ import math
 
 import naive
 import numpy as np
+from schedopt import Problem, Schedule
 from schedopt.core.bounds.bounds import is_met
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.solve.solve import solve
 
 MOST_OPS, MOST_PLACED_OPS = 8, 4

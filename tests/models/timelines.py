@@ -2,9 +2,8 @@
 
 import naive
 import numpy as np
+from schedopt import Problem, Schedule
 from schedopt.core.model.timeline import timeline_of
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 
 
 def random_timeline(stream, seed, devices, ops=15, **values):

@@ -9,12 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
 
+import schedopt
 from models.allocator_traces import small_snapshot
 from models.small_graphs import sketch
-from schedopt.core.base.errors import ProgramError, ScheduleError
-from schedopt.core.files.costgraph import format_graph, read_graph
-from schedopt.core.files.schedule_json import read_imported, read_schedule
-from schedopt.core.problem.problem import Problem
+from schedopt import Problem, ProgramError, ScheduleError, read_graph, read_schedule
+from schedopt.core.files.costgraph import format_graph
+from schedopt.core.files.schedule_json import read_imported
 from schedopt.core.programs.graphs.attributed_graph import format_dot, format_node_link
 from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.options import ImportOptions
@@ -70,27 +70,59 @@ def _schedule(path):
         return
 
 
-def _jsonl(kind):
-    def read(path):
-        from schedopt.core.experiments.comparison import Experiment, ResumeFile
-        from schedopt.core.experiments.pareto_search import Sweep, SweepFile
-        from schedopt.core.search.options import ParetoOptions
+def _compared(path):
+    """Return the values of a comparison that goes on from a file."""
+    comparison = schedopt.compare(diamond(), ["input", "lpmf"], resume=path)
+    json.loads(comparison.json(), parse_constant=int), comparison.summary(True), comparison.csv()
+    return [(cell.value, cell.lower_bound, cell.status, cell.ops) for cell in comparison.cells]
 
-        if kind == "compare":
-            experiment = Experiment([diamond()], ["input", "lpmf"])
-            experiment.resume_from(ResumeFile(path))
-            import threading
 
-            event = threading.Event()
-            event.set()
-            comparison = experiment.execute(interrupt=event)
-            if comparison.cells:
-                comparison.summary(True), comparison.csv(), comparison.json()
-        else:
-            sweep = Sweep(diamond(), ParetoOptions(points=2, evaluations=20))
-            sweep.file = SweepFile(path)
+def _front(path):
+    """Return the values of a front that goes on from a file."""
+    front = schedopt.pareto(diamond(), points=2, evaluations=20, resume=path)
+    json.loads(front.json(), parse_constant=int), front.summary(), front.csv()
+    return [(point.peak_memory, point.time, point.peak_bound, point.time_bound) for point in front.points]
 
-    return read
+
+def _resumed(run):
+    """Return the lines that a run keeps, and a reader which does the run again from a file: it finds the same."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "r.jsonl"
+        known = run(path)
+
+        def read(path):
+            assert run(path) == known
+
+        return [path.read_bytes()], read
+
+
+def _checkpoint(path):
+    """Return the state of a training that goes on from a file, or begins without it."""
+    from schedopt.policies.topoformer.network import Network, NetworkParameters
+    from schedopt.policies.topoformer.training import TrainingParameters
+    from schedopt.policies.training.run_folder import CHECKPOINT, Checkpoint, Place, read_checkpoint, tensors_of
+    from torch import manual_seed, optim
+
+    manual_seed(0)
+    parameters = TrainingParameters(network=NetworkParameters(width=8, layers=1, heads=2))
+    networks = {"network": Network(parameters.network)}
+    optimiser, file = optim.Adam(networks["network"].parameters()), Path(path).with_name(CHECKPOINT)
+    if Path(path).exists():
+        file.write_bytes(Path(path).read_bytes())
+        found = read_checkpoint(file.parent, TrainingParameters)
+        found.check_same(parameters, "")
+        found.restore(networks, optimiser)
+        return (
+            found.place,
+            found.measured,
+            found.validation,
+            {name: value.tolist() for name, value in found.tensors.items()},
+        )
+    sum(weight.sum() for weight in networks["network"].parameters()).backward()
+    optimiser.step()
+    tensors, place = tensors_of(networks, optimiser), Place(1, 2, 3, 4, 5.5, best=0.25)
+    Checkpoint(Path(path), tensors, parameters, parameters.network, place, "", {"loss": [0.5]}, {"gap": 1.5}).write()
+    return place, {"loss": [0.5]}, {"gap": 1.5}, {name: value.tolist() for name, value in tensors.items()}
 
 
 def _curve(path):
@@ -113,17 +145,6 @@ def _weights(path):
     modified(Path(path))
     spec = parse_method(f"gas:weights={path}")
     spec.parameters.check(Problem(diamond(), "memory", 2))
-
-
-def _resume_lines():
-    from schedopt.core.experiments.comparison import Experiment, ResumeFile
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "r.jsonl"
-        experiment = Experiment([diamond()], ["input", "lpmf"])
-        experiment.resume_from(ResumeFile(path))
-        experiment.execute()
-        return path.read_bytes()
 
 
 def _trace():
@@ -167,7 +188,9 @@ def formats():
         "any-content": (".txt", [format_dot(graph).encode(), inductor, _log(inductor)], _import),
         "schedule": (".json", schedules, _schedule),
         "order": (".txt", [b"start\nwide\nview\njoin\n"], _schedule),
-        "resume": (".jsonl", [_resume_lines()], _jsonl("compare")),
+        "resume": (".jsonl", *_resumed(_compared)),
+        "front": (".jsonl", *_resumed(_front)),
+        "checkpoint": (".safetensors", *_resumed(_checkpoint)),
         "curve": (".jsonl", [curve], _curve),
         "config": (".yaml", [CONFIG.encode()], _config),
         "weights": (".safetensors", [weights.read_bytes()[:4096], weights.read_bytes()], _weights),

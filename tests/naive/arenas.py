@@ -35,27 +35,3 @@ def overlaps(lower, upper, size, offsets):
         and max(lower[a], lower[b]) < min(upper[a], upper[b])
         and max(offsets[a], offsets[b]) < min(offsets[a] + size[a], offsets[b] + size[b])
     ]
-
-
-def smooth(memory_of, waits_for, order, limit, power, draws):
-    """The kernel of the same name: `memory_of(order)` gives each step's bytes, `waits_for[op]` the ops before it."""
-    order = list(order)
-
-    def height(candidate):
-        memory = memory_of(candidate)
-        return 1e300 if max(memory) > limit else sum((m / limit) ** power for m in memory)
-
-    least, moved = height(order), 0
-    for which, where in draws:
-        step = int(which * len(order))
-        op = order[step]
-        low = max((order.index(p) + 1 for p in waits_for[op]), default=0)
-        high = min((order.index(s) - 1 for s in range(len(order)) if op in waits_for[s]), default=len(order) - 1)
-        target = low if where < 0.25 else high if where < 0.5 else low + int((where - 0.5) * 2 * (high - low + 1))
-        if target == step:
-            continue
-        candidate = [other for other in order if other != op]
-        candidate.insert(target, op)
-        if height(candidate) <= least:
-            order, least, moved = candidate, height(candidate), moved + 1
-    return order, moved

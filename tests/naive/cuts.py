@@ -1,6 +1,4 @@
-"""Twins of the annealing of placements alone, and of moves by what they send: all priced from nothing, by sets."""
-
-import math
+"""Twins of the cost of placements alone, and of moves by what they send: all priced from nothing, by sets."""
 
 from .costs import needed_transfers
 
@@ -28,16 +26,3 @@ def move_weights(plain, placement, sending, devices, mean):
             row.append((1 + less) ** 2 if less > 0 else (1 - less) ** -2)
         weights.append(row)
     return weights
-
-
-def anneal_cuts(plain, placement, window, sending, devices, temperature, draws):
-    """Move an op per row of draws; return the last placement."""
-    placement = list(placement)
-    for which, where, draw in draws:
-        op = int(which * len(placement))
-        moved = list(placement)
-        moved[op] = (placement[op] + 1 + int(where * (devices - 1))) % devices
-        worse = cut_cost(plain, moved, window, sending, devices) - cut_cost(plain, placement, window, sending, devices)
-        if worse <= 0 or worse < -temperature * math.log(draw):
-            placement = moved
-    return placement

@@ -1,4 +1,4 @@
-"""Twins of the peak by lifetimes and of its annealing."""
+"""Twin of the peak by lifetimes."""
 
 from __future__ import annotations
 
@@ -35,28 +35,3 @@ def lifetimes_cost(plain, order, placement, late, devices, scale):
                 peak = max(peak, took)
             before[device] = now
     return penalty, peak
-
-
-def anneal_lifetimes(plain, order, placement, late, devices, scale, temperature, draws):
-    """Moves that turn a transfer, or of an op to another device, another place, or both; also the least peak met."""
-    energy, least = lifetimes_cost(plain, order, placement, late, devices, scale)
-    for row in draws:
-        op = int(row[0] * len(order))
-        moved, placed, turned = list(order), list(placement), late.copy()
-        other = (placement[op] + 1 + int(row[2] * (devices - 1))) % devices if devices > 1 else 0
-        made = plain.outputs[op]
-        if devices > 1 and row[5] < 0.1 and made:
-            tensor = made[int(row[5] * 10 * len(made))]
-            turned[plain.index[tensor], other] ^= True
-        else:
-            if devices > 1 and row[1] < 0.5:
-                placed[op] = other
-            if devices == 1 or row[1] >= 0.1:
-                first = max((order.index(v) + 1 for v in plain.before[op]), default=0)
-                last = min((order.index(v) - 1 for v in plain.after[op]), default=len(order) - 1)
-                moved.remove(op)
-                moved.insert(first + int(row[3] * (last - first + 1)), op)
-        new, reached = lifetimes_cost(plain, moved, placed, turned, devices, scale)
-        if new <= energy * (1 - row[4]) ** -temperature:
-            order, placement, late, energy, least = moved, placed, turned, new, min(least, reached)
-    return order, placement, late, energy, least

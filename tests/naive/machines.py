@@ -5,10 +5,8 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+from schedopt import Device, GraphBuilder, Machine, Schedule
 from schedopt.core.graph.annotations import Annotations, Resident
-from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.schedule import Schedule
 
 from .costs import drawn_steps, runnable, schedule_of
 from .graphs import plain_of

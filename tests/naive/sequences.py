@@ -1,4 +1,4 @@
-"""Twins of sequences on several devices, of the decoders that make them, and of their annealing."""
+"""Twins of sequences on several devices and of the decoders that make them."""
 
 from __future__ import annotations
 
@@ -167,80 +167,3 @@ def steps_cost(run, aim):
         over = [m / aim.size[0] - 1 for m in run.step_memory if m > aim.size[0] and aim.memory]
         penalty = sum((part + 0.001) * aim.weight for part in over)
     return penalty + aim.scale * max(run.clocks), max(run.peaks), max(run.clocks)
-
-
-class Walk:
-    """The present solution of an annealing, and the best that it met."""
-
-    def __init__(self, aim, cost, energy, limit):
-        self.aim, self.cost, self.energy, self.limit = aim, cost, energy, limit
-        self.best, self.found = (math.inf, math.inf), None
-
-    def accepts(self, order, placement, temperature, draw):
-        """Price a solution and take it if it is under the bar."""
-        energy, peak, runtime = self.cost(order, placement)
-        if energy > self.energy * (1 - draw) ** -temperature:
-            return False
-        self.energy = energy
-        fitness = (max(0, peak - self.limit), peak if self.aim.is_peak else runtime)
-        if fitness < self.best:
-            self.best, self.found = fitness, (list(order), list(placement))
-        return True
-
-
-def anneal_sequence(plain, walk, order, placement, devices, temperature, draws, swapped=0.0, groups=()):
-    """Moves of single ops: another device, another place, or both; some in place of the second swap two devices.
-
-    With a sixth draw, a tenth of the moves give all ops of one of the groups a device.
-    """
-    for row in draws:
-        op = int(row[0] * len(order))
-        kind = row[1] if devices > 1 else 1.0
-        moved, placed = list(order), list(placement)
-        if len(row) > 5 and row[5] < 0.1:
-            for member in groups[int(row[5] / 0.1 * len(groups))]:
-                placed[member] = int(row[3] * devices)
-            if placed == placement:
-                continue
-            kind = 0.0
-        elif kind < 0.5:
-            placed[op] = (placed[op] + 1 + int(row[2] * (devices - 1))) % devices
-        if kind >= 0.5 and row[2] < swapped:
-            other = int(row[3] * len(order))
-            placed[op], placed[other] = placed[other], placed[op]
-        elif kind >= 0.1:
-            first = max((order.index(v) + 1 for v in plain.before[op]), default=0)
-            last = min((order.index(v) - 1 for v in plain.after[op]), default=len(order) - 1)
-            moved.remove(op)
-            moved.insert(first + int(row[3] * (last - first + 1)), op)
-        if walk.accepts(moved, placed, temperature, row[4]):
-            order, placement = moved, placed
-    return order, placement
-
-
-def anneal_keys(walk, keys, decode, has_costs, temperature, draws):
-    """Moves of the keys of a share of the ops, of at least one, or of the last."""
-    ops = len(keys) - 1
-    for row in draws:
-        share, reach = max(0.02, 1 / ops) ** row[1], 0.2 if row[3] < 0.5 else 1.0
-        drawn = [split_mix(int(row[0] * 2**53), op) for op in range(ops)]
-        changed = keys.copy()
-        if has_costs and row[3] < 0.05:
-            changed[ops] = row[2]
-        else:
-            for op in range(ops):
-                if drawn[op] < share:
-                    changed[op] = keys[op] + reach * (drawn[op] / share - 0.5)
-                elif op == int(row[0] * ops):
-                    changed[op] = keys[op] + reach * (row[2] - 0.5)
-        if walk.accepts(*decode(changed), temperature, row[4]):
-            keys = changed
-    return keys
-
-
-def split_mix(seed, index):
-    """A number from 0 to 1 that looks random, as SplitMix64 makes it of a counter."""
-    mixed = (seed + index) * 0x9E3779B97F4A7C15 % 2**64
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ mixed >> shift) * factor % 2**64
-    return ((mixed ^ mixed >> 31) >> 11) / 2**53

@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 from jsonschema import Draft202012Validator
-from schedopt.core.problem.problem import Problem
+from schedopt import Problem
 from schedopt.core.search.settings import differences, from_plain, plain
 from schedopt.core.solve.solve import solve
 from schedopt.datasets.layered import LayeredParameters, layered_graph

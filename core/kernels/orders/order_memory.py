@@ -6,11 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.arrays import IndexArray, IntArray, frozen
+from ...base.arrays import INT64_MAX, IndexArray, IntArray, frozen
 from ...graph.graph import Buffers
 from ..jit import inlined, kernel
-
-DROPPED_EVERY = 16  # pieces by start, after which those that have ended are dropped
 
 
 @kernel
@@ -121,34 +119,20 @@ class Placing(NamedTuple):
 
 def new_placing(lower: IntArray, upper: IntArray, size: IntArray, alignment: IntArray) -> Placing:
     """Allocate the scratch space of a placement."""
-    return Placing(
-        lower,
-        upper,
-        size,
-        alignment,
-        np.zeros(len(size), np.int64),
-        np.zeros(len(size), np.int32),
-        np.zeros(2, np.int64),
-    )
+    pieces = len(size)
+    offsets, placed, done = np.zeros(pieces, np.int64), np.zeros(pieces, np.int32), np.zeros(2, np.int64)
+    return Placing(lower, upper, size, alignment, offsets, placed, done)
 
 
 @kernel
-def first_fit(p: Placing, order: IndexArray, limit: int, first: int, last: int, is_by_start: bool) -> int:
+def first_fit(p: Placing, order: IndexArray, limit: int, first: int, last: int) -> int:
     """Place pieces of an order, all or until one ends beyond the limit; returns the end of the highest so far."""
-    # By start, what has ended is no longer looked at: the time is that of the pieces that live at once.
     if first == 0:
         p.done[:] = 0
     count, highest = int(p.done[0]), int(p.done[1])
     for number in range(first, last):
         piece = order[number]
         start, end, size, alignment = p.lower[piece], p.upper[piece], int(p.size[piece]), p.alignment[piece]
-        if is_by_start and number % DROPPED_EVERY == 0:
-            living = 0
-            for k in range(count):
-                if p.upper[p.placed[k]] > start:
-                    p.placed[living] = p.placed[k]
-                    living += 1
-            count = living
         at = 0
         for k in range(count):
             other = p.placed[k]
@@ -171,3 +155,42 @@ def first_fit(p: Placing, order: IndexArray, limit: int, first: int, last: int, 
         count += 1
     p.done[0], p.done[1] = count, highest
     return int(highest)
+
+
+@kernel
+def first_fit_by_start(p: Placing, order: IndexArray, by_end: IndexArray, edges: IntArray) -> int:
+    """Place all pieces by start; returns the end of the highest. `edges` is scratch, shape `(2 * pieces + 4,)`."""
+    edges[0], edges[1] = 0, INT64_MAX  # the sorted ends of what is free
+    count, ended, highest = 2, 0, 0
+    for piece in order:
+        while p.upper[by_end[ended]] <= p.lower[piece]:
+            count = _toggled(p, by_end[ended], edges, count)
+            ended += 1
+        at, gap, size, alignment = 0, 0, p.size[piece], p.alignment[piece]
+        while size > 0:
+            if edges[gap + 1] - edges[gap] >= size:
+                at = -(-edges[gap] // alignment) * alignment
+                if at + size <= edges[gap + 1]:
+                    break
+            gap += 2
+        p.offsets[piece] = at
+        highest = max(highest, at + size)
+        count = _toggled(p, piece, edges, count)
+    return highest
+
+
+@inlined
+def _toggled(p: Placing, piece: int, edges: IntArray, count: int) -> int:
+    """Take or give back the bytes of a piece: each of its ends becomes an edge or, if it is one, none."""
+    for edge in (p.offsets[piece], p.offsets[piece] + p.size[piece]):
+        at = np.searchsorted(edges[:count], edge)
+        if at < count and edges[at] == edge:
+            count -= 1
+            for k in range(at, count):
+                edges[k] = edges[k + 1]
+        else:
+            for k in range(count, at, -1):
+                edges[k] = edges[k - 1]
+            edges[at] = edge
+            count += 1
+    return count

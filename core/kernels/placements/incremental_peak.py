@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
-from ..cost_model import MachineArrays
+from ..cost_model import MachineArrays, weighed
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of, is_better
@@ -207,8 +207,7 @@ def price_places(
             runs = q.placement[op] == device
             if runs or change > 0:
                 memory = z.resident[device] + (g.workspace[op] if runs else 0)
-                if scale.weight.size > 0:
-                    memory = int(memory * scale.weight[device])
+                memory = weighed(scale.weight, device, memory)
                 most = max(most, memory)
                 penalty += peak_penalty(max(0.0, memory - scale.base) * factor)
         z.other.most[here], z.other.penalty[here] = most, penalty

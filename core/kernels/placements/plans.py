@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray, IntArray
+from .. import cost_model
 from ..cost_model import MachineArrays, Scratch, TimedSteps, account, begin, sort_moments, time_op, time_transfer
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
@@ -103,10 +104,9 @@ def _price(g: GraphArrays, m: MachineArrays, s: Scratch, plan: Plan, steps: Any,
         sort_steps(m, s, steps[0], count, steps[1])
         account(g, m, s, steps[1], count)
         for device in range(s.clock.size):
-            peak = max(peak, s.peak[device])
+            peak, excess = cost_model.reached(m, s.peak, device, peak, excess)
             over = s.peak[device] - m.limits[device]
             if over > 0:
-                excess = max(excess, over)
                 energy += aim.weight * (0.001 + over / m.limits[device])
         if aim.is_peak:
             for step in range(count):

@@ -130,8 +130,7 @@ def price(g: GraphArrays, m: MachineArrays, q: Queue, chromosomes: Any, memory: 
         if memory and linked:
             peaks = q.scratch.peak if m.beside else s.peak
             for device in range(s.clock.size):
-                peak = max(peak, peaks[device])
-                excess = max(excess, peaks[device] - m.limits[device])
+                peak, excess = cost_model.reached(m, peaks, device, peak, excess)
         prices[at, 0], prices[at, 1], prices[at, 2] = excess, peak, runtime if linked else np.inf
 
 

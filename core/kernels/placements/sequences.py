@@ -12,7 +12,7 @@ import numpy as np
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray, csr
 from ..bits import bit_of, has_bit
-from ..cost_model import MachineArrays, State, Steps, start, step_op, step_transfer, write_step
+from ..cost_model import MachineArrays, State, Steps, reached, start, step_op, step_transfer, write_step
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, is_better
@@ -91,7 +91,7 @@ def run_sequence(
     due.head[:] = -1
     step, excess, peak, penalty = 0, 0, 0, 0.0
     for device in range(devices):
-        peak, excess = max(peak, s.peak[device]), max(excess, s.peak[device] - m.limits[device])
+        peak, excess = reached(m, s.peak, device, peak, excess)
     for op in order:
         device = s.placement[op]
         for at in range(g.input_ptr[op], g.input_ptr[op + 1]):
@@ -112,14 +112,14 @@ def run_sequence(
                     step_transfer(g, m, s, item, target, memory)
                     step = write_step(steps, step, ~item, target)
                     if memory:
-                        peak, excess = max(peak, s.peak[target]), max(excess, s.peak[target] - m.limits[target])
+                        peak, excess = reached(m, s.peak, target, peak, excess)
                         penalty += step_penalty(aim, target, s.peak[target])
                     cell = due.following[cell] if aim.together else -1
         s.peak[device] = 0
         _, transfers = step_op(g, m, s, op, memory)
         step = write_step(steps, step, op, device)
         if memory:
-            peak, excess = max(peak, s.peak[device]), max(excess, s.peak[device] - m.limits[device])
+            peak, excess = reached(m, s.peak, device, peak, excess)
             penalty += step_penalty(aim, device, s.peak[device])
             if penalty > bar:
                 return step, np.inf, excess, peak, 0.0

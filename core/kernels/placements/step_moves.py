@@ -12,7 +12,7 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ..bits import bit_of, has_bit
-from ..cost_model import MachineArrays, State, new_steps, start, step_op, step_transfer, write_step
+from ..cost_model import MachineArrays, State, new_steps, reached, start, step_op, step_transfer, write_step
 from ..graph_arrays import GraphArrays
 from ..jit import inlined, kernel
 from ..metropolis import Walk, bar_of, is_better
@@ -81,7 +81,7 @@ def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: f
     step, excess, peak, penalty, runtime, lost = 0, 0, 0, 0.0, 0.0, 0.0
     ceiling = bar * ROUNDING
     for device in range(s.clock.size):
-        peak, excess = max(peak, s.peak[device]), max(excess, s.peak[device] - m.limits[device])
+        peak, excess = reached(m, s.peak, device, peak, excess)
     for turn in range(2 * count + 2):
         at = turn // 2
         if turn % 2 == 0:
@@ -110,7 +110,7 @@ def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: f
                     s.clock[target] = end
                 else:
                     step_transfer(g, m, s, tensor, target, True)
-                    peak, excess = max(peak, s.peak[target]), max(excess, s.peak[target] - m.limits[target])
+                    peak, excess = reached(m, s.peak, target, peak, excess)
                     penalty += step_penalty(aim, target, s.peak[target])
         if item >= 0:
             s.peak[target] = 0
@@ -123,7 +123,7 @@ def run_plan(x: Scene, old: Plan, count: int, edit: Edit, aim: Objective, bar: f
             new.place[item] = step
             step = write_step(new, step, item, target)
             if aim.memory:
-                peak, excess = max(peak, s.peak[target]), max(excess, s.peak[target] - m.limits[target])
+                peak, excess = reached(m, s.peak, target, peak, excess)
                 penalty += step_penalty(aim, target, s.peak[target])
             runtime = max(runtime, s.clock[target])
             least = max(runtime, s.clock[target] + x.tail[item], (x.work + lost) / s.clock.size)

@@ -11,8 +11,6 @@ Of DOT the whole grammar is read (https://graphviz.org/doc/info/lang.html). Reco
 line in a drawing and are dropped. In a quoted name `\\` is one backslash, which Graphviz keeps as two.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math
@@ -145,8 +143,7 @@ def written_graph(graph: CostGraph) -> AttributedGraph:
 def _remark_of(attributes: Attributes, name: str) -> str | None:
     """Return a node's `module`, `line` or `phase`, or None where another tool means something else by it."""
     value = attributes.get(name, "")
-    is_meant = isinstance(value, str) and (name != "phase" or value in PHASES)
-    return value if is_meant else None
+    return value if isinstance(value, str) and (name != "phase" or value in PHASES) else None
 
 
 class _Ports:
@@ -167,8 +164,9 @@ class _Ports:
             if sizes is None:
                 is_needed = name in unsized or (name not in producing and not sized_edges)
                 if is_needed and default_size is None:
-                    others = _unknown([attributes], NODE_ATTRIBUTES)
-                    has = f" (it has {', '.join(others)})" if others else ""
+                    leaving = (edge.attributes for edge in written.edges if edge.source == name)
+                    others = [*_unknown([attributes], NODE_ATTRIBUTES), *_unknown(leaving, EDGE_ATTRIBUTES)]
+                    has = f" ({', '.join(others)} is not read)" if others else ""
                     ways = "give it size=BYTES, its edges a size each, or a default size (--default-size, default_size)"
                     raise FormatError(f"{path}: node '{name}' has no size{has}; {ways}")
                 sizes = [default_size or 0] if is_needed else []
@@ -295,9 +293,8 @@ def _given_sinks(written: AttributedGraph) -> str:
     sources, targets = ({getattr(edge, end) for edge in written.edges} for end in ("source", "target"))
     sinks = [name for name in written.nodes if name in targets and name not in sources]
     given = [name for name in sinks if looks_given(name)]
-    if 2 * len(given) <= len(sinks) or any(map(looks_given, sources - targets)):
-        return ""
-    return f"'{given[0]}'"
+    is_likely = 2 * len(given) > len(sinks) and not any(map(looks_given, sources - targets))
+    return f"'{given[0]}'" if is_likely else ""
 
 
 def _unknown(attributes: Iterable[Attributes], known: tuple[str, ...]) -> list[str]:
@@ -395,10 +392,8 @@ def check_target(path: str) -> None:
 
 def write_graph_file(graph: CostGraph, path: str) -> None:
     """Write a graph as the name of a file asks: `.dot` or `.gv`, `.json`, or a suffix of CostGraphDef; `-` is text."""
-    if write := _FORMATS.get(Path(path).suffix):
-        write_atomically(path, write(graph))
-    else:
-        write_graph(graph, path)
+    write = _FORMATS.get(Path(path).suffix)
+    write_atomically(path, write(graph)) if write else write_graph(graph, path)
 
 
 def _parse_node_link(document: Any, where: str) -> AttributedGraph:
@@ -574,8 +569,7 @@ class _Parser:
 
     def _take(self, text: str) -> bool:
         """Go past a sign or keyword if it is next."""
-        is_next = self._token.kind in ("sign", "keyword") and self._token.text == text
-        if is_next:
+        if is_next := self._token.kind in ("sign", "keyword") and self._token.text == text:
             self._advance()
         return is_next
 

@@ -343,8 +343,7 @@ class _Import:
             f"{where}: a trace does not say when results are freed: each is freed after its last reader; "
             f"{len(kept):,} results without readers, {held}, are kept"
         )
-        others = sum(bytes_on.values()) - bytes_on[device]
-        if others:
+        if others := sum(bytes_on.values()) - bytes_on[device]:
             note(f"{where}: the memory is that of {device}; {format_bytes(others)} on other devices are not counted")
         if self.handed:
             note(f"{where}: {self.handed:,} ops hand values to Python; what it did with them is not in the trace")
@@ -390,8 +389,7 @@ def is_composite(schema: str) -> bool:
 @cache
 def written_arguments(schema: str) -> frozenset[int]:
     """Return the places of the arguments that an op writes, by the marks `Tensor(a!)` of its schema."""
-    inside = schema.partition("(")[2].rpartition(") ->")[0]
-    arguments = re.split(r",\s*(?![^(\[]*[)\]])", inside)
+    arguments = re.split(r",\s*(?![^(\[]*[)\]])", schema.partition("(")[2].rpartition(") ->")[0])
     places = [argument for argument in arguments if argument.strip() != "*"]
     return frozenset(place for place, argument in enumerate(places) if re.search(r"\([^)]*!", argument))
 

@@ -10,8 +10,6 @@ fusion), in the order before Inductor reorders them; the peak in this order is t
   an op that writes in place gets a control edge from every earlier reader of its inputs.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -167,16 +165,14 @@ def _wholes(nodes: Mapping[str, list[str]], buffers: Mapping[str, _Buffer], wher
             continue
         candidates = [other for other in {*buffer.reads, *made_with.get(name, ())} if buffers[other].is_whole]
         if len(candidates) != 1:
-            raise FormatError(
-                f"{where}: buffer '{name}' is freed but never allocated, and is a part of {len(candidates)} buffers"
-            )
+            what = f"is freed but never allocated, and is a part of {len(candidates)} buffers"
+            raise FormatError(f"{where}: buffer '{name}' {what}")
         wholes[name] = candidates[0]
         sizes[candidates[0]] += buffer.freed
     for name, buffer in buffers.items():
         if buffer.is_whole and sizes[name] != buffer.allocated:
-            raise FormatError(
-                f"{where}: buffer '{name}' allocates {buffer.allocated} bytes, but its parts free {sizes[name]}"
-            )
+            what = f"allocates {buffer.allocated} bytes, but its parts free {sizes[name]}"
+            raise FormatError(f"{where}: buffer '{name}' {what}")
         if not (buffer.is_whole or buffer.is_part) and buffer.allocated != buffer.freed:
             raise FormatError(f"{where}: buffer '{name}' allocates {buffer.allocated} bytes but frees {buffer.freed}")
     return wholes

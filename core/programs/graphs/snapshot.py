@@ -1,13 +1,11 @@
 """Memory snapshots of PyTorch (`torch.cuda.memory._dump_snapshot`): allocations, their reservations, their holders."""
 
-from __future__ import annotations
-
 import pickle
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from io import BytesIO
 from pathlib import PurePath
 from typing import Any
@@ -139,8 +137,7 @@ class Snapshot:
         first = old[np.argsort(self.recorded[old], kind="stable")]
         events = np.concatenate((first, self.events))
         found = (allocator or self.allocator).replay(events, self.sizes, self.streams, capacity=capacity)
-        done = max(found.done - len(first), 0)
-        return replace(found, done=done, reserved=found.reserved[len(first) :])
+        return replace(found, done=max(found.done - len(first), 0), reserved=found.reserved[len(first) :])
 
     @cached_property
     def alive(self) -> tuple[IntArray, IntArray]:
@@ -265,7 +262,8 @@ def read_snapshot(path: str, note: Callable[[str], None] = lambda text: None) ->
         if sum(map(bool, counts)) > 1:
             note(f"{path}: device {device} of {len(traces)} is read, which has most events")
         own = [segment for segment in segments if segment.get("device", 0) == device]
-        snapshot = _Reading(path, device, own, traces[device], settings).snapshot()
+        with without_gc():
+            snapshot = _Reading(path, device, own, traces[device], settings).snapshot()
         assert snapshot.replay.done  # so that what no allocator can do is an error of the file, and no later one
         return snapshot
     except UsageError as error:
@@ -436,18 +434,24 @@ def _placed(segment: Any) -> Iterator[tuple[int, Any]]:
 
 def _lines(frames: Any) -> tuple[str, str]:
     """Return the line of the user's code, and the line of the innermost `forward` of it."""
-    own = [frame for frame in frames or () if str(frame["filename"]).endswith(".py") and not _is_library(frame)]
-    names = [f"{PurePath(frame['filename']).name}:{frame['line']}" for frame in own]
-    forward = next((name for name, frame in zip(names, own, strict=True) if frame["name"] == "forward"), "")
-    if names:
-        return names[0], forward
+    line = ""
+    for frame in frames or ():
+        if name := _own_name(frame["filename"]):
+            line = line or f"{name}:{frame['line']}"
+            if frame["name"] == "forward":
+                return line, f"{name}:{frame['line']}"
+    if line:
+        return line, ""
     if any("autograd" in str(frame["name"]) for frame in frames or ()):
         return BACKWARD, BACKWARD
     return UNKNOWN, ""
 
 
-def _is_library(frame: Any) -> bool:
-    return "site-packages" in str(frame["filename"]) or "/torch/" in str(frame["filename"])
+@cache  # few files are in millions of frames
+def _own_name(filename: str) -> str:
+    """Return the name of a file of the user's code; empty for one of a library."""
+    is_library = "site-packages" in filename or "/torch/" in filename
+    return PurePath(filename).name if filename.endswith(".py") and not is_library else ""
 
 
 def _whole(value: Any, name: str) -> int:

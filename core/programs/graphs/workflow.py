@@ -5,8 +5,6 @@ as weights are. A file that is written and never read is kept to the end. The me
 that of its files, and is left out.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """An ONNX graph: the inputs of its nodes, their inner graphs, and the types of its values."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,15 +29,13 @@ WITHOUT_KERNEL = {
 def node_names(graph: GraphProto) -> list[str]:
     """Return a unique name per node: its own, or `OP_INDEX`; a repeated one gets `#INDEX` from the second on."""
     taken = {node.name for node in graph.node}
-    names: list[str] = []
-    seen: set[str] = set()
+    names: dict[str, None] = {}
     for index, node in enumerate(graph.node):
         name = node.name or f"{node.op_type}_{index}"
-        while name in seen or (name in taken and name != node.name):
+        while name in names or (name in taken and name != node.name):
             name += f"#{index}"
-        seen.add(name)
-        names.append(name)
-    return names
+        names[name] = None
+    return list(names)
 
 
 def default_order(nodes: Sequence[NodeProto], places: Sequence[int] | None = None) -> list[int]:
@@ -49,8 +45,7 @@ def default_order(nodes: Sequence[NodeProto], places: Sequence[int] | None = Non
     """
     makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     read = [{makers[name] for name in reads(node) if name in makers} for node in nodes]
-    ends = set(range(len(read))).difference(*read)
-    latest_first = [sorted(found, reverse=True) for found in (*read, ends)]
+    latest_first = [sorted(found, reverse=True) for found in (*read, set(range(len(read))).difference(*read))]
     if places is not None:
         latest_first[-1] = sorted(range(len(read)), key=places.__getitem__)
     *order, _ = nx.dfs_postorder_nodes(nx.DiGraph(dict(enumerate(latest_first))), len(read))
@@ -267,9 +262,7 @@ def _inferred(path: str, model: ModelProto, is_strict: bool = False) -> ModelPro
 
 
 def _values(graph: GraphProto) -> Iterator[ValueInfoProto]:
-    yield from graph.input
-    yield from graph.output
-    yield from graph.value_info
+    yield from (*graph.input, *graph.output, *graph.value_info)
     for tensor in graph.initializer:
         yield onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
 

@@ -1,7 +1,5 @@
 """ONNX programs: a file that was read and checked, its nodes in ONNX Runtime's order, and the type of every value."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -169,9 +167,8 @@ def _check_external(path: str, what: str, tensor: TensorProto) -> None:
         raise FormatError(f"{what} is in {file}, which is missing; put it next to the model")
     needed = int(offset) + graphs.bytes_of(tensor.data_type, tensor.dims)
     if size < needed:
-        raise FormatError(
-            f"{what} ends at byte {needed} of {file}, which has {size}: it is truncated or of another model"
-        )
+        has = f"which has {size}: it is truncated or of another model"
+        raise FormatError(f"{what} ends at byte {needed} of {file}, {has}")
 
 
 def _set_unknown_apart(model: ModelProto) -> None:

@@ -1,7 +1,5 @@
 """ONNX programs: imported as graphs, written in another order, and run by ONNX Runtime with memory counted by glibc."""
 
-from __future__ import annotations
-
 import ast
 import filecmp
 import math
@@ -135,22 +133,18 @@ def node_flops(types: Mapping[str, ValueType], node: NodeProto) -> int:
     if node.domain not in OFFICIAL_DOMAINS | FUSED_DOMAINS:
         return output.elements
     if node.op_type in CONVOLUTIONS:
-        weight = inputs[3 if node.op_type == "QLinearConv" else 1]
-        return 2 * output.elements * math.prod(weight.shape[1:])
+        return 2 * output.elements * math.prod(inputs[3 if node.op_type == "QLinearConv" else 1].shape[1:])
     if node.op_type == "ConvTranspose":
         return 2 * inputs[0].elements * math.prod(inputs[1].shape[1:])
     if node.op_type in PRODUCTS:
         is_transposed = any(entry.i for entry in node.attribute if entry.name == "transA")
         return 2 * output.elements * inputs[0].shape[-2 if is_transposed else -1]
     if node.op_type in RECURRENT:
-        steps_and_batch = math.prod(inputs[0].shape[:2])
-        return 2 * steps_and_batch * (inputs[1].elements + inputs[2].elements)
+        return 2 * math.prod(inputs[0].shape[:2]) * (inputs[1].elements + inputs[2].elements)
     if node.op_type in POOLS:
         kernel = next(list(entry.ints) for entry in node.attribute if entry.name == "kernel_shape")
         return output.elements * int(math.prod(kernel))
-    if node.op_type.startswith(("Reduce", "Global", "Arg")) and inputs:
-        return inputs[0].elements
-    return output.elements
+    return (inputs[0] if node.op_type.startswith(("Reduce", "Global", "Arg")) and inputs else output).elements
 
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
@@ -307,9 +301,10 @@ def _as_loaded(program: OnnxProgram, note: Note) -> OnnxProgram:
     if loaded["casts"] or loaded["widened"]:
         note(
             f"{program.path}: ONNX Runtime lacks CPU kernels: it adds {loaded['casts']} casts and holds results of "
-            f"{loaded['widened']} nodes in float32, which is not counted; import the model that it optimised and saved"
+            f"{loaded['widened']} nodes in float32. Peaks do not count them, and casts change the order: import the "
+            "model that it optimised and saved"
         )
-    return read_program(program.path, program.sizes, {**(program.observed or {}), "order": loaded["order"]})
+    return read_program(program.path, program.sizes, {**(program.observed or {}), **loaded})
 
 
 def reorder(program: OnnxProgram, order: Sequence[int]) -> ModelProto:
@@ -384,14 +379,14 @@ class OnnxRuntime(Runtime[ModelProto]):
             outputs = run_model(version or program.model, Path(program.path).parent, random_inputs(program))
         except ProgramError as error:
             raise ProgramError(f"{program.path}: {error}") from None
-        names = (f"output '{name}'" for name in program.outputs)
-        return dict(zip(names, digests(outputs), strict=True))
+        return dict(zip((f"output '{name}'" for name in program.outputs), digests(outputs), strict=True))
 
     def save(self, version: ModelProto, output: str, note: Note) -> None:
         """Write an ONNX file, and its external data beside it."""
         copy_external_data(self.program, Path(output))
         write_atomically(output, version.SerializeToString())
-        note(f"{output}: ONNX Runtime keeps this order with execution_order = PRIORITY_BASED and optimisations off")
+        if not (self.program.observed or {}).get("casts"):  # they would run elsewhere
+            note(f"{output}: ONNX Runtime keeps this order with execution_order = PRIORITY_BASED and optimisations off")
 
     def question(self, graph: CostGraph, order: Sequence[int] | None, file: Path) -> dict[str, Any]:
         """Return the indices of the nodes in an order."""

@@ -1,7 +1,5 @@
 """Sessions of ONNX Runtime: runs in a given order that free dead tensors, and costs of nodes on this machine."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics
@@ -80,8 +78,7 @@ def load_file(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any]
     options = session_options(keeps_order=False)
     with tempfile.TemporaryDirectory() as folder:
         options.optimized_model_filepath = f"{folder}/loaded.onnx"
-        given = runnable(bare, order_of_file(program), small, has_sizes=False)
-        session_of(given, Path(path).parent, options)
+        session_of(given := runnable(bare, order_of_file(program), small, has_sizes=False), Path(path).parent, options)
         loaded = onnx.load(f"{folder}/loaded.onnx").graph.node  # as it is given, or as it runs if that is rewritten
     kept = {node.name: at for at, node in enumerate(loaded)}
     made = {value: at for at, node in enumerate(loaded) for value in node.output}
@@ -91,11 +88,12 @@ def load_file(path: str, shapes: Mapping[str, Size], observed: Mapping[str, Any]
         for name, node in zip(program.names, program.nodes, strict=True)
     ]
     is_rewritten = [node.name for node in loaded] != [node.name for node in given.graph.node]
-    names, order = set(program.names), default_order(program.nodes, places) if is_rewritten else range(len(places))
+    order = default_order(program.nodes, places) if is_rewritten else range(len(places))
+    names, own = set(program.names), set(program.types)
     return {
         "order": [program.names[op] for op in order],
         "casts": sum(node.name.startswith(_CAST) for node in loaded if node.name not in names),
-        "widened": sum(any(v.startswith(_CAST) for v in node.output) for node in loaded if node.name in names),
+        "widened": sum(any(v.startswith(_CAST) for v in {*node.output} - own) for node in loaded if node.name in names),
     }
 
 

@@ -23,8 +23,9 @@ from ...bounds.bounds import is_met
 from ...graph.graph import CostGraph
 from ...model.allocators import Allocator
 from ...model.simulator import input_peak
+from ...problem.schedule import Reserved
 from ...report.explanation import layers_again
-from ...report.result import Result
+from ...report.result import OPENING, Result
 from ...search.method_spec import parse_method
 from ...solve.placed import solve_and_place
 from ..fresh_process import return_freed_memory
@@ -90,8 +91,8 @@ def ordered(program: TorchProgram, settings: PlanSettings) -> tuple[CostGraph, f
     """Measure, solve and reorder a program; the logger `schedopt.optimize` is told its `OrderedGraph`."""
     start = time.monotonic()
     graph = graph_for(program, settings)
-    if settings.schedule is not None and (order := _order_in(settings.schedule, graph)) is not None:
-        return graph, _as_scheduled(program, graph, order, settings)
+    if settings.schedule is not None and (found := _order_in(settings.schedule, graph)) is not None:
+        return graph, _as_scheduled(program, graph, *found, settings)
     options, device = settings.options, device_of(program)
     allocator = options.allocator
     if allocator == AUTO:
@@ -114,18 +115,18 @@ def ordered(program: TorchProgram, settings: PlanSettings) -> tuple[CostGraph, f
     return graph, module
 
 
-def _order_in(path: str, graph: CostGraph) -> list[int] | None:
-    """Return the order of a schedule file; None if it is of another graph."""
+def _order_in(path: str, graph: CostGraph) -> tuple[list[int], Reserved | None] | None:
+    """Return the order of a schedule file, and what it reserves; None if it is of another graph."""
     try:
-        order, _ = read_order(path, graph)
+        order, loaded = read_order(path, graph)
         check_order(graph, order)
     except (OtherGraphError, ScheduleError):
         return None
-    return order
+    return order, loaded.reserved
 
 
 def _as_scheduled(
-    program: TorchProgram, graph: CostGraph, order: Sequence[int], settings: PlanSettings
+    program: TorchProgram, graph: CostGraph, order: Sequence[int], reserved: Reserved | None, settings: PlanSettings
 ) -> fx.GraphModule:
     """Return a program in the order of the schedule file, which keeps the memory limit."""
     before, peak = input_peak(graph), cost_of(graph, order).peak
@@ -133,10 +134,15 @@ def _as_scheduled(
     text = f"{program.name}: peak memory {format_bytes(before)} -> {format_bytes(peak)} by {settings.schedule}"
     if limit is not None and peak > limit:
         raise ScheduleError(f"{text}, which does not keep the memory limit of {format_bytes(limit)}")
-    if settings.note is not None:
-        settings.note(text)
     module = reorder(program, graph, order)
     module.meta.update(peak=peak, scheduled=True)
+    if reserved is not None and reserved.opening_block:
+        if reserved.is_before_weights:  # they are there already
+            text += f"; {OPENING}{reserved.opening}"
+        elif (device := device_of(program)).type == "cuda":
+            module.meta["opening_block"] = reserved.opening_block, device
+    if settings.note is not None:
+        settings.note(text)
     return module
 
 

@@ -40,6 +40,14 @@ class TorchRuntime(Runtime[bytes]):
         self._other: str | None = None  # the result that a call of the model gives otherwise; empty if there is none
         self.program = load_program(self.model, self.options, note)
 
+    def check_file(self) -> None:
+        """Refuse a step, whose optimizer's counts are no tensors."""
+        if self.program.training == STEP:
+            raise UsageError(
+                f"{self.model}: a file would keep the learning rates and counts of this one step; run the step in a "
+                "better order by schedopt.optimize(step, inputs)"
+            )
+
     def graph(self, costs: str, note: Note) -> CostGraph:
         """Return the program's graph; see `graph_of`."""
         measured = measured_costs(self.program, self.options.device) if costs == "measured" else None
@@ -122,11 +130,6 @@ def export_in_order(program: TorchProgram, graph: CostGraph, order: Sequence[int
 
 def _exported_step(program: TorchProgram, module: fx.GraphModule) -> ExportedProgram:
     """Return a training step as an exported program of which every argument is an input."""
-    if program.training == STEP:
-        raise UsageError(
-            f"{program.name}: a file would keep the learning rates and counts of this one step; run the step in a "
-            "better order by schedopt.optimize(step, inputs)"
-        )
     graph = module.graph
     output = graph.output_node()
     if isinstance(output.args[0], fx.Node):

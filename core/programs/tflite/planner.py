@@ -3,8 +3,6 @@
 Follows `micro_allocation_info.cc` (lifetimes) and `greedy_memory_planner.cc` (places) of tensorflow/tflite-micro.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

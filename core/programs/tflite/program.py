@@ -27,8 +27,7 @@ class FlatBuffer:
     """The bytes of a file."""
 
     def __init__(self, data: bytes, where: str) -> None:
-        self.data = data
-        self.where = where
+        self.data, self.where = data, where
         self.readable = _MOST_OVERLAP * len(data)
 
     def root(self) -> Table:
@@ -234,10 +233,8 @@ def parse_program(data: bytes, path: str) -> TfliteProgram:
     """Read a TFLite model from its bytes; `path` is its name in errors."""
     if data[4:8] != IDENTIFIER:
         raise FormatError(f"{path}: not a TFLite model: bytes 4 to 8 are {data[4:8]!r}, not {IDENTIFIER!r}")
-    buffer = FlatBuffer(data, path)
-    model = buffer.root()
-    version = model.number(0, "<I")
-    if version != 3:
+    model = FlatBuffer(data, path).root()
+    if (version := model.number(0, "<I")) != 3:
         raise FormatError(f"{path}: TFLite schema version {version}; only version 3 is known")
     buffers = []
     for number, table in enumerate(model.tables(4, "buffer")):
@@ -248,10 +245,9 @@ def parse_program(data: bytes, path: str) -> TfliteProgram:
     codes = []
     for table in model.tables(1, "operator code"):
         code = max(table.number(3, "<i"), table.number(0, "<b"))
-        if code == tflite.BuiltinOperator.CUSTOM:
-            codes.append((table.text(1) or "CUSTOM", True))
-        else:
-            codes.append((_KINDS.get(code, f"BUILTIN_{code}"), code not in _KINDS))
+        is_named = code == tflite.BuiltinOperator.CUSTOM
+        kind = table.text(1) or "CUSTOM" if is_named else _KINDS.get(code, f"BUILTIN_{code}")
+        codes.append((kind, is_named or code not in _KINDS))
     reader = _Reader(path, tuple(codes), tuple(buffers), _COMPRESSION in metadata)
     subgraphs = tuple(reader.subgraph(table) for table in model.tables(2, "subgraph"))
     if not subgraphs:

@@ -1,7 +1,5 @@
 """TFLite programs: imported as graphs, planned in another order, written as files, and run by TFLM in one arena."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence

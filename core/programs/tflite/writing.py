@@ -6,8 +6,6 @@ bytes that they were. An offset is here, as in `flatbuffers.Builder`, the bytes 
 a position of the old file is negative.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

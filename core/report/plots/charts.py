@@ -1,7 +1,5 @@
 """Charts of schedules: memory by tensor or as lines with their peaks, the arena of a device, and a Gantt chart."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -40,9 +38,7 @@ _MOST_NAMED = 400
 
 def draw_memory(axes: Axes, timelines: Sequence[Timeline]) -> list[Patch | Line2D]:
     """Draw the memory of schedules of one graph over their steps; returns the legend's entries."""
-    if is_stacked(timelines):
-        return _draw_by_tensor(axes, timelines[0])
-    return _draw_lines(axes, timelines)
+    return _draw_by_tensor(axes, timelines[0]) if is_stacked(timelines) else _draw_lines(axes, timelines)
 
 
 def memory_figure(timelines: Sequence[Timeline]) -> Figure:
@@ -50,10 +46,8 @@ def memory_figure(timelines: Sequence[Timeline]) -> Figure:
     stacked = is_stacked(timelines)
     figure = figures.new_figure(11, 5 if stacked else 4.6 + 0.2 * len(_lines(timelines)))
     entries = draw_memory(figure.subplots(), timelines)
-    if stacked:
-        figure.legend(handles=entries, loc="outside right upper", fontsize="small", title=STACK_TITLE)
-    else:
-        figure.legend(handles=entries, loc="outside lower left", fontsize="small")
+    place, title = ("outside right upper", STACK_TITLE) if stacked else ("outside lower left", None)
+    figure.legend(handles=entries, fontsize="small", loc=place, title=title)  # type: ignore[call-overload]
     return figure
 
 

@@ -1,7 +1,5 @@
 """A comparison of methods in three charts: performance profiles, improvements, and quality against time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
@@ -55,16 +53,11 @@ def best_ratios(graphs: Sequence[GraphResults], method: str) -> list[float]:
     ratios = []
     for graph in graphs:
         if method in graph.cells and graph.best is not None:
-            rank = graph.rank(method)
-            is_solved = all(cell.is_feasible for cell in graph.cells[method])
-            ratios.append(_ratio(rank[1], graph.best) if rank is not None and is_solved else math.inf)
+            rank, ratio = graph.rank(method), math.inf
+            if rank is not None and all(cell.is_feasible for cell in graph.cells[method]):
+                ratio = max(1.0, rank[1] / graph.best) if graph.best else math.inf if rank[1] else 1.0
+            ratios.append(ratio)
     return ratios
-
-
-def _ratio(value: float, best: float) -> float:
-    if best == 0:
-        return 1.0 if value == 0 else math.inf
-    return max(1.0, value / best)
 
 
 def performance_profile(axes: Axes, ratios: Mapping[str, Sequence[float]]) -> None:

@@ -16,19 +16,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Kind = Literal["memory", "gantt", "arena", "graph"]
-ENDINGS = {
-    ".png": "a picture",
-    ".svg": "a picture",
-    ".pdf": "a picture",
-    ".html": "an interactive page",
-    ".json": "a Chrome or Perfetto trace",
-}
+PICTURES = dict.fromkeys((".png", ".svg", ".pdf"), "a picture")
+ENDINGS = {**PICTURES, ".html": "an interactive page", ".json": "a Chrome or Perfetto trace"}
 
 
-def check_target(path: str, endings: dict[str, str] = ENDINGS) -> None:
-    """Check the name of a file to draw to, before anything is computed."""
-    check_suffix(path, endings)
-    check_writable(path)
+def check_target(path: str | None, endings: dict[str, str] = ENDINGS) -> None:
+    """Check the name of a file to draw to, if there is one, before anything is computed."""
+    if path is not None:
+        check_suffix(path, endings)
+        check_writable(path)
 
 
 def draw(timelines: Sequence[Timeline], path: str, kind: Kind | None = None) -> bytes:

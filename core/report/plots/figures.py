@@ -1,7 +1,5 @@
 """Shared parts of all charts: figures without a display or in a notebook, their bytes, safe texts, units of axes."""
 
-from __future__ import annotations
-
 import io
 import sys
 import warnings

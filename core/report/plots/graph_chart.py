@@ -1,7 +1,5 @@
 """Drawing of a graph by layers, its ops coloured by device or by their place in the order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,8 +24,7 @@ _MOST_DRAWN_EDGES = 20_000
 
 def graph_figure(timelines: Sequence[Timeline]) -> Figure:
     """Return a picture of the graph per schedule, below each other."""
-    graph = timelines[0].problem.graph
-    layer, place = layout(graph)
+    layer, place = layout(timelines[0].problem.graph)
     height = float(np.clip(_HEIGHT_OF_OP * (1 + np.ptp(place)), _LEAST_HEIGHT, _MOST_HEIGHT))
     figure = new_figure(_WIDTH, (height + 0.8) * len(timelines))
     for axes, timeline in zip(figure.subplots(len(timelines), 1, squeeze=False)[:, 0], timelines, strict=True):

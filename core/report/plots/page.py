@@ -3,8 +3,6 @@
 A trace has a process per schedule, a track and a counter of bytes per device, a slice per op, an arrow per transfer.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
@@ -26,15 +24,10 @@ def page(timelines: Sequence[Timeline]) -> str:
     schedules = [_schedule_data(timeline) for timeline in timelines]
     document = {**_graph_data(timelines[0].problem.graph), "schedules": schedules}
     before, after = files(__package__).joinpath("page.html").read_text("utf-8").split(_PLACE)
-    return before + script_json(document) + after
-
-
-def script_json(document: Any) -> str:
-    """Write JSON that no name can break out of a script element with: `<`, `>` and `&` are escaped."""
     text = json.dumps(document, separators=(",", ":"))
-    for letter in "<>&":
+    for letter in "<>&":  # with which a name could break out of the script element
         text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
+    return before + text + after
 
 
 def _graph_data(graph: CostGraph) -> dict[str, Any]:

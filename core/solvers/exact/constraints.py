@@ -1,7 +1,5 @@
 """Constraints and objectives of the CP-SAT model, a function each; objectives define the solver's numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +9,7 @@ from ...search.plans import may_exceed
 from ...search.search import Search
 from .variables import Buffer, Variables
 
+LARGEST_SUM, MOST_DIGITS = 2**58, 16  # of the solver's sums, and of a share
 MOST_RANKED = 200  # ops by which equal devices are told apart: more say little
 # Of a device or a link: per step that it may have, whether it has it, its start and its duration
 Steps = list[tuple[Any, Any, int]]
@@ -196,18 +195,29 @@ def knows_memory(problem: Problem) -> bool:
 
 def minimised_peak(search: Search) -> Minimised:
     """Minimise the peak of the fullest device, down to the known least, within limits that differ."""
-    assert search.best_simulation is not None
-    v = Variables(search, counts_time=False)
+    # Where shares count, the peak is in parts of a unit, and a device's part of `whole`, in as many parts, is rounded
+    # up: the model's peak is never above a schedule's. Where bytes count, there is one part.
+    v, problem = Variables(search, counts_time=False), search.problem
     add_time_constraints(v)
-    held = most_bytes(v)
-    low = min(int(search.lower_bound) // v.units.bytes, v.most)
-    peak = v.number(max(0, low), v.most, search.best_simulation.peak // v.units.bytes)
-    for most in held:
-        v.model.add(most <= peak)
-    if len({*search.problem.memory_limits}) > 1:
+    held, unit, high = most_bytes(v), v.units.bytes, v.most * math.ceil(problem.byte_weights.max())
+    low, parts = min(int(search.lower_bound) // unit, v.most), 1
+    if not problem.counts_alike:
+        low, parts = 0, 1 << max(0, min(MOST_DIGITS, (LARGEST_SUM.bit_length() - high.bit_length()) // 2))
+    rooms = [-(-memory * parts // problem.whole) for memory in problem.memories]
+    peak = v.number(max(0, low), high * parts, int(search.best_value * parts / unit))
+    for most, room in zip(held, rooms, strict=True):
+        v.model.add(most * parts**2 <= peak * room)
+    if len({*problem.memory_limits}) > 1:
         _keep_limits(v, held)
     v.model.minimize(peak)
-    return v, lambda least: math.ceil(least - 1e-6) * v.units.bytes
+
+    def bound(least: float) -> float:
+        below = math.ceil(least - 1e-6) - 1  # some device holds more units than these parts are
+        units = [max(0, below * room // parts**2 + 1) for room in rooms]
+        peaks = ([unit * most * (at == device) for at, most in enumerate(units)] for device in v.devices)
+        return min(map(problem.counted_peak, peaks))
+
+    return v, bound
 
 
 def minimised_excess(search: Search) -> Minimised:

@@ -6,8 +6,6 @@ run an op oftener than its readers run, and once more if it makes something fina
 runs, and where one has them its runtimes bound the added time: so a bound of this model becomes one of every schedule.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Constraint programming with OR-Tools' CP-SAT (REGAL A.10); its proofs are explained in `docs/methods/exact.md`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -66,7 +64,8 @@ def solve(search: Search, parameters: Parameters) -> None:
 
 def _minimise_in_turn(search: Search) -> None:
     """Minimise the excess over memory limits if there is any, then the task's value, and record the bounds."""
-    problem, is_alike = search.problem, len({*search.problem.memory_limits}) == 1
+    problem = search.problem
+    is_alike = problem.counts_alike and len({*problem.memory_limits}) == 1
     if problem.graph.num_tensors * problem.devices**2 > MOST_TRANSFERS:
         search.note("the graph has too many tensors for cp-sat on so many devices")
         return

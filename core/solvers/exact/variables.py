@@ -4,8 +4,6 @@ Steps are ops, and optional transfers of a tensor to a device; those on one devi
 overlap. With blocking transfers the memory of a device changes by its own steps alone: no total order is needed.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Approximate dynamic programming over executed-op sets (Topoformer C.3), peak memory on one device."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -9,17 +7,7 @@ import numpy as np
 
 from ...base.arrays import IndexArray
 from ...graph.graph import Buffers
-from ...kernels.orders.set_beam import (
-    STATES_AT_ONCE,
-    backward_walk,
-    expand,
-    extend_in_place,
-    first_level,
-    forward_walk,
-    materialise,
-    new_candidates,
-    new_state,
-)
+from ...kernels.orders import set_beam as beam
 from ...search import parameters as base
 from ...search.parameters import parameter
 from ...search.search import Search
@@ -111,9 +99,9 @@ def run_beam(
     ops = len(b.own)
     if beam_size == 1 and ops > LARGEST_COPIED:
         return run_in_place(search, b, limit, is_backward)
-    walk = backward_walk(b) if is_backward else forward_walk(b)
+    walk = beam.backward_walk(b) if is_backward else beam.forward_walk(b)
     zobrist = search.rng.integers(0, 2**64, ops, dtype=np.uint64)
-    level = first_level(walk)
+    level = beam.first_level(walk)
     back = _Backpointers()
     is_exact, priced = True, 0
     for _ in range(ops):
@@ -124,14 +112,14 @@ def run_beam(
         salt = search.rng.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         ready = len(level.ready) // len(level.hash)
         size = beam_size if ready <= WIDE else max(1, min(beam_size, MOST_READY // ready))
-        candidates = new_candidates(size, len(level.ready))
-        count, truncated = expand(level, b, walk, candidates, zobrist, size, limit, salt)
+        candidates = beam.new_candidates(size, len(level.ready))
+        count, truncated = beam.expand(level, b, walk, candidates, zobrist, size, limit, salt)
         search.spend(cost)
         priced += len(level.ready)
         is_exact = is_exact and not truncated
         if count == 0:
             return Beam(None, True, is_exact, priced)
-        level = materialise(level, b, walk, candidates, count, floor)
+        level = beam.materialise(level, b, walk, candidates, count, floor)
         back.add(candidates.parent[:count], candidates.op[:count])
         if back.entries > 64 * beam_size + 10_000_000:
             back.prune()
@@ -140,14 +128,14 @@ def run_beam(
 
 def run_in_place(search: Search, b: Buffers, limit: int, is_backward: bool) -> Beam:
     """Run a beam of one state, in which the next op is that of least peak, then of least resident bytes."""
-    walk = backward_walk(b) if is_backward else forward_walk(b)
-    state, ops = new_state(b, walk), len(b.own)
-    for start in range(0, ops, STATES_AT_ONCE):
-        end = min(ops, start + STATES_AT_ONCE)
+    walk = beam.backward_walk(b) if is_backward else beam.forward_walk(b)
+    state, ops = beam.new_state(b, walk), len(b.own)
+    for start in range(0, ops, beam.STATES_AT_ONCE):
+        end = min(ops, start + beam.STATES_AT_ONCE)
         cost = (end - start) / search.problem.graph.num_ops
         if search.exhausted() or search.evaluations_left < cost + 1:
             return Beam(state.chosen[:start], False, False, int(state.totals[3]))
         search.spend(cost)
-        if not extend_in_place(b, walk, state, limit, start, end):
+        if not beam.extend_in_place(b, walk, state, limit, start, end):
             return Beam(None, True, False, int(state.totals[3]))
     return Beam(state.chosen, True, False, int(state.totals[3]))

@@ -1,7 +1,5 @@
 """Orders that need no search: the file's own, depth first, breadth first (Topoformer 5), least peak memory first."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Depth-first dynamic programming over executed-op sets (Topoformer C.3), peak memory on one device."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

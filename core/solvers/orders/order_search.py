@@ -161,8 +161,7 @@ class _Stretch:
         self._reorder_short_stretches(self.effort // 4)
         for is_backward in (False, True):
             if not self.must_stop:
-                buffers = self.proofs.tightened() if self.proofs else self.buffers
-                self._run_beams(buffers, is_backward)
+                self._run_beams(self.proofs.tightened() if self.proofs else self.buffers, is_backward)
         if self.proofs:
             self.proofs.prove()
         self.effort *= 2

@@ -1,7 +1,5 @@
 """Simulated annealing on several devices (Kirkpatrick, Gelatt and Vecchi 1983): which parts have which share."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -91,7 +89,7 @@ def _bound_peak(search: Search) -> None:
     with search.part(SHARE_OF_CUTS):
         order = greedy_order(model_of(search.problem.graph).buffers, search.exhausted)
         if order is not None:
-            known, stop = int(search.lower_bound), search.exhausted
+            known, stop = search.lower_bound, search.exhausted
             bound = min_cut_bound(search.problem, order, known, stop=stop, has_time_for=search.has_time_for)
             search.raise_lower_bound(bound)
 

@@ -143,8 +143,7 @@ class Chromosomes:
         item, target = schedule.items, rename[schedule.targets]
         chromosome[item[ops] * devices + target[ops]] = 1
         chromosome[graph.num_ops * devices + item[ops]] = falling[ops]
-        transfers = graph.num_ops * (devices + 1) + ~item[~ops] * devices + target[~ops]
-        chromosome[transfers] = falling[~ops]
+        chromosome[graph.num_ops * (devices + 1) + ~item[~ops] * devices + target[~ops]] = falling[~ops]
         return chromosome
 
 
@@ -172,8 +171,7 @@ def decoding_work(problem: Problem) -> float:
     if not problem.is_symmetric:
         return FIND * reads * devices
     levels = path_ends(graph.input_order, *graph.predecessors, np.ones(ops)).max()
-    share_of_meetings = min(1.0, levels * devices / ops)
-    looks = _waits(graph) * (1 + share_of_meetings * devices * (1 + reads / ops))
+    looks = _waits(graph) * (1 + min(1.0, levels * devices / ops) * devices * (1 + reads / ops))
     return float(LOOK * looks + FIND * reads * devices)
 
 

@@ -1,7 +1,5 @@
 """Clusters of ops that share a device: a hierarchy, largest bytes exchanged per work first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

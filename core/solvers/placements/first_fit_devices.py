@@ -4,24 +4,26 @@ As m-TOPO of Baechi (Jeon et al. 2020, section 3), but that an op follows inputs
 backward pass runs where the activations are, as fast as can be. Residents have their home where they are read first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 
 from ...base.arrays import BoolArray, FloatArray, IndexArray
+from ...bounds.bounds import Heed
 from ...problem.problem import Problem
 from ...problem.residents import first_home
+from ...search.search import Cancelled
 
 SHARES = (0.95, 0.85, 0.75, 0.65, 0.55, 0.45, 0.35)
 
 
-def filled_placements(problem: Problem) -> Iterator[IndexArray]:
+def filled_placements(problem: Problem, heed: Heed = iter) -> Iterator[IndexArray]:
     """Yield a placement, shape `(ops,)`, for each of some shares of the limits up to which devices are filled."""
     limits = [np.inf if limit is None else float(limit) for limit in problem.memory_limits]
-    for share in SHARES:
-        yield _Filling(problem, share * np.array(limits)).placement()
+    with suppress(Cancelled):
+        for share in SHARES:
+            yield _Filling(problem, share * np.array(limits)).placement(heed)
 
 
 class _Filling:
@@ -35,9 +37,9 @@ class _Filling:
         self.of_group: dict[int, int] = {}
         self.left = (np.diff(self.graph.consumers[0]) + self.graph.is_final).tolist()
 
-    def placement(self) -> IndexArray:
+    def placement(self, heed: Heed) -> IndexArray:
         """Place all ops along the input order, then the residents that nothing reads."""
-        for op in self.graph.input_order.tolist():
+        for op in heed(self.graph.input_order.tolist()):
             if op < self.own:
                 self._place(op)
         for op in np.flatnonzero(self.where < 0).tolist():

@@ -1,7 +1,5 @@
 """Graph partition and depth-first order (REGAL A.10): Kernighan-Lin, then XLA's DFS memory scheduler per device."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -142,8 +140,7 @@ def merge(problem: Problem, placement: IndexArray, orders: list[list[int]], heed
     # The device whose clock lags, of equals the one that ran fewest ops, runs the first op of its order whose inputs
     # exist; two orders may wait for each other, so an op that has to wait is passed over.
     graph = problem.graph
-    device = placement.tolist()
-    size = graph.tensor_size.tolist()
+    device, size = placement.tolist(), graph.tensor_size.tolist()
     producer = graph.tensor_producer.tolist()
     times, machine = problem.rules.times.tolist(), problem.machine
     latency, per_byte = (

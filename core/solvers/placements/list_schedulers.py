@@ -5,8 +5,6 @@ is put where transfers run beside work and are not contended; their plans are th
 Residents have their home where they are first read, and a device is left out that has no room for those of an op.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -58,8 +56,7 @@ class InsertionSchedule:
         self.entering = edges.grouped(edges.targets)
         self.busy: list[list[tuple[float, float]]] = [[] for _ in range(problem.devices)]
         self.stretches: list[list[tuple[float, float]]] = [[] for _ in range(problem.devices)]
-        self.end = np.zeros(graph.num_ops)
-        self.start = np.zeros(graph.num_ops)
+        self.end, self.start = np.zeros(graph.num_ops), np.zeros(graph.num_ops)
         self.device = np.full(graph.num_ops, -1)
         self.group: dict[int, int] = {}
 
@@ -68,8 +65,7 @@ class InsertionSchedule:
         ready = np.zeros(self.problem.devices)
         for e in self.entering(op):
             source = int(self.edges.sources[e])
-            sent = self.edges.between(e, int(self.device[source]))
-            np.maximum(ready, self.end[source] + sent, out=ready)
+            np.maximum(ready, self.end[source] + self.edges.between(e, int(self.device[source])), out=ready)
         start = np.full(self.problem.devices, np.inf)
         settled = self.group.get(int(self.rules.group[op]))
         for device in np.flatnonzero(np.isfinite(self.times[op]) & np.isfinite(ready)).tolist():
@@ -120,8 +116,7 @@ class InsertionSchedule:
         """Return the model's own ops by when they start, those that wait for each other in turn."""
         own = first_home(self.problem.graph)
         place = np.argsort(self.problem.graph.input_order)
-        by_start = np.lexsort((place[:own], self.end[:own], self.start[:own]))
-        return by_start.astype(np.int32)
+        return np.lexsort((place[:own], self.end[:own], self.start[:own])).astype(np.int32)
 
 
 MOST_CELLS = 10_000_000  # ops times devices: nothing interrupts a table of more, and a list schedule will do

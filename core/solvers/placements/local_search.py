@@ -1,7 +1,5 @@
 """Local search with random restarts (REGAL A.10): an op changes its device, or its place in the order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -70,8 +68,7 @@ class _Walk:
         self.state = new_state(self.plans.arrays, self.devices, self.aim.memory)
         self.due = new_due(self.plans.arrays, self.devices)
         self.placement = self.state.placement
-        self.order = np.empty(self.ops, np.int32)
-        self.place = np.empty(self.ops, np.int32)
+        self.order, self.place = np.empty(self.ops, np.int32), np.empty(self.ops, np.int32)
         self.steps = Steps(self.plans.steps[1].items, self.plans.steps[1].targets)
 
     def restart(self) -> None:

@@ -1,7 +1,5 @@
 """Simulated annealing of the makespan on several devices, by its parts; `annealing` says which are run when."""
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
 from itertools import cycle

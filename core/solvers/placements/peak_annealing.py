@@ -1,7 +1,5 @@
 """Least peak memory on several devices: an order for one device, its placement by beams, then annealing."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable
@@ -13,7 +11,7 @@ import numpy as np
 
 from ...base.arrays import FloatArray, IndexArray
 from ...base.speed import seconds_for
-from ...bounds.bounds import MIN_CUT_WORK_SHARED, lower_bound, min_cuts, split_buffers
+from ...bounds.bounds import MIN_CUT_WORK_SHARED, even_share, lower_bound, min_cuts, room_below, split_buffers
 from ...bounds.order_proofs import Precedences
 from ...graph.graph import CostGraph
 from ...kernels.cost_model import NO_LIMIT, machine_arrays, new_steps
@@ -70,13 +68,13 @@ class LeastPeak:
         if self.problem.task == "runtime":
             self.goal = int(self.machine.limits[self.machine.limits < NO_LIMIT].max())
             self.weight = self.goal / limits
-        elif len({*self.problem.memory_limits}) > 1:
-            self.weight = np.maximum(1.0, search.best_simulation.peak / limits)
         else:
-            self.weight = np.ones(self.devices)
+            self.weight = self.problem.byte_weights
+            if len({*self.problem.memory_limits}) > 1:
+                self.weight = np.maximum(self.weight, search.best_value / limits)
         self.scaled = self.weight[:0] if (self.weight == 1.0).all() else self.weight
         self.best, self.peak = search.best, self._peak_of(search.best_simulation)
-        self.buffers, self.bound = split_buffers(self.model), self.devices * int(search.lower_bound)
+        self.buffers, self.bound = split_buffers(self.model), room_below(self.problem, search.lower_bound)
 
     def _peak_of(self, costs: Simulation) -> int:
         return int((costs.peak_per_device * self.weight).max())
@@ -90,11 +88,12 @@ class LeastPeak:
         assert one.best is not None
         self.search_placements(one.best.op_order())
         self.spread()
-        if self.peak >= one.best_value:
+        alone = one.best_value * float(self.problem.byte_weights.min())
+        if self.peak >= alone:
             self.deal(one.best.op_order())
         self.prove(one.best.op_order())
-        least = max(self.goal, one.best_value / self.devices)
-        if one.best_value - self.peak < LEAST_SAVED * (one.best_value - least):
+        least = max(self.goal, one.best_value / float((1.0 / self.problem.byte_weights).sum()))
+        if alone - self.peak < LEAST_SAVED * (alone - least):
             with suppress(Cancelled):
                 self.try_others([first, one.best.op_order()])
         warmer = min(WARMEST, max(1.0, COLD_OPS / self.graph.num_ops))
@@ -119,8 +118,7 @@ class LeastPeak:
 
     def search_orders(self, start: IndexArray, share: float) -> Search:
         """Return a search that has found an order of low peak on one device; its bound, shared out, holds here too."""
-        search = self.search
-        problem = Problem(self.model, "memory")
+        search, problem = self.search, Problem(self.model, "memory")
         evaluations = max(1.0, share * self.annealing.evaluations)
         until = time.monotonic() + share * self.annealing.seconds
         with search.on(problem, evaluations=evaluations, until=until, lower_bound=lower_bound(problem)) as one:
@@ -133,7 +131,7 @@ class LeastPeak:
     def _share_bound(self, total: int) -> None:
         """Raise the bound to an even share of the bound on one device."""
         if self.problem.task == "memory":
-            self.search.raise_lower_bound(-(-total // self.devices))
+            self.search.raise_lower_bound(even_share(self.problem, total))
             self.goal = max(self.goal, int(self.search.lower_bound))
             self.bound = max(self.bound, total)
 
@@ -147,15 +145,14 @@ class LeastPeak:
         if self.buffers is not self.graph.buffers:
             stop, has_time_for = self._stop_after(SHARE_OF_CUTS), search.has_time_for
             limits: Any = {"work": MIN_CUT_WORK_SHARED, "stop": stop, "has_time_for": has_time_for}
-            cuts = min_cuts(self.buffers, order, memory, self.bound - present, **limits)
-            for term, _ in cuts:
+            for term, _ in min_cuts(self.buffers, order, memory, self.bound - present, **limits):
                 self._share_bound(term + present)
         seconds = order_search.seconds_to_relate(ops) / SHARE_OF_PROOFS
         if self.must_stop() or ops > order_search.LARGEST_RELATED or not search.has_time_for(seconds):
             return
         precedences = Precedences(self.buffers, order, memory)
         stop = self._stop_after(SHARE_OF_PROOFS, lambda: precedences.flows >= self.annealing.evaluations)
-        high = min(int(memory.max()), self.devices * self.peak - present)
+        high = min(int(memory.max()), room_below(self.problem, self.peak) - present)
         for bound in precedences.bounds(self.bound - present, high, stop):
             self._share_bound(bound + present)
 

@@ -1,7 +1,5 @@
 """Simulated annealing over plans on a machine, in rounds: order, placement, and how early inputs are sent."""
 
-from __future__ import annotations
-
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -122,7 +120,7 @@ class PlanAnnealing:
         """Offer placements that fill devices only so far, until one keeps the limits, then an even division."""
         if not self.search.best_fitness[0] or self.search.exhausted():
             return
-        for placement in filled_placements(self.search.problem):
+        for placement in filled_placements(self.search.problem, self.search.cancellable):
             for lead in range(LATE + 1):
                 plan = self.plans.plan(self.search.problem.graph.input_order, np.full(self.ops, lead))
                 self._offer(plan, placement)

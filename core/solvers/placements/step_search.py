@@ -3,8 +3,6 @@
 Every plan can be reached, also those that send a tensor early, or in another order, at the price of more moves.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import cycle
@@ -79,8 +77,7 @@ class _Walk:
         self.graph, self.ops = self.problem.graph, self.problem.graph.num_ops
         devices, rules = self.problem.devices, self.problem.rules
         self.arrays, self.machine = machine_arrays(self.problem)
-        assert search.best_simulation is not None
-        self.aim = objective_of(self.problem, max(1.0, float(search.best_simulation.peak)), search.lower_bound)
+        self.aim = objective_of(self.problem, max(1.0, search.best_value), search.lower_bound)
         self.power = POWER if self.aim.is_peak else 1
         self.state = new_state(self.arrays, devices, self.aim.memory)
         sent, least = np.empty(self.graph.num_tensors, np.uint64), self.machine.times.min(axis=1)
@@ -103,9 +100,7 @@ class _Walk:
     def fill_devices(self) -> None:
         """Offer the schedules that fill one device after another, in the input order."""
         order = self.problem.graph.input_order
-        for placement in filled_placements(self.problem):
-            if self.search.exhausted():
-                return
+        for placement in filled_placements(self.problem, self.search.cancellable):
             self.count = self.ops
             self.present.items[: self.ops], self.state.placement[:] = order, placement
             self._price()

@@ -5,8 +5,6 @@ backward pass reads runs again, segment by segment, before it is read first (sec
 The paper takes the square root of the layers for the number of segments; here all that matter are tried.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from contextlib import suppress
 from itertools import pairwise
@@ -74,8 +72,7 @@ class _Segments:
                 inner = self._cut(start, end, second)
                 for inner_start, inner_end in pairwise(inner[:-1]):
                     self._rerun(inner_start, inner_end, again)
-        order = [op for later in self.input_order for op in (*again.get(later, ()), later)]
-        return self._pruned(order)
+        return self._pruned([op for later in self.input_order for op in (*again.get(later, ()), later)])
 
     def _cut(self, start: int, end: int, count: int) -> list[int]:
         """Cut a stretch of the forward pass into parts of about as many bytes."""

@@ -1,7 +1,5 @@
 """Order and recomputation decided together, on one device: runs annealed from a known order."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -158,13 +158,19 @@ def eager(model, args, kwargs, call=None):
     return step
 
 
+def has_blocks(module):
+    """Return whether a child of a module has children."""
+    return any(any(child.children()) for child in module.children())
+
+
 def with_checkpoints(model):
     """Compute again in the backward pass what each outermost block of a list of blocks saves."""
     blocks = []
     for parent in model.modules():
         if isinstance(parent, (nn.ModuleList, nn.Sequential)):
             for child in parent.children():
-                if any(child.children()) and not isinstance(child, (nn.ModuleList, nn.Sequential)):
+                is_list = isinstance(child, nn.ModuleList) or (isinstance(child, nn.Sequential) and has_blocks(child))
+                if any(child.children()) and not is_list:
                     blocks.append(child)
     inner = {module for block in blocks for module in block.modules() if module is not block}
     for block in blocks:

@@ -121,8 +121,10 @@ def false_claims(rng, case: Case, document: dict, verdict: Verdict) -> dict:
     wrong |= {"frees": {"frees": sorted({*real["frees"]} ^ {rng.choice(tensors)})}} if tensors else {}
     changes |= {name: {"steps": [*steps[:at], real | change, *steps[at + 1 :]]} for name, change in wrong.items()}
     if document["status"] == "feasible":
-        changes["bound"] = {"lower_bound": value + 1}
-        changes["optimal"] = {"status": "optimal", "lower_bound": value - 1}
+        name = "peak_share_bound" if case.counts_shares else "lower_bound"
+        changes["bound"] = {name: value + 1}
+        changes["optimal"] = {"status": "optimal", name: value - 1}
+        changes |= {"share": {"peak_share": value + 0.5}} if case.counts_shares else {}
         changes["exceeded"] = {"status": rng.choice(EXCEEDED)}
         changes |= {"limit": {"memory_limit": max(verdict.peaks) - 1}} if max(verdict.peaks) > 1 else {}
     return {name: document | change for name, change in changes.items()}
@@ -184,12 +186,14 @@ def least_peak(case: Case) -> int:
 def judge_result(asked: Asked, result, known: list, proves: bool = False) -> str:
     """Compare value, bound and status of a result with all schedules that are known."""
     case, (document, verdict) = asked.case, asked.judge(result)
-    status, bound, value = document["status"], document["lower_bound"], case.value(verdict)
+    status, value = document["status"], case.value(verdict)
+    bound = document["peak_share_bound" if case.counts_shares else "lower_bound"]
     kept = [case.value(other) for other in known if not case.excess(other)]
     best, slack = min(kept, default=math.inf), 1e-9 * abs(bound) if case.task == "runtime" else 0
     wrong = {
         "a schedule is below the bound": status not in EXCEEDED and bound > best + slack,
         "the status is against the limits": (status in EXCEEDED) != (case.excess(verdict) > 0),
+        "the share is another": document.get("peak_share", value) != value,
         "a schedule keeps the limit": status == "infeasible" and kept,
         "the value is not the bound": status == "optimal" and not math.isclose(value, bound, rel_tol=1e-9),
         "a schedule is better": status == "optimal" and best < value - slack,
@@ -218,20 +222,20 @@ def one_device(rng, folder):
 
 def several_devices(rng, folder):
     """Schedules of several devices: values, bounds, proofs and limits of methods against plans of tiny graphs."""
-    is_fan, devices = rng.random() < 0.25, rng.choice((2, 2, 2, 3))
-    case = a_case(rng, rng.randint(2, 4), 0 if is_fan else rng.choice((0, 0, 1, 1)), devices)
+    is_fan, devices = rng.random() < 0.4, rng.choice((2, 2, 2, 3))
+    case = a_case(rng, rng.choice((3, 7) if is_fan else (2, 3, 4)), 0 if is_fan else rng.choice((0, 0, 1, 1)), devices)
     if is_fan:  # all ops read one tensor, on equal devices whose transfers take as long as a few ops
         for at, op in enumerate(case.ops):
             op.inputs, op.control, op.sizes, op.views, op.shifts = [(0, 0)] if at else [], [], [8], [-1], [0]
             op.runtime, op.final = rng.choice((4.0, 4.0, 4.0, 1.0) if at else (0.0, 1.0, 4.0)), False
-        links = dict.fromkeys([(0, 1), (1, 0)], (rng.choice((0.0, 1.0, 2.0, 3.0)), 8e6))
-        beside, case.task = rng.random() < 0.5, "runtime"
+        links = dict.fromkeys([(0, 1), (1, 0)], rng.choice(((0.0, 8e6), (1.0, 8e6), (2.0, math.inf), (3.0, math.inf))))
+        beside, case.task = rng.random() < 0.3, "runtime"
         case.machine = Machine([Device("device 0"), Device("device 1")], links, beside, is_file=beside)
     elif case.machine.is_file:
         bind(rng, case)
     asked, world = Asked(case, folder), World(case)
     try:
-        files = list(islice(plans(rng, world), 800))
+        files = list(islice(plans(rng, world, 3 if is_fan else 20), 800))
         known = [world.judge(steps) for steps in (files[0], *files[1:])]
     except (Wrong, IndexError):  # nowhere to run, or no links
         return
@@ -239,7 +243,9 @@ def several_devices(rng, folder):
         case.memory_limit = max(1, min(max(verdict.peaks) for verdict in known) + rng.choice((0, 0, -1, -4, 5, 20)))
     elif case.machine.is_file and rng.random() < 0.4 and not case.machine.is_equal:
         memory = max(1, rng.choice(known).peaks[0] + rng.choice((0, -1, 4)))
-        case.machine.devices[0].memory, case.memory_limit = memory, 2 * memory
+        for device in case.machine.devices[: rng.choice((1, devices))]:
+            device.memory, memory = memory, max(1, rng.choice((memory, 2 * memory, 3 * memory // 2)))
+        case.memory_limit = rng.choice((None, 2 * memory))
     for method in ("cp-sat" if is_fan else "auto", *rng.sample(SEVERAL, 2)):
         if (result := asked.solve(files[0], method)) is not None:
             is_exact = method == "cp-sat" and case.task == "runtime" and case.memory_limit is None

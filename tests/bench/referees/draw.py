@@ -145,7 +145,7 @@ def graph_text(case: Case) -> str:
 def document_of(case: Case) -> dict:
     """Return the fields of a schedule file that say what it is for."""
     machine, names = case.machine, [device.name for device in case.machine.devices]
-    found = {"format": 2, "task": case.task, "memory_limit": case.memory_limit, "replicate": case.replicate}
+    found = {"format": 3, "task": case.task, "memory_limit": case.memory_limit, "replicate": case.replicate}
     found |= {"recompute": case.recompute, "runtime_limit_us": case.runtime_limit}
     if not machine.is_file:
         latency, bandwidth = next(iter(machine.links.values()), (0.0, inf))

@@ -90,7 +90,13 @@ class Case:
             over += [peak - limit for limit in (self.memory_limit, device.memory) if limit is not None]
         return max(0, 0, *over)
 
+    @property
+    def counts_shares(self) -> bool:
+        return self.task == "memory" and all(device.memory is not None for device in self.machine.devices)
+
     def value(self, verdict: Verdict) -> float:
+        if self.counts_shares:
+            return max(peak / one.memory for peak, one in zip(verdict.peaks, self.machine.devices, strict=True))
         return max(verdict.peaks) if self.task == "memory" else verdict.time
 
 

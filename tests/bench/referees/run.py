@@ -30,7 +30,7 @@ def main() -> int:
     for referee, share in chosen.items():
         name, counts, cases, number = referee.__name__, Counter(), [], 0
         end = time.process_time() + arguments.seconds * share / sum(chosen.values())
-        while number < 3 or time.process_time() < end:  # the first cases may compile kernels
+        while number < 12 or time.process_time() < end:  # the first cases may compile kernels
             case = arguments.case or f"{arguments.seed}:{number}"
             with tempfile.TemporaryDirectory() as folder:
                 try:

@@ -34,20 +34,6 @@ def test_solve_writes_what_check_show_and_plot_read(run, files, tmp_path):
     assert '"arenas":[[48,48]]' in page
 
 
-@pytest.mark.slow
-def test_a_plan_that_overlaps_is_refused_by_all(run, files, tmp_path):
-    graph, plan = files
-    run("solve", graph, "--addresses", "--evaluations", "20", "--output", plan)
-    document = json.loads(plan.read_text())
-    for step in document["steps"]:
-        step["offsets"] = dict.fromkeys(step["offsets"], 0)
-    plan.write_text(json.dumps(document))
-    for command in (["check"], ["show"]):
-        done = run(*command, graph, plan)
-        assert done.exit_code == 1
-        assert "overlaps" in done.stderr
-
-
 def test_pack_writes_what_its_check_reads(run, tmp_path):
     path, placed = tmp_path / "buffers.csv", tmp_path / "placed.csv"
     path.write_text("id,lower,upper,size\na,0,2,3\nb,1,3,5\n")

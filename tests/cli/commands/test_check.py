@@ -39,7 +39,7 @@ def test_check_names_a_claim_that_does_not_hold(run, diamond_file, tmp_path):
     output.write_text(json.dumps({**document, "format": 7}))
     result = run("check", diamond_file, output)
     assert result.exit_code == 2
-    assert result.stderr == f"error: {output}: format 7 is not known; this version reads 2\n"
+    assert result.stderr == f"error: {output}: format 7 is not known; this version reads 2 and 3\n"
 
 
 @pytest.mark.slow

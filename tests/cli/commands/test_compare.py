@@ -10,8 +10,8 @@ import naive
 import numpy as np
 import pytest
 from models.signals import interrupted_after
-from schedopt.core.files.costgraph import write_graph
-from schedopt.core.search.registry import METHODS, Method
+from schedopt import Method, write_graph
+from schedopt.core.search.registry import METHODS
 
 MEMORY = {"input": 26, "approximate-dp": 19}  # of the diamond, as in test_solve.py
 

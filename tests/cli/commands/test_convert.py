@@ -1,7 +1,7 @@
 """`schedopt convert`: the graph stays what it is, and other formats are refused by name."""
 
 import pytest
-from schedopt.core.files.costgraph import read_graph
+from schedopt import read_graph
 
 
 @pytest.mark.parametrize("suffix", [".pb", ".pb.gz", ".pbtxt.gz", ".pbtxt"])

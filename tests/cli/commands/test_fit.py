@@ -77,3 +77,8 @@ def test_a_peak_is_locked_and_a_larger_one_fails(run, tmp_path, monkeypatch):
     assert (tmp_path / "peaks.json").read_text() != peaks, "nothing is written"
     missing = run("fit", "peaked:model", "--check", "peaks.json")
     assert (missing.exit_code, "it has no peak of 'peaked:model'; --lock writes it" in missing.stderr) == (2, True)
+
+
+def test_it_takes_the_memory_once(run, diamond_file):
+    assert json.loads(run("fit", diamond_file, "--sram", "1K", "--json").stdout)["memory"] == 1024
+    assert json.loads(run("fit", diamond_file, "--sram", "20", "--json").stdout)["memory"] == 20

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import yaml
 from models.small_graphs import sketch
-from schedopt.core.files.costgraph import find_graphs, format_graph, parse_graph, read_graph, write_graph
+from schedopt import read_graph, write_graph
+from schedopt.core.files.costgraph import find_graphs, format_graph, parse_graph
 from schedopt.datasets import recipe
 from schedopt.datasets.filters import topology_hash
 from schedopt.datasets.layered import LayeredParameters

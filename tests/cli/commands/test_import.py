@@ -5,7 +5,8 @@ import textwrap
 
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.files.costgraph import SUFFIXES, read_graph
+from schedopt import read_graph
+from schedopt.core.files.costgraph import SUFFIXES
 from schedopt.core.programs.graphs.attributed_graph import format_node_link
 from schedopt.core.programs.importers import IMPORTERS, kind_of
 
@@ -22,13 +23,6 @@ def dot_file(tmp_path):
     path = tmp_path / "model.dot"
     path.write_text(DOT)
     return path
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """Make the temporary folder the current one, where Python functions are looked for."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_the_graph_goes_to_standard_output_and_remarks_to_the_other(run, dot_file, tmp_path):

@@ -7,7 +7,7 @@ import re
 import pytest
 from models import small_graphs
 from models.signals import interrupted_after
-from schedopt.core.files.costgraph import write_graph
+from schedopt import write_graph
 
 
 @pytest.fixture
@@ -47,14 +47,6 @@ def test_the_table_and_everything_it_writes(run, trade, tmp_path):
     assert "<svg" in targets["html"].read_text()
     assert run("pareto", trade, *QUICK, "--plot", targets["png"], "--quiet").stderr == ""
     assert targets["png"].read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.slow
-def test_two_devices(run, diamond_file):
-    done = run("pareto", diamond_file, *QUICK, "--devices", 2)
-    assert done.exit_code == 0
-    assert "makespan on 2 devices" in done.stdout
-    assert rows(done.stdout)[0][3:5] == ["5 us", "none"]
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from schedopt.core.files.costgraph import read_graph
+from schedopt import read_graph
 from schedopt.datasets.filters import topology_hash
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.files.costgraph import format_graph, write_graph
+from schedopt import write_graph
+from schedopt.core.files.costgraph import format_graph
 from schedopt.core.graph.annotations import Annotations, Resident
 
 DIAMOND_INPUT_PEAK = 26  # start 10, wide1 8, wide2 8
@@ -37,19 +38,6 @@ def test_output_is_the_schedule_json_and_check_accepts_it(run, diamond_file, tmp
     assert run("check", diamond_file, output).exit_code == 0
 
 
-def test_json_and_output_are_the_same_document(run, diamond_file, tmp_path):
-    output = tmp_path / "schedule.json"
-    printed = json.loads(run("solve", diamond_file, "--json", "--method", "bfs", "--output", output).stdout)
-    assert printed == json.loads(output.read_text())
-    assert printed["method"] == printed["found_by"] == "bfs"
-
-
-def test_order_format_prints_every_op_once(run, diamond_file, diamond):
-    lines = run("solve", diamond_file, "--format", "order").stdout.split()
-    assert sorted(lines) == sorted(diamond.op_names)
-    assert lines[0] == "start"
-
-
 def test_reads_standard_input(run, diamond):
     result = run("solve", "-", "--json", input=format_graph(diamond, "binary", compress=True))
     assert json.loads(result.stdout)["peak_memory"] == DIAMOND_BEST_PEAK
@@ -60,12 +48,6 @@ def test_runtime_defaults_to_two_devices(run, diamond_file):
     assert document["devices"] == 2
     assert document["runtime_us"] == 5  # both branches side by side, the transfers free
     assert document["status"] == "optimal"
-
-
-def test_a_limit_may_be_a_share_of_the_input_order(run, diamond_file):
-    document = json.loads(run("solve", diamond_file, "--memory-limit", "75%", "--json").stdout)
-    assert document["memory_limit"] == int(0.75 * DIAMOND_INPUT_PEAK)
-    assert run("solve", diamond_file, "--memory-limit", "70%").exit_code == 1
 
 
 def test_an_impossible_limit_exits_1_with_the_least_excess(run, diamond_file, tmp_path):
@@ -199,6 +181,13 @@ def test_a_plan_worse_than_the_input_order_is_written_where_weights_have_a_home(
     assert f"{away}by copies, which are among the transfers" in run(*words).stderr
     assert f"{away}as a replica on each of these devices" in run(*words, "--replicate").stderr
     assert "g: 2 ops" in run("pareto", graph, "--devices", 2, "--evaluations", 20, "--points", 2).stdout
+
+
+@pytest.mark.parametrize(("model", "is_said"), [("net.py:step", True), ("net.onnx", False), (5, False)])
+def test_only_of_pytorch_programs_a_trace_is_told_from_the_call(run, tmp_path, model, is_said):
+    remarks = Annotations(phases=("forward",) * 2, imported={"model": model})
+    write_graph(sketch("a -> 8; b: a -> 8", "net", remarks), tmp_path / "g.pb")
+    assert ("traced program" in run("solve", tmp_path / "g.pb").stderr) == is_said
 
 
 @pytest.mark.parametrize(("size", "is_said"), [(0, True), (8, False)])

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from naive.arenas import most_alive, overlaps
+from schedopt import UsageError
 from schedopt.core.addresses import packing
 from schedopt.core.addresses.packing import Lifetimes, PlacementOrders, cliques, pack_lifetimes
-from schedopt.core.base.errors import UsageError
 
 
 def random_lifetimes(seed, alignments=(1,), most=40):
@@ -47,7 +47,10 @@ def test_what_first_fit_by_size_misses_is_found():
 def test_orders_that_are_stopped_leave_valid_offsets_that_are_not_repeatable(monkeypatch):
     monkeypatch.setattr(packing, "PAIRS_AT_ONCE", 0)
     lifetimes = random_lifetimes(4, (4,))
+    calls, first_fit = [], packing.first_fit
+    monkeypatch.setattr(packing, "first_fit", lambda *given: calls.append(given) or first_fit(*given))
     stopped = packing.Packing(lifetimes, lambda: True)
+    assert len(calls) == 1 < len(lifetimes)  # the order by start takes none
     assert overlaps(*columns(lifetimes), stopped.offsets.tolist()) == []
     assert not stopped.is_repeatable
     assert packing.Packing(lifetimes).is_repeatable

@@ -7,8 +7,8 @@ import pytest
 import schedopt
 from models.seeds import seeds
 from naive.graphs import random_graph
+from schedopt import GraphBuilder
 from schedopt.core.graph.annotations import Annotations, Resident
-from schedopt.core.graph.builder import GraphBuilder
 
 
 def layers(sizes, modules=True, extra=None):

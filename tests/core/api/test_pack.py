@@ -4,8 +4,8 @@ import gzip
 
 import pytest
 import schedopt
+from schedopt import FormatError, ScheduleError, UsageError
 from schedopt.core.api.pack import verify_buffers
-from schedopt.core.base.errors import FormatError, ScheduleError, UsageError
 from schedopt.core.files.buffers_csv import read_buffers
 
 ROWS = "id,lower,upper,size\nin,0,2,600\nhidden,1,3,1000\nout,2,4,100\n"

@@ -8,8 +8,8 @@ import pytest
 import schedopt
 import torch
 from models import own_calls
+from schedopt import FormatError, ProgramError, UsageError
 from schedopt.core.api.testing import check_peak, count_peak, lock_peak
-from schedopt.core.base.errors import FormatError, ProgramError, UsageError
 from schedopt.core.programs.fresh_process import ask
 from schedopt.testing import assert_peak
 from torch import nn

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from schedopt.core.base.errors import UsageError
+from schedopt import UsageError
 from schedopt.core.base.units import (
     bytes_alike,
     format_bytes,

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from models.small_graphs import sketch
+from schedopt import Device, GraphBuilder, Machine, Problem
 from schedopt.core.bounds import bounds
 from schedopt.core.bounds.bounds import (
     critical_path,
@@ -16,12 +17,7 @@ from schedopt.core.bounds.bounds import (
     min_cuts,
     runtime_bound,
 )
-from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
-
-LARGEST = 2**62
 
 
 def views():

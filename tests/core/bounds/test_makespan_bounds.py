@@ -7,9 +7,9 @@ from models.seeds import seeds
 from models.small_graphs import sketch
 from models.transfer_costs import COSTS
 from naive.heads import heads
+from schedopt import Problem
 from schedopt.core.bounds.bounds import critical_path, energy_bound, heads_and_tails, runtime_bound
 from schedopt.core.bounds.partition_bounds import partition_bound
-from schedopt.core.problem.problem import Problem
 
 
 def bounds(problem):

@@ -4,10 +4,9 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from schedopt import Problem, Schedule
 from schedopt.core.bounds.order_proofs import Precedences
 from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 
 MANY = 10**6
 

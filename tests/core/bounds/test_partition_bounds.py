@@ -10,11 +10,10 @@ import pytest
 from models.seeds import seeds
 from models.small_graphs import sketch
 from models.transfer_costs import COSTS
+from schedopt import Device, Machine, Problem
 from schedopt.core.bounds import partition_bounds
 from schedopt.core.bounds.bounds import lower_bound
 from schedopt.core.bounds.partition_bounds import partition_bound
-from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.problem import Problem
 
 
 def best_placement(graph, devices, *, bandwidth=math.inf, latency=0.0):

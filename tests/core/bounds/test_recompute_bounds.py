@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import schedopt
 from models.seeds import seeds
+from schedopt import Problem, Schedule
 from schedopt.core.bounds.recompute_bounds import recompute_bound
 from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 
 
 def draw(rng, **options):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from models.small_graphs import sketch
+from schedopt import Problem
 from schedopt.core.bounds.bounds import memory_bound, split_buffers
-from schedopt.core.problem.problem import Problem
 from schedopt.core.solve.solve import solve
 
 

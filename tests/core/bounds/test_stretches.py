@@ -4,9 +4,8 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from schedopt import Problem, Search
 from schedopt.core.bounds.stretches import separators, stretch_of
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
 from schedopt.core.solvers.orders.approximate_dp import UNLIMITED, run_beam
 
 

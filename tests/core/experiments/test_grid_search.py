@@ -5,8 +5,7 @@ from dataclasses import replace
 import naive
 import numpy as np
 import pytest
-from schedopt.core.base.errors import UsageError
-from schedopt.core.experiments.comparison import Comparison
+from schedopt import Comparison, UsageError
 from schedopt.core.experiments.grid_search import GRIDS, Grid, check_apart, confirm, plan, race, runs_of
 from schedopt.core.report.summaries import Cell
 from schedopt.core.search.options import CompareOptions

@@ -1,6 +1,5 @@
 """The front of peak against time: each point verified, none beaten, bounds that hold of all, resumed and stopped."""
 
-import json
 import threading
 from contextlib import closing
 from dataclasses import replace
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import schedopt
 from models.small_graphs import chain_of, diamond, trade
-from schedopt.core.base.errors import FormatError, UsageError
+from schedopt import UsageError
 from schedopt.core.experiments.pareto_front import LimitBound, front_points
 from schedopt.core.experiments.pareto_search import Sweep, SweepFile
 from schedopt.core.search.options import ParetoOptions
@@ -131,21 +130,6 @@ def test_it_goes_on_from_its_file(tmp_path, monkeypatch):
     assert len(solved) == 1 + 4, "another budget is another search"
 
 
-@pytest.mark.parametrize("damage", [("items", [0, 1, 2, 4, 3]), ("items", [99]), ("sources", None), ("status", "gone")])
-def test_a_damaged_file_is_refused(tmp_path, damage):
-    graph, path = kept_or_made_again(), tmp_path / "front.jsonl"
-    schedopt.pareto(graph, points=2, evaluations=50, resume=path)
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    for record in records:
-        if damage == ("status", "gone"):
-            del record["status"]
-        else:
-            record[damage[0]] = damage[1]
-    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
-    with pytest.raises(FormatError, match=r"front\.jsonl: a line is not of a front"):
-        schedopt.pareto(graph, points=2, evaluations=50, resume=path)
-
-
 @pytest.mark.slow
 def test_an_interrupt_keeps_what_is_finished(tmp_path):
     interrupt, path = threading.Event(), tmp_path / "front.jsonl"
@@ -196,12 +180,3 @@ def test_points_and_bound_are_where_they_belong(front):
         assert y <= (20 if x >= 13 else 21)
     assert stairs[-1][0] == 9
     assert line(axes, "program order").get_xdata()[0] == 13
-
-
-@pytest.mark.slow
-def test_a_page_has_chart_and_table_and_no_name_breaks_out(front):
-    page = front.page()
-    assert page.startswith("<!DOCTYPE html>")
-    assert page.count("<svg") == 1
-    assert "13.00 KiB" in page
-    assert "<i>" not in page

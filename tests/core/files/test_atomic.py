@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from schedopt.core.base.errors import FormatError
+from schedopt import FormatError
 from schedopt.core.files.atomic import check_writable, write_atomically
 
 

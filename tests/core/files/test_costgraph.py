@@ -1,6 +1,7 @@
 """CostGraphDef files: exact round trips, the conventions of the format, and every way for a file to be wrong."""
 
 import gzip
+import tracemalloc
 from dataclasses import replace
 
 import naive
@@ -8,8 +9,7 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 from models.small_graphs import sketch
-from schedopt.core.base.errors import FormatError, GraphError, SchedoptError
-from schedopt.core.files.cost_graph_pb2 import CostGraphDef, RunMetadata
+from schedopt import FormatError, GraphBuilder, GraphError, SchedoptError, read_graph, write_graph
 from schedopt.core.files.costgraph import (
     encoding_of,
     find_graphs,
@@ -17,11 +17,9 @@ from schedopt.core.files.costgraph import (
     graph_hash,
     graph_name,
     parse_graph,
-    read_graph,
     structure_hash,
-    write_graph,
 )
-from schedopt.core.graph.builder import GraphBuilder
+from schedopt.core.files.messages import CostGraphDef, RunMetadata
 
 SUFFIXES = (".pbtxt", ".pb", ".pbtxt.gz", ".pb.gz")
 
@@ -29,9 +27,6 @@ SUFFIXES = (".pbtxt", ".pb", ".pbtxt.gz", ".pb.gz")
 def through_protobuf(text):
     """Let the protobuf library read a text and write it as binary."""
     return text_format.Parse(text, CostGraphDef()).SerializeToString()
-
-
-# Round trips --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -140,8 +135,6 @@ def test_names_of_any_kind_survive(name, encoding):
         assert parse_graph(format_graph(graph, encoding), "g") == graph
 
 
-# Conventions --------------------------------------------------------------------------------------------------
-
 SOURCE = 'node { name: "a" id: 1 output_info { size: 8 alias_input_port: -1 } output_info { size: 4 } }\n'
 
 
@@ -212,9 +205,6 @@ def fields_of(descriptor):
     return found
 
 
-# Names of files -----------------------------------------------------------------------------------------------
-
-
 def test_names_of_graphs_and_encodings():
     assert [graph_name(f"x/net.v2{suffix}") for suffix in SUFFIXES] == ["net.v2"] * 4
     assert (graph_name("-"), graph_name(".pb"), graph_name("a/net")) == ("stdin", ".pb", "net")
@@ -256,6 +246,13 @@ def test_a_file_that_holds_too_much_is_refused_and_may_be_allowed(tmp_path, monk
     path = tmp_path / "bomb.pb.gz"
     path.write_bytes(gzip.compress(format_graph(graph, "binary")))
     assert path.stat().st_size > 256
+    with (tmp_path / "sparse.pb").open("wb") as file:
+        file.truncate(10**10)
+    tracemalloc.start()
+    with pytest.raises(FormatError, match=r"sparse.pb: it holds more than 1.00 GiB"):
+        read_graph(tmp_path / "sparse.pb")
+    assert tracemalloc.get_traced_memory()[1] < 2**24, "it is read"
+    tracemalloc.stop()
     monkeypatch.setenv("SCHEDOPT_LARGEST_FILE", "256")
     with pytest.raises(FormatError, match=r"bomb.pb.gz: it holds more than 256 B; .*--largest-file"):
         read_graph(path)

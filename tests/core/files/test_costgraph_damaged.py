@@ -9,10 +9,10 @@ import pytest
 from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedopt import FormatError, GraphError, read_graph
 from schedopt.core.base.arrays import INT64_MAX
-from schedopt.core.base.errors import FormatError, GraphError
-from schedopt.core.files.cost_graph_pb2 import CostGraphDef
-from schedopt.core.files.costgraph import format_graph, parse_graph, read_graph
+from schedopt.core.files.costgraph import format_graph, parse_graph
+from schedopt.core.files.messages import CostGraphDef
 
 GRAPH = naive.build(naive.random_spec(np.random.default_rng(40), 7, whole_runtimes=True))
 TEXT, BINARY = format_graph(GRAPH, "text"), format_graph(GRAPH, "binary")
@@ -106,9 +106,6 @@ def test_a_long_cycle_is_shortened():
     names = re.findall(r"op\d+", str(caught.value))
     assert names[0] == names[-1]
     assert len(names) <= 9
-
-
-# Random damage ------------------------------------------------------------------------------------------------
 
 
 def outcome(data):

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from models.seeds import seeds
 from models.small_graphs import sketch
-from schedopt.core.base.errors import UsageError
+from schedopt import UsageError
 from schedopt.core.files import costgraph
-from schedopt.core.files.cost_graph_pb2 import CostGraphDef
 from schedopt.core.files.costgraph import format_graph, graph_hash, parse_graph
+from schedopt.core.files.messages import CostGraphDef
 from schedopt.core.graph.annotations import NO_ANNOTATIONS, PHASES, ROLES, Annotations, Resident
 
 NAMES = ("", "encoder.layer.0", "mödel.py:31", 'quo"te\\', "it's", "line\nbreak\t", "名\u2028\x85", "\ud800", "{}")
@@ -67,9 +67,6 @@ def with_dimension(graph, *dimensions):
     return message.SerializeToString()
 
 
-# Round trips --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", seeds(30, quick=4))
 def test_a_round_trip_keeps_runtimes_to_the_last_bit_and_all_annotations(seed):
     graph = annotated(seed)
@@ -115,9 +112,6 @@ def test_whole_microseconds_without_annotations_are_written_as_ever():
     assert graph_hash(graph) == "3bc9a9a2043493ef84dec27592223ea86aae49cd9b848eacb6b045e37bdbd4cd"
 
 
-# Other tools --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_other_tools_see_the_ops_that_they_would_see_without(seed):
     """Known fields alone, compute_cost in whole microseconds, and one aggregated cost of nothing."""
@@ -142,9 +136,6 @@ def test_files_of_other_tools_mean_what_they_meant():
     again, notes = noted(with_dimension(ours, "memory", document))
     assert (again, again.annotations) == (ours, ours.annotations)
     assert [note for note in notes if "dropped" in note] == ["g: fields that schedopt does not use were dropped: cost"]
-
-
-# Files that were edited ---------------------------------------------------------------------------------------
 
 
 def small():
@@ -195,8 +186,6 @@ def test_residents_are_those_of_the_persistent_bytes():
     (note,) = (note for note in notes if "were dropped" in note)
     assert "persistent_memory_size was changed" in note
 
-
-# Damage -------------------------------------------------------------------------------------------------------
 
 DAMAGED = {
     "no JSON": lambda text, d: "{",
@@ -258,9 +247,6 @@ def test_random_damage_leaves_a_valid_graph_with_the_costs_of_its_fields(seed):
     assert [round(runtime) for runtime in again.runtime.tolist()] == [2, 0]
     again.annotations.check(again.persistent.tolist(), "g")
     assert replace(again, runtime=graph.runtime) == graph
-
-
-# Annotations that no file can hold ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("imported", [{"model": print}, {"flops": float("nan")}, {"shapes": {1, 2}}])

@@ -11,8 +11,8 @@ import pytest
 import schedopt
 from models.small_graphs import sketch
 from naive.machines import random_machine
-from schedopt.core.base.errors import FormatError
-from schedopt.core.files.machine_yaml import machine_of, read_machine
+from schedopt import FormatError, read_machine
+from schedopt.core.files.machine_yaml import machine_of
 from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.solvers.placements.first_fit_devices import filled_placements
 

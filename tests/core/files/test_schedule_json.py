@@ -11,19 +11,30 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 from models.small_graphs import SKIPPED, sketch
-from schedopt.core.base.errors import FormatError, OtherGraphError, ScheduleError, UnknownNameError
-from schedopt.core.files.costgraph import read_graph, structure_hash, write_graph
-from schedopt.core.files.schedule_json import format_document, read_schedule, steps_document
+from schedopt import (
+    FormatError,
+    GraphBuilder,
+    OtherGraphError,
+    Problem,
+    Result,
+    Schedule,
+    ScheduleError,
+    UnknownNameError,
+    read_graph,
+    read_schedule,
+    write_graph,
+)
+from schedopt.core.files.costgraph import structure_hash
+from schedopt.core.files.schedule_json import format_document, order_text, steps_document
 from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.importers import with_imported
 from schedopt.core.programs.options import ImportOptions
-from schedopt.core.report.result import Result
 from schedopt.core.solve.solve import solve
 from schedopt.version import VERSION
+
+TABLE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 
 def solved(seed, method="brkga", **values):
@@ -68,7 +79,7 @@ def test_the_document_of_a_result():
     assert 0 <= seconds < 1000
     assert document == {
         "schedopt": VERSION,
-        "format": 2,
+        "format": 3,
         "graph": "random",
         "graph_sha256": structure_hash(graph),
         "task": "runtime",
@@ -252,9 +263,6 @@ def test_steps_by_hand():
     assert lines[-6:-2] == [f"  {json.dumps(step)}{',' * (at < 3)}" for at, step in enumerate(document["steps"])]
 
 
-# The schema ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("devices", [1, 2, 3])
 @pytest.mark.parametrize("task", ["memory", "runtime"])
 @pytest.mark.parametrize("method", ["input", "brkga", "gp-dfs", "auto"])
@@ -268,34 +276,16 @@ def test_what_solve_writes_is_what_the_schema_says(tmp_path, method, task, devic
     found = schema()
     Draft202012Validator(found).validate(document)
     asked_for = {"recompute", "runtime_limit_us", "machine", "replicate", "alignment", "arenas", "reserved"}
+    asked_for |= {"peak_share", "peak_share_bound"}
     assert set(document) == set(found["properties"]) - asked_for  # which are there with options alone
     for step in document["steps"]:
         assert set(step) <= set(found["$defs"]["op" if "op" in step else "transfer"]["properties"])
     verified(tmp_path / "s.json", graph)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"format": 3},
-        {"graph_sha256": "abc"},
-        {"imported": 1},
-        {"task": "speed"},
-        {"status": "limit"},
-        {"devices": 0},
-        {"memory_limit": 0.5},
-        {"steps": [{"op": "a"}]},
-        {"steps": [{"op": "a", "device": 0, "tensor": "a:0", "from": 0, "to": 1}]},
-        {"steps": [{"op": "a", "device": 0, "frees": ["a:0", "a:0"]}]},
-        {"steps": [{"op": "a", "device": 0, "start_us": -1}]},
-        {"steps": [{"tensor": "a:0", "from": 0, "to": 1, "bytes": "8"}]},
-    ],
-)
+@pytest.mark.parametrize("change", TABLE["what the schema refuses"])
 def test_the_schema_refuses(change):
     assert not Draft202012Validator(schema()).is_valid({**small().document(), **change})
-
-
-# Formats and graphs ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("head", [{"schedopt": "0.1.0"}, {"schedopt": "0.1.0", "format": 1}, {"format": 1}])
@@ -341,9 +331,6 @@ def test_ids_and_measured_costs_make_no_other_graph_but_costs_are_verified(tmp_p
                 read_schedule(path, other).verify()
 
 
-# Plans of other tools ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("devices", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(5))
 def test_steps_alone_are_a_schedule(tmp_path, seed, devices):
@@ -376,6 +363,18 @@ def test_op_names_one_per_line_are_an_order_on_one_device(tmp_path, seed, ending
 
 
 @pytest.mark.parametrize(
+    "first", ["a\nb", "\ufeffa", '"a"', '"a', "{", " a\t\r", "\x1b[31m", "\ud800", "\u2028", "\\n"]
+)
+def test_an_order_of_any_names_is_read_again(tmp_path, first):
+    builder, names, path = GraphBuilder("g"), (first, "a", "plain \u00e4"), tmp_path / "order.txt"
+    for name in names:
+        builder.add_op(name, outputs=[8])
+    path.write_text(text := order_text(names), newline="")
+    assert text.splitlines()[1:] == ["a", "plain \u00e4"]
+    assert read_schedule(path, builder.build()).schedule.items.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
     ("text", "error", "message"),
     [
         ("a\nc\n", UnknownNameError, r"order\.txt: line 2 is 'c', which is no op of chain"),
@@ -393,9 +392,6 @@ def test_an_order_that_is_wrong(tmp_path, text, error, message):
     path.write_text(text)
     with pytest.raises(error, match=message):
         verified(path, chain())
-
-
-# Where an op comes from ----------------------------------------------------------------------------------------
 
 
 def annotated():

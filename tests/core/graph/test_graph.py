@@ -8,8 +8,7 @@ import naive
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.base.errors import GraphError, UsageError
-from schedopt.core.graph.builder import GraphBuilder
+from schedopt import GraphBuilder, GraphError, UsageError
 
 SEEDS = range(25)
 

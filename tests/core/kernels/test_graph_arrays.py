@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import naive
 import numpy as np
 import pytest
-from schedopt.core.base.errors import UsageError
+from schedopt import UsageError
 from schedopt.core.kernels.graph_arrays import graph_arrays, most_transfers
 
 

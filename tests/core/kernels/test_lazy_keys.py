@@ -1,4 +1,4 @@
-"""Keys, one per op: their decoders, prices and annealing against plain-Python twins."""
+"""Keys, one per op: their decoders against plain-Python twins, and what annealing leaves."""
 
 import naive
 import numpy as np
@@ -14,7 +14,7 @@ LARGE = 22
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(25, quick=6))
 @pytest.mark.parametrize("kind", KINDS)
-def test_annealing_of_keys(seed, kind):
+def test_annealed_keys_cost_what_they_decode_to(seed, kind):
     devices = 1 + seed % 4
     case = SequenceCase(seed, devices, 150 if seed == LARGE else 14)
     assert (case.graph.num_ops > 1 / LEAST_MOVED) == (seed == LARGE)
@@ -29,16 +29,14 @@ def test_annealing_of_keys(seed, kind):
             else naive.arrange(case.plain, floats, devices, **case.costs)
         )
 
-    start = case.cost(aim)(*decode(keys))[0]
-    walk = naive.Walk(aim, case.cost(aim), start, case.limit)
-    expected = naive.anneal_keys(walk, keys.copy(), decode, bool(case.costs), 0.05, draws)
+    cost = case.cost(aim)
     best, found = np.full(2, np.inf), (np.empty(len(keys) - 1, np.int32), np.empty(len(keys) - 1, np.int32))
     moves = Walk(0.05, draws, best, found, case.places)
-    energy = anneal_keys(case.arrays, case.state, case.lazy, keys, aim, case.machine, start, moves)
-    assert keys.tolist() == expected.tolist()
-    assert energy == pytest.approx(walk.energy, rel=1e-9)
-    assert tuple(best) == pytest.approx(walk.best, rel=1e-9)
-    assert walk.found is None or tuple(f.tolist() for f in found) == walk.found
+    energy = anneal_keys(case.arrays, case.state, case.lazy, keys, aim, case.machine, cost(*decode(keys))[0], moves)
+    assert energy == pytest.approx(cost(*decode(keys))[0], rel=1e-9), "what the keys cost at the end"
+    if np.isfinite(best).all():
+        _, peak, runtime = cost(*(column.tolist() for column in found))
+        assert tuple(best) == pytest.approx((max(0, peak - case.limit), peak if aim.is_peak else runtime), rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", seeds(60, quick=8))

@@ -4,6 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from schedopt import Problem
 from schedopt.core.kernels.cost_model import new_steps
 from schedopt.core.kernels.graph_arrays import graph_arrays
 from schedopt.core.kernels.placements.placement_beam import (
@@ -17,10 +18,8 @@ from schedopt.core.kernels.placements.placement_beam import (
 )
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
 from schedopt.core.search.plans import as_schedule
 
-SEEDS = range(30)
 ODD = np.uint64(2) * np.arange(10**6, 10**6 + 8, dtype=np.uint64) ** np.uint64(3) + np.uint64(1)
 
 

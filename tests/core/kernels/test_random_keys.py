@@ -5,11 +5,9 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from naive.machines import random_graph, random_machine
-from schedopt.core.base.errors import ScheduleError
+from schedopt import Problem, ScheduleError, Search
 from schedopt.core.kernels.placements import random_keys
 from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements.chromosomes import Chromosomes
 
 SEEDS = seeds(25, quick=5)

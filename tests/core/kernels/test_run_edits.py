@@ -5,11 +5,10 @@ import pytest
 import schedopt
 from models.repeated_runs import random_graph
 from models.seeds import seeds
+from schedopt import Problem, Schedule
 from schedopt.core.kernels.runs import sequences
 from schedopt.core.kernels.runs.sequences import MOST_TIMES, delete_run, insert_run, shift_run
 from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 
 
 class Edited:

@@ -5,14 +5,10 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from models.sequences import KINDS, SequenceCase
-from naive.step_moves import anneal_steps as anneal_plainly
 from naive.step_moves import mended, moved, plan_cost
-from schedopt.core.kernels.metropolis import Walk
-from schedopt.core.kernels.placements.sequences import Groups
-from schedopt.core.kernels.placements.step_moves import Edit, Scene, anneal_steps, new_plan, run_plan
+from schedopt import Problem, Schedule
+from schedopt.core.kernels.placements.step_moves import Edit, Scene, new_plan, run_plan
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.solvers.placements.chromosomes import bottom_levels
 
 SEEDS = seeds(24, quick=6)
@@ -79,34 +75,3 @@ def test_run_plan_mends_and_prices_what_an_edit_makes(seed, kind):
     assert values == pytest.approx(case.price(aim)(expected, placement), rel=1e-9)
     schedule = Schedule.from_steps(*naive.schedule_of(case.plain, placement, expected))
     verify(Problem(case.graph, "runtime", devices, None, *case.costs.values()), schedule, runtime=values[2])
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_annealing_of_steps(seed, kind):
-    devices = 1 + seed % 3
-    case = PlanCase(seed, devices)
-    case.write(case.plans[0], case.steps, case.placement)
-    case.state.placement[:] = case.placement
-    aim = case.aim(kind)
-    draws = case.rng.random((60, 6))
-    ops = case.rng.permutation(case.graph.num_ops).astype(np.int32)
-    ends = np.sort(case.rng.integers(0, len(ops) + 1, (seed % 3, 2)), axis=1).astype(np.int32)
-    groups = Groups(ops, ends[:, 0].copy(), ends[:, 1].copy())
-    members = [ops[first:last].tolist() for first, last in ends]
-    energy = case.price(aim)(case.steps, case.placement)[0]
-    walk = naive.Walk(aim, case.price(aim), energy, case.limit)
-    steps, placement = anneal_plainly(case.plain, walk, case.steps, case.placement, devices, 0.05, draws, members)
-
-    best, best_placement = new_plan(case.arrays, devices), np.empty(case.graph.num_ops, np.int32)
-    moves = Walk(0.05, draws, np.full(2, np.inf), (best, best_placement), case.places_with(groups))
-    start = (len(case.steps), energy, 0)
-    count, energy, best_count = anneal_steps(case.scene, case.plans, start, aim, moves)
-    assert case.state.placement.tolist() == list(placement)
-    assert case.read(count, case.plans[0], placement) == steps
-    assert case.plans[0].place.tolist() == [steps.index(op) for op in case.plain.ops]
-    assert energy == pytest.approx(walk.energy, rel=1e-9)
-    assert tuple(moves.found) == pytest.approx(walk.best, rel=1e-9)
-    if walk.found is not None:
-        found, where = walk.found
-        assert (case.read(best_count, best, where), best_placement.tolist()) == (found, where)

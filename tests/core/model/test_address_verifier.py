@@ -9,13 +9,12 @@ import schedopt
 from models.repeated_runs import random_graph
 from models.seeds import seeds
 from models.small_graphs import sketch
+from schedopt import Problem, Schedule, ScheduleError
 from schedopt.core.addresses.placing import place_schedule
-from schedopt.core.base.errors import ScheduleError
 from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify_addresses
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Addresses, Arena, Schedule
+from schedopt.core.problem.schedule import Addresses, Arena
 
 
 def one_device(seed):

@@ -1,10 +1,15 @@
 """Models of allocators: options, the kernel against its twin, what is known of PyTorch's allocator."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import yaml
 from models.allocator_traces import check_twin
-from schedopt.core.base.errors import UsageError
+from schedopt import UsageError
 from schedopt.core.model.allocators import MIB, Allocator, Segment
+
+TABLE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 
 def test_the_kernel_is_its_twin():
@@ -59,28 +64,7 @@ def test_options_are_written_as_they_are_read():
     assert Allocator.parse(str(listed)) == listed
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("cpu", "unknown allocator 'cpu'; it is cuda, or cuda:OPTION:VALUE,..."),
-        (
-            "cuda:max_split_size_mb:20",
-            "allocator option max_split_size_mb is a whole number of MiB from 21 on, not '20'",
-        ),
-        (
-            "cuda:expandable_segment:True",
-            "unknown allocator option 'expandable_segment'; did you mean expandable_segments?",
-        ),
-        ("cuda:expandable_segments", "allocator options 'expandable_segments' are not read"),
-        ("cuda:garbage_collection_threshold:1", "is a share above 0 and below 1, not '1'"),
-        ("cuda:roundup_power2_divisions:[3:1]", "is a power of two, or a list such as"),
-        (
-            "cuda:cublas_workspace:4096",
-            "is default, or as in CUBLAS_WORKSPACE_CONFIG, such as :4096:2:16:8, not '4096'",
-        ),
-        ("cuda:cublas_workspace::9999999999:9999999999", "is default, or as in CUBLAS_WORKSPACE_CONFIG"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), TABLE["unknown options"])
 def test_options_that_pytorch_does_not_know_are_refused(text, message):
     with pytest.raises(UsageError, match=message.replace("[", r"\[").replace("?", r"\?")):
         Allocator.parse(text)

@@ -5,13 +5,9 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from models.small_graphs import sketch
-from schedopt.core.base.errors import ScheduleError
-from schedopt.core.graph.builder import GraphBuilder
+from schedopt import GraphBuilder, Problem, Schedule, ScheduleError, Search
 from schedopt.core.model.simulator import needed_receivers, simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
-from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements.chromosomes import Chromosomes
 
 
@@ -23,9 +19,6 @@ def prices(problem, schedule):
     assert simulation.runtime == pytest.approx(totals.runtime, rel=1e-9)
     assert simulation.peak == totals.peak == max(totals.peak_per_device)
     return simulation
-
-
-# REGAL --------------------------------------------------------------------------------------------------------
 
 
 def test_regal_figure_9():
@@ -86,9 +79,6 @@ def test_regal_figure_10():
     assert simulation.runtime == 14
 
 
-# Topoformer ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("order", "memory"),
     [
@@ -107,9 +97,6 @@ def test_topoformer_equations_1_to_3_and_15(order, memory):
     simulation = prices(Problem(builder.build()), Schedule.single_device(np.array(order)))
     assert simulation.step_memory.tolist() == memory
     assert simulation.peak == max(memory)
-
-
-# The rules, one by one ----------------------------------------------------------------------------------------
 
 
 def test_a_transferred_view_starts_a_buffer_of_its_own_size():
@@ -161,9 +148,6 @@ def test_a_synchronous_transfer_waits_for_both_clocks():
     schedule = Schedule.from_steps([0, 1, ~0, 2, 3], [0, 1, 0, 1, 0], [0, 1, 1, 1, 0])
     simulation = prices(Problem(graph, devices=2, bandwidth=1e9, latency=0.25), schedule)
     assert simulation.step_end.tolist() == [2.0, 50.0, 51.25, 52.25, 52.25]
-
-
-# Agreement ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", seeds(100, quick=4))

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 from naive.machines import random_graph, random_machine, random_schedule
+from schedopt import Problem, Schedule
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 
 
 def test_simulator_and_verifier_agree():

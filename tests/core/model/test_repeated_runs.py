@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 from models.small_graphs import SKIPPED, sketch
-from schedopt.core.base.errors import ScheduleError
+from schedopt import Problem, Schedule, ScheduleError
 from schedopt.core.model.unrolled import unrolled
 from schedopt.core.model.verifier import Replay, verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 
 
 def replayed(graph, order):

@@ -2,11 +2,9 @@
 
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.base.errors import ScheduleError
+from schedopt import Problem, Schedule, ScheduleError
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import StepClaim, verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 
 # a on device 0 makes a:0 (4 bytes) and a:1 (6); b on 0 reads a:0; c on 1 reads both and waits for b; d on 1 reads c.
 A, B, C, D = range(4)

@@ -7,11 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.base.errors import UsageError
-from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
+from schedopt import Device, GraphBuilder, Machine, Problem, Schedule, UsageError
 
 
 def graph_of(**last):

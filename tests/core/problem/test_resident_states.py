@@ -5,16 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.base.errors import ScheduleError
+from schedopt import Device, GraphBuilder, Machine, Problem, Schedule, ScheduleError
 from schedopt.core.bounds.bounds import lower_bound
 from schedopt.core.graph.annotations import Annotations, Resident
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.residents import with_homes
-from schedopt.core.problem.schedule import Schedule
 
 SIZE = 1000
 EARLY, DECAY, ADD, BETWEEN, LATE, LAST = range(6)

@@ -6,11 +6,8 @@ import json
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.base.errors import UsageError
+from schedopt import Device, GraphBuilder, Machine, Schedule, UsageError
 from schedopt.core.graph.annotations import Annotations, Resident
-from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.device_map import accelerate_names, check_map_output, check_weights, device_map
 
 

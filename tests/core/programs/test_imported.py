@@ -4,9 +4,7 @@ import json
 
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.base.errors import FormatError, UsageError
-from schedopt.core.files.schedule_json import read_schedule
-from schedopt.core.problem.problem import Problem
+from schedopt import FormatError, Problem, UsageError, read_schedule
 from schedopt.core.programs.importers import options_for, with_imported
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.solve.solve import solve

@@ -4,8 +4,9 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError, UsageError
-from schedopt.core.graph.builder import GraphBuilder
+from schedopt import FormatError, GraphBuilder, ProgramError, ScheduleError, UsageError
+from schedopt.core.problem.problem import Problem
+from schedopt.core.problem.schedule import Reserved
 from schedopt.core.programs import pipeline
 from schedopt.core.programs.options import ImportOptions, OptimizeOptions
 from schedopt.core.programs.pipeline import Job, Observer, optimize
@@ -21,6 +22,10 @@ class FakeRuntime:
     def __init__(self):
         self.asked = []
         self.equal, self.repeats, self.fails = True, 2, None
+
+    def check_file(self):
+        if self.fails == "check_file":
+            raise UsageError("no file holds it")
 
     def graph(self, costs, note):
         self.asked.append(f"graph {costs}")
@@ -78,6 +83,15 @@ def test_each_stage_runs_once_and_is_told(runtime, tmp_path):
     assert '"model": "net.onnx"' in (tmp_path / "s.json").read_text()
 
 
+def test_apply_says_how_the_opening_block_of_a_schedule_is_opened(runtime, tmp_path):
+    notes, result = [], solve(Problem(runtime.graph("roofline", None)), "input")
+    reserved = Reserved("cuda", 2**25, 2**21, opening_block=2**24)
+    (tmp_path / "s.json").write_text(dataclasses.replace(result, reserved=reserved).json())
+    pipeline.apply("net.onnx", "s.json", "out.onnx", ImportOptions(), notes.append)
+    line = 'torch.empty(16777216, dtype=torch.uint8, device="cuda"), before the model is moved to the device'
+    assert notes == [f"s.json: opening block: {line}"]
+
+
 def test_a_limit_that_no_order_keeps_is_one_sentence_and_writes_nothing(runtime, tmp_path):
     with pytest.raises(ScheduleError, match=r"^net\.onnx: .*limit of 10 B is not kept: no order needs less than 74 B"):
         optimize(job(settings=OptimizeOptions(memory_limit=10), schedule="s.json"), solve, Observer())
@@ -86,11 +100,12 @@ def test_a_limit_that_no_order_keeps_is_one_sentence_and_writes_nothing(runtime,
     assert (tmp_path / "out.onnx").exists()
 
 
-@pytest.mark.parametrize("fails", ["measure", "write"])
-def test_nothing_is_written_if_a_stage_fails(runtime, tmp_path, fails):
+@pytest.mark.parametrize(("fails", "asked"), [("check_file", 1), ("measure", 3), ("write", 4)])
+def test_nothing_is_written_if_a_stage_fails(runtime, tmp_path, fails, asked):
     runtime.fails = fails
-    with pytest.raises((ProgramError, ScheduleError)):
+    with pytest.raises((ProgramError, ScheduleError, UsageError)):
         optimize(job(schedule="s.json"), solve, Observer())
+    assert len(runtime.asked) == asked
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import schedopt
-from schedopt.core.base.errors import FormatError, UsageError
+from schedopt import FormatError, UsageError
 from schedopt.core.programs.importers import is_model, read_any
 
 DOT = 'digraph { a [size="4MiB"]; b [size="1MiB"]; c [size="2MiB", final=true]; a -> b -> c; a -> c }'

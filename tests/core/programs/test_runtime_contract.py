@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from models import tflite_models
 from models.orders import random_order, write_schedule
-from schedopt.core.base.errors import FormatError, ScheduleError, UsageError
+from schedopt import FormatError, Problem, Schedule, ScheduleError, UsageError
 from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs import pipeline
 from schedopt.core.programs import runtime as runtimes
 from schedopt.core.programs.importers import IMPORTERS, read_model

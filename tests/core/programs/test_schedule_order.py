@@ -2,10 +2,9 @@
 
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.base.errors import OtherGraphError, UnknownNameError, UsageError
+from schedopt import OtherGraphError, Problem, UnknownNameError, UsageError
 from schedopt.core.files.costgraph import format_graph, parse_graph
 from schedopt.core.files.schedule_json import format_document
-from schedopt.core.problem.problem import Problem
 from schedopt.core.programs.runtime import read_order
 from schedopt.core.solve.solve import solve
 

@@ -5,11 +5,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.base.errors import ProgramError, ScheduleError
-from schedopt.core.graph.builder import GraphBuilder
+from schedopt import GraphBuilder, Problem, ProgramError, Schedule, ScheduleError
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.pipeline import SizedGraph, plan_range
 from schedopt.core.programs.runtime import cost_of
 from schedopt.core.solve.solve import solve

@@ -10,12 +10,10 @@ from models.seeds import seeds
 from models.small_graphs import chain_of, sketch, training_step
 from naive import machines
 from naive.graphs import random_graph
+from schedopt import Machine, Problem, Schedule
 from schedopt.core.bounds.bounds import memory_bound, path_and_work, recomputation_bound
 from schedopt.core.graph.annotations import NO_ANNOTATIONS, Annotations, Resident
 from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.machine import Machine
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.report.explanation import (
     DEVICE,
     INPUT,

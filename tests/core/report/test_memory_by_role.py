@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from models.small_graphs import sketch
+from schedopt import Problem, Schedule
 from schedopt.core.graph.annotations import PHASES, Annotations, Resident
 from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.report.memory_by_role import (
     alive_at_peak,
     largest_modules,

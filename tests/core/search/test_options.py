@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import schedopt
 from models.small_graphs import sketch
+from schedopt import Device, Machine, Problem
 from schedopt.core.base.options import options_in, spelled_for_shells
-from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.problem import Problem, parameter_types
+from schedopt.core.problem.problem import parameter_types
 from schedopt.core.programs.options import OptimizeOptions
 from schedopt.core.search.options import (
     Budget,

@@ -9,11 +9,10 @@ from typing import Literal
 import naive
 import numpy as np
 import pytest
-from schedopt.core.base.errors import UsageError
-from schedopt.core.problem.problem import Problem
+from schedopt import Parameters, Problem, UsageError, parameter
 from schedopt.core.search import warm_up as module
 from schedopt.core.search.method_spec import parse_method
-from schedopt.core.search.parameters import Parameters, from_texts, parameter
+from schedopt.core.search.parameters import from_texts
 from schedopt.core.search.registry import (
     BUDGET_EXAMPLE,
     DEFAULT_METHOD,

@@ -6,10 +6,8 @@ import time
 
 import numpy as np
 import pytest
-from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
-from schedopt.core.search.search import Search, Watcher, interrupted_by
+from schedopt import GraphBuilder, Problem, Schedule, Search
+from schedopt.core.search.search import Watcher, interrupted_by
 
 # Two branches of one input: program order (WIDE) peaks at 26 bytes, branch by branch (DEEP) at 19.
 WIDE, DEEP = np.array([0, 1, 2, 3, 4, 5]), np.array([0, 1, 3, 2, 4, 5])

@@ -2,18 +2,18 @@
 
 import dataclasses
 from dataclasses import asdict
+from pathlib import Path
 from typing import Literal
 
 import naive
 import numpy as np
 import pytest
-from schedopt.core.base.errors import FormatError, UsageError
+import yaml
+from schedopt import FormatError, Parameters, Problem, UsageError, parameter
 from schedopt.core.experiments.comparison import Experiment
 from schedopt.core.files.yaml_files import write_yaml
-from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.options import CompareOptions
-from schedopt.core.search.parameters import Parameters, parameter
 from schedopt.core.search.settings import (
     differences,
     from_plain,
@@ -26,6 +26,8 @@ from schedopt.core.search.settings import (
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import brkga, local_search
 from schedopt.policies.topoformer.training import Phase, TrainingParameters
+
+TABLE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,28 +73,7 @@ def test_rates_are_numbers_however_they_are_written(text, tmp_path):
     assert read_config(path, Outer).rate == 0.001
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("- 1", ["must be a mapping of settings"]),
-        ("speed: 1", ["no setting 'speed'", "rate, kind"]),
-        ("inner: {speed: 1}", [": inner has no setting 'speed'", "size, sizes"]),
-        ("many: [{}, {speed: 1}]", ["many.1 has no setting 'speed'"]),
-        ("rate: fast", ["rate must be a number, not 'fast'"]),
-        ("rate: true", ["rate must be a number, not True"]),
-        ("rate: 2", ["rate must be from 0 to 1, not 2.0"]),
-        ("rate: .nan", ["rate must be from 0 to 1, not nan"]),
-        ("inner: {size: 2.5}", ["inner: size must be a whole number, not 2.5"]),
-        ("inner: {size: 0}", ["inner: size must be at least 1, not 0"]),
-        ("inner: {sizes: [1]}", ["inner: sizes must have 2 entries, not 1"]),
-        ("inner: {sizes: 1}", ["inner: sizes must be a list, not 1"]),
-        ("kind: three", ["kind must be one of one, two, not 'three'"]),
-        ("is_on: 1", ["is_on must be true or false, not 1"]),
-        ("name: 1", ["name must be a text, not 1"]),
-        ("limit: x", ["limit must be a whole number, not 'x'"]),
-        ("by_name: [1]", ["by_name must be a mapping, not [1]"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), TABLE["wrong settings"])
 def test_a_wrong_setting_is_named_with_its_file(text, words, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(text)

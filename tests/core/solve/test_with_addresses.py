@@ -1,13 +1,15 @@
 """`solve(addresses=True)`: arenas, what they claim, and that the order may change for them."""
 
+import itertools
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import schedopt
+from schedopt import FormatError, ScheduleError, UsageError
 from schedopt.core.addresses.placing import place_schedule
-from schedopt.core.base.errors import FormatError, ScheduleError, UsageError
+from schedopt.core.solve import placed
 from schedopt.core.solve.placed import choose
 
 GRAPHS = Path(__file__).parents[3] / "examples" / "graphs"
@@ -57,6 +59,27 @@ def test_a_smoother_order_packs_where_the_found_one_does_not():
             assert sorted(chosen.order) == sorted(found.order)
             return
     raise AssertionError("no order was changed")
+
+
+@pytest.mark.parametrize(("to_place", "searched"), [(0.1, 7.0), (6.0, 4.0), (60.0, 3.0)])
+def test_the_search_leaves_the_time_that_addresses_take(monkeypatch, diamond, to_place, searched):
+    """From 70% of it to 30%, once its kernels are compiled."""
+    given = []
+    monkeypatch.setattr(placed, "seconds_for", lambda numbers: to_place)
+    monkeypatch.setattr(placed, "warm_up", lambda *_: given.append("compiled"))
+    monkeypatch.setattr(placed, "solve", lambda *_, time_limit, **budget: given.append(time_limit) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        schedopt.solve(diamond, addresses=True, time_limit=10.0)
+    assert given == ["compiled", pytest.approx(searched)]
+
+
+def test_no_other_order_is_tried_where_first_addresses_took_all_time(monkeypatch, diamond):
+    result, shares = schedopt.solve(diamond, evaluations=10), []
+    monkeypatch.setattr(placed.Placer, "improve", lambda placer, seconds, rng: shares.append(seconds))
+    clock = itertools.count()
+    monkeypatch.setattr(placed.time, "monotonic", lambda: float(next(clock)))
+    choose(result, 1, 0.5)
+    assert shares == [0.0]
 
 
 @pytest.mark.slow

@@ -88,32 +88,6 @@ def test_a_cooling_goes_from_hot_to_cold_while_its_share_or_its_moves_last(share
     assert found == pytest.approx([0.01 ** (at * 50 / spent) for at in range(spent // 50)])
 
 
-def test_no_share_makes_no_moves_and_the_second_cooling_has_what_is_left():
-    search = _search(1000)
-    anneal = Annealing(search)
-    assert list(anneal.temperatures(1.0, 0.1, share=0.0)) == []
-    search.spend(600)
-    assert next(anneal.temperatures(1.0, 0.1)) == 1.0
-    search.spend(200)
-    assert anneal.passed() == pytest.approx(0.5)
-
-
-def test_a_walk_that_finds_something_better_says_so():
-    anneal = Annealing(_search(1000))
-    walk = anneal.walk(0.1, (10, 6), (), ())
-    assert walk.found.tolist() == [5, 100] and walk.draws.shape == (10, 6)
-    assert not anneal.spend(walk)
-    walk.found[:] = 5, 99
-    assert anneal.spend(walk, 2.5)
-    assert (anneal.made, anneal.search.evaluations) == (20, 12.5)
-
-
-def test_a_call_makes_fewer_moves_of_larger_graphs_and_of_small_budgets():
-    anneal = Annealing(_search(10**6))
-    assert [anneal.moves(ops) for ops in (1, 100, 10**6)] == [2000, 500, 1]
-    assert Annealing(_search(100)).moves(1) == 5
-
-
 def test_a_weight_soon_forbids_an_excess_and_is_never_light():
     assert reweighed(0.01, False) == reweighed(0.01, True) == EXCESS_WEIGHT
     assert reweighed(2 * EXCESS_WEIGHT, True) > 2 * EXCESS_WEIGHT > reweighed(2 * EXCESS_WEIGHT, False) > EXCESS_WEIGHT

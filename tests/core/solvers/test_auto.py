@@ -3,9 +3,7 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.problem.machine import Machine
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
+from schedopt import Machine, Problem, Search
 from schedopt.core.solvers import portfolio
 from schedopt.core.solvers.portfolio import ROWS, steps_for
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from models.small_graphs import sketch
+from schedopt import Problem
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Watcher
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.exact import variables

@@ -8,8 +8,7 @@ import pytest
 import schedopt
 from models.seeds import seeds
 from models.small_graphs import sketch
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
+from schedopt import Problem, Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.exact.recompute import RetentionModel, most_useful_runs
 

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 from models.small_graphs import sketch
+from schedopt import Device, GraphBuilder, Machine, Problem
 from schedopt.core.bounds.bounds import EdgeCosts
-from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Cancelled
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements.list_schedulers import InsertionSchedule, upward_ranks

@@ -6,10 +6,9 @@ import time
 import naive
 import numpy as np
 import pytest
+from schedopt import Machine, Problem, Search
 from schedopt.core.model.simulator import input_peak
-from schedopt.core.problem.machine import Machine
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search, Watcher
+from schedopt.core.search.search import Watcher
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers import portfolio as auto
 from schedopt.core.solvers.portfolio import search_side_by_side

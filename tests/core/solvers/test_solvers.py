@@ -5,12 +5,10 @@ import threading
 import naive
 import numpy as np
 import pytest
-from schedopt.core.base.errors import ScheduleError, UsageError
+from schedopt import Problem, Schedule, ScheduleError, UsageError
 from schedopt.core.bounds.bounds import is_met
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.registry import METHODS
 from schedopt.core.search.search import Watcher

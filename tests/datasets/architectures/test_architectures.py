@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+from schedopt import Problem, Schedule
 from schedopt.core.files.costgraph import format_graph, parse_graph
 from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.datasets.architectures import ARCHITECTURES, ConvNet, architecture_graph
 
 

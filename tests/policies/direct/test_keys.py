@@ -4,11 +4,8 @@ import naive
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.graph.builder import GraphBuilder
+from schedopt import Device, GraphBuilder, Machine, Problem, Search
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements import chromosomes
 from schedopt.policies.direct.keys import (
     NODE_FEATURES,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from models.networks import write_direct_weights
-from schedopt.core.problem.problem import Problem
+from schedopt import Problem
 from schedopt.policies.direct.keys import NODE_FEATURES, seen
 from schedopt.policies.direct.network import DirectNetwork, DirectNetworkParameters, batch_of, load_network
 

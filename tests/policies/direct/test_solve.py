@@ -5,12 +5,9 @@ import numpy as np
 import pytest
 from models.networks import write_direct_weights
 from naive.machines import random_graph, random_machine
-from schedopt.core.base.errors import FormatError, UsageError
+from schedopt import Device, FormatError, Machine, Problem, Search, UsageError
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
-from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.policies.direct import solve as direct
 from schedopt.policies.direct.keys import rule_keys, values_of

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from schedopt.core.base.errors import UsageError
+from schedopt import UsageError
 from schedopt.datasets.synthetic import SyntheticParameters
 from schedopt.policies.direct.network import DirectNetwork, DirectNetworkParameters, batch_of
 from schedopt.policies.direct.training import (

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 from models import batches
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
+from schedopt import Problem, Search
 from schedopt.policies.direct import network as direct
 from schedopt.policies.direct.keys import seen
 from schedopt.policies.direct.network import DirectNetwork, DirectNetworkParameters

@@ -3,8 +3,7 @@
 import naive
 import numpy as np
 import pytest
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
+from schedopt import Problem, Search
 from schedopt.core.solvers.placements.chromosomes import Chromosomes
 from schedopt.policies.regal.actions import ActionParameters, beta_parameters, dequantise
 from scipy import stats

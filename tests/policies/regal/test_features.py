@@ -10,13 +10,9 @@ import torch
 from models.small_graphs import sketch
 from models.trainers import REGAL
 from naive.machines import random_graph
+from schedopt import Device, GraphBuilder, Machine, Problem, Search, read_machine
 from schedopt.core.bounds.bounds import lower_bound
-from schedopt.core.files.machine_yaml import read_machine
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements import brkga
 from schedopt.core.solvers.placements.brkga import GeneDistribution, evolve
 from schedopt.policies.networks.network import write_network
@@ -194,9 +190,6 @@ def test_machines_and_graphs_without_costs_or_edges(task):
         assert table.shape == (problem.graph.num_ops, number_of_ratios(task))
         assert np.isfinite(table).all()
         assert np.abs(table).max() < 10
-
-
-# What the network makes of them ------------------------------------------------------------------------------
 
 
 def seeing(task="runtime", scale=1.0):

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 from models.frequencies import chi_square
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
+from schedopt import Problem, Search
 from schedopt.policies.regal.actions import ActionParameters
 from schedopt.policies.regal.features import searched_graph
 from schedopt.policies.regal.network import BaselineNetwork, RegalNetwork, RegalNetworkParameters, multigraph_batch
@@ -38,9 +37,6 @@ def graphs_of(seed, *sizes, task="runtime", devices=2):
 
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
-
-
-# The encoders -------------------------------------------------------------------------------------------------
 
 
 def by_hand(encoder, graph, rounds, update, aggregation):
@@ -133,8 +129,6 @@ def test_a_batch_is_its_graphs(encoder, decoder, task, devices):
             if decoder == "independent":
                 torch.testing.assert_close(alone.entropy()[0], whole.entropy()[at], rtol=1e-4, atol=1e-5)
 
-
-# Distributions ------------------------------------------------------------------------------------------------
 
 TINY = ActionParameters(placement=2, scheduling=3)
 
@@ -245,6 +239,3 @@ def test_samples_follow_the_generator_and_rise_with_its_draws(decoder):
             parameter.add_(1e-4 * torch.randn(parameter.shape, generator=generator(3)))
         nearly = network(graphs).sample(5, generator(1))
     assert (nearly != one).float().mean() < 0.02
-
-
-# Parameters and files -----------------------------------------------------------------------------------------

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 from models.runs import At
 from models.trainers import REGAL, regal_cases, synthetic
-from schedopt.core.base.errors import FormatError
+from schedopt import FormatError, Problem, Search, read_graph
 from schedopt.core.base.parallel import Workers
-from schedopt.core.files.costgraph import graph_hash, read_graph
+from schedopt.core.files.costgraph import graph_hash
 from schedopt.core.files.json_lines import JsonLines
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements import brkga
 from schedopt.core.solvers.placements.brkga import GeneDistribution
 from schedopt.policies.regal import rewards as regal_rewards
@@ -96,20 +94,6 @@ def test_plain_values_of_other_links_are_others(tmp_path):
     file.close()
     assert values == [plain_value(Problem(graphs[0], "runtime", devices=2, **link), 120, 0) for link in links]
     assert len(set(values)) == 3
-
-
-@pytest.mark.slow
-def test_a_run_that_goes_on_searches_no_plain_value_again(counted, tmp_path):
-    Trainer(tmp_path, REGAL).run(must_stop=At(7))
-    before = len(counted["plain"])
-    assert before == len(set(counted["plain"])) == (tmp_path / PLAIN).read_text().count("\n")
-    (tmp_path / PLAIN).write_text((tmp_path / PLAIN).read_text() + '{"key": "torn')
-    assert Trainer(tmp_path, REGAL).run()
-    assert len(counted["plain"]) == len(set(counted["plain"])) > before
-    assert {(name.split("-")[1], evaluations) for name, evaluations, _ in counted["plain"]} >= {
-        ("2147483649", 300),
-        ("2147483650", 300),
-    }
 
 
 @pytest.mark.slow

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import torch
 from models.networks import write_regal_weights, write_weights
-from schedopt.core.base.errors import FormatError, UsageError
+from schedopt import FormatError, Problem, Search, UsageError
 from schedopt.core.kernels.placements import random_keys
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.registry import load
-from schedopt.core.search.search import Search, Watcher
+from schedopt.core.search.search import Watcher
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import brkga
 from schedopt.core.solvers.placements.brkga import GeneDistribution
@@ -66,8 +65,6 @@ def priced(monkeypatch):
     return rows
 
 
-# Budget -------------------------------------------------------------------------------------------------------
-
 FEATURES = [(100, False), (80, True), (80, True), (80, True), (60, True)]
 
 
@@ -114,9 +111,6 @@ def test_two_to_eight_devices(method, devices, tmp_path):
         load(method)(search, parse_method(f"{method}:weights={file}").parameters)
         verify(problem, search.best)
         assert search.evaluations == 300
-
-
-# What the network decides -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -190,9 +184,6 @@ def test_the_weights_say_which_actions_are_taken(tmp_path):
         assert [kind for kind in kinds if found[taken, kind] == found[taken, ""]] == [taken]
 
 
-# Weights ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("method", "shape", "message"),
     [
@@ -250,9 +241,6 @@ def test_files_that_are_no_weights_are_refused_when_they_are_named(tmp_path):
     file = write_weights(tmp_path / "topoformer.safetensors")
     with pytest.raises(FormatError, match=r"is not a file of schedopt train regal"):
         parse_method(f"idrs:weights={file}")
-
-
-# Limits -------------------------------------------------------------------------------------------------------
 
 
 def test_a_graph_too_large_for_the_network_gets_plain_brkga_and_a_note(monkeypatch):

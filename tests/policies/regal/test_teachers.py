@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 from models.small_graphs import chain_of, sketch
-from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
+from schedopt import GraphBuilder, Problem, Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import brkga
 from schedopt.core.solvers.placements.brkga import GeneDistribution, evolve

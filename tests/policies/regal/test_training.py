@@ -10,8 +10,7 @@ import torch
 from models.runs import gradient, weights_of
 from models.small_graphs import sketch
 from models.trainers import METHODS, REGAL, REGAL_EVOLUTION, REGAL_IMITATE, REGAL_REINFORCE, regal_cases, synthetic
-from schedopt.core.base.errors import UsageError
-from schedopt.core.problem.problem import Problem
+from schedopt import Problem, UsageError
 from schedopt.core.solve.solve import solve
 from schedopt.policies.networks.network import write_network
 from schedopt.policies.regal import training as regal_training

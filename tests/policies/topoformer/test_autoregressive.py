@@ -122,38 +122,13 @@ def test_samples_have_the_frequencies_of_their_probabilities(seed):
     orders = list(naive.all_orders(plain))
     rows = torch.full((2, len(orders), 8), -1)
     rows[0, :, :5] = torch.tensor(orders)
-    rows[1] = decoder.roll_out(embeddings, batch).orders[1]
+    rows[1] = decoder.roll_out(embeddings, batch)[1]
     probability = decoder.log_probability(embeddings, batch, rows)[0].detach().exp().double()
-    drawn = decoder.roll_out(embeddings, batch, 20_000, generator(seed)).orders[0, :, :5]
+    drawn = decoder.roll_out(embeddings, batch, 20_000, generator(seed))[0, :, :5]
     seen = Counter(map(tuple, drawn.tolist()))
     assert len(orders) > 2
     assert set(seen) <= set(map(tuple, orders))
     assert chi_square(seen, dict(zip(map(tuple, orders), probability.tolist(), strict=True))) < 1
-
-
-def decode(way, decoder, embeddings, batch, pairs):
-    if way == "greedy":
-        return decoder.roll_out(embeddings, batch)
-    if way == "sample":
-        return decoder.roll_out(embeddings, batch, 5, generator(3))
-    return decoder.beam(embeddings, batch, [graph.buffers for graph, _ in pairs], 5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["greedy", "sample", "beam"])
-@pytest.mark.parametrize("seed", range(3))
-def test_decoded_orders_are_valid_and_as_probable_as_said(way, seed):
-    decoder, embeddings, batch, pairs = case(seed, 20, 1, 70, 33, padding=3)
-    decoded = decode(way, decoder, embeddings, batch, pairs)
-    assert not decoded.log_probability.requires_grad
-    assert decoded.orders.shape[1] == (5 if way == "sample" else 1)
-    for graph, (_, plain) in enumerate(pairs):
-        ops = len(plain.ops)
-        for order in decoded.orders[graph].tolist():
-            assert order[ops:] == [-1] * (73 - ops)
-            assert all(op in plain.ready(order[:at]) for at, op in enumerate(order[:ops]))
-    found = decoder.log_probability(embeddings, batch, decoded.orders)
-    torch.testing.assert_close(decoded.log_probability, found.detach(), rtol=1e-4, atol=1e-4)
 
 
 def beam_by_sets(decoder, embeddings, plain, width):
@@ -179,11 +154,10 @@ def test_beam_by_sets(seed, width):
     decoder, embeddings, batch, pairs = case(seed, 10, 7, 12)
     decoded = decoder.beam(embeddings, batch, [graph.buffers for graph, _ in pairs], width)
     if width == 1:
-        assert torch.equal(decoded.orders, decoder.roll_out(embeddings, batch).orders)
+        assert torch.equal(decoded, decoder.roll_out(embeddings, batch))
     for graph, (_, plain) in enumerate(pairs):
-        order, score, _ = beam_by_sets(decoder, embeddings[graph, plain.ops], plain, width)
-        assert decoded.orders[graph, 0, plain.ops].tolist() == list(order)
-        assert decoded.log_probability[graph, 0].item() == pytest.approx(score, rel=1e-4, abs=1e-4)
+        order, *_ = beam_by_sets(decoder, embeddings[graph, plain.ops], plain, width)
+        assert decoded[graph, 0, plain.ops].tolist() == list(order)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -192,5 +166,5 @@ def test_a_beam_that_cuts_nothing_is_optimal(seed):
     decoder, embeddings, batch, pairs = case(seed, 8, 9)
     decoded = decoder.beam(embeddings, batch, [graph.buffers for graph, _ in pairs], 1000)
     for graph, (_, plain) in enumerate(pairs):
-        order = decoded.orders[graph, 0, plain.ops].tolist()
+        order = decoded[graph, 0, plain.ops].tolist()
         assert naive.order_peak(plain, order) == naive.least_peak(plain)

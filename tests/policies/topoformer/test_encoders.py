@@ -50,9 +50,6 @@ def some_plains(seed, *sizes):
     return [plain for _, plain in batches.random_plains(seed, *sizes)]
 
 
-# Relations (4.1) ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_each_pair_is_in_the_relation_that_networkx_finds(seed):
     """Through all that is between a graph and the network, in batches of graphs of different sizes."""
@@ -72,9 +69,6 @@ def test_each_pair_is_in_the_relation_that_networkx_finds(seed):
             assert sorted(map(tuple, rows)) == sorted(wanted)
             total += len(rows)
         assert total == len(plain.ops) * (len(plain.ops) - 1)
-
-
-# Attention (eq. 4, 5) -----------------------------------------------------------------------------------------
 
 
 def naive_attention(attention, heads, embeddings, relations):
@@ -126,23 +120,6 @@ def test_attention_by_hand(monkeypatch, heads, listeners):
         torch.testing.assert_close(embeddings[graph, plain.ops], expected, rtol=1e-10, atol=1e-10)
 
 
-# Gradients ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("listeners", [4, 128])
-@pytest.mark.parametrize("heads", [UNEQUAL, SOME_HEADS["tied"]], ids=["unequal", "tied"])
-def test_the_gradient_is_the_slope(monkeypatch, heads, listeners):
-    monkeypatch.setattr(encoders, "LISTENERS_AT_ONCE", listeners)
-    encoder, batch = encoder_of(heads, layers=1).double(), batches.graph_batch(some_plains(7, 7, 5), INPUTS)
-    features = batch.features.double().requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda x: encoder(batch._replace(features=x))[batch.is_op], features, fast_mode=True
-    )
-
-
-# Precision and size -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_the_papers_size():
     """C.2, 100 ops; per layer 3 (256 + 1) 4480 + (4480 + 1) 256 + 2 (256 + 1) 256 + 4 * 256 parameters."""
@@ -153,9 +130,6 @@ def test_the_papers_size():
         embeddings = encoder(batch)
     assert embeddings.isfinite().all()
     assert embeddings.std(1).min() > 0.01
-
-
-# The encoders of the ablation (5.3, B) ------------------------------------------------------------------------
 
 
 def ablation_encoder(name, layers=LAYERS, seed=0):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse.linalg
 from models.seeds import seeds
-from schedopt.core.graph.builder import GraphBuilder
+from schedopt import GraphBuilder
 from schedopt.core.search.search import Cancelled
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.topoformer import features as laplacian

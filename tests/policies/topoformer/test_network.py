@@ -12,10 +12,8 @@ import pytest
 import torch
 from models import batches
 from safetensors.torch import load_file, save_file
-from schedopt.core.base.errors import FormatError
+from schedopt import FormatError, Problem, Schedule
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.policies.networks.network import write_network
 from schedopt.policies.topoformer.features import encode
 from schedopt.policies.topoformer.network import Decoder, Encoder, Network, NetworkParameters, load_network
@@ -33,9 +31,6 @@ def some_graphs(seed, *sizes):
     """Return graphs as the network and as the tests see them."""
     pairs = batches.random_plains(seed, *sizes)
     return [encode(graph, 3) for graph, _ in pairs], [plain for _, plain in pairs]
-
-
-# Orders and their probability ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("encoder", "decoder"), ALL)
@@ -100,17 +95,11 @@ def test_half_precision_gives_orders_and_gradients(decoder):
             assert peak + sum(plain.persistent) == naive.order_peak(plain, order)
 
 
-# Shapes -------------------------------------------------------------------------------------------------------
-
-
 def test_heads_of_each_relation():
     assert NetworkParameters(heads=3).topological_heads == (3,) * 7
     assert NetworkParameters(encoder="topoformer-edges", heads=3).topological_heads == (3, 3, 0, 3, 3, 0, 0)
     counts = (1, 2, 0, 1, 2, 0, 4)
     assert NetworkParameters(heads_of=counts, tied=True).topological_heads == counts
-
-
-# Files --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("encoder", "decoder"), ALL)

@@ -6,9 +6,8 @@ import naive
 import numpy as np
 import pytest
 from models.networks import TINY, write_weights
-from schedopt.core.base.errors import UsageError
+from schedopt import Problem, UsageError
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Watcher
 from schedopt.core.solve.solve import solve
@@ -34,9 +33,6 @@ def run(graph, text="topoformer", **options):
 def peaks(decode, width, count=8, ops=40, seed=0, passes=0):
     text = f"topoformer:decode={decode}:width={width}:passes={passes}"
     return np.array([run(graph_of(at, ops)[0], text, seed=seed).value for at in range(count)])
-
-
-# Decoders -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -122,9 +118,6 @@ def test_networks_of_every_kind_can_be_used(decode, shape, tmp_path):
         assert (result.found_by, result.notes, result.is_repeatable) == ("topoformer", (), True)
 
 
-# Weights ------------------------------------------------------------------------------------------------------
-
-
 def test_a_file_is_taken_by_its_whole_name(tmp_path):
     """Only the names of shipped weights go without their suffix."""
     files = [write_weights(tmp_path / name, seed=seed) for seed, name in enumerate(("mine", "mine.safetensors"))]
@@ -147,9 +140,6 @@ def test_the_identity_is_that_of_the_weights_not_of_their_name(tmp_path):
     assert same == again != other
     assert Parameters().identity()["weights"] == same["weights"]  # the tiny shipped ones have seed 0 too
     assert Parameters(width=3).identity() != Parameters().identity()
-
-
-# When the network cannot be used ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("problem", [("memory", 1), ("memory", 2), ("runtime", 2)])

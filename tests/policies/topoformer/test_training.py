@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 import math
 from functools import partial
 
@@ -13,13 +12,11 @@ import torch
 from models.runs import gradient, weights_of
 from models.small_graphs import chain_of
 from models.trainers import METHODS, TOPOFORMER, layered
-from schedopt.core.base.errors import FormatError, UsageError
+from schedopt import Problem, Schedule, UsageError
 from schedopt.core.base.parallel import chunks
 from schedopt.core.files.costgraph import graph_hash
 from schedopt.core.kernels.orders.priority_orders import price_orders
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.solve.solve import solve
 from schedopt.policies.networks.shipped import weights_file
 from schedopt.policies.topoformer import training
@@ -281,25 +278,3 @@ def test_searched_orders_are_kept_and_not_searched_for_again(counted, tmp_path):
     search(graphs[:1], evaluations=60)
     search(graphs[:1], seed=1)
     assert len(counted) == 5
-
-
-def test_a_search_that_was_stopped_goes_on(counted, tmp_path):
-    graphs, path = layered(20, 25, 30), tmp_path / "orders.jsonl"
-    search = partial(order_search(path, 50, 0).found, list(map(Problem, graphs)))
-    assert search(must_stop=lambda: len(counted) == 2) is None
-    path.write_bytes(path.read_bytes() + b'{"key": "to')
-    assert [order.size for order in search()] == [20, 25, 30]
-    assert counted == ["graph-20", "graph-25", "graph-30"]
-    assert [len(json.loads(line)["order"]) for line in path.read_text().splitlines()] == [20, 25, 30]
-
-
-def test_a_damaged_order_is_refused(tmp_path):
-    problems, path = [Problem(*layered(10))], tmp_path / "orders.jsonl"
-    search = order_search(path, 50, 0)
-    search.found(problems)
-    record = json.loads(path.read_text())
-    whole = record["order"]
-    for order in ([whole[1], *whole[1:]], whole[1:], [[0], *whole[1:]], None):
-        path.write_text(json.dumps({**record, "order": order}) + "\n")
-        with pytest.raises(FormatError, match="the order of graph-10 is damaged"):
-            search.found(problems)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from models.runs import At, assert_same_run, board_of, gradient, run_killed_at_any_moment, weights_of
 from models.trainers import METHODS
-from schedopt.core.base.errors import FormatError, TrainingError, UsageError
+from schedopt import FormatError, TrainingError, UsageError
 from schedopt.policies.training.run_folder import (
     CHECKPOINT,
     CONFIG,

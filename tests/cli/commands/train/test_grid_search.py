@@ -10,6 +10,8 @@ from schedopt.core.experiments.grid_search import Grid
 from schedopt.core.search.settings import read_tuned
 from schedopt.core.solvers.placements import brkga
 
+pytestmark = pytest.mark.slow
+
 TINY = tuple(
     {"alpha": alpha, "chromosomes": chromosomes, "elites": 2, "mutants": 1}
     for alpha in (1.0, 3.0)
@@ -45,7 +47,6 @@ def entry(path, task="runtime"):
     return yaml.safe_load(path.read_text())[task]
 
 
-@pytest.mark.slow
 def test_the_winner_is_written_with_how_it_was_found(run, folders, small_grid, tmp_path):
     output = tmp_path / "tuned.yaml"
     result = run(*search(folders, "--output", output))
@@ -68,7 +69,6 @@ def test_the_winner_is_written_with_how_it_was_found(run, folders, small_grid, t
     assert solved.exit_code == 0, solved.stderr
 
 
-@pytest.mark.slow
 def test_the_other_task_in_the_file_stays(run, folders, small_grid, tmp_path):
     output = tmp_path / "tuned.yaml"
     assert run(*search(folders, "--output", output)).exit_code == 0
@@ -78,7 +78,6 @@ def test_the_other_task_in_the_file_stays(run, folders, small_grid, tmp_path):
     assert "--task" not in entry(output, "memory")["found"]["command"]
 
 
-@pytest.mark.slow
 def test_neither_jobs_nor_a_stop_change_the_result(run, folders, small_grid, tmp_path):
     """Cancelled after any number of runs, the file as it is then gives the same result, without repeating them."""
     whole = run(*search(folders, "--json", "--resume", tmp_path / "whole.jsonl"))
@@ -92,7 +91,6 @@ def test_neither_jobs_nor_a_stop_change_the_result(run, folders, small_grid, tmp
         assert part.read_bytes().count(b"\n") == len(lines)
 
 
-@pytest.mark.slow
 def test_another_methods_file_is_not_overwritten(run, folders, small_grid, tmp_path):
     output = tmp_path / "tuned.yaml"
     output.write_text("method: local-search\nmemory: {settings: {patience: 3}}\n")
@@ -102,7 +100,6 @@ def test_another_methods_file_is_not_overwritten(run, folders, small_grid, tmp_p
     assert "patience" in output.read_text()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_keeps_what_is_done(folders, tmp_path, jobs):
     file, output = tmp_path / "runs.jsonl", tmp_path / "tuned.yaml"

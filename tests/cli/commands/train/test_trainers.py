@@ -16,7 +16,6 @@ from models.train_commands import COMMANDS, assert_same_weights, refused
 from schedopt.cli.commands.train import _left
 from schedopt.core.search.registry import METHODS
 from schedopt.core.search.settings import plain
-from schedopt.datasets import recipe
 from schedopt.policies.regal.network import load_network
 from schedopt.policies.regal.training import TrainingParameters
 from schedopt.policies.training import run_folder
@@ -110,17 +109,6 @@ def test_without_tensorboard_a_note_says_how_to_get_it(name, runs, run, monkeypa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["direct"], indirect=True)
-def test_training_goes_on_from_weights(name, command, runs, train, tmp_path):
-    folder, _ = runs.whole(name)
-    result = train("--output", tmp_path / "run", "--start", folder / WEIGHTS, "--quiet", "--json")
-    assert result.exit_code == 0, result.stderr
-    first = json.loads(result.stdout)["validation"]["first"]
-    best = min(curve_of(folder), key=command.score)
-    assert all(first[column] == best[column] for column in command.validated)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK, indirect=True)
 def test_given_graphs_are_trained_on_and_searched_once(name, command, runs, train, tmp_path, monkeypatch):
     graphs, valid = runs.folders(name)
@@ -176,13 +164,6 @@ def test_bad_usage_is_one_sentence_and_exit_2(name, options, words, runs, run, t
     options = options if "--config" in options else ["--config", runs.config(name), *options]
     refused(run("train", name, *output, *options), *words)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_wrong_file_is_named(name, run, tmp_path):
-    path = tmp_path / "wrong.yaml"
-    path.write_text("phases: [{epochs: 0}]\n")
-    result = run("train", name, "--output", tmp_path, "--config", path)
-    refused(result, "wrong.yaml: phases.0: epochs must be at least 1")
 
 
 @pytest.mark.parametrize("name", QUICK, indirect=True)
@@ -260,10 +241,3 @@ def test_options_win_over_the_file_and_gas_has_an_lstm(config, run, tmp_path):
     result = run("train", "gas", "--output", tmp_path, "--resume")
     assert result.stdout.splitlines()[-1].startswith("schedopt solve GRAPH --method gas --task memory --devices 3 ")
     refused(run("train", "regal", "--output", tmp_path, "--resume"), "is of a run with another network.encoder")
-
-
-@pytest.mark.slow
-def test_a_filter_that_keeps_nothing_is_one_sentence(config, run, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipe, "TRIES", 5)
-    options = ["--config", config, "--quiet", "--set", "improving=1", "--set", "synthetic.nodes_high=8"]
-    refused(run("train", "regal", "--output", tmp_path, *options), "no graph of number", "filter less")

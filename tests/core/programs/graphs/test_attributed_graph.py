@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import yaml
 from models.seeds import seeds
-from schedopt.core.base.errors import FormatError, GraphError
+from schedopt import FormatError, GraphBuilder, GraphError
 from schedopt.core.graph.annotations import PHASES, Annotations
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.programs.graphs import attributed_graph
 from schedopt.core.programs.options import ImportOptions
 
@@ -48,9 +47,6 @@ def arcs(graph):
     pointers, reads = graph.inputs
     names = [graph.tensor_name(t) for t in reads]
     return {name: names[pointers[op] : pointers[op + 1]] for op, name in enumerate(graph.op_names)}
-
-
-# Round trips --------------------------------------------------------------------------------------------------
 
 
 def random_graph(seed):
@@ -144,9 +140,6 @@ def test_what_other_tools_call_a_phase_or_a_module_is_ignored_with_a_note(read, 
     assert any("were ignored: " in note and "phase; it reads" in note for note in notes)
 
 
-# What attributes mean -------------------------------------------------------------------------------------------
-
-
 def test_sizes_of_nodes_are_shared_and_those_of_edges_are_not(read):
     graph, _ = read(
         """digraph {
@@ -200,9 +193,6 @@ def test_remarks(read):
     assert [graph.op_names[op] for op in graph.input_order] == ["a", "b"]
 
 
-# What tools write -----------------------------------------------------------------------------------------------
-
-
 def test_the_grammar_of_dot(read):
     graph, _ = read(
         """/* by some tool */ // comment
@@ -235,9 +225,6 @@ def test_strict_graphs_have_one_edge_of_a_kind(read):
 def test_byte_order_marks_and_line_continuations(read):
     graph, _ = read('\ufeffdigraph { "a\\\nb" [size=1] }')
     assert graph.op_names == ("ab",)
-
-
-# Wrong files -----------------------------------------------------------------------------------------------------
 
 
 WRONG_DOT = yaml.safe_load(Path(__file__).with_name("wrong_dot.yaml").read_text())

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from schedopt.core.base.errors import FormatError, UsageError
+from schedopt import FormatError, UsageError
 from schedopt.core.model.simulator import input_peak
 from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.options import ImportOptions

@@ -9,7 +9,7 @@ import pytest
 import schedopt
 import torch
 from models import torch_models
-from schedopt.core.base.errors import FormatError
+from schedopt import FormatError
 from schedopt.core.model.simulator import input_peak
 from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.options import ImportOptions
@@ -260,12 +260,3 @@ def test_damaged_traces_are_refused_in_a_sentence(tmp_path, message):
     (tmp_path / "t.json").write_text(json.dumps(damaged(document)[message]))
     with pytest.raises(FormatError, match=message):
         imported(tmp_path / "t.json")
-
-
-def test_truncated_traces_are_refused(tmp_path):
-    recorded(tmp_path / "t.json", lambda: torch.ones(4) + torch.ones(4))
-    data = (tmp_path / "t.json").read_bytes()
-    for name, cut in (("plain.json", data[:-200]), ("packed.json.gz", gzip.compress(data)[:-30])):
-        (tmp_path / name).write_bytes(cut)
-        with pytest.raises(FormatError, match="truncated"):
-            imported(tmp_path / name)

@@ -7,10 +7,8 @@ from pathlib import Path
 import naive
 import numpy as np
 import pytest
-from schedopt.core.base.errors import FormatError, GraphError
+from schedopt import FormatError, GraphError, Problem, Schedule
 from schedopt.core.model.simulator import input_peak, simulate
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.graphs import inductor
 from schedopt.core.programs.options import ImportOptions
 
@@ -34,9 +32,6 @@ def written(tmp_path, content):
     path = tmp_path / "buffers.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return path
-
-
-# Stored ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "estimate"), [FORWARD, BACKWARD])
@@ -98,9 +93,6 @@ def test_parts_are_freed_one_by_one_and_the_whole_orders_what_needs_it():
     assert steps.tolist() == [9, 9, 9, 10, 8]
     pointers, predecessors = graph.predecessors
     assert predecessors[pointers[4] :].tolist() == [0]
-
-
-# Live ------------------------------------------------------------------------------------------------------------
 
 
 class StopHere(Exception):
@@ -185,9 +177,6 @@ def test_every_order_has_the_peak_of_inductors_estimate_and_is_one_it_allows(fun
         peaks.add(estimate(kernels))
         assert simulate(problem, Schedule.single_device(np.array(order))).peak == estimate(kernels)
     assert len(peaks) > 1
-
-
-# Wrong files -----------------------------------------------------------------------------------------------------
 
 
 def test_a_log_of_several_graphs_asks_which():

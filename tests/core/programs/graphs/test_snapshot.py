@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 from models.allocator_traces import FRAMES, MIB, drawn, recorded, small_snapshot
-from schedopt.core.base.errors import FormatError
+from schedopt import FormatError
 from schedopt.core.model.simulator import input_peak
 from schedopt.core.programs.graphs.snapshot import BACKWARD, BEFORE, read_snapshot
 from schedopt.core.programs.importers import read_model
@@ -95,12 +95,3 @@ def test_what_is_no_snapshot_is_one_sentence(message, tmp_path, monkeypatch):
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "harmful").exists()
-
-
-def test_a_truncated_pickle_is_one_sentence(tmp_path):
-    path = written(tmp_path, small_snapshot())
-    data = (tmp_path / "s.pickle").read_bytes()
-    for length in range(0, len(data) - 1, 97):
-        (tmp_path / "s.pickle").write_bytes(data[:length])
-        with pytest.raises(FormatError):
-            read_snapshot(path)

@@ -12,7 +12,7 @@ import pytest
 from models.onnx_models import branches, model_of, quantized, save, value, with_control_flow, with_function
 from models.orders import random_order, write_schedule
 from onnx import TensorProto, helper
-from schedopt.core.base.errors import FormatError, ProgramError, UsageError
+from schedopt import FormatError, ProgramError, UsageError
 from schedopt.core.programs.importers import options_for, read_model
 from schedopt.core.programs.onnx import session
 from schedopt.core.programs.onnx.program import read_program
@@ -20,6 +20,7 @@ from schedopt.core.programs.onnx.runtime import graph_of, load_program
 from schedopt.core.programs.onnx.session import random_inputs
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import Observer, apply, measure
+from schedopt.core.programs.runtime import load_runtime
 
 FLOAT = 4
 
@@ -228,6 +229,26 @@ def test_what_the_session_casts_or_cannot_load_is_said(tmp_path, element, note, 
     graph = read_model(save(tmp_path / "m.onnx", model), ImportOptions(), notes.append)
     assert graph.tensor_size.tolist() == [2 * 8 * 16 * 16] * 3
     assert [bool(re.search(note, found)) for found in notes] == [True]
+
+
+def test_casts_in_a_saved_file_are_its_own(tmp_path, monkeypatch):
+    """They are counted, so nothing is said; and the order of a file that gets casts is not kept."""
+    monkeypatch.setattr(session, "as_loaded", lambda program: session.load_file(**program.question))
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
+    given = partial(value, element=TensorProto.FLOAT16)
+    weights = {"w": np.ones((2, 2, 1, 1), np.float16)}
+    path = save(tmp_path / "m.onnx", model_of(nodes, [given("x", [1, 2, 8, 8])], [given("y", [1, 2, 8, 8])], weights))
+    options = session.session_options()
+    options.optimized_model_filepath = str(tmp_path / "saved.onnx")
+    session.session_of(onnx.load(path), tmp_path, options)
+    for name, casts, said in (("m.onnx", 3, 0), ("saved.onnx", 0, 1)):
+        notes = []
+        runtime = load_runtime(str(tmp_path / name), ImportOptions(), notes.append)
+        assert runtime.program.observed["casts"] == casts
+        assert sum("casts change the order" in note for note in notes) == 1 - said
+        notes.clear()
+        runtime.save(runtime.reordered(None, range(len(runtime.program.names))), str(tmp_path / "o.onnx"), notes.append)
+        assert sum("keeps this order" in note for note in notes) == said
 
 
 def test_casts_that_the_session_leaves_out_are_said(tmp_path, monkeypatch):

@@ -10,8 +10,7 @@ import onnx
 import pytest
 from models.onnx_models import branches, model_of, save, value, with_shape_arithmetic
 from onnx import TensorProto, helper
-from schedopt.core.base.errors import FormatError, ProgramError
-from schedopt.core.files.costgraph import read_graph, write_graph
+from schedopt import FormatError, ProgramError, read_graph, write_graph
 from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.onnx.graph import ValueType
 from schedopt.core.programs.onnx.runtime import load_program, node_flops

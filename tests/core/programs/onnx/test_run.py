@@ -13,9 +13,8 @@ import pytest
 from models.onnx_models import branches, model_of, random_calls, random_model, save, value
 from models.orders import random_order, write_schedule
 from onnx import TensorProto, helper
-from schedopt.core.base.errors import FormatError, ProgramError, ScheduleError
+from schedopt import FormatError, ProgramError, Schedule, ScheduleError
 from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.onnx import session
 from schedopt.core.programs.onnx.graph import VIEWS, WITHOUT_KERNEL

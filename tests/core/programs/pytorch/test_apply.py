@@ -7,7 +7,7 @@ import pytest
 import torch
 from models import torch_models
 from models.orders import random_order, write_schedule
-from schedopt.core.base.errors import ProgramError, ScheduleError
+from schedopt import ProgramError, ScheduleError
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import apply
 from schedopt.core.programs.pytorch import runtime as torch_runtime

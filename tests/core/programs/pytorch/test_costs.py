@@ -8,10 +8,8 @@ import pytest
 import torch
 from models import torch_models
 from models.orders import random_order
-from schedopt.core.base.errors import ProgramError
+from schedopt import Problem, ProgramError, Schedule
 from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import held_bytes, measured_costs, peak_of, reorder, trace_cpu_allocator

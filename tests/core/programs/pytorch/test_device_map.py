@@ -6,10 +6,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
-from schedopt.core.base.errors import UsageError
-from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
+from schedopt import Device, Machine, Problem, Schedule, UsageError
 from schedopt.core.programs.device_map import device_map, write_device_map
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import apply

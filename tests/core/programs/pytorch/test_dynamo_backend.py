@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from models import torch_programs
-from schedopt.core.base.errors import UsageError
+from schedopt import Problem, Schedule, UsageError
 from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.pytorch import dynamo_backend
 from schedopt.core.programs.pytorch.dynamo_backend import SAVED, aot_graph, backend
 from schedopt.core.programs.pytorch.run import trace_cpu_allocator

@@ -9,10 +9,8 @@ import torch
 from models.orders import random_order
 from models.seeds import mostly_slow, seeds
 from models.torch_programs import MODELS, Run, build, op_of, same_bits
-from schedopt.core.base.errors import ProgramError
+from schedopt import Problem, ProgramError, Schedule
 from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.options import Roofline
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of

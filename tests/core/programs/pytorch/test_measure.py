@@ -4,7 +4,7 @@ import gc
 
 import pytest
 import torch
-from schedopt.core.base.errors import ProgramError
+from schedopt import ProgramError
 from schedopt.core.programs import runtime
 from schedopt.core.programs.fresh_process import ask
 from schedopt.core.programs.options import ImportOptions

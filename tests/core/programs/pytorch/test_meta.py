@@ -7,14 +7,15 @@ import torch
 from models import torch_models
 from models.seeds import mostly_slow
 from models.torch_programs import MODELS, build
-from schedopt.core.base.errors import ProgramError
+from schedopt import ProgramError
 from schedopt.core.programs.importers import read_model
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import Observer, apply, measure
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import check_module
-from torch import nn
+
+pytestmark = pytest.mark.slow
 
 QUICK = {"losses", "changed-shapes", "drawn", "normed-sgd", "language-adam"}
 NO_DATA = r"[^\n]*: its tensors have no data \([^\n]*\), so it can be imported with roofline costs, and not be run"
@@ -34,7 +35,6 @@ def both_graphs(build_model, training):
     return graphs
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", mostly_slow([name for name in MODELS if name != "recurrent-sgd"], QUICK))
 def test_a_model_without_data_has_the_graph_of_the_real_one(name):
     training = build(name)[2]
@@ -42,7 +42,6 @@ def test_a_model_without_data_has_the_graph_of_the_real_one(name):
     assert planned == real
 
 
-@pytest.mark.slow
 def test_a_recurrent_step_without_data_has_the_ops_and_sizes_of_the_real_one():
     """The two biases of an LSTM layer get the same gradient, by which of its two results is chance."""
     real, planned = both_graphs(lambda: build("recurrent-sgd"), "sgd")
@@ -51,19 +50,6 @@ def test_a_recurrent_step_without_data_has_the_ops_and_sizes_of_the_real_one():
         assert np.array_equal(getattr(planned, field), getattr(real, field))
 
 
-class Constant(nn.Module):
-    """Holds tensors that are neither parameter nor buffer, in lists, and makes one in its forward."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(3))
-        self.masks = [torch.ones(3), {"a": torch.zeros(3)}]
-
-    def forward(self, x):
-        return (x * self.masks[0] + self.masks[1]["a"]) * self.weight[torch.tensor([0, 2, 1])]
-
-
-@pytest.mark.slow
 def test_import_by_name_and_by_the_front_door():
     model, inputs = torch_models.branches()
     expected = schedopt.import_model(model, inputs)
@@ -71,7 +57,6 @@ def test_import_by_name_and_by_the_front_door():
     assert schedopt.import_model(*torch_models.branches_without_data()) == expected
 
 
-@pytest.mark.slow
 def test_nothing_without_data_is_run(tmp_path):
     model, inputs = torch_models.branches_without_data()
     with pytest.raises(ProgramError, match=f"^Branches{NO_DATA}$"):
@@ -94,7 +79,6 @@ def test_nothing_without_data_is_run(tmp_path):
         measure(name, [str(tmp_path / "s.json")], 1, ImportOptions(), Observer())
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
 def test_a_plan_for_cuda_where_there_is_none_needs_no_data_and_says_so():
     model, notes = "models.torch_models:branches", []

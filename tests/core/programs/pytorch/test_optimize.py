@@ -3,6 +3,7 @@
 import copy
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -180,7 +181,7 @@ def test_the_allocator_in_use_is_read_off_pytorch_and_its_plan_begins_anew(monke
 
 
 @pytest.mark.slow
-def test_a_plan_on_cuda_is_for_its_allocator_and_its_block_is_opened_once_it_is_checked(monkeypatch):
+def test_a_plan_on_cuda_is_for_its_allocator_and_its_block_is_opened_once_it_is_checked(monkeypatch, tmp_path, capsys):
     """As far as a CPU can play CUDA: a model and a step, each with the block of its plan."""
     opened = []
     monkeypatch.setattr(reserving, "OTHER_SEEDS", 0)
@@ -207,6 +208,16 @@ def test_a_plan_on_cuda_is_for_its_allocator_and_its_block_is_opened_once_it_is_
 
     optimize(step, x, evaluations=1)(x)
     assert len(opened) > 1 and all(len(blocks) == 1 for blocks in opened)
+    capsys.readouterr()
+    result = schedopt.solve(schedopt.import_model(step, x), evaluations=1, allocator="cuda")
+    for is_before, blocks in ((False, [[2**24]]), (True, [])):  # of a saved plan
+        opened.clear()
+        saved = replace(result.reserved, opening_block=2**24, is_before_weights=is_before)
+        replace(result, reserved=saved).save(tmp_path / "step.json")
+        optimize(step, x, costs="roofline", plan=tmp_path / "step.json", verbose=True)(x)
+        assert opened == blocks
+        line = 'opening block: torch.empty(16777216, dtype=torch.uint8, device="cuda"), before the model is moved'
+        assert (line in capsys.readouterr().out) == is_before
 
 
 @pytest.mark.parametrize(

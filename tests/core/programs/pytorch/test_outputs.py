@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import schedopt
 import torch
-from schedopt.core.base.errors import ProgramError
+from schedopt import ProgramError
 from schedopt.core.programs.pytorch.program import program_of
 from torch import nn
 

@@ -1,17 +1,21 @@
 """Loading and tracing PyTorch programs: the results are the model's, a step is torch.optim's, errors are sentences."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import schedopt
 import torch
 import torch.nn.functional as F
+import yaml
 from models.torch_programs import MODELS, build, copies, same_bits
-from schedopt.core.base.errors import ProgramError, UsageError
+from schedopt import ProgramError, UsageError
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pytorch.program import DEFAULTS, load_program, program_of
 from torch import nn
 from torch.utils import _pytree as pytree
+
+TABLE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 FORWARD = [name for name, (_, _, training) in MODELS.items() if training == "none"]
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
@@ -375,22 +379,7 @@ def test_functions_return_a_model_and_its_inputs(folder, function):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        ("program_nets:missing", "program_nets:missing: module 'program_nets' has no function 'missing'"),
-        ("program_nets:value", "program_nets:value: module 'program_nets' has no function 'value'"),
-        ("program_nets:number", r"program_nets:number: number\(\) must return a tuple \(torch.nn.Module, example"),
-        ("program_nets:broken", "program_nets:broken: broken\\(\\) failed at program_nets.py:7: no weights here$"),
-        ("no_such_nets:build", "no_such_nets:build: there is no module 'no_such_nets' here or in the environment"),
-        ("program_broken:build", "program_broken:build: module 'program_broken' cannot be imported .*not_installed"),
-        ("program_nets", "'program_nets' is neither a .pt2 file nor module:function"),
-        ("missing.pt2", "missing.pt2: no such file"),
-        ("cut.pt2", "cut.pt2: not an exported program that can be read, or truncated"),
-        ("half.pt2", "half.pt2: not an exported program that can be read, or truncated"),
-        ("text.pt2", "text.pt2: not an exported program that can be read, or truncated"),
-    ],
-)
+@pytest.mark.parametrize(("model", "message"), TABLE["what cannot be loaded"])
 def test_what_cannot_be_loaded_is_named(folder, model, message):
     with pytest.raises(ProgramError, match="^" + message) as error:
         load_program(model)

@@ -9,10 +9,8 @@ import schedopt
 import torch
 from models import torch_models
 from models.seeds import mostly_slow
-from schedopt.core.base.errors import ScheduleError, UsageError
+from schedopt import Problem, Schedule, ScheduleError, UsageError
 from schedopt.core.model.simulator import simulate
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.pipeline import Observer, apply, measure
 from schedopt.core.programs.pytorch.importer import graph_of

@@ -6,7 +6,7 @@ import pytest
 import torch
 from models.seeds import mostly_slow
 from models.torch_programs import MODELS, build
-from schedopt.core.base.errors import ProgramError
+from schedopt import ProgramError
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import Replay, check_module, digest, digests, measured_costs
 from torch import nn

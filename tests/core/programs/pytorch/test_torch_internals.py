@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from schedopt.core.base.errors import ProgramError
+from schedopt import ProgramError
 from schedopt.core.programs.pytorch import refuse_older
 from schedopt.core.programs.pytorch.torch_internals import needed_by
 

@@ -23,10 +23,9 @@ from models.tflite_models import (
     with_plan,
     with_variables,
 )
-from schedopt.core.base.errors import ProgramError
+from schedopt import ProgramError, Schedule
 from schedopt.core.files.buffers_csv import header_text
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.programs import pipeline
 from schedopt.core.programs.options import ImportOptions
 from schedopt.core.programs.runtime import load_runtime, problem_of

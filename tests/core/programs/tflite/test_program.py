@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 from models.tflite_models import Model, branches
-from schedopt.core.base.errors import FormatError, UsageError
+from schedopt import FormatError, UsageError
 from schedopt.core.programs.tflite.program import parse_program
 
 

@@ -10,11 +10,9 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
 from models.small_graphs import sketch
 from models.timelines import random_timeline
+from schedopt import GraphBuilder, Problem, Schedule
 from schedopt.core.base.units import format_bytes
-from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.timeline import input_timeline, timeline_of
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.report.plots.charts import gantt_figure, memory_figure
 from schedopt.core.report.plots.comparison_charts import best_ratios, draw_comparison
 from schedopt.core.report.plots.draw import draw

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 from models.timelines import random_timeline
-from schedopt.core.problem.machine import Device, Machine
+from schedopt import Device, Machine
 from schedopt.core.report.plots.page import trace
 
 drawn = partial(random_timeline, 622)

@@ -3,12 +3,12 @@
 import naive
 import numpy as np
 import pytest
+from models.seeds import seeds
+from schedopt import Problem, Schedule, Search
+from schedopt.core.bounds.bounds import lower_bound, memory_bound
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
-from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
-from schedopt.core.solvers.orders.approximate_dp import _Backpointers, beam_search
+from schedopt.core.solvers.orders.approximate_dp import UNLIMITED, _Backpointers, beam_search, run_beam
 
 
 @pytest.mark.slow
@@ -59,3 +59,21 @@ def test_a_stopped_beam_completes_its_best_state_in_input_order(budget):
     assert verify(Problem(graph), Schedule.single_device(beam.chosen)).peak == naive.order_peak(plain, order)
     if budget <= 1:
         assert order == graph.input_order.tolist()
+
+
+@pytest.mark.parametrize("seed", seeds(80, quick=4))
+def test_from_either_end_floors_and_cutoffs_keep_the_optimum(seed):
+    rng = np.random.default_rng([10, seed])
+    graph, plain = naive.random_graph(rng, 1 + seed % 9, edges=rng.choice([0.8, 1.4, 2.2]))
+    problem, optimum = Problem(graph), naive.least_peak(plain)
+    least = optimum - int(graph.persistent.sum())
+    for is_backward in (False, True):
+        for floor in (-1, 0, least, least + 10):
+            search = Search(problem, seed=seed)
+            chosen, *done, _ = run_beam(search, graph.buffers, 10**6, UNLIMITED, is_backward, floor)
+            peak = naive.order_peak(plain, chosen[:: -1 if is_backward else 1].tolist())
+            assert optimum <= peak <= optimum + max(0, floor - least)
+            assert floor > least or done == [True, True]
+    assert lower_bound(problem) == memory_bound(problem) <= optimum
+    assert beam_search(Search(problem, seed=seed), 10**6, cutoff=optimum).chosen is None
+    assert beam_search(Search(problem, seed=seed), 10**6, cutoff=optimum + 1).chosen is not None

@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.problem.problem import Problem
+from schedopt import Problem
 from schedopt.core.solve.solve import solve
 
 

@@ -4,9 +4,8 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
+from schedopt import Problem, Search
 from schedopt.core.bounds import order_proofs
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.orders import order_search
 

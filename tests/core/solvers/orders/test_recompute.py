@@ -10,11 +10,10 @@ from models import small_graphs
 from models.repeated_runs import random_graph
 from models.seeds import seeds
 from models.small_graphs import training_step
+from schedopt import Problem, Schedule
 from schedopt.core.bounds.bounds import memory_bound
 from schedopt.core.model.simulator import input_peak
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.search.registry import METHODS
 from schedopt.core.search.search import Watcher
 from schedopt.core.solve.solve import solve

@@ -1,18 +1,14 @@
 """Annealing on several devices: its budget, and limits that bind."""
 
-import threading
-import time
 from dataclasses import replace
 
 import naive
 import numpy as np
 import pytest
+from schedopt import Problem
 from schedopt.core.base.arrays import frozen
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.method_spec import parse_method
-from schedopt.core.search.search import Search, Watcher
-from schedopt.core.solve.solve import run, solve
-from schedopt.core.solvers.placements import annealing, makespan_annealing, peak_annealing
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.placements import makespan_annealing
 
 
 @pytest.mark.slow
@@ -41,58 +37,6 @@ def test_a_memory_limit_of_ops_that_take_no_time():
     kept = solve(Problem(idle, "runtime", 2, limit, 1e6, 3.0), "auto", evaluations=3000)
     assert kept.is_feasible
     assert kept.value > 0, "what is sent takes time"
-
-
-class _Recorded(Search):
-    """A search with days of time, stopped after some evaluations, that remembers what it was offered."""
-
-    def __init__(self, problem, evaluations):
-        def watch(search):
-            if search.evaluations >= evaluations:
-                search.interrupt.set()
-
-        deadline = time.monotonic() + 1e6
-        super().__init__(problem, seed=3, deadline=deadline, watcher=Watcher(threading.Event(), watch))
-        self.offered = []
-
-    def offer(self, schedule, **how):
-        self.offered.append((schedule.items.tolist(), schedule.targets.tolist()))
-        return super().offer(schedule, **how)
-
-
-def test_each_cycle_of_the_peak_is_longer_and_all_but_the_first_are_hotter(monkeypatch):
-    walks, kernel = [], peak_annealing.incremental_peak.anneal_lifetimes
-
-    def spy(*arguments):
-        *_, scale, _, walk = arguments
-        of_bytes = walk.temperature * (1 - scale.base / scale.size)
-        walks.append((of_bytes, len(walk.draws)))
-        return kernel(*arguments)
-
-    monkeypatch.setattr(peak_annealing.incremental_peak, "anneal_lifetimes", spy)
-    monkeypatch.setattr(annealing, "MOVES_PER_OP", 200)
-    search = _Recorded(Problem(naive.random_graph(np.random.default_rng(39), 40)[0], "memory", 2), 40000)
-    run(search, parse_method("annealing"))
-    temperatures, moves = np.array(walks).T
-    starts = np.flatnonzero(np.append(True, np.diff(temperatures) > 0))
-    lengths = np.add.reduceat(moves, starts)
-    assert len(starts) > 3
-    assert (temperatures[starts[1:]] > 15 * temperatures[0]).all()
-    assert (lengths[2:-1] > 1.2 * lengths[1:-2]).all()
-
-
-@pytest.mark.parametrize(("latency", "columns"), [(0.0, {5}), (1.0, {6})])
-def test_groups_move_where_transfers_take_time(latency, columns, monkeypatch):
-    drawn, kernel = set(), makespan_annealing.anneal_sequence
-
-    def spy(*arguments):
-        drawn.add(arguments[-1].draws.shape[1])
-        return kernel(*arguments)
-
-    monkeypatch.setattr(makespan_annealing, "anneal_sequence", spy)
-    graph, _ = naive.random_graph(np.random.default_rng(117), 40)
-    solve(Problem(graph, "runtime", 2, latency=latency), "annealing", evaluations=300)
-    assert drawn == columns
 
 
 def test_keys_that_take_long_look_at_the_clock_often(monkeypatch):

@@ -5,10 +5,7 @@ from dataclasses import replace
 import naive
 import numpy as np
 import pytest
-from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
-from schedopt.core.search.search import Search
+from schedopt import GraphBuilder, Problem, Schedule, Search
 from schedopt.core.solvers.placements.makespan_annealing import MakespanAnnealing
 
 

@@ -4,9 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
-from schedopt.core.search.search import Search
+from schedopt import Problem, Schedule, Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import brkga
 from schedopt.core.solvers.placements.brkga import GeneDistribution, Parameters, evolve
@@ -29,33 +27,6 @@ def test_the_result_does_not_depend_on_the_number_of_jobs(method, task):
     results = [solve(problem, method, evaluations=500, jobs=jobs, seed=3) for jobs in (1, 2, 5)]
     assert all(same(result.schedule, results[0].schedule) for result in results)
     assert len({result.evaluations for result in results}) == 1
-
-
-@pytest.mark.parametrize(
-    ("evaluations", "parameters", "rows"),
-    [
-        (1, "", [1]),
-        (100, "", [100]),
-        (101, "", [100, 1]),
-        (420, "", [100, 80, 80, 80, 80]),
-        (430, "", [100, 80, 80, 80, 80, 10]),
-        (43, ":chromosomes=10:elites=3:mutants=2:populations=2", [10, 10, 7, 7, 7, 2]),
-    ],
-)
-def test_elites_are_not_priced_again_and_the_last_generation_is_cut(monkeypatch, evaluations, parameters, rows):
-    priced = []
-    price = Chromosomes.price
-
-    def recorded(self, population):
-        if self.graph.num_ops == 30:  # not the warm-up's
-            priced.append(len(population))
-        return price(self, population)
-
-    monkeypatch.setattr(Chromosomes, "price", recorded)
-    result = solve(brkga_problem(), f"brkga{parameters}", evaluations=evaluations)
-    assert result.status == "feasible"
-    assert priced == rows
-    assert result.evaluations == evaluations
 
 
 @pytest.mark.parametrize("method", ["brkga", "auto"])

@@ -5,11 +5,9 @@ import numpy as np
 import pytest
 from models.seeds import seeds
 from models.small_graphs import sketch
-from schedopt.core.graph.builder import GraphBuilder
+from schedopt import GraphBuilder, Problem, Schedule
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements.gp_dfs import device_orders, merge, partition
 

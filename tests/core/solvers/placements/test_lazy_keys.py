@@ -1,17 +1,15 @@
 """Chromosomes of lazy keys: priced as they decode."""
 
-import naive
 import numpy as np
 import pytest
 from models.sequences import SequenceCase
 from models.small_graphs import sketch
+from schedopt import Problem, Search
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import chromosomes
-from schedopt.core.solvers.placements.chromosomes import LazyChromosomes, bottom_levels
+from schedopt.core.solvers.placements.chromosomes import LazyChromosomes
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -28,15 +26,6 @@ def test_lazy_chromosomes_are_priced_as_they_decode(seed, task, limit):
         simulation = simulate(problem, schedule)
         verify(problem, schedule, runtime=simulation.runtime, enforce_limit=False)
         assert tuple(row) == problem.fitness([simulation.peak], simulation.runtime)
-
-
-def test_bottom_levels_are_longest_paths():
-    graph, plain = naive.random_graph(np.random.default_rng(98), 25)
-
-    def level(op):
-        return plain.runtime[op] + max((level(v) for v in plain.after[op]), default=0.0)
-
-    assert bottom_levels(graph).tolist() == pytest.approx([level(op) for op in plain.ops])
 
 
 @pytest.mark.parametrize("task", ["memory", "runtime"])

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from models.small_graphs import sketch
 from naive.machines import random_graph, random_machine
+from schedopt import Problem, Search
 from schedopt.core.bounds.bounds import earliest_finish
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
 from schedopt.core.search import plans
-from schedopt.core.search.search import Search
 from schedopt.core.solvers.placements import annealing
 from schedopt.core.solvers.placements.chromosomes import bottom_levels
 from schedopt.core.solvers.placements.list_schedulers import list_schedule

@@ -4,40 +4,14 @@ import naive
 import numpy as np
 import pytest
 from models.small_graphs import sketch
+from schedopt import Problem
 from schedopt.core.kernels.cost_model import NO_STEPS
 from schedopt.core.kernels.placements.sequences import run_sequence
-from schedopt.core.problem.problem import Problem
 from schedopt.core.search.plans import EXCESS_WEIGHT
-from schedopt.core.search.search import Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.annealing import reweighed
-from schedopt.core.solvers.placements import annealing, makespan_annealing
-from schedopt.core.solvers.placements.makespan_annealing import (
-    LEAST_UNCHECKED,
-    MOST_UNCHECKED,
-    PAUSE,
-    MakespanAnnealing,
-    UncheckedMoves,
-)
-
-
-def test_moves_go_unchecked_in_batches_that_grow_while_the_limit_is_kept():
-    """Moves beyond it are not kept; after the fewest each is looked at for a while."""
-    moves = UncheckedMoves(True)
-    for is_within in (False, True):
-        assert moves.next() == 0
-        assert moves.keeps(is_within)
-    for turn in range(12):
-        assert moves.next() == min(LEAST_UNCHECKED * 2**turn, MOST_UNCHECKED)
-        assert moves.keeps(True)
-    while moves.size > LEAST_UNCHECKED:
-        assert moves.next() and not moves.keeps(False)
-    assert moves.next() == LEAST_UNCHECKED
-    assert not moves.keeps(False)
-    for _ in range(PAUSE):
-        assert moves.next() == 0
-        assert moves.keeps(True)
-    assert moves.next() == LEAST_UNCHECKED
+from schedopt.core.solvers.placements import makespan_annealing
+from schedopt.core.solvers.placements.makespan_annealing import MakespanAnnealing, UncheckedMoves
 
 
 @pytest.mark.slow
@@ -124,17 +98,6 @@ def test_a_schedule_that_ignores_the_limit_is_brought_within_it(seed, monkeypatc
     assert result.is_feasible
     assert result.runtime < 0.99 * float(result.problem.graph.runtime.sum())
     assert weights[0] < EXCESS_WEIGHT
-
-
-@pytest.mark.slow
-def test_nothing_is_weighed_where_the_fast_schedule_keeps_the_limit(monkeypatch):
-    monkeypatch.setattr(makespan_annealing, "RISE", None)
-    problem = _limited(100)
-    problem = Problem(problem.graph, "runtime", 2, 10**12, 1e6, 3.0)
-    search = Search(problem, max_evaluations=2000)
-    annealing.solve(search, annealing.Parameters())
-    assert search.best_fitness[0] == 0
-    assert search.evaluations == pytest.approx(2000)
 
 
 def test_a_limit_below_the_bound_is_answered_at_once():

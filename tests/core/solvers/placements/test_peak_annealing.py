@@ -6,10 +6,7 @@ import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
-from schedopt.core.base.speed import seconds_for
-from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
+from schedopt import GraphBuilder, Problem, Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import peak_annealing
 
@@ -50,64 +47,6 @@ def test_what_one_device_needs_is_shared_evenly_with_what_stays(proof, monkeypat
     search.offer_order(graph.input_order)
     peak_annealing.LeastPeak(search).prove(graph.input_order)
     assert search.lower_bound == -(-(bytes_of_steps + stays) // 3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("least", [-100.0, 0.5])
-def test_other_orders_are_followed_where_devices_save_little(least, monkeypatch):
-    """Where the beams along the first order save nothing, which an empty search stands for."""
-    for name in ("search_placements", "spread", "deal", "prove", "anneal"):
-        monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda *arguments: None)
-    monkeypatch.setattr(peak_annealing, "LEAST_SAVED", least)
-    lower = []
-    for seed in range(12):
-        graph, plain = naive.random_graph(np.random.default_rng([31, seed]), 24)
-        search = Search(Problem(graph, "memory", 2), max_evaluations=2000, lower_bound=0)
-        search.offer_order(np.array(naive.random_order(np.random.default_rng(seed), plain), np.int32))
-        least_of_one = solve(Problem(graph), "order-search").value
-        peak_annealing.LeastPeak(search).run(1.0, 1.0)
-        lower.append(search.best_value < least_of_one)
-    assert np.mean(lower) >= 0.9 if least > 0 else not any(lower)
-
-
-def a_large_tensor_after_small_ones(small):
-    """A graph whose last op makes a quarter of all bytes, which all stay; the half is what two devices need."""
-    builder = GraphBuilder("large last")
-    ops = [builder.add_op(f"small{at}", outputs=[30], final=True) for at in range(small)]
-    builder.add_op("large", control=ops, outputs=[10 * small], final=True)
-    return builder.build()
-
-
-def test_the_fullest_place_alone_counts_in_the_end(monkeypatch):
-    """There the many places that are nearly as full on the other device weigh more, unless penalties are steep."""
-    graph = a_large_tensor_after_small_ones(60)
-
-    def mean_peak():
-        peaks = []
-        for seed in range(5):
-            search = Search(Problem(graph, "memory", 2), seed=seed, max_evaluations=3000, lower_bound=0)
-            search.offer_order(graph.input_order)
-            peak_annealing.LeastPeak(search).anneal(0.016, 0.0005)
-            peaks.append(search.best_value)
-        return np.mean(peaks)
-
-    steep = mean_peak()
-    monkeypatch.setattr(peak_annealing, "STEEPER", (1,))
-    assert steep < mean_peak()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("share", "is_found"), [(0.02, True), (0.2, False)])
-def test_ops_are_spread_out_if_that_takes_little_of_the_time(share, is_found, monkeypatch):
-    monkeypatch.setattr(peak_annealing, "spreading_work", lambda problem: share * 60 / seconds_for(1.0))
-    for name in ("search_placements", "deal", "prove", "try_others", "anneal"):
-        monkeypatch.setattr(peak_annealing.LeastPeak, name, lambda *arguments: None)
-    graph, _ = naive.random_graph(np.random.default_rng([123, 0]), 60)
-    search = Search(Problem(graph, "memory", 4), deadline=time.monotonic() + 60, lower_bound=0)
-    search.offer_order(graph.input_order)
-    least_of_one = solve(Problem(graph), "order-search", evaluations=2000).value
-    peak_annealing.LeastPeak(search).run(1.0, 1.0)
-    assert (search.best_value < 0.8 * least_of_one) == is_found
 
 
 def test_sequences_are_priced_whole_again_before_their_moves_are_too_many_to_number(monkeypatch):

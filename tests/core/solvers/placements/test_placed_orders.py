@@ -6,11 +6,10 @@ import naive
 import numpy as np
 import pytest
 from models.small_graphs import sketch
+from schedopt import Problem, Schedule, Search
 from schedopt.core.bounds.bounds import lower_bound
 from schedopt.core.model.verifier import verify
-from schedopt.core.problem.problem import Problem
-from schedopt.core.problem.schedule import Schedule
-from schedopt.core.search.search import Search, Watcher
+from schedopt.core.search.search import Watcher
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements import brkga, chromosomes, list_schedulers
 from schedopt.core.solvers.placements.peak_annealing import place

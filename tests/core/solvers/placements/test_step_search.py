@@ -1,17 +1,11 @@
 """Annealing of whole schedules, and the groups of ops that it moves."""
 
-from collections import Counter
-from itertools import count
-
 import naive
 import numpy as np
 import pytest
 from models.seeds import seeds
 from models.small_graphs import sketch
-from schedopt.core.graph.builder import GraphBuilder
-from schedopt.core.problem.machine import Device, Machine
-from schedopt.core.problem.problem import Problem
-from schedopt.core.search.search import Search
+from schedopt import Device, Machine, Problem, Search
 from schedopt.core.solve.solve import solve
 from schedopt.core.solvers.placements.clusters import clusters_in_time, clusters_of, moving_groups
 
@@ -70,42 +64,6 @@ def test_groups_are_merged_no_further_than_there_is_time():
     some, every = (moving_groups(clusters_of(problem, *stop)) for stop in ([lambda: next(asked)], []))
     assert 0 < len(some.first) < len(every.first)
     assert sorted(some.ops.tolist()) == list(range(graph.num_ops))
-
-
-def _between(groups, prices):
-    """What pairs of groups exchange, given what pairs of ops do; groups by their numbers."""
-    number = {op: name for name, ops in groups.items() for op in ops}
-    between = Counter()
-    for (maker, reader), price in prices.items():
-        if number[maker] != number[reader]:
-            between[tuple(sorted((number[maker], number[reader])))] += price
-    return between
-
-
-@pytest.mark.parametrize("seed", seeds(20, quick=4))
-def test_groups_merge_where_each_is_the_best_for_the_other(seed):
-    rng, builder, prices = np.random.default_rng([29, seed]), GraphBuilder("random"), {}
-    inputs = [rng.choice(op, min(op, int(rng.integers(0, 4))), replace=False).tolist() for op in range(6 + seed)]
-    readers = Counter(maker for makers in inputs for maker in makers)
-    for op, makers in enumerate(inputs):
-        size = 720720 * int(rng.integers(1, 5))  # so that what each of up to 16 readers pays is whole
-        builder.add_op(str(op), inputs=[(maker, 0) for maker in makers], outputs=[size])
-        prices |= {(op, reader): size / readers[op] for reader, those in enumerate(inputs) if op in those}
-
-    groups, expected = {op: frozenset([op]) for op in range(len(inputs))}, {}
-    numbers = count(len(inputs))
-    while between := _between(groups, prices):
-        ranked = sorted(between, key=lambda pair: (-between[pair] / min(len(groups[one]) for one in pair), pair))
-        best = {group: next(pair for pair in ranked if group in pair) for pair in ranked for group in pair}
-        chosen = [pair for pair in ranked if all(best[group] == pair for group in pair)]
-        made = {next(numbers): groups.pop(one) | groups.pop(other) for one, other in chosen}
-        groups |= made
-        between = _between(groups, prices)
-        expected |= {ops: sum(between[pair] for pair in between if name in pair) for name, ops in made.items()}
-    found = clusters_of(Problem(builder.build(), "runtime", 2, bandwidth=1e6))
-    spans = zip(found.first.tolist(), found.last.tolist(), found.exchange.tolist(), strict=True)
-    got = {frozenset(found.ops[first:last].tolist()): exchange for first, last, exchange in spans}
-    assert {ops: exchange for ops, exchange in got.items() if len(ops) > 1} == expected
 
 
 def test_ops_that_are_together_are_one_group():

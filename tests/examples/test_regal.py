@@ -19,30 +19,23 @@ def test_many_devices_prints_a_table_per_folder_and_number_of_devices(few):
 
 @pytest.mark.skipif("brkga-tuned" not in METHODS, reason="compares with brkga-tuned")
 @pytest.mark.slow
-def test_regal_table1_prints_both_tables_and_keeps_the_runs(weights, tmp_path):
-    printed = run("regal/table1.sh", "runtime", 2, 2, 1, 1, 0, 1, tmp_path / "runs", WEIGHTS=str(weights))
+def test_regal_table1_prints_every_row_and_keeps_the_runs(weights, tmp_path):
+    arguments = ("runtime", tmp_path, 2, 2, 1, 1)
+    printed = run("regal/table1.sh", *arguments, WEIGHTS=str(weights))
     assert "makespan, 2 graphs, 2 devices, seeds 1000 to 1001" in printed
-    assert "standard deviation over seeds" in printed
-    assert "graphs no worse than the reference, least and largest improvement: brkga-tuned" in printed
-    assert "makespan, 1 graph, 2 devices, seed 1000" in printed
-    for method in (
-        "brkga-tuned",
-        "auto:evaluations=5000",
-        "brkga:evaluations=50000",
-        "cp-sat:hint=50000:time-limit=1s",
-    ):
-        assert f"\n{method} " in printed
-    names = {"regal": "regal", "idrs": "regal", "gas": "gas"}
-    named = [f"{m}:weights={weights}/{name}-runtime.safetensors" for m, name in names.items()]
-    named.append(f"regal:weights={weights}/regal-runtime-transfers.safetensors")
-    with (tmp_path / "runs" / "runtime.csv").open() as file:
-        runs = [row for row in csv.DictReader(file) if row["method"] in named]
-    assert {row["method"] for row in runs} == set(named)
-    assert len(runs) == 16
-    assert all(row["status"] in ("feasible", "optimal") and row["evaluations"] == "5000" for row in runs)
-    with (tmp_path / "runs" / "runtime-cp-sat.csv").open() as file:
-        again = [row for row in csv.DictReader(file) if row["method"] in named]
-    assert len(again) == 4 and all(row in runs for row in again)  # not run again, so with the same times
+    whole, few = printed.partition("| | improvement (paper)")[2].split("the graphs of cp-sat (1):")
+    regal = f"regal:weights={weights}/regal-runtime.safetensors"
+    methods = ("brkga-tuned", "gp-dfs", "local-search", "brkga:decoder=lazy", "brkga:evaluations=50000", regal)
+    for method in (*methods, f"{regal}:actions=sample", "random:evaluations=5000", "teacher:cut-and-time-64"):
+        assert f"\n| `{method}` | " in whole and f"\n| `{method}` | " in few
+    assert "| `cp-sat:time-limit=1s`, on 1 | " in whole and "| `cp-sat:time-limit=1s` | " in few
+    assert "| `brkga` | 0 (+0.0%) |  | " in whole
+    with (tmp_path / "runtime-teacher.csv").open() as file:
+        taught = list(csv.DictReader(file))
+    assert len(taught) == 4 and all(float(run["value"]) >= float(run["lower_bound"]) for run in taught)
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.csv")}
+    assert run("regal/table1.sh", *arguments, WEIGHTS=str(weights)) == printed  # not run again, so with the same times
+    assert {path: path.read_bytes() for path in tmp_path.glob("*.csv")} == before
 
 
 def test_regal_ablation_goes_on_with_the_runs_that_are_there(tmp_path):

@@ -8,8 +8,10 @@ import re
 
 import numpy as np
 import pytest
+import yaml
 from models.examples import EXPERIMENTS, run
 from schedopt.datasets.filters import topology_hash
+from schedopt.policies.networks.shipped import WEIGHTS
 
 
 @pytest.fixture
@@ -25,6 +27,16 @@ def figure(tmp_path, capsys, monkeypatch):
         return [line.strip() for line in capsys.readouterr().out.splitlines()]
 
     return draw
+
+
+@pytest.mark.slow
+def test_the_curves_of_shipped_weights_are_those_of_their_card(figure):
+    card = yaml.safe_load((WEIGHTS / "regal-runtime.yaml").read_text())
+    rows = [row for run in card["runs"] for row in run["curve"]]
+    hours = sum(run["curve"][-1][2] for run in card["runs"]) / 3600
+    title, *found = figure("curves", "regal-runtime")
+    assert title == f"regal-runtime: {len(rows)} validations in {hours:.2f} hours"
+    assert [float(line.split()[-1].rstrip("%")) for line in found] == rows[-1][3:5]
 
 
 @pytest.mark.slow

@@ -4,7 +4,8 @@
 # usage: examples/experiments/regal/real_graphs.sh runtime|memory FOLDER GRAPHS... [-- compare options]
 # A quarter of an hour on a laptop for 180 graphs of up to 2,500 ops, of which a fifth is the test set. SET=valid takes
 # the validation set. FOLDER keeps graphs and runs: the same command goes on where it stopped.
-# Two devices, 5,000 evaluations, two seeds; for the makespan 10 GB/s and 5 us per transfer. The sets are those that
+# Two devices, 5,000 evaluations, two seeds; for the makespan 10 GB/s and 5 us per transfer, with FREE=1 the paper's setting:
+# transfers without time, at most 16 GiB on a device, weights that learned so. The sets are those that
 # `schedopt gen augment --copies 2` with the same GRAPHS and --improvable makes for training, without the copies.
 set -euo pipefail
 schedopt=${SCHEDOPT:-schedopt} python=${PYTHON:-python} set=${SET:-test}
@@ -14,13 +15,14 @@ graphs=()
 while (($#)) && [[ $1 != -- ]]; do graphs+=("$1"); shift; done
 (($#)) && shift
 methods=brkga,regal:weights=regal-$task-real,regal:weights=regal-$task-transfers,direct,direct:decode=rule,input
-case $task in
+case $task${FREE:+-free} in
   runtime)
     real=direct:weights=direct-runtime-real
     methods+=,direct:decode=greedy,$real,$real:decode=greedy,heft,gp-dfs
     links=(--bandwidth 10GB/s --latency 5us)
     ;;
-  memory) methods+=,regal:weights=regal-memory links=() ;;
+  runtime-free) methods+=,regal:weights=regal-runtime,local-search,gp-dfs links=(--memory-limit 16GiB) ;;
+  memory*) methods+=,regal:weights=regal-memory links=() ;;
   *) echo "usage: examples/experiments/regal/real_graphs.sh runtime|memory FOLDER GRAPHS..." >&2; exit 2 ;;
 esac
 mkdir -p "$folder"

@@ -221,8 +221,8 @@ def even_share(problem: Problem, total: int) -> float:
 
 
 def room_below(problem: Problem, value: float) -> int:
-    """Return about how many bytes devices hold together if none is above a value of the memory task."""
-    return int(value * float((1.0 / problem.byte_weights).sum()))
+    """Return about how many bytes devices hold together if none is above a value of the memory task, up to 2^62."""
+    return int(min(value * float((1.0 / problem.byte_weights).sum()), 2.0**62))
 
 
 def memory_bound(problem: Problem) -> int:

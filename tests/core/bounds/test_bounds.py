@@ -100,6 +100,7 @@ def test_min_cut_bound_is_the_largest_term_of_any_op(seed):
         order = np.array(naive.random_order(rng, plain))
         assert min_cut_bound(Problem(graph), order) == largest
         assert min_cut_bound(Problem(graph), order, known=largest + 3) == largest + 3
+        assert min_cut_bound(Problem(graph, devices=2), order, known=np.inf) == np.inf  # proven infeasible
 
 
 @pytest.mark.parametrize("seed", seeds(40, quick=4))

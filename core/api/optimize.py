@@ -118,6 +118,7 @@ def optimize(
 
     from ..programs.pytorch.own_step import PlannedStep
     from ..programs.pytorch.plans import PlanSettings
+    from ..programs.pytorch.torch_internals import forgotten_sources
 
     is_trained = training not in (None, "none")
     if is_trained or isinstance(model, torch.optim.Optimizer):
@@ -145,9 +146,11 @@ def optimize(
     file = None if plan is None else os.fspath(plan)
     settings = PlanSettings(options, method, dynamic, kept, verify, costs, file, print if verbose else None)
     if not isinstance(model, nn.Module):
-        return PlannedStep(model, inputs, settings)
+        with forgotten_sources():
+            return PlannedStep(model, inputs, settings)
     from ..programs.pytorch.optimize import PlannedModel
 
     if isinstance(model, (PlannedModel, PlannedStep)):
         raise UsageError("the model is optimized already; optimize the module that it was made of")
-    return PlannedModel(model, inputs, settings)
+    with forgotten_sources():
+        return PlannedModel(model, inputs, settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import linecache
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter, methodcaller
@@ -58,6 +59,9 @@ with needed_by("PyTorch programs"):
 
     # Names in generated code, to run it in another process
     from torch.fx.graph import _custom_builtins as custom_builtins
+
+    # Sources of generated code, which are kept for ever
+    from torch.fx.graph_module import _loader
 
     # A mode that sees each op of a step, to record it, and that is off while recorded ops run; the modes of others
     from torch.utils._mode_utils import no_dispatch as without_dispatch
@@ -116,6 +120,18 @@ with needed_by("PyTorch programs"):
     ):
         for name in names:
             getattr(owner, name)
+
+
+@contextmanager
+def forgotten_sources() -> Iterator[None]:
+    """Drop the sources of code that is generated inside, which only tracebacks and TorchScript read."""
+    before = set(_loader.eval_cache)
+    try:
+        yield
+    finally:
+        for name in _loader.eval_cache.keys() - before:
+            _loader.eval_cache.pop(name, None)
+            linecache.cache.pop(name, None)
 
 
 @contextmanager

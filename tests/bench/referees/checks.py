@@ -248,7 +248,8 @@ def several_devices(rng, folder):
         case.memory_limit = rng.choice((None, 2 * memory))
     for method in ("cp-sat" if is_fan else "auto", *rng.sample(SEVERAL, 2)):
         if (result := asked.solve(files[0], method)) is not None:
-            is_exact = method == "cp-sat" and case.task == "runtime" and case.memory_limit is None
+            limits = (case.memory_limit, *(device.memory for device in case.machine.devices))
+            is_exact = method == "cp-sat" and case.task == "runtime" and limits == (None,) * len(limits)
             yield judge_result(asked, result, known, is_exact)
 
 

@@ -166,7 +166,7 @@ class _Ports:
                 if is_needed and default_size is None:
                     leaving = (edge.attributes for edge in written.edges if edge.source == name)
                     others = [*_unknown([attributes], NODE_ATTRIBUTES), *_unknown(leaving, EDGE_ATTRIBUTES)]
-                    has = f" (not read: {', '.join(others)})" if others else ""
+                    has = f" ({', '.join(others)} is not read)" if others else ""
                     ways = "give it size=BYTES, its edges a size each, or a default size (--default-size, default_size)"
                     raise FormatError(f"{path}: node '{name}' has no size{has}; {ways}")
                 sizes = [default_size or 0] if is_needed else []

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from operator import truediv
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -235,16 +236,24 @@ def infeasible_reason(problem: Problem, proven: float) -> str:
         none = f"no schedule of {name} keeps the limits of all devices: a search of all ended without one"
         return none if math.isinf(proven) else ""
     counted = replace(problem, task="memory")
-    most, least = counted.counted_peak(limits), least_peak(problem, proven)
-    limit, needed = written_apart(int(most), least)
-    if not counted.counts_alike:
-        limit, needed = (f"{counted.format_value(counted.shown(value))} of its memory" for value in (most, least))
+    if not counted.counts_alike:  # in shares of the limits, which are the memories or less
+        devices = tuple(replace(one, memory=limit) for one, limit in zip(problem.machine.devices, limits, strict=True))
+        limited = replace(counted, memory_limit=None, machine=replace(problem.machine, devices=devices))
+        proven *= limited.whole / counted.whole * min(map(truediv, counted.memories, limits))
+        counted = limited
+    is_of_peaks = problem.task == "memory" and math.isfinite(proven)
+    most, least = counted.counted_peak(limits), max(lower_bound(counted), int(proven) if is_of_peaks else 0)
     kind, each = ("order", "order") if problem.devices == 1 else (f"schedule on {problem.devices} devices", "schedule")
+    if counted.counts_alike:
+        limit, needed = written_apart(int(most), int(least))
+        kept, room = f"fits in {limit}", "" if problem.devices == 1 else " each"
+        needed += _staying(problem) if problem.devices == 1 else " on one of them"
+    else:
+        kept, room = "keeps the limits of all devices", ""
+        needed = f"{counted.format_value(counted.shown(least))} of one"
     if least > most:
-        room = limit if problem.devices == 1 else f"{limit} each"
-        where = _staying(problem) if problem.devices == 1 else " on one of them"
-        return f"no {kind} of {name} fits in {room}: every {each} needs at least {needed}{where}"
-    return f"no {kind} of {name} fits in {limit}: a search of all ended without one" if math.isinf(proven) else ""
+        return f"no {kind} of {name} {kept}{room}: every {each} needs at least {needed}"
+    return f"no {kind} of {name} {kept}: a search of all ended without one" if math.isinf(proven) else ""
 
 
 def least_peak(problem: Problem, proven: float = 0) -> int:

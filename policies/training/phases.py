@@ -341,9 +341,16 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         }
 
     def _write_checkpoint(self) -> None:
-        file, tensors = self.folder / run_folder.CHECKPOINT, run_folder.tensors_of(self._networks, self.optimiser)
-        state = (self.parameters, self.network.parameters_, self.place, self._hash, self._measured, self._last)
-        run_folder.Checkpoint(file, tensors, *state).write()
+        run_folder.Checkpoint(
+            self.folder / run_folder.CHECKPOINT,
+            run_folder.tensors_of(self._networks, self.optimiser),
+            self.parameters,
+            self.network.parameters_,
+            self.place,
+            self._hash,
+            self._measured,
+            self._last,
+        ).write()
         self._checkpointed = time.monotonic()
 
 

@@ -15,6 +15,7 @@ from schedopt.core.bounds.bounds import lower_bound, memory_bound
 from schedopt.core.experiments.pareto_search import Sweep
 from schedopt.core.problem.machine import Device, Machine
 from schedopt.core.problem.problem import Problem
+from schedopt.core.report.explanation import infeasible_reason
 from schedopt.core.search.options import ParetoOptions
 
 
@@ -94,12 +95,25 @@ def test_equal_memories_change_no_schedule(sized=1000):
 def test_limits_that_no_share_keeps_and_fronts_in_bytes():
     result = schedopt.solve(chain(), machine=machine_of(64, 32), evaluations=50)
     assert result.status == "infeasible"
-    assert (
-        "fits in 100.0% of its memory each: every schedule needs at least 187.5% of its memory on one"
-        in result.notes[-1]
-    )
+    assert "keeps the limits of all devices: every schedule needs at least 187.5% of one" in result.notes[-1]
     problem = Sweep(chain(), ParetoOptions(machine=machine_of(200, 800))).problem
     assert not problem.counts_shares and lower_bound(problem) == memory_bound(problem) == 120
+
+
+@pytest.mark.parametrize("task", ["memory", "runtime"])
+@pytest.mark.parametrize(
+    ("memories", "limit", "reason"),
+    [
+        ((2000, 500, 4000), 100, "fits in 100 B each: every schedule needs at least 120 B on one of them"),
+        ((2000, 90, 110), 100, "keeps the limits of all devices: every schedule needs at least 120.0% of one"),
+        ((2000, 90, 110), 120, ""),
+    ],
+)
+def test_a_limit_is_refuted_by_shares_of_the_limits(task, memories, limit, reason):
+    """120 bytes are needed, which are little of the largest memory."""
+    problem = Problem(chain(), task, machine=machine_of(*memories), memory_limit=limit)
+    said = infeasible_reason(problem, lower_bound(problem))
+    assert said.endswith(reason) and bool(said) == bool(reason)
 
 
 def test_a_file_says_its_share_and_is_refused_with_another(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import reprlib
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import islice
@@ -339,7 +340,8 @@ class GraphBuilder:
             for at, value in enumerate(values):
                 if type(value) is not usual and (isinstance(value, bool) or not isinstance(value, kind)):
                     name = self._names[owners[at] if values is self._sizes else at]
-                    raise UsageError(f"{self.where}: op '{name}' has the {what} {value!r}, which is not {wanted}")
+                    given = reprlib.repr(value)
+                    raise UsageError(f"{self.where}: op '{name}' has the {what} {given}, which is not {wanted}")
 
     def _check_costs(self, names: list[str]) -> None:
         columns = {"runtime": self._runtime, "workspace": self._workspace, "persistent size": self._persistent}
@@ -347,11 +349,12 @@ class GraphBuilder:
         for what, values in columns.items():
             for at, value in enumerate(values):
                 if not 0 <= value <= INT64_MAX:
-                    raise GraphError(f"{self.where}: op '{names[at]}' has the {what} {value}; {wanted}")
+                    raise GraphError(f"{self.where}: op '{names[at]}' has the {what} {reprlib.repr(value)}; {wanted}")
         if self._sizes and not (min(self._sizes) >= 0 and max(self._sizes) <= INT64_MAX):
             at = next(i for i, v in enumerate(self._sizes) if not 0 <= v <= INT64_MAX)
             op = int(np.searchsorted(np.cumsum(self._output_counts), at, side="right"))
-            raise GraphError(f"{self.where}: op '{names[op]}' has an output of {self._sizes[at]} bytes; {wanted}")
+            size = reprlib.repr(self._sizes[at])
+            raise GraphError(f"{self.where}: op '{names[op]}' has an output of {size} bytes; {wanted}")
         if sum(self._sizes) + sum(self._workspace) + sum(self._persistent) > INT64_MAX:
             raise GraphError(f"{self.where}: the sum of all sizes exceeds 2^63 - 1 bytes")
         if sum(self._runtime) > INT64_MAX:

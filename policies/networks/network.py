@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ...core.base.arrays import IndexArray
 from ...core.base.errors import FormatError, UsageError
 from ...core.files.atomic import write_atomically
+from ...core.files.reading import shown
 from ...core.search.search import Cancelled, Search
 from ...core.search.settings import from_plain, plain
 
@@ -48,7 +49,7 @@ class PolicyNetwork(nn.Module):
         except OSError as error:
             raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
         except (SafetensorError, ValueError, RecursionError, UsageError) as error:
-            raise FormatError(f"{path}: is not a file of schedopt train {cls.command} ({error})") from error
+            raise FormatError(f"{path}: is not a file of schedopt train {cls.command} ({shown(str(error))})") from error
         for name, wanted in network.state_dict().items():
             if weights[name].shape != wanted.shape:
                 found, wanted = list(weights[name].shape), list(wanted.shape)

@@ -152,7 +152,7 @@ def test_escapes_do_not_reach_the_terminal(run, diamond_file, tmp_path):
     for words in (["--format", "order"], [], ["--memory-limit", "1"]):
         result = run("solve", path, "-m", "lpmf", *words)
         assert "\x1b" not in result.stdout + result.stderr
-    assert "\\x1b" in run("solve", path, "-m", "lpmf", "--format", "order").stdout
+    assert '"wi\\u001b[2Jde"' in run("solve", path, "-m", "lpmf", "--format", "order").stdout
     assert "\\x1b[31m" in run("solve", tmp_path / "no\x1b[31m.pb").stderr
     assert "no\\nfile.pb: cannot be read" in run("solve", tmp_path / "no\nfile.pb").stderr, "errors are one line"
 

@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, NamedTuple, NoReturn
 
 from ...base.errors import FormatError, UsageError
@@ -58,7 +59,7 @@ class Edge(NamedTuple):
 
     def called(self, path: str) -> str:
         """Return its name in errors."""
-        return f"{path}: edge '{self.source}' -> '{self.target}'"
+        return f"{path}: edge {shown(self.source)} -> {shown(self.target)}"
 
 
 class AttributedGraph(NamedTuple):
@@ -85,16 +86,17 @@ def cost_graph(written: AttributedGraph, path: str, options: ImportOptions, note
         for item in _listed(edge.attributes.get("alias", [])):
             port = _convert(item, "alias", edge.called(path))
             if port in views[target]:
-                what = f"aliases port {port} of its target, and so does another edge; keep one"
+                what = f"aliases port {shown(port)} of its target, and so does another edge; keep one"
                 raise FormatError(f"{edge.called(path)} {what}")
             views[target][port] = len(inputs[target])
         inputs[target].append((source, ports.port_of(edge)))
     builder = GraphBuilder(Path(path).stem, path)
     for place, (name, attributes) in enumerate(written.nodes.items()):
-        where = f"{path}: node '{name}'"
+        where = f"{path}: node {shown(name)}"
         outputs = ports.outputs[name]
         if absent := [port for port in views[place] if port not in range(len(outputs))]:
-            raise FormatError(f"{where} has {len(outputs)} outputs, so that an edge cannot alias its port {absent[0]}")
+            count, port = len(outputs), shown(absent[0])
+            raise FormatError(f"{where} has {count} outputs, so that an edge cannot alias its port {port}")
         builder.add_op(
             name,
             inputs=inputs[place],
@@ -160,15 +162,15 @@ class _Ports:
         }
         producing = {edge.source for edge in written.edges}
         for name, attributes in written.nodes.items():
-            sizes = _sizes(attributes, f"{path}: node '{name}'")
+            sizes = _sizes(attributes, f"{path}: node {shown(name)}")
             if sizes is None:
                 is_needed = name in unsized or (name not in producing and not sized_edges)
                 if is_needed and default_size is None:
                     leaving = (edge.attributes for edge in written.edges if edge.source == name)
                     others = [*_unknown([attributes], NODE_ATTRIBUTES), *_unknown(leaving, EDGE_ATTRIBUTES)]
-                    has = f" ({', '.join(others)} is not read)" if others else ""
+                    has = f" ({shorten(', '.join(others), 80)} is not read)" if others else ""
                     ways = "give it size=BYTES, its edges a size each, or a default size (--default-size, default_size)"
-                    raise FormatError(f"{path}: node '{name}' has no size{has}; {ways}")
+                    raise FormatError(f"{path}: node {shown(name)} has no size{has}; {ways}")
                 sizes = [default_size or 0] if is_needed else []
             self.outputs[name] = sizes
         self.declared = {name: len(sizes) for name, sizes in self.outputs.items()}
@@ -411,7 +413,7 @@ def _parse_node_link(document: Any, where: str) -> AttributedGraph:
             raise FormatError(f"{where}: node {place} has no id")
         name = _name(node["id"])
         if name in nodes:
-            raise FormatError(f"{where}: two nodes have the id '{name}'")
+            raise FormatError(f"{where}: two nodes have the id {shown(name)}")
         nodes[name] = node
     if not nodes:
         raise FormatError(f"{where}: the graph is empty")
@@ -422,7 +424,7 @@ def _parse_node_link(document: Any, where: str) -> AttributedGraph:
         ends = (_name(edge["source"]), _name(edge["target"]))
         for end in ends:
             if end not in nodes:
-                raise FormatError(f"{where}: entry {place} of {key} names node '{end}', which is not in the graph")
+                raise FormatError(f"{where}: entry {place} of {key} names node {shown(end)}, which is not in the graph")
         edges.append(Edge(*ends, {name: value for name, value in edge.items() if name not in ("source", "target")}))
     return AttributedGraph(nodes, edges)
 

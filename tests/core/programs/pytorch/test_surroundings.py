@@ -20,7 +20,7 @@ def test_threads(what):
     assert THREADS[what]() == []
 
 
-@pytest.mark.parametrize("what", GROWING)
+@pytest.mark.parametrize("what", sorted(set(GROWING) - {"optimize"}))  # whose guards PyTorch keeps
 def test_no_memory_is_left(what):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -5,10 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+import schedopt
 import torch
 from schedopt import ProgramError
 from schedopt.core.programs.pytorch import refuse_older
-from schedopt.core.programs.pytorch.torch_internals import needed_by
+from schedopt.core.programs.pytorch.torch_internals import _loader, needed_by
 
 ROOM = Path(__file__).parents[4] / "core" / "programs" / "pytorch"
 FILES = [path for path in sorted(ROOM.glob("*.py")) if not path.name.endswith("_internals.py")]
@@ -61,3 +62,11 @@ def test_a_torch_that_is_too_old_is_one_sentence(version):
     refuse_older("2.10.0a0+git")
     with pytest.raises(ProgramError, match=rf"^PyTorch programs need torch 2\.9 or later; here is {version[:4]}"):
         refuse_older(version)
+
+
+@pytest.mark.slow
+def test_no_source_of_generated_code_is_kept():
+    model, inputs = torch.nn.Linear(4, 4).eval(), torch.ones(2, 4)
+    before = set(_loader.eval_cache)
+    schedopt.optimize(model, inputs, evaluations=5)
+    assert set(_loader.eval_cache) == before

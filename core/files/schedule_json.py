@@ -195,11 +195,11 @@ class LoadedSchedule:
             return
         if bound is None:
             return
-        value = totals.peak if problem.task == "memory" else time
+        value: float = totals.peak if problem.task == "memory" else time
+        is_same = value == bound if problem.task == "memory" else math.isclose(value, bound, rel_tol=1e-9, abs_tol=1e-9)
         if self.peak_share_bound is not None:
             value = max(totals.shares(problem.machine))
-        is_exact, least = isinstance(value, int), 0.0 if problem.task == "memory" else 1e-9
-        is_same = value == bound if is_exact else math.isclose(value, bound, rel_tol=1e-9, abs_tol=least)
+            is_same = math.isclose(value, bound, rel_tol=1e-12)
         if value < bound and not is_same:
             raise ScheduleError(f"{name}: the schedule claims that none is below {bound}, but has {value}")
         if self.status == "optimal" and not is_same:

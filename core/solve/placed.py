@@ -110,7 +110,9 @@ def _tightened(
         if limit is None or live is None or best.is_feasible or budget["watcher"].interrupt.is_set():
             break
         assert best.reserved is not None
-        live = max(1, live - (best.reserved.peak - limit))
+        live -= best.reserved.peak - limit
+        if live < problem.graph.persistent.sum():
+            break
         tighter, given = replace(problem, memory_limit=live), None if seconds == math.inf else seconds
         other = solve(tighter, replace(spec, time_limit=None), time_limit=given, **budget)
         if not other.is_feasible:

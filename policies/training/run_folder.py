@@ -74,11 +74,12 @@ class Checkpoint(Generic[Settings]):
     def check_same(self, parameters: Settings, graphs: str) -> None:
         """Raise UsageError if the checkpoint is of a run with other settings or graphs."""
         before, now = plain(self.parameters), plain(parameters)
-        same, go_on = (f"go on with the same {what}, or name another folder" for what in ("settings", "ones"))
         if others := differences(before, now | {"checkpoint_seconds": before["checkpoint_seconds"]}):
-            raise UsageError(f"{self.path}: is of a run with another {', '.join(others)}; {same}")
+            remedy = "go on with the same settings, or name another folder"
+            raise UsageError(f"{self.path}: is of a run with another {', '.join(others)}; {remedy}")
         if self.graphs != graphs:
-            raise UsageError(f"{self.path}: is of a run on other graphs; {go_on}")
+            remedy = "go on with the same ones, or name another folder"
+            raise UsageError(f"{self.path}: is of a run on other graphs; {remedy}")
 
     def write(self) -> None:
         """Write the file, whole or not at all."""

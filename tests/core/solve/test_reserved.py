@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import schedopt
+from models.small_graphs import sketch
 from naive.caching_allocator import reserved_by
 from naive.exhaustive import all_orders
 from naive.graphs import plain_of, random_graph, random_order
@@ -13,6 +14,8 @@ from schedopt import FormatError, ScheduleError, UsageError
 from schedopt.core.base.arrays import frozen
 from schedopt.core.model.allocators import MIB, Allocator
 from schedopt.core.model.reserved import Requests
+from schedopt.core.search.method_spec import parse_method
+from schedopt.core.solve.placed import solve_and_place
 
 
 def drawn(seed, ops):
@@ -252,3 +255,12 @@ def test_runs_again_are_priced_and_a_method_that_builds_one_order_keeps_it():
 def test_bad_input_is_one_sentence(given, message):
     with pytest.raises(UsageError, match=message):
         schedopt.solve(fragmented(), **given)
+
+
+@pytest.mark.parametrize(("limit", "status"), [(8, "infeasible"), (12, "limit-not-met"), (22, "optimal")])
+def test_a_limit_tightened_below_the_weights_is_no_error(limit, status):
+    """Three tensors of a segment of 20 MiB, with 6 MiB of weights in place: less live bytes reserve no less."""
+    graph = sketch("a -> 1258291 keep=6291456; b: a -> 1258291; c: b -> 1258291; d: c a -> 64", "weights")
+    problem = schedopt.Problem(graph, recompute=True, memory_limit=limit * MIB)
+    result = solve_and_place(problem, parse_method("auto"), None, Allocator(), is_loaded=True, evaluations=50)
+    assert (result.status, result.reserved.peak) == (status, 22 * MIB)

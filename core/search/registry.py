@@ -167,6 +167,11 @@ _LINES: dict[str, Method] = {
         "Least peak memory first: the ready op that keeps the peak lowest, then frees most; device 0",
         "field standard",
     ),
+    "backward-ratio": _built(
+        f"{_BASELINES}:backward_ratio",
+        "From the last op on, the op that frees most per byte that its inputs need; device 0",
+        "ours, evolved",
+    ),
     "depth-first-dp": _on_one_device(
         f"{_SOLVERS}.orders.depth_first_dp:solve",
         "Depth-first search with state collapsing and cost pruning; anytime, optimal when it ends",
@@ -230,6 +235,12 @@ _LINES: dict[str, Method] = {
     ),
     "cpop": _preset(
         "heft", {"rank": "critical-path"}, "As heft, with the critical path on one device", "Topcuoglu et al. 2002"
+    ),
+    "list-scheduling": _built(
+        f"{_SOLVERS}.placements.list_schedulers:list_by_starts",
+        "Critical path first: an idle device takes the ready op of the longest path to the end",
+        "Graham 1969",
+        default_devices=2,
     ),
     "local-search": Method(
         f"{_SOLVERS}.placements.local_search:solve",

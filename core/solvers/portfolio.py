@@ -100,7 +100,8 @@ def _can_run(step: Step, problem: Problem, is_counted: bool) -> bool:
 def _heuristics(problem: Problem) -> tuple[str, ...]:
     if problem.devices > 1 and problem.task == "runtime" and problem.graph.num_ops > LARGEST_ORDERED:
         return (INPUT_METHOD, *PLACEMENTS)
-    return ORDERS if problem.devices == 1 else (*ORDERS, *PLACEMENTS)
+    starts = () if problem.is_symmetric else ("list-scheduling",)  # equal devices have the lazy decoder's
+    return ORDERS if problem.devices == 1 else (*ORDERS, *starts, *PLACEMENTS)
 
 
 def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:

@@ -1,6 +1,7 @@
 """Keys of ops: the network's view of a problem, the rule whose keys it corrects, and the schedules of keys."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -13,8 +14,8 @@ from ...core.problem.problem import Problem
 from ...core.report.differences import levels
 from ...core.search.search import Cancelled, Search
 from ...core.solvers.orders.baselines import greedy_order, reverse_postorder
-from ...core.solvers.placements.chromosomes import LazyChromosomes, bottom_levels
-from ...core.solvers.placements.list_schedulers import mean_times
+from ...core.solvers.placements.chromosomes import LazyChromosomes, bottom_levels, keys_along
+from ...core.solvers.placements.list_schedulers import mean_times, starting_order
 from ...core.solvers.placements.peak_annealing import FIRST_BEAM, decode_keys, place
 
 PATIENCE = 0.5  # of the rule: in the middle of what the lazy decoder's searches start from
@@ -111,7 +112,8 @@ def decode(search: Search, keys: Any) -> None:
     """Offer the schedules of some rows of keys, the first row first, as far as the budget goes."""
     # Makespan: the lazy decoder; of the rows that stay on one device only the first is tried. If none keeps the memory
     # limit, and for the peak, each row's order is placed by beams. Where devices differ or residents have a home, ops
-    # follow the row's order, and the first row's also on each sort of device alone.
+    # follow the row's order, if data costs nothing as list scheduling starts them, and the first row's also on each
+    # sort of device alone.
     rows = keys[: int(max(1.0, min(len(keys), search.evaluations_left)))]
     graph = search.problem.graph
     if search.problem.task == "runtime":
@@ -119,6 +121,9 @@ def decode(search: Search, keys: Any) -> None:
         for row in rows[alone][:1] if is_symmetric else rows[:1]:
             search.offer_order(order_of(graph, row))
         moving = rows[~alone][: int(min(len(rows), max(0.0, search.evaluations_left)))]
+        if not is_symmetric and not search.problem.transfers_take_time:
+            with suppress(Cancelled):
+                moving = np.stack([_as_started(search, row) for row in moving])
         if len(moving):
             decode_keys(search, _within(moving))
         is_over_limit = search.best is not None and search.best_fitness[0] > 0
@@ -158,6 +163,12 @@ def order_of(graph: CostGraph, keys: Any) -> IndexArray:
     """Return the order that always takes the ready op of the largest key, of equals the first; shape `(ops,)`."""
     (order,) = greedy(graph.buffers, keys[: graph.num_ops])
     return cast(IndexArray, order)
+
+
+def _as_started(search: Search, row: Any) -> Any:
+    """Return keys that fall as list scheduling by these starts the ops."""
+    order = starting_order(search.problem, row, search.cancellable)
+    return keys_along(np.append(order, np.arange(len(order), search.problem.graph.num_ops)))
 
 
 def _within(keys: Any) -> Any:

@@ -12,3 +12,11 @@ def test_table_prints_a_row_per_method(tmp_path):
     for task in ("runtime", "memory"):
         assert all(f"{task}, {devices} devices, 1 graphs" in printed for devices in (2, 3))
     assert all(printed.count(f"  {method} ") == 4 for method in methods)
+
+
+@pytest.mark.slow
+def test_one_shot_has_a_table_per_kind_and_its_draws_are_no_worse_than_their_rule():
+    printed = run("direct/one_shot.py", "--graphs", 5, "--ops", 40, "--draws", 8, "--methods", "list-scheduling")
+    assert printed.count("5 graphs of 40 ops") == 3
+    gains = {line.split()[0]: float(line.split()[-5]) for line in printed.splitlines() if line.startswith("  ")}
+    assert gains["list-scheduling"] == 0 <= gains["best"]

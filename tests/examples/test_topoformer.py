@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from models.examples import EXPERIMENTS, rows_of, run
-from schedopt import write_graph
+from schedopt import Problem, solve, write_graph
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 
 pytestmark = pytest.mark.slow
@@ -59,6 +59,18 @@ def test_decoders_has_a_row_for_each_decoder_by_each_kind_of_priorities():
     printed = run("topoformer/decoders.py", "--nodes", 40, "--graphs", 2, "--width", 2).splitlines()
     assert printed[0].startswith("2 graphs of 40 ops, width 2")
     assert len(printed) == 10
+
+
+def test_evolved_rule_searches_and_has_the_shipped_rule(monkeypatch):
+    monkeypatch.syspath_prepend(EXPERIMENTS / "topoformer")
+    import evolved_rule
+
+    cases = [evolved_rule.case_of(evolved_rule.draw("training", number)) for number in range(10)]
+    assert evolved_rule.evolve("backward", cases[:4], 40, np.random.default_rng(0))[0][0] < 1
+    ratios = evolved_rule.price("backward", evolved_rule.read("(neg (div change (sub used (mul 4 chain))))"), cases)
+    shipped = [solve(Problem(case.graph), "backward-ratio").value / case.lpmf for case in cases]
+    assert ratios == pytest.approx(shipped, rel=0.05)
+    assert ratios.mean() < 0.95
 
 
 def test_further_training_prints_what_each_part_of_a_run_changes():

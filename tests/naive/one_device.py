@@ -85,3 +85,24 @@ def least_peak_memory_first(plain):
         peak = rank(op)[0]
         order.append(op)
     return order, peak
+
+
+def backward_ratio(plain):
+    """From the last op on, that of least bytes added over those brought back and four times those freed next."""
+    last = []
+
+    def brought(op):
+        roots = (root for root in plain.members if op in plain.users(root) and not plain.is_kept(root))
+        return sum(plain.size[root] for root in roots if not plain.users(root) & set(last))
+
+    def change(op):
+        made = (root for root in plain.members if root[0] == op and (plain.is_kept(root) or plain.users(root)))
+        return brought(op) - sum(plain.size[root] for root in made)
+
+    def rank(op):
+        opened = [change(other) for other in plain.before[op] if plain.after[other] - set(last) == {op}]
+        return change(op) / max(1, brought(op) - 4 * min([0, *opened])), change(op), op
+
+    while len(last) < len(plain.ops):
+        last.append(min((op for op in plain.ops if op not in last and plain.after[op] <= set(last)), key=rank))
+    return last[::-1]

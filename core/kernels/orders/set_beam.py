@@ -17,6 +17,7 @@ from .priority_orders import checked_priorities
 NO_LIMIT = 2**62
 # States that are extended before it is asked whether to stop, which takes some tenths of a second in large graphs
 STATES_AT_ONCE = 2**14
+FREED_NEXT = 4  # weight of bytes that the next op frees; from 1.5 to 20 there is little difference
 MOST_LOOKED = 2000  # ready ops of one state in place: of more, those that became ready last
 
 
@@ -344,26 +345,41 @@ def new_state(b: Buffers, walk: Walk) -> State:
     return State(waiting, users, used, ready, chosen, np.array([0, walk.start, len(first), 0]))
 
 
+@inlined
+def _added_per_byte(walk: Walk, s: State, op: int, change: int) -> float:
+    """Return the bytes that an op adds backward, over those it brings back and those that the next op frees."""
+    least = 0
+    for at in range(walk.next_ptr[op], walk.next_ptr[op + 1]):
+        follower = walk.next[at]
+        if s.waiting[follower] == 1:
+            least = min(least, walk.change[follower] + s.used[follower])
+    return float(change / max(1, s.used[op] - FREED_NEXT * least))
+
+
 @kernel
-def extend_in_place(b: Buffers, walk: Walk, s: State, limit: int, start: int, end: int) -> bool:
-    """Let ops join by some steps, each that of least peak, then least resident, then index; False at the limit."""
+def extend_in_place(
+    b: Buffers, walk: Walk, s: State, limit: int, start: int, end: int, is_by_ratio: bool = False
+) -> bool:
+    """Let ops join by some steps, each of least peak, then least resident, then index; False at the limit."""
+    # By ratio, for backward walks alone, `_added_per_byte` takes the peak's place, and there is no limit.
     peak, resident, count, looked = s.totals
     sign = 1 if walk.is_backward else -1
     for step in range(start, end):
-        place, least, after = -1, limit, 0
+        place, reached, after, least = -1, 0, 0, np.inf if is_by_ratio else float(limit)
         for at in range(max(0, count - MOST_LOOKED), count):
             op = s.ready[at]
             needed = max(peak, resident + walk.step[op] + (s.used[op] if walk.is_backward else 0))
             change = walk.change[op] + sign * s.used[op]
-            is_less = needed < least or (place >= 0 and needed == least and change < after)
-            if is_less or (place >= 0 and needed == least and change == after and op < s.ready[place]):
-                place, least, after = at, needed, change
+            cost = _added_per_byte(walk, s, op, change) if is_by_ratio else float(needed)
+            is_less = cost < least or (place >= 0 and cost == least and change < after)
+            if is_less or (place >= 0 and cost == least and change == after and op < s.ready[place]):
+                place, least, after, reached = at, cost, change, needed
         looked += min(count, MOST_LOOKED)
         s.totals[3] = looked
         if place < 0:
             return False
         op = s.ready[place]
-        peak, resident, count = least, resident + after, count - 1
+        peak, resident, count = reached, resident + after, count - 1
         s.ready[place] = s.ready[count]
         s.chosen[step] = op
         s.waiting[op] = -1

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from ...base.arrays import IndexArray, frozen
 from ...bounds.bounds import Heed
 from ...graph.graph import Buffers, CostGraph
-from ...kernels.orders.set_beam import NO_LIMIT, extend_in_place, forward_walk, new_state
+from ...kernels.orders.set_beam import NO_LIMIT, backward_walk, extend_in_place, forward_walk, new_state
 from ...search.parameters import Parameters
 from ...search.search import Cancelled, Search
 
@@ -32,9 +33,9 @@ def _offers(order_of: Callable[..., IndexArray], **how: bool) -> Callable[[Searc
     return solve
 
 
-def lpmf(search: Search, parameters: Parameters) -> None:
+def lpmf(search: Search, parameters: Parameters, *, is_by_ratio: bool = False) -> None:
     """Offer the greedy order, all ops on device 0; nothing if it has no time for all of it."""
-    order = greedy_order(search.problem.graph.buffers, search.exhausted)
+    order = greedy_order(search.problem.graph.buffers, search.exhausted, is_by_ratio=is_by_ratio)
     if order is not None:
         search.offer_order(order)
 
@@ -94,11 +95,18 @@ dfs, bfs = _offers(kahn_order, last_in_first_out=True), _offers(kahn_order, last
 dfs_postorder = _offers(reverse_postorder)
 
 
-def greedy_order(buffers: Buffers, stop: Callable[[], bool] = lambda: False) -> IndexArray | None:
+def greedy_order(
+    buffers: Buffers, stop: Callable[[], bool] = lambda: False, *, is_by_ratio: bool = False
+) -> IndexArray | None:
     """Return the order that always takes the ready op that keeps the peak lowest, then frees most; None if stopped."""
-    ops, state = len(buffers.own), new_state(buffers, walk := forward_walk(buffers))
+    # By ratio, ops are taken from the last one on: see `_added_per_byte`.
+    walk = backward_walk(buffers) if is_by_ratio else forward_walk(buffers)
+    ops, state = len(buffers.own), new_state(buffers, walk)
     for start in range(0, ops, CHUNK):
         if stop():
             return None
-        extend_in_place(buffers, walk, state, NO_LIMIT, start, min(ops, start + CHUNK))
-    return state.chosen
+        extend_in_place(buffers, walk, state, NO_LIMIT, start, min(ops, start + CHUNK), is_by_ratio)
+    return state.chosen[::-1].copy() if is_by_ratio else state.chosen
+
+
+backward_ratio = partial(lpmf, is_by_ratio=True)

@@ -1,4 +1,4 @@
-"""HEFT, CPOP and PEFT: the field's list schedulers for different devices; and one for graphs too large for decoders.
+"""The field's list schedulers for different devices, HEFT, CPOP, PEFT and Graham's; one for graphs too large to decode.
 
 Topcuoglu, Hariri and Wu 2002 (HEFT with insertion, CPOP) and Arabnejad and Barbosa 2014 (PEFT). As in the papers an op
 is put where transfers run beside work and are not contended; their plans are then priced by the machine's own rules.
@@ -9,6 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any, Literal
 
 import numpy as np
@@ -199,6 +200,45 @@ def _offer_plan(search: Search, plans: Plans, order: Any, placement: IndexArray 
     search.spend(1)
     if schedule is not None:
         search.offer(schedule)
+
+
+def list_by_starts(search: Search, parameters: base.Parameters) -> None:
+    """Offer the ops in the order in which list scheduling by bottom levels starts them, each where it ends first."""
+    problem, plans = search.problem, Plans(search.problem)
+    with suppress(Cancelled):
+        order = starting_order(problem, bottom_levels(problem.graph, mean_times(problem)), search.cancellable)
+        _offer_plan(search, plans, order, plans.place_along(order))
+    if search.best is None:
+        search.offer_order(problem.graph.input_order)
+
+
+def starting_order(problem: Problem, priority: FloatArray, heed: Heed = iter) -> IndexArray:
+    """Return the model's own ops as they start if data costs nothing: idle devices take the most urgent ready op."""
+    b, own = model_of(problem.graph).buffers, first_home(problem.graph)
+    times, waiting = possible_times(problem)[:own], np.diff(b.predecessor_ptr)
+    kinds, kind = np.unique(np.isfinite(times), axis=0, return_inverse=True)  # ops that the same devices can run
+    ready: list[list[tuple[float, int]]] = [[] for _ in kinds]
+    running: list[tuple[float, int, int]] = []
+    order: list[int] = []
+    idle, released, now = set(range(problem.devices)), np.flatnonzero(waiting == 0), 0.0
+    for _ in heed(range(2 * own)):  # an op starts, or ends
+        for op in released.tolist():
+            heappush(ready[kind[op]], (-priority[op], op))
+        heads = [(*ready[k][0], device) for device in idle for k in np.flatnonzero(kinds[:, device]) if ready[k]]
+        released = released[:0]
+        if heads and not (running and running[0][0] <= now):  # all that end now do so first
+            _, op, device = min(heads, key=lambda head: (head[0], head[1], times[head[1:]], head[2]))
+            heappop(ready[kind[op]])
+            idle.remove(device)
+            order.append(op)
+            heappush(running, (now + times[op, device], op, device))
+        elif running:
+            now, op, device = heappop(running)
+            idle.add(device)
+            followers = b.successors[b.successor_ptr[op] : b.successor_ptr[op + 1]]
+            waiting[followers] -= 1
+            released = followers[waiting[followers] == 0]
+    return np.array(order, np.int32)
 
 
 READ = 5.0  # numbers sorted in the time of listing an op, or one of its inputs

@@ -100,3 +100,4 @@ def test_least_peak_memory_first(seed):
     assert greedy_order(graph.buffers).tolist() == order
     assert peak + sum(plain.persistent) == naive.order_peak(plain, order)
     assert greedy_order(graph.buffers, lambda: True) is None
+    assert greedy_order(graph.buffers, is_by_ratio=True).tolist() == naive.backward_ratio(plain)

@@ -1,5 +1,6 @@
-"""HEFT and CPOP: gaps that ops are inserted in, and the example of their paper."""
+"""HEFT, CPOP and list scheduling: gaps that ops are inserted in, and the example of their paper."""
 
+import naive
 import numpy as np
 import pytest
 from models.small_graphs import sketch
@@ -7,7 +8,7 @@ from schedopt import Device, GraphBuilder, Machine, Problem
 from schedopt.core.bounds.bounds import EdgeCosts
 from schedopt.core.search.search import Cancelled
 from schedopt.core.solve.solve import solve
-from schedopt.core.solvers.placements.list_schedulers import InsertionSchedule, upward_ranks
+from schedopt.core.solvers.placements.list_schedulers import InsertionSchedule, starting_order, upward_ranks
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -69,3 +70,26 @@ def test_without_time_for_gaps_there_is_a_plan_of_several_devices(monkeypatch):
     monkeypatch.setattr(InsertionSchedule, "place", stopped)
     found = solve(Problem(sketch("a -> 1 us=5; b -> 1 us=5"), "runtime", machine=Machine.equal(2)), "heft")
     assert found.value == 5.0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_list_scheduling_starts_the_most_urgent_op_that_can_where_a_device_is_idle(seed):
+    rng = np.random.default_rng([8, seed])
+    graph, plain = naive.random_graph(rng, 14)
+    kind, takes, priority = rng.integers(2, size=14), rng.integers(1, 9, 14).tolist(), rng.permutation(14)
+    times = {name: {"ab"[kind[op]]: takes[op], "ba"[kind[op]]: None} for op, name in enumerate(graph.op_names)}
+    devices = tuple(Device(str(at), "abb"[at]) for at in range(3))
+    problem = Problem(graph, "runtime", machine=Machine(devices, transfers="beside", contention=False, op_times=times))
+    expected, end, now = [], {}, 0
+    while len(expected) < 14:
+        free = [1, 2] - np.bincount([kind[op] for op in end if end[op] > now], minlength=2)
+        done = {op for op in end if end[op] <= now}
+        can = [op for op in plain.ops if op not in end and plain.before[op] <= done and free[kind[op]]]
+        if can:
+            expected.append(op := max(can, key=lambda op: priority[op]))
+            end[op] = now + takes[op]
+        else:
+            now = min(moment for moment in end.values() if moment > now)
+    assert starting_order(problem, priority.astype(float)).tolist() == expected
+    assert solve(problem, "direct:decode=rule").value == (listed := solve(problem, "list-scheduling").value)
+    assert solve(problem, "auto", evaluations=30).value <= listed

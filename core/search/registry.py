@@ -236,11 +236,11 @@ _LINES: dict[str, Method] = {
     "cpop": _preset(
         "heft", {"rank": "critical-path"}, "As heft, with the critical path on one device", "Topcuoglu et al. 2002"
     ),
-    "list-scheduling": _built(
-        f"{_SOLVERS}.placements.list_schedulers:list_by_starts",
-        "Critical path first: an idle device takes the ready op of the longest path to the end",
+    "list-scheduling": _preset(
+        "heft",
+        {"rank": "starts"},
+        "As heft, in the order in which idle devices take the most urgent ready op",
         "Graham 1969",
-        default_devices=2,
     ),
     "local-search": Method(
         f"{_SOLVERS}.placements.local_search:solve",

@@ -121,11 +121,9 @@ def decode(search: Search, keys: Any) -> None:
         for row in rows[alone][:1] if is_symmetric else rows[:1]:
             search.offer_order(order_of(graph, row))
         moving = rows[~alone][: int(min(len(rows), max(0.0, search.evaluations_left)))]
-        if not is_symmetric and not search.problem.transfers_take_time:
-            with suppress(Cancelled):
-                moving = np.stack([_as_started(search, row) for row in moving])
         if len(moving):
-            decode_keys(search, _within(moving))
+            is_free = not is_symmetric and not search.problem.transfers_take_time
+            decode_keys(search, _as_started(search, moving) if is_free else _within(moving))
         is_over_limit = search.best is not None and search.best_fitness[0] > 0
         if is_symmetric and is_over_limit and search.evaluations_left >= 1:
             place(search, np.stack([order_of(graph, row) for row in rows]))
@@ -165,10 +163,13 @@ def order_of(graph: CostGraph, keys: Any) -> IndexArray:
     return cast(IndexArray, order)
 
 
-def _as_started(search: Search, row: Any) -> Any:
-    """Return keys that fall as list scheduling by these starts the ops."""
-    order = starting_order(search.problem, row, search.cancellable)
-    return keys_along(np.append(order, np.arange(len(order), search.problem.graph.num_ops)))
+def _as_started(search: Search, keys: Any) -> Any:
+    """Return keys that fall as list scheduling by these starts the ops; those given if the time is up."""
+    with suppress(Cancelled):
+        orders = [starting_order(search.problem, row, search.cancellable) for row in keys]
+        residents = np.arange(len(orders[0]), search.problem.graph.num_ops)
+        return np.stack([keys_along(np.append(order, residents)) for order in orders])
+    return keys
 
 
 def _within(keys: Any) -> Any:

@@ -19,4 +19,4 @@ def test_one_shot_has_a_table_per_kind_and_its_draws_are_no_worse_than_their_rul
     printed = run("direct/one_shot.py", "--graphs", 5, "--ops", 40, "--draws", 8, "--methods", "list-scheduling")
     assert printed.count("5 graphs of 40 ops") == 3
     gains = {line.split()[0]: float(line.split()[-5]) for line in printed.splitlines() if line.startswith("  ")}
-    assert gains["list-scheduling"] == 0 <= gains["best"]
+    assert min(gains["list-scheduling"], gains["best"]) >= 0

@@ -122,7 +122,7 @@ class InsertionSchedule:
 
 MOST_CELLS = 10_000_000  # ops times devices: nothing interrupts a table of more, and a list schedule will do
 
-Rank = Literal["upward", "optimistic", "critical-path"]
+Rank = Literal["upward", "optimistic", "critical-path", "starts"]
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Parameters(base.Parameters):
     rank: Rank = parameter(
         "upward",
         "upward: longest path to the end (HEFT); optimistic: what is left at the best (PEFT); critical-path: that path "
-        "on the device that is fastest for it (CPOP)",
+        "on the device that is fastest for it (CPOP); starts: as upward, when an idle device would take it",
     )
 
 
@@ -143,7 +143,13 @@ def solve(search: Search, parameters: Parameters) -> None:
         return
     edges = EdgeCosts(problem)
     with suppress(Cancelled):
-        _offer(search, edges, *_ranked(search, edges, parameters.rank))
+        priority, ahead = _ranked(search, edges, parameters.rank)
+        if parameters.rank == "starts":
+            order = starting_order(problem, priority, search.cancellable)
+        else:
+            model = model_of(problem.graph)
+            order = greedy(model.buffers, np.minimum(priority[: model.num_ops], 1e300))[0]
+        _offer(search, edges, order.tolist(), ahead)
 
 
 def _ranked(search: Search, edges: EdgeCosts, rank: Rank) -> tuple[FloatArray, FloatArray]:
@@ -182,11 +188,9 @@ def _critical_path(problem: Problem, edges: EdgeCosts, priority: FloatArray) -> 
     return path
 
 
-def _offer(search: Search, edges: EdgeCosts, priority: FloatArray, ahead: FloatArray) -> None:
+def _offer(search: Search, edges: EdgeCosts, order: list[int], ahead: FloatArray) -> None:
     """Offer two schedules: by the machine's own rules, which takes little time, then with insertion, as the papers."""
     plans = Plans(search.problem)
-    model = model_of(search.problem.graph)
-    order = greedy(model.buffers, np.minimum(priority[: model.num_ops], 1e300))[0].tolist()
     _offer_plan(search, plans, order, plans.place_along(order, np.where(np.isfinite(ahead), ahead, 1e300)))
     made = InsertionSchedule(search.problem, edges)
     if made.place(search.cancellable(order), ahead):
@@ -202,16 +206,6 @@ def _offer_plan(search: Search, plans: Plans, order: Any, placement: IndexArray 
         search.offer(schedule)
 
 
-def list_by_starts(search: Search, parameters: base.Parameters) -> None:
-    """Offer the ops in the order in which list scheduling by bottom levels starts them, each where it ends first."""
-    problem, plans = search.problem, Plans(search.problem)
-    with suppress(Cancelled):
-        order = starting_order(problem, bottom_levels(problem.graph, mean_times(problem)), search.cancellable)
-        _offer_plan(search, plans, order, plans.place_along(order))
-    if search.best is None:
-        search.offer_order(problem.graph.input_order)
-
-
 def starting_order(problem: Problem, priority: FloatArray, heed: Heed = iter) -> IndexArray:
     """Return the model's own ops as they start if data costs nothing: idle devices take the most urgent ready op."""
     b, own = model_of(problem.graph).buffers, first_home(problem.graph)
@@ -223,12 +217,12 @@ def starting_order(problem: Problem, priority: FloatArray, heed: Heed = iter) ->
     idle, released, now = set(range(problem.devices)), np.flatnonzero(waiting == 0), 0.0
     for _ in heed(range(2 * own)):  # an op starts, or ends
         for op in released.tolist():
-            heappush(ready[kind[op]], (-priority[op], op))
+            heappush(ready[kind.flat[op]], (-priority[op], op))
         heads = [(*ready[k][0], device) for device in idle for k in np.flatnonzero(kinds[:, device]) if ready[k]]
         released = released[:0]
         if heads and not (running and running[0][0] <= now):  # all that end now do so first
             _, op, device = min(heads, key=lambda head: (head[0], head[1], times[head[1:]], head[2]))
-            heappop(ready[kind[op]])
+            heappop(ready[kind.flat[op]])
             idle.remove(device)
             order.append(op)
             heappush(running, (now + times[op, device], op, device))

@@ -3,13 +3,13 @@
 usage: python examples/experiments/direct/one_shot.py [--graphs 50] [--ops 500] [--draws 256] [--seed 0]
            [--methods METHOD...] [--time-limit 1]
 
-Layered, Erdos-Renyi (p = 0.05) and stochastic block graphs (4 blocks, 0.3 within, 0.001 across) on six machines, one of
-type A, one of B, four of C; an op runs on one type alone, drawn by the machines' shares; data costs nothing. The paper
-does not say how long ops run: here it is a draw from the mixture of costs of its group's layered graphs. A row tells the
-mean speed-up (sum of durations / makespan) with its 95% interval, how much that is above the critical-path rule, and
-the processor time. List scheduling: of the ready ops of a type whose machine is idle, the most urgent starts. The draws
-add Gumbel noise to the rule's priorities (bottom level over the longest); its scale is the best of SCALES on a fifth as
-many other graphs.
+Layered, Erdos-Renyi (p = 0.05) and stochastic block graphs (4 blocks, 0.3 within, 0.001 across) on six machines: one
+of type A, one of B, four of C. An op runs on one type, drawn by the machines' shares; data costs nothing. How long
+ops run is our choice: a draw from the mixture of costs of Topoformer's layered graphs. A row tells the mean speed-up
+(sum of durations / makespan) with its 95% interval, how much that is above the critical-path rule, and the processor
+time. List scheduling: of the ready ops of a type whose machine is idle, the most urgent starts. The draws add Gumbel
+noise to the rule's priorities (bottom level over the longest); its scale is the best of SCALES on a fifth as many other
+graphs. --methods are schedopt's; `auto` has --time-limit.
 """
 
 from __future__ import annotations

@@ -1,21 +1,20 @@
 """Evolution of a rule for the least peak: an expression over the ready ops, of which the largest value runs next.
 
-usage: python examples/experiments/topoformer/evolved_rule.py [--rules 15000] [--ways backward forward] [--seed 0]
-           [--real FOLDER] [--show RULE...]
+usage: python examples/experiments/topoformer/evolved_rule.py [--rules 15000] [--seed 0] [--real FOLDER]
+           [--show RULE...]
 
-Genetic programming on expression trees, as FunSearch does on code, for rules that fill an order in one pass: backward
-from its last op, or forward. Of ten graphs six are layered (Topoformer, appendix A; 250 ops for training, else 500) and
-four are REGAL's synthetic ones (50 to 200 ops, else 100 to 400), one of each model. A rule's cost is its peak over that
-of `lpmf`: its mean over 100 graphs is minimised, the best rules are compared on 50 others, and the best of these is told
-on 100 more and on the graphs of --real. --show tells given rules instead, for example "backward:(neg (div change (sub
-used (mul 4 chain))))", which is `backward-ratio`. Bytes are over the mean step's; places and steps are from 0 to 1.
-Ctrl-C ends the search early. The defaults take two minutes of a core.
+Genetic programming on expression trees, as FunSearch does on code, for rules that fill an order in one pass from its
+last op to its first. Of ten graphs six are layered (Topoformer, appendix A; 250 ops for training, else 500) and four
+are REGAL's synthetic ones (50 to 200 ops, else 100 to 400), one of each model. A rule's cost is its peak over that of
+`lpmf`: its mean over 100 graphs is minimised, the best rules are compared on 50 others, and the best of these is told
+on 100 more and on the graphs of --real, next to `lpmf` from the last op on and to `backward-ratio`. --show tells given
+rules instead. Bytes are over the mean step's; places and steps are from 0 to 1. Ctrl-C ends the search early.
 """
 
 import argparse
-from collections.abc import Callable
+import ast
+import re
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,19 +22,12 @@ import numpy as np
 import schedopt
 from numba import njit
 from schedopt.core.base.arrays import places_in
-from schedopt.core.kernels.orders.set_beam import (
-    MOST_LOOKED,
-    NO_LIMIT,
-    backward_walk,
-    extend_in_place,
-    forward_walk,
-    new_state,
-)
 from schedopt.core.kernels.orders.order_memory import memory_of_steps
+from schedopt.core.kernels.orders.set_beam import MOST_LOOKED, NO_LIMIT, State, backward_walk, new_state
 from schedopt.core.report.differences import levels
 from schedopt.core.search.search import Search
 from schedopt.core.solvers.orders.approximate_dp import run_beam
-from schedopt.core.solvers.orders.baselines import kahn_order, reverse_postorder
+from schedopt.core.solvers.orders.baselines import greedy_order, kahn_order, reverse_postorder
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.datasets.synthetic import MODELS, SyntheticParameters, synthetic_graph
 
@@ -64,53 +56,36 @@ CODES_OF_TWO = tuple(range(102, 109))
 
 
 class Case(NamedTuple):
-    """A graph as rules see it."""
+    """A graph as rules see it: seen from its end, as levels and places are, too."""
 
     graph: Any
-    walks: dict[str, Any]
-    starts: dict[str, Any]  # the empty sets
-    static: dict[str, Any]  # features per direction, shape `(STATIC, ops)`
+    walk: Any
+    start: State  # the empty set
+    static: Any  # features, shape `(STATIC, ops)`
     unit: float  # bytes
-    lpmf: int  # bytes, without the persistent ones
+    lpmf: int  # bytes
 
 
 def case_of(graph: Any) -> Case:
-    """Return a graph with its features, levels and places the same way round in both directions."""
-    b, ops = graph.buffers, graph.num_ops
-    level = np.array(levels(graph), float)
-    ahead = np.ones(ops)
-    order = graph.input_order.tolist()
-    for op in reversed(order):
-        after = b.successors[b.successor_ptr[op] : b.successor_ptr[op + 1]]
-        ahead[op] = 1 + (ahead[after].max() if len(after) else 0)
+    """Return a graph with its features."""
+    b, walk = graph.buffers, backward_walk(graph.buffers)
     unit = max(1.0, float((b.own + b.workspace).mean()))
-    read = np.zeros(ops)
+    ahead, level = np.ones(graph.num_ops), np.array(levels(graph), float)
+    for op in reversed(graph.input_order.tolist()):
+        ahead[op] += ahead[b.successors[b.successor_ptr[op] : b.successor_ptr[op + 1]]].max(initial=0)
+    read = np.zeros(graph.num_ops)
     np.add.at(read, b.users, np.repeat(b.size, np.diff(b.user_ptr)))
-    places = (
-        places_in(graph.input_order),
-        places_in(reverse_postorder(graph)),
-        places_in(kahn_order(graph, last_in_first_out=False)),
-    )
-    degrees = np.diff(b.successor_ptr), np.diff(b.predecessor_ptr)
-    deep = level.max()
+    orders = graph.input_order, reverse_postorder(graph), kahn_order(graph, last_in_first_out=False)
+    places, deep = [1 - places_in(order) for order in orders], level.max()
+    degrees = np.diff(b.predecessor_ptr), np.diff(b.successor_ptr)
     amounts = b.own / unit, b.workspace / unit, read / unit
-    forward = np.stack([places[0], level / deep, ahead / deep, places[1], places[2], *degrees, *amounts])
-    backward = np.stack(
-        [1 - places[0], ahead / deep, level / deep, 1 - places[1], 1 - places[2], *degrees[::-1], *amounts]
-    )
-    walks, static = (
-        {"forward": forward_walk(b), "backward": backward_walk(b)},
-        {"forward": forward, "backward": backward},
-    )
-    starts = {way: new_state(b, walk) for way, walk in walks.items()}
-    return Case(graph, walks, starts, static, unit, greedy_peak(graph, walks["forward"]))
+    static = np.stack([places[0], ahead / deep, level / deep, *places[1:], *degrees, *amounts])
+    return Case(graph, walk, new_state(b, walk), static, unit, peak_along(graph, greedy_order(b)))
 
 
-def greedy_peak(graph: Any, walk: Any) -> int:
-    """Return the peak of the least peak first, along a walk."""
-    state = new_state(graph.buffers, walk)
-    extend_in_place(graph.buffers, walk, state, 2**62, 0, graph.num_ops)
-    return int(state.totals[0])
+def peak_along(graph: Any, order: Any) -> int:
+    """Return the peak of an order, bytes."""
+    return int(memory_of_steps(graph.buffers, order).max() + graph.persistent.sum())
 
 
 @njit(cache=True)
@@ -135,15 +110,15 @@ def peak_of(
 ) -> int:
     """Let the ready op of the largest value of a postfix expression join, ties by the first; returns the peak."""
     peak, resident, count = s.totals[0], s.totals[1], s.totals[2]
-    sign, ops, stack, since = (1 if walk.is_backward else -1), len(walk.step), np.zeros(40), np.zeros(len(walk.step))
+    ops, stack, since = len(walk.step), np.zeros(40), np.zeros(len(walk.step))
     for step in range(ops):
         chosen, most = -1, 0.0
         for place in range(max(0, count - MOST_LOOKED), count):
             op, top = s.ready[place], -1
-            need = resident + walk.step[op] + (s.used[op] if walk.is_backward else 0)
+            need = resident + walk.step[op] + s.used[op]
             f[:FIRST] = static[:, op]
             f[FIRST], f[FIRST + 1] = need / unit, max(0, need - peak) / unit
-            f[FIRST + 2], f[FIRST + 3] = (walk.change[op] + sign * s.used[op]) / unit, s.used[op] / unit
+            f[FIRST + 2], f[FIRST + 3] = (walk.change[op] + s.used[op]) / unit, s.used[op] / unit
             f[FIRST + 4], f[FIRST + 5] = (peak - resident) / unit, resident / unit
             f[FIRST + 6], f[FIRST + 7] = step / ops, since[op] / ops  # newness: when it became ready
             f[FIRST + 8 : FIRST + 12] = 0
@@ -152,7 +127,7 @@ def peak_of(
             for after in range(walk.next_ptr[op], walk.next_ptr[op + 1]):
                 follower = walk.next[after]
                 if s.waiting[follower] == 1:  # opens: ops that it makes ready; chain: the least change of one
-                    change = (walk.change[follower] + sign * s.used[follower]) / unit
+                    change = (walk.change[follower] + s.used[follower]) / unit
                     f[FIRST + 9], f[FIRST + 10] = f[FIRST + 9] + 1, min(f[FIRST + 10], change)
             before = walk.waits_ptr[op + 1] - walk.waits_ptr[op]
             for at in range(walk.waits_ptr[op], walk.waits_ptr[op + 1]):  # recency: the mean step of those
@@ -176,20 +151,17 @@ def peak_of(
             if chosen < 0 or stack[0] > most or is_first:
                 chosen, most = place, stack[0]
         op = s.ready[chosen]
-        peak = max(peak, resident + walk.step[op] + (s.used[op] if walk.is_backward else 0))
-        resident += walk.change[op] + sign * s.used[op]
+        peak = max(peak, resident + walk.step[op] + s.used[op])
+        resident += walk.change[op] + s.used[op]
         count -= 1
         s.ready[chosen] = s.ready[count]
         s.waiting[op], joined[op] = -1, step
         for at in range(b.used_ptr[op], b.used_ptr[op + 1]):
             buffer = b.used[at]
-            is_first_user = s.outside[buffer] == b.user_ptr[buffer + 1] - b.user_ptr[buffer]
+            if not b.is_final[buffer] and s.outside[buffer] == b.user_ptr[buffer + 1] - b.user_ptr[buffer]:
+                for user in range(b.user_ptr[buffer], b.user_ptr[buffer + 1]):
+                    s.used[b.users[user]] -= b.size[buffer]
             s.outside[buffer] -= 1
-            if b.is_final[buffer] or not (is_first_user if walk.is_backward else s.outside[buffer] == 1):
-                continue
-            for user in range(b.user_ptr[buffer], b.user_ptr[buffer + 1]):
-                if s.waiting[b.users[user]] >= 0:
-                    s.used[b.users[user]] -= sign * b.size[buffer]
         for at in range(walk.next_ptr[op], walk.next_ptr[op + 1]):
             follower = walk.next[at]
             s.waiting[follower] -= 1
@@ -199,30 +171,22 @@ def peak_of(
     return peak
 
 
-def price(way: str, rule: Any, cases: list[Case]) -> Any:
+def price(rule: Any, cases: list[Case]) -> Any:
     """Return the peaks of a rule over those of `lpmf`, shape `(cases,)`."""
-    postfix = []
+    codes, constants = map(np.array, zip(*postfix(rule), strict=True))
+    ratios = []
+    for graph, walk, start, static, unit, lpmf in cases:
+        state, f, joined = State(*(array.copy() for array in start)), np.zeros(len(NAMES)), np.zeros(graph.num_ops)
+        peak = peak_of(graph.buffers, walk, state, f, static, unit, codes, constants, joined)
+        ratios.append((peak + int(graph.persistent.sum())) / lpmf)
+    return np.array(ratios)
 
-    def walk(node: Any) -> None:
-        if isinstance(node, tuple):
-            for part in node[1:]:
-                walk(part)
-            postfix.append((CODES[node[0]], 0.0))
-        else:
-            postfix.append((NAMES.index(node), 0.0) if isinstance(node, str) else (CONSTANT, node))
 
-    walk(rule)
-    codes, constants = np.array([code for code, _ in postfix]), np.array([value for _, value in postfix])
-    peaks = [
-        peak_of(
-            case.graph.buffers, case.walks[way], type(case.starts[way])(*(array.copy() for array in case.starts[way])),
-            np.zeros(len(NAMES)),
-            case.static[way], case.unit, codes, constants, np.zeros(case.graph.num_ops),
-        )
-        for case in cases
-    ]  # fmt: skip
-    held = [int(case.graph.persistent.sum()) for case in cases]
-    return np.array([(p + h) / (c.lpmf + h) for p, h, c in zip(peaks, held, cases, strict=True)])
+def postfix(rule: Any) -> list[tuple[int, float]]:
+    """Return the codes of a tree, operators after their numbers, and its constants."""
+    if isinstance(rule, tuple):
+        return [code for part in rule[1:] for code in postfix(part)] + [(CODES[rule[0]], 0.0)]
+    return [(NAMES.index(rule), 0.0) if isinstance(rule, str) else (CONSTANT, rule)]
 
 
 def size(rule: Any) -> int:
@@ -240,10 +204,8 @@ def grow(rng: Any, depth: int) -> Any:
 
 def parts(rule: Any, path: tuple[int, ...] = ()) -> list[tuple[tuple[int, ...], Any]]:
     """Return all subtrees and where they are."""
-    below = (
-        [part for at in range(1, len(rule)) for part in parts(rule[at], (*path, at))] if isinstance(rule, tuple) else []
-    )
-    return [(path, rule), *below]
+    inner = range(1, len(rule)) if isinstance(rule, tuple) else ()
+    return [(path, rule), *(part for at in inner for part in parts(rule[at], (*path, at)))]
 
 
 def put(rule: Any, path: tuple[int, ...], part: Any) -> Any:
@@ -273,21 +235,15 @@ def child_of(rng: Any, one: Any, other: Any) -> Any:
     return put(one, path, ("add" if rng.random() < 0.7 else "then", old, scaled))
 
 
+LPMF, RATIO = "(then (neg rise) (neg change))", "(neg (div change (sub used (mul 4.0 chain))))"
 STARTS = ("(then (neg need) (neg change))", "(then (neg rise) (neg change))", "(sub (neg rise) change)", "newness",
           "(sub 0.0 postorder)", "(sub share own)", "(sub used own)", "(then (neg change) newness)")  # fmt: skip
 
 
 def read(text: str) -> Any:
     """Return the tree of a rule as it is printed."""
-    stack: list[list[Any]] = [[]]
-    for word in text.replace("(", " ( ").replace(")", " ) ").split():
-        if word == "(":
-            stack.append([])
-        elif word == ")":
-            stack[-2].append(tuple(stack.pop()))
-        else:
-            stack[-1].append(word if word in NAMES or word in OPERATORS else float(word))
-    return stack[0][0]
+    quoted = re.sub(r"[a-z]+", lambda word: f"'{word[0]}'", text)
+    return ast.literal_eval(re.sub(r"(?<=[^(]) ", ", ", re.sub(r" +", " ", quoted)))
 
 
 def show(rule: Any) -> str:
@@ -295,36 +251,36 @@ def show(rule: Any) -> str:
     return f"({' '.join(map(show, rule))})" if isinstance(rule, tuple) else str(rule)
 
 
-def evolve(way: str, cases: list[Case], rules: int, rng: Any) -> list[tuple[float, Any]]:
+def evolve(cases: list[Case], rules: int, rng: Any) -> list[tuple[float, Any]]:
     """Return the last population, the best rule first."""
     known: set[Any] = set()
     population: list[tuple[float, Any]] = []
     screened: list[float] = []
+
+    def cost_at(at: int) -> float:
+        return population[at][0]
+
     with suppress(KeyboardInterrupt):
         for number in range(rules):
-            if number < len(STARTS):
-                rule = read(STARTS[number])
-            elif number < POPULATION:
-                rule = grow(rng, 4)
+            if number < POPULATION:
+                rule = read(STARTS[number]) if number < len(STARTS) else grow(rng, 4)
             else:
-                drawn = [
-                    min(rng.integers(len(population), size=TOURNAMENT), key=lambda at: population[at][0]) for _ in "12"
-                ]
+                drawn = [min(rng.integers(len(population), size=TOURNAMENT), key=cost_at) for _ in "12"]
                 rule = child_of(rng, *(population[at][1] for at in drawn))
             if rule in known or size(rule) > MOST_NODES:
                 continue
             known.add(rule)
-            first = price(way, rule, cases[:SCREEN])
+            first = price(rule, cases[:SCREEN])
             if number >= POPULATION and first.mean() > np.quantile(screened, 0.3):
                 continue
             screened = [*screened[-300:], first.mean()]
-            ratios = np.append(first, price(way, rule, cases[SCREEN:]))
+            ratios = np.append(first, price(rule, cases[SCREEN:]))
             population.append((ratios.mean() + PER_NODE * size(rule), rule))
             if len(population) > POPULATION:
-                population.pop(max(rng.integers(len(population), size=TOURNAMENT), key=lambda at: population[at][0]))
+                population.pop(max(rng.integers(len(population), size=TOURNAMENT), key=cost_at))
             if number % 1000 == 0:
                 best = min(population, key=lambda pair: pair[0])
-                print(f"{way} {number} {best[0]:.4f} {show(best[1])}", flush=True)
+                print(f"{number} {best[0]:.4f} {show(best[1])}", flush=True)
     return sorted(population, key=lambda pair: pair[0])
 
 
@@ -337,25 +293,26 @@ def draw(part: str, number: int) -> Any:
     return synthetic_graph(SyntheticParameters(50 * scale, 200 * scale), MODELS[number % 10 - 6], rng, "synthetic")
 
 
-def compared(cases: list[Case], rules: dict[str, tuple[str, Any]], seconds: float) -> dict[str, Any]:
+def compared(cases: list[Case], rules: list[str], seconds: float) -> dict[str, Any]:
     """Return the peaks of rules and methods over those of `lpmf`, shape `(cases,)` each; `auto` has some seconds."""
-    orders: dict[str, Callable[[Any], Any]] = {
+
+    def beam(graph: Any) -> Any:
+        search = Search(schedopt.Problem(graph))
+        return run_beam(search, graph.buffers, 10, NO_LIMIT, is_backward=True).chosen[::-1]
+
+    def auto(graph: Any) -> Any:
+        return schedopt.solve(schedopt.Problem(graph), "auto", time_limit=seconds, seed=0).schedule.op_order()
+
+    methods = {
         "input": lambda graph: graph.input_order,
         "dfs-postorder": reverse_postorder,
         "dfs": lambda graph: kahn_order(graph, last_in_first_out=True),
-        "beam of 10, backward": lambda graph: run_beam(
-            Search(schedopt.Problem(graph)), graph.buffers, 10, NO_LIMIT, is_backward=True
-        ).chosen[::-1],
-    }
-    if seconds:
-        solved = partial(schedopt.solve, method="auto", time_limit=seconds, seed=0)
-        orders[f"auto, {seconds:g} s"] = lambda graph: solved(schedopt.Problem(graph)).schedule.op_order()
-    rows = {name: price(way, rule, cases) for name, (way, rule) in rules.items()}
-    for name, order_of in orders.items():
-        peaks = [memory_of_steps(c.graph.buffers, order_of(c.graph)).max(initial=0) for c in cases]
-        held = [int(c.graph.persistent.sum()) for c in cases]
-        rows[name] = np.array([(p + h) / (c.lpmf + h) for p, h, c in zip(peaks, held, cases, strict=True)])
-    return rows
+        "beam of 10, backward": beam,
+    } | ({f"auto, {seconds:g} s": auto} if seconds else {})
+    found = {rule: price(read(rule), cases) for rule in rules}
+    for name, order_of in methods.items():
+        found[name] = np.array([peak_along(case.graph, order_of(case.graph)) / case.lpmf for case in cases])
+    return found
 
 
 def tell(title: str, rows: dict[str, Any], shown: Any) -> None:
@@ -364,9 +321,8 @@ def tell(title: str, rows: dict[str, Any], shown: Any) -> None:
     for name, ratios in rows.items():
         gains = 100 * (1 - ratios[shown])
         spread = 1.96 * gains.std(ddof=1) / len(gains) ** 0.5
-        print(
-            f"  {gains.mean():+6.2f} ± {spread:.2f}%, {(gains > 1e-9).sum()} better, {(gains < -1e-9).sum()} worse: {name}"
-        )
+        better, worse = (gains > 1e-9).sum(), (gains < -1e-9).sum()
+        print(f"  {gains.mean():+6.2f} ± {spread:.2f}%, {better} better, {worse} worse: {name}", flush=True)
 
 
 def main() -> None:
@@ -375,25 +331,16 @@ def main() -> None:
     parser.add_argument("--rules", type=int, default=15_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--real", type=Path)
-    parser.add_argument("--ways", nargs="+", default=("backward",))
     parser.add_argument("--show", nargs="*", default=())
     given = parser.parse_args()
     cases = {part: [case_of(draw(part, number)) for number in range(count)] for part, count in GRAPHS.items()}
-    rules = {f"lpmf, {way}": (way, read(STARTS[1])) for way in ("forward", "backward")}
-    for text in given.show:
-        way, _, rule = text.partition(":")
-        rules[text] = way, read(rule)
-    if not given.show:
-        best: dict[str, tuple[float, Any]] = {}
-        for number, way in enumerate(given.ways):
-            for _, rule in evolve(way, cases["training"], given.rules, np.random.default_rng([given.seed, number]))[
-                :FINALISTS
-            ]:
-                cost = price(way, rule, cases["choice"]).mean()
-                if way not in best or cost < best[way][0]:
-                    best[way] = cost, rule
-            print(f"{way}: {show(best[way][1])}, {100 * (1 - best[way][0]):.2f}% on the choice", flush=True)
-        rules |= {f"evolved, {way}": (way, rule) for way, (_, rule) in best.items()}
+    rules = list(given.show)
+    if not rules:
+        last = evolve(cases["training"], given.rules, np.random.default_rng([given.seed, 0]))[:FINALISTS]
+        costs = [price(rule, cases["choice"]).mean() for _, rule in last]
+        rules = [show(last[int(np.argmin(costs))][1])]
+        print(f"{rules[0]}: {100 * (1 - min(costs)):.2f}% on the choice", flush=True)
+    rules = [LPMF, RATIO, *rules]
     names, rows = np.array([case.graph.name for case in cases["test"]]), compared(cases["test"], rules, 1.0)
     for title in ("test", "layered", "synthetic"):
         tell(title, rows, (names == title) | (title == "test"))

@@ -11,10 +11,10 @@ import schedopt
 from draw import a_case, bind, document_of, graph_text, plans
 from model import CONTROL, Case, Device, Machine, Verdict, World, Wrong, check_addresses
 
-ONE = ("input", "random", "dfs", "dfs-postorder", "bfs", "lpmf", "depth-first-dp", "approximate-dp", "order-search",
-       "auto", "cp-sat")  # fmt: skip
-SEVERAL = ("input", "random", "gp-dfs", "heft", "peft", "cpop", "local-search", "annealing", "step-search", "brkga",
-           "brkga:decoder=lazy", "cp-sat")  # fmt: skip
+ONE = ("input", "random", "dfs", "dfs-postorder", "bfs", "lpmf", "backward-ratio", "depth-first-dp", "approximate-dp",
+       "order-search", "auto", "cp-sat")  # fmt: skip
+SEVERAL = ("input", "random", "gp-dfs", "heft", "peft", "cpop", "list-scheduling", "local-search", "annealing",
+           "step-search", "brkga", "brkga:decoder=lazy", "cp-sat")  # fmt: skip
 SEARCHES = ("random", "order-search", "auto", "local-search", "annealing", "step-search", "brkga", "recompute")
 PROVES = ("depth-first-dp", "cp-sat")  # on graphs of this size
 EXCEEDED = ("infeasible", "limit-not-met")

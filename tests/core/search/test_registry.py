@@ -43,7 +43,7 @@ def test_every_flag_is_a_parameter_and_every_parameter_says_what_it_is(name):
 
 def test_a_preset_is_its_base_with_some_parameters_fixed():
     presets = {name: method for name, method in METHODS.items() if method.base}
-    assert list(presets) == ["fixed-order", "peft", "cpop", "brkga-tuned", "idrs"]
+    assert list(presets) == ["fixed-order", "peft", "cpop", "list-scheduling", "brkga-tuned", "idrs"]
     for name, preset in presets.items():
         base = METHODS[preset.base]
         assert not preset.trainer and preset._replace(**{f: getattr(base, f) for f in CHANGED}) == base

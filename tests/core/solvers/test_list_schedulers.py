@@ -91,5 +91,5 @@ def test_list_scheduling_starts_the_most_urgent_op_that_can_where_a_device_is_id
         else:
             now = min(moment for moment in end.values() if moment > now)
     assert starting_order(problem, priority.astype(float)).tolist() == expected
-    assert solve(problem, "direct:decode=rule").value == (listed := solve(problem, "list-scheduling").value)
+    assert (listed := solve(problem, "list-scheduling").value) <= solve(problem, "direct:decode=rule").value
     assert solve(problem, "auto", evaluations=30).value <= listed

@@ -66,8 +66,8 @@ def test_evolved_rule_searches_and_has_the_shipped_rule(monkeypatch):
     import evolved_rule
 
     cases = [evolved_rule.case_of(evolved_rule.draw("training", number)) for number in range(10)]
-    assert evolved_rule.evolve("backward", cases[:4], 40, np.random.default_rng(0))[0][0] < 1
-    ratios = evolved_rule.price("backward", evolved_rule.read("(neg (div change (sub used (mul 4 chain))))"), cases)
+    assert evolved_rule.evolve(cases[:4], 40, np.random.default_rng(0))[0][0] < 1
+    ratios = evolved_rule.price(evolved_rule.read(evolved_rule.RATIO), cases)
     shipped = [solve(Problem(case.graph), "backward-ratio").value / case.lpmf for case in cases]
     assert ratios == pytest.approx(shipped, rel=0.05)
     assert ratios.mean() < 0.95

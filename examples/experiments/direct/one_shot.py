@@ -63,7 +63,7 @@ def instance(kind: str, ops: int, rng: np.random.Generator) -> tuple[schedopt.Pr
     return schedopt.Problem(builder.build(), "runtime", machine=machine), types
 
 
-@njit(cache=True)
+@njit
 def makespans(
     predecessors: Any, pointers: Any, successors: Any, durations: Any, types: Any, machines: Any, rows: Any
 ) -> Any:

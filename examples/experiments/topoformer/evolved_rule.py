@@ -88,7 +88,7 @@ def peak_along(graph: Any, order: Any) -> int:
     return int(memory_of_steps(graph.buffers, order).max() + graph.persistent.sum())
 
 
-@njit(cache=True)
+@njit
 def joint(code: int, one: float, two: float) -> float:
     """Return the value of an operator of two numbers."""
     if code == CODES_OF_TWO[0]:
@@ -104,7 +104,7 @@ def joint(code: int, one: float, two: float) -> float:
     return max(one, two) if code == CODES_OF_TWO[5] else 1000 * one + two
 
 
-@njit(cache=True)
+@njit
 def peak_of(
     b: Any, walk: Any, s: Any, f: Any, static: Any, unit: float, codes: Any, constants: Any, joined: Any
 ) -> int:

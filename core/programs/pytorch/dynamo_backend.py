@@ -207,6 +207,8 @@ def _hint(value: Any) -> Any:
 class _AotImport(Import):
     """A walk that lets saved tensors go, computes numbers and keeps collective ops in order; its arguments are fake."""
 
+    is_fake = True
+
     def __init__(self, program: TorchProgram, *costs: Any) -> None:
         super().__init__(program, *costs)
         self.numbers: dict[fx.Node, set[int]] = {}

@@ -69,6 +69,8 @@ class CallersStorage:
 class Import:
     """One walk over the program, running each node on fake tensors; `getitem` is no op but a port of one."""
 
+    is_fake = False  # whether the arguments are fakes of their own mode
+
     def __init__(
         self, program: TorchProgram, roofline: Roofline, measured: Mapping[str, tuple[float, int, int]] | None
     ) -> None:
@@ -108,7 +110,7 @@ class Import:
     def _hold(self, node: fx.Node, argument: Any, name: str, role: str) -> None:
         """Take a tensor that the caller gives, and keeps unless its role is `saved`."""
         self.ports[node] = []
-        self.values[node] = fake = fake_of(self.mode, argument)
+        self.values[node] = fake = argument if self.is_fake else fake_of(self.mode, argument)
         if not isinstance(fake, torch.Tensor):
             return
         storage, size = self._storage(fake, node), fake.untyped_storage().nbytes()

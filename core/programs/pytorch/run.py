@@ -276,11 +276,7 @@ def results_of(program: TorchProgram, module: fx.GraphModule, arguments: Sequenc
 def measured_costs(
     program: TorchProgram, device: str = "cpu", *, timed_runs: int = TIMED_RUNS
 ) -> dict[str, tuple[float, int, int]]:
-    """Run the program in its own order, the first time traced; return microseconds and workspace per op.
-
-    Of the workspace also the bytes in blocks up to 1 MiB, which PyTorch's caching allocator keeps in segments of their
-    own.
-    """
+    """Run the program, first traced; return microseconds, workspace, and that in blocks up to 1 MiB, by op name."""
     refuse_without_data(program.name, program.arguments)
     traced, timed = (_Measured(program, device, is_traced) for is_traced in (True, False))
     with LOCK:

@@ -119,8 +119,9 @@ class Deferred(torch.Tensor):
         made: Deferred = internals.make_wrapper_subclass(
             cls, like.shape, strides=like.stride, storage_offset=like.offset, **kind
         )
-        internals.set_conj(made, like.conjugate)
-        internals.set_neg(made, like.negative)
+        if like.conjugate or like.negative:
+            internals.set_conj(made, like.conjugate)
+            internals.set_neg(made, like.negative)
         made.number, made.value = number, None
         return made
 
@@ -277,12 +278,21 @@ class Segment:
         self.made: list[TensorWeakRef] = []  # tensors that they make, while anyone refers to them
         self.next = 0
         self.draws = False
+        self.is_part = False  # of a step that runs in parts
+        self.saved: set[int] = set()  # numbers of what earlier parts made and nobody else refers to
         self.number_of: dict[int, int] = {}
         self.storages: dict[int, int] = {}
         self.read: set[int] = set()
         self.written: set[int] = set()
         self.fakes: dict[int, torch.Tensor] | None = None
         self.owners: dict[int, int] = {}
+
+    def given(self) -> dict[int, torch.Tensor]:
+        """Return the tensors with values, by number, without autograd; let go of those that nobody else refers to."""
+        found = {number: tensor.data for number, tensor in self.held.items()}
+        for number in self.saved:
+            del self.held[number]
+        return found
 
     def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the tensor that has the values, or None if an op has to run first."""
@@ -436,6 +446,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.segment = Segment(tree.root)
         self.leaves: dict[int, torch.Tensor] = {}
         self.made: list[TensorWeakRef] = []
+        self.parts: set[int] = set()  # storages that parts of the step have made
         self.fresh: dict[int, torch.Tensor] = {}  # made of Python's values meanwhile
         self.failed = False
         self.recovers = False  # from an error: what still waits is to run as it was recorded
@@ -465,13 +476,19 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             alive = [tensor for reference in segment.made if (tensor := reference()) is not None]
             wanted = sorted({tensor.number for tensor in alive} - segment.held.keys())
             values = segment.held
+            segment.is_part = bool(reason or self.parts)
+            if self.parts:
+                left = self.parts - {storage_of(value) for value in self.values()}
+                segment.saved = {number for number, tensor in values.items() if storage_of(tensor) in left}
+            outer = segment.storages.keys() - self.parts
             if wanted or segment.draws or segment.written:
                 with internals.disable_current_modes(), internals.disable_autocast(), torch.enable_grad():
                     self.failed = True
-                    values = {**segment.held, **self.run(segment, wanted, reason)}
+                    values = self.run(segment, wanted, reason) | segment.held
                     self.failed = False
             for tensor in alive:
                 tensor.value = values[tensor.number]
+            self.parts.update({storage_of(values[number]) for number in wanted} - outer)
             segment.made.clear()
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -668,6 +685,8 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             segment.made.append(TensorWeakRef(tensor))
             return tensor
 
+        if isinstance(node.returned, Result):  # without PyTorch's walk, a third of what recording took
+            return tensor_of(node.returned)
         return pytree.tree_map_only(Result, tensor_of, node.returned)
 
     def _forget(self, first: int) -> None:

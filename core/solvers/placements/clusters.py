@@ -101,7 +101,7 @@ def places_across(search: Search, level: IntArray) -> FloatArray:
     return place
 
 
-def even_parts(order: IndexArray, level: IntArray, work: FloatArray, parts: int) -> IndexArray:
+def even_parts(order: IndexArray, level: IndexArray | IntArray, work: FloatArray, parts: int) -> IndexArray:
     """Return the part of each op: those of a level, which are together in the order, in parts of equal work."""
     part, size = np.empty(len(level), np.int32), np.maximum(np.bincount(level, work), 1e-300)
     middle = np.cumsum(work[order]) - work[order] / 2 - (np.cumsum(size) - size)[level[order]]

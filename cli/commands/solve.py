@@ -57,7 +57,7 @@ def solve(
     start = _read_initial(initial, problem, force)
     places = {"alignment": options.alignment, "allocator": options.allocator}
     result = run_with_progress(out, problem, spec, **places, **options.budget, initial=start)
-    document = result.json()
+    document = result.json() if output is not None or json or format == "json" else ""
     try:
         if json or format == "json":
             write(document)

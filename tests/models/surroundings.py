@@ -18,6 +18,7 @@ import torch
 from schedopt.core.programs.pytorch.recorder import RECORDING, Deferred
 from schedopt.core.programs.pytorch.torch_internals import current_modes
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
@@ -223,6 +224,8 @@ def growing(what):
     if what == "models":
         model = torch.no_grad()(schedopt.optimize(trained.model.eval(), (torch.ones(2, 8),), evaluations=5))
         return lambda: model(torch.ones(2 + next(lengths) % 6, 8))
+    if what == "make_fx":  # PyTorch alone traces new code
+        return lambda: make_fx(Trained().model)(torch.ones(6, 8))
     if what == "optimize":
         return lambda: Trained().planned()(torch.ones(6, 8))
     small = graph(60)
@@ -230,7 +233,7 @@ def growing(what):
 
 
 def growth(what, first, last):
-    """Return the bytes that each call between the first and the last ones leaves resident."""
+    """Return the bytes that each call between the first and the last ones leaves resident, and Python's blocks."""
     call, resident = growing(what), []
     for number in range(1, last + 1):
         call()
@@ -238,8 +241,8 @@ def growth(what, first, last):
             gc.collect()
             ctypes.CDLL(None).malloc_trim(0)
             pages = int(Path("/proc/self/statm").read_text().split()[1])
-            resident.append(pages * os.sysconf("SC_PAGE_SIZE"))
-    return (resident[1] - resident[0]) / (last - first)
+            resident.append((pages * os.sysconf("SC_PAGE_SIZE"), sys.getallocatedblocks()))
+    return [(after - before) / (last - first) for before, after in zip(*resident, strict=True)]
 
 
-GROWING = ("steps", "models", "optimize", "solve")
+GROWING = ("steps", "models", "solve", "make_fx", "optimize")

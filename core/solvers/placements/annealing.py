@@ -155,17 +155,18 @@ def _minimise_peak_in_cycles(search: Search, p: Parameters) -> None:
 
 
 def _minimise_makespan(search: Search, p: Parameters) -> None:
-    if search.problem.devices > 1 and search.problem.graph.num_ops > LARGEST_IMPATIENT:
-        # there may be no time to decode any keys
-        schedule = list_schedule(search.problem, search.exhausted) if search.problem.machine.is_equal else None
+    problem, is_large = search.problem, search.problem.graph.num_ops > LARGEST_IMPATIENT
+    if is_large and problem.devices > 1 and problem.machine.is_equal:
+        schedule = list_schedule(problem, search.exhausted)  # there may be no time to decode any keys
         if schedule is not None:
             search.spend(1)
             search.offer(schedule)
     if search.exhausted():
         return
     annealing = MakespanAnnealing(search)
-    starts = start_keys(search.problem)
-    if search.problem.graph.num_ops > LARGEST_IMPATIENT:
+    starts = start_keys(problem)
+    if is_large:
+        annealing.over_cuts()
         annealing.price_starts(starts[:-1])
     elif annealing.price_starts(starts):
         annealing.over_cuts()

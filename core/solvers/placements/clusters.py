@@ -14,6 +14,7 @@ LARGEST_GROUP = 0.6  # of all ops: larger groups are no use elsewhere
 SHARE_OF_GROUPS = 0.2  # of the time: more than that is not spent on which ops move together
 MOST_READS = 500_000  # of more, a single round of merging takes half a second
 MOST_ROUNDS = 1_000  # of the readers of a tensor that exchange alike a round merges one: there may be thousands
+MOST_STEPS = 300  # of a power iteration: wide graphs have their order across after about so many
 
 
 class Clusters(NamedTuple):
@@ -82,6 +83,30 @@ def moving_groups(groups: Clusters) -> Groups:
     sizes = groups.last - groups.first
     wide = (sizes > 1) & (sizes <= LARGEST_GROUP * len(groups.ops))
     return Groups(groups.ops, groups.first[wide], groups.last[wide])
+
+
+def places_across(search: Search, level: IntArray) -> FloatArray:
+    """Return a place per op across its level, near the ops that it exchanges most with (Fiedler 1973)."""
+    from scipy.sparse import csr_array
+
+    makers, readers, shares = _exchanges(search.problem)
+    exchange = csr_array((shares, (makers, readers)), shape=(len(level),) * 2)
+    whole, count = exchange.sum(axis=0) + exchange.sum(axis=1), np.bincount(level)
+    place: FloatArray = search.rng.standard_normal(len(level))
+    for _ in range(MOST_STEPS):
+        if search.exhausted():
+            break
+        place += (exchange @ place + exchange.T @ place) / np.where(whole > 0.0, whole, 1.0)
+        place -= (np.bincount(level, place) / count)[level]
+    return place
+
+
+def even_parts(order: IndexArray, level: IndexArray | IntArray, work: FloatArray, parts: int) -> IndexArray:
+    """Return the part of each op: those of a level, which are together in the order, in parts of equal work."""
+    part, size = np.empty(len(level), np.int32), np.maximum(np.bincount(level, work), 1e-300)
+    middle = np.cumsum(work[order]) - work[order] / 2 - (np.cumsum(size) - size)[level[order]]
+    part[order] = np.clip(parts * middle / size[level[order]], 0, parts - 1)  # without work, anywhere
+    return part
 
 
 def _exchanges(problem: Problem) -> tuple[IntArray, IntArray, FloatArray]:

@@ -20,8 +20,9 @@ from ...search.plans import EXCESS_WEIGHT, as_schedule, objective_of, topologica
 from ...search.search import Cancelled, Search
 from ..annealing import Annealing, reweighed
 from .chromosomes import MOST_UNSEEN, bottom_levels, decoding_work, has_time_to_decode
-from .clusters import groups_in_time
+from .clusters import even_parts, groups_in_time, places_across
 from .gp_dfs import merge
+from .list_schedulers import seconds_to_list
 
 PRICED_AGAIN = 4  # of so many ops about one is priced again after a move, where the makespan alone counts
 OPS_PER_WINDOW = (36, 108)
@@ -94,18 +95,23 @@ class MakespanAnnealing:
 
     def over_cuts(self) -> None:
         """Offer placements that cut little, where transfers take time, and more of them if that is clearly better."""
-        search, graph, (excess, value) = self.search, self.problem.graph, self.search.best_fitness
-        if not self.problem.transfers_take_time or search.exhausted():
+        search, problem, graph = self.search, self.problem, self.problem.graph
+        if not problem.transfers_take_time or search.exhausted() or not search.has_time_for(seconds_to_list(problem)):
             return
         place = np.argsort(graph.input_order)
         by_start = topological(graph, np.lexsort((place, earliest_finish(graph) - graph.runtime)))
         by_level = topological(graph, np.lexsort((place, -bottom_levels(graph))))
+        self.order[:] = self._homes_first(by_start)
+        level = earliest_finish(graph, np.ones(self.ops)).astype(np.int64) - 1
+        with search.part(until=search.share_of_time(SHARE_OF_CUTS)):
+            across = np.lexsort((places_across(search, level), level)).astype(np.int32)
+        for slices in [2**n for n in range(1, (problem.devices - 1).bit_length())] + [problem.devices]:
+            self._offer_cut(problem.rules.kept(even_parts(across, level, self.arrays.runtime, slices)), by_level)
+        excess, value = search.best_fitness
         for share in (SHARE_OF_TRIES, SHARE_OF_CUTS):
             for ops_per_window in OPS_PER_WINDOW:
                 if not search.exhausted():
-                    self.placement[:] = self.cut(by_start, ops_per_window, share)
-                    self.order[:] = self._homes_first(by_start)
-                    self._offer_cut(by_level)
+                    self._offer_cut(self.cut(by_start, ops_per_window, share), by_level)
             if search.best_fitness >= (excess, CLEARLY_BETTER * value):
                 break
         self.start_from()
@@ -113,11 +119,8 @@ class MakespanAnnealing:
     def cut(self, by_start: IndexArray, ops_per_window: int, share: float) -> IndexArray:
         """Return a placement that sends little and shares windows of equal work, by earliest starts, out evenly."""
         search, rules, annealing = self.search, self.problem.rules, Annealing(self.search, share)
-        first = rules.kept(search.rng.integers(0, self.problem.devices, self.ops).astype(np.int32))
-        count, runtime = max(1, self.ops // ops_per_window), self.arrays.runtime[by_start]
-        middle, windows = np.cumsum(runtime) - runtime / 2, np.empty(self.ops, np.int32)
-        windows[by_start] = np.minimum(count - 1, count * middle / max(float(runtime.sum()), 1e-300))
-        cuts = new_cuts(self.arrays, self.machine, first, windows)
+        windows = even_parts(by_start, 0 * by_start, self.arrays.runtime, max(1, self.ops // ops_per_window))
+        cuts = new_cuts(self.arrays, self.machine, rules.drawn(search.rng), windows)
         mean = max(float(self.arrays.runtime.mean()), 1e-300)
         for temperature in annealing.temperatures(HOT * mean, COLD * mean):
             sweeps = annealing.walk(temperature, (annealing.moves(self.ops), 3 * self.ops), (), self.places)
@@ -125,20 +128,20 @@ class MakespanAnnealing:
             annealing.spend(sweeps)
         return rules.kept(cuts.placement)
 
-    def _offer_cut(self, by_level: IndexArray) -> None:
+    def _offer_cut(self, placement: IndexArray, by_level: IndexArray) -> None:
         """Offer a placement that cuts little as a sequence, and as a merger of an order per device."""
         search, problem = self.search, self.problem
         if search.exhausted():
             return
+        self.placement[:] = placement
         search.spend(1)
         self._offer()
         if search.exhausted() or problem.replicate:
             return
         search.spend(1)
-        device_of = self.placement[by_level]
-        orders = [by_level[device_of == device].tolist() for device in range(problem.devices)]
+        orders = [by_level[placement[by_level] == device].tolist() for device in range(problem.devices)]
         with suppress(Cancelled):
-            search.offer(merge(problem, self.placement, orders, search.cancellable))
+            search.offer(merge(problem, placement, orders, search.cancellable))
 
     def over_keys(self, share: float, hot: float, cold: float) -> None:
         """Anneal the best keys until a share of the budget that is left is spent."""

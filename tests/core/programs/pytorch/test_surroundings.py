@@ -20,8 +20,10 @@ def test_threads(what):
     assert THREADS[what]() == []
 
 
-@pytest.mark.parametrize("what", sorted(set(GROWING) - {"optimize"}))  # whose guards PyTorch keeps
+@pytest.mark.parametrize("what", sorted(set(GROWING) - {"make_fx"}))  # which is PyTorch alone
 def test_no_memory_is_left(what):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert growth(what, 20, 60) < 50_000
+        stays, blocks = growth(what, 20, 60)
+    assert blocks < 50, "Python keeps an object"
+    assert stays < 50_000 or what == "optimize", "as `make_fx`, it leaves gaps between blocks of C"

@@ -6,6 +6,9 @@ import naive
 import numpy as np
 import pytest
 from schedopt import GraphBuilder, Problem, Schedule, Search
+from schedopt.core.solve.solve import solve
+from schedopt.core.solvers.placements import annealing
+from schedopt.core.solvers.placements.clusters import even_parts, places_across
 from schedopt.core.solvers.placements.makespan_annealing import MakespanAnnealing
 
 
@@ -50,3 +53,40 @@ def test_runtimes_of_zero_are_no_hindrance():
     runtime.flags.writeable = False
     placement, _ = _placement(Problem(replace(graph, runtime=runtime), "runtime", 2, latency=1.0), 2, 50)
     assert len(set(placement[::2])) == len(set(placement[1::2])) == 1, "nothing is sent"
+
+
+def _band(levels, width):
+    """Return a graph of levels of ops in random order, each of which reads those about its place, and the places."""
+    builder, rng, before, places = GraphBuilder("band"), np.random.default_rng(3), {}, []
+    for level in range(levels):
+        here = {}
+        for place in rng.permutation(width).tolist():
+            inputs = [(before[at], 0) for at in (place - 1, place, place + 1) if at in before]
+            here[place] = builder.add_op(f"{level}:{place}", inputs=inputs, outputs=[100], runtime=2.0)
+            places.append(place)
+        before = here
+    return builder.build(), np.array(places)
+
+
+def test_slices_across_levels_are_of_ops_that_exchange_much():
+    graph, places = _band(10, 12)
+    level = np.arange(120) // 12
+    across = places_across(Search(Problem(graph, "runtime", 2, latency=1.0)), level)
+    assert abs(np.corrcoef(across, places)[0, 1]) > 0.95
+    parts = even_parts(np.lexsort((across, level)), level, graph.runtime, 3)
+    assert (np.bincount(3 * level + parts) == 4).all()
+
+
+def test_parts_share_out_work_and_ops_without_work_are_anywhere():
+    level, work = np.array([0, 0, 0, 0, 1, 1, 2]), np.array([3.0, 1, 1, 1, 0, 0, 5])
+    parts = even_parts(np.array([0, 1, 2, 3, 4, 5, 6]), level, work, 2)
+    assert parts[:4].tolist() == [0, 1, 1, 1]
+    assert set(parts[4:].tolist()) <= {0, 1}
+
+
+@pytest.mark.parametrize(("devices", "share"), [(2, 0.7), (3, 0.6)])
+def test_large_graphs_are_sliced_too(devices, share, monkeypatch):
+    monkeypatch.setattr(annealing, "LARGEST_IMPATIENT", 100)
+    graph, _ = _band(10, 12)
+    result = solve(Problem(graph, "runtime", devices, latency=1.0), "annealing", evaluations=25)
+    assert result.value < share * graph.runtime.sum(), "0.82 and 0.7 without"

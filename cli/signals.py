@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 CTRL_C = 130
+_CALLED, _OF_WITH = ("__torch_dispatch__", "find_torch_dispatch_rule"), ("__enter__", "__exit__")
 _received = 0  # the signal that asked the command to end, 0 for none
 
 
@@ -31,7 +32,21 @@ def check_received() -> None:
 def _raise(number: int, frame: Any) -> None:
     global _received
     _received = number
-    raise KeyboardInterrupt
+    if not _would_abort(frame):
+        raise KeyboardInterrupt
+    signal.setitimer(signal.ITIMER_REAL, 0.005)  # seconds: an op of a trace takes about a millisecond
+
+
+def _would_abort(frame: Any) -> bool:
+    """Whether C++ of PyTorch that no exception may leave has called Python, or PyTorch enters or leaves a mode."""
+    package = "torch"  # of the innermost code but for contextlib, which enters and leaves for PyTorch too
+    while frame is not None:
+        name, module = frame.f_code.co_name, str(frame.f_globals.get("__name__"))
+        package = package if module == "contextlib" else module.partition(".")[0]
+        if name in _CALLED or module == "torch.utils._stats" or (package == "torch" and name in _OF_WITH):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _interrupt(number: int, frame: Any) -> None:
@@ -51,7 +66,7 @@ def _tell_unraisable(unraisable: Any) -> None:
 
 
 def _raise_again(number: int, frame: Any) -> None:
-    """Answer the signal that was dropped."""
+    """Answer the signal that was dropped or had to wait."""
     handler = signal.getsignal(_received)
     if callable(handler):
         handler(_received, frame)

@@ -40,3 +40,16 @@ def test_a_signal_that_a_callback_drops_is_raised_again(name, code):
     script += "except KeyboardInterrupt: print(signals.interrupted_code())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == (f"{code}\n", "")
+
+
+def test_a_signal_waits_where_pytorch_would_abort():
+    script = """import signal, time, torch; from schedopt.cli import signals
+class Placed(torch.Tensor):
+    @classmethod
+    def __torch_dispatch__(cls, op, *_):
+        if op is torch.ops.prim.device.default: return signal.raise_signal(signal.SIGINT) or torch.device("cpu")
+        return torch.Tensor._make_wrapper_subclass(cls, (3,), dispatch_device=True, requires_grad=op is None)
+x, _ = Placed.__torch_dispatch__(None), signals.listen()
+try: x.neg(); time.sleep(20)
+except KeyboardInterrupt: print("whole")"""
+    assert subprocess.run([sys.executable, "-c", script], stdout=-1, check=True).stdout == b"whole\n"

@@ -54,7 +54,9 @@ def fit(
         options = given_options(None, shape, device)
         found, said, difference = hold_peak(model, lock, check, given["allocator"], out.note, **options)
         if json:
-            write_json({"model": model, "peak_memory": found.memory, **(difference.document() if difference else {})})
+            guessed = {"guessed": found.guessed} if found.guessed else {}
+            more = difference.document() if difference else {}
+            write_json({"model": model, "peak_memory": found.memory, **guessed, **more})
         else:
             if difference is not None:
                 show(difference.table(), difference.title())

@@ -363,6 +363,9 @@ _OF_GENERATOR = ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng
 _READING = tuple(
     getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "data_ptr")
 )
+_SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+# What these make is no result of a recorded op; the second has no memory, and PyTorch knows it by a key that is lost.
+_FRESH = (torch.ops.aten.lift_fresh.default, torch.ops.aten._efficientzerotensor.default)
 _COLLECTIVES = ("c10d", "_c10d_functional")
 _READS = (
     "it reads a value there before its ops have run; return the tensor instead, or give the step to "
@@ -383,6 +386,8 @@ class _Reads(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function, a method that reads on the values."""
         recorder = RECORDING.recorder
+        if func == _SET_DATA and recorder is not None:
+            args = args[0], recorder.assigned(*args)
         if func in _READING and recorder is not None:
             value = recorder.read(args[0])
             with internals.disable_current_modes():
@@ -409,6 +414,18 @@ def _after_draws(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+_HAS_TORCH_FUNCTION = torch.overrides.has_torch_function
+
+
+def _is_seen(values: Iterable[Any]) -> bool:
+    """Whether tensors or modes see a call, but for the mode of a recorder: PyTorch's modules do something else then."""
+    if torch.compiler.is_compiling() or not isinstance(internals.function_mode(), _Reads):
+        return bool(_HAS_TORCH_FUNCTION(values))
+    with internals.without_function_mode():
+        return bool(_HAS_TORCH_FUNCTION(values))
+
+
+torch.overrides.has_torch_function = _is_seen
 for module in (torch, torch.random, torch.cuda, torch.cuda.random):
     for name in set(_OF_GENERATOR) & set(dir(module)):
         setattr(module, name, _after_draws(getattr(module, name)))
@@ -486,6 +503,20 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         assert value is not None
         return value
 
+    def assigned(self, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """Return the tensor whose memory another is to have; what waits has read that which it has now."""
+        if isinstance(tensor, Deferred) and isinstance(value, Deferred):
+            tensor.number, tensor.value = value.number, value.value
+            self.segment.made.append(TensorWeakRef(tensor))
+            return value
+        if isinstance(value, Deferred) or self.segment.number(tensor) is not None:
+            self.flush("it assigns to .data there; use copy_, or give the step to schedopt.optimize: it runs in parts")
+        known = self.segment.value(value)
+        if known is None or isinstance(tensor, Deferred):
+            raise self._refused("an assignment to .data", "use copy_, or assign to the name of the tensor")
+        self.undo.append(functools.partial(_SET_DATA, tensor, tensor.data))
+        return known
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record an op, or run it at once where it cannot wait."""
         with RECORDING, internals.disable_torch_function():  # modes of functions have seen the call that makes it
@@ -501,12 +532,15 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         has_values = not self.is_waiting and not any(isinstance(tensor, Deferred) for tensor in tensors)
         if has_values or (sort.without_tensors and not tensors):
             return func(*args, **kwargs)
-        if func is torch.ops.aten.lift_fresh.default and not isinstance(tensors[0], Deferred):
-            made = tensors[0].clone()  # of an array of NumPy perhaps, which the step may fill again
+        if func in _FRESH and not isinstance(next(iter(tensors), None), Deferred):
+            made = func(*args, **kwargs)
+            made = made.clone() if tensors else made  # of an array of NumPy perhaps, which the step may fill again
             self.fresh[id(made)] = made
             return made
         if not self.is_waiting or self._can_run(sort, tensors, args, kwargs):
             return self._run(func, sort, tensors, args, kwargs)
+        if any(tensor.is_nested or internals.is_zeros(tensor) for tensor in tensors):
+            return self._run_alone(func, sort, tensors, args, kwargs, _ALONE.format(func, "a tensor is no dense one"))
         if sort.gives_values:
             return self._run_alone(func, sort, tensors, args, kwargs, _READS)
         try:
@@ -708,6 +742,8 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _check(self, tensor: torch.Tensor) -> None:
         """Refuse a tensor that cannot be recorded."""
+        if tensor.is_nested:
+            raise NotImplementedError("it makes a nested tensor")
         if tensor.layout is not torch.strided or tensor.is_quantized or internals.is_traceable_wrapper_subclass(tensor):
             raise self._refused(
                 f"a tensor of layout {tensor.layout} and dtype {tensor.dtype}",

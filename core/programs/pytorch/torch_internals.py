@@ -71,6 +71,10 @@ with needed_by("PyTorch programs"):
 
     # Recorded ops were seen by modes of functions when they were recorded
     disable_torch_function = torch._C.DisableTorchFunction
+    # Whether one sees a call, which modules of PyTorch ask: their results follow from it
+    from torch.overrides import _get_current_function_mode as function_mode
+    from torch.overrides import _pop_mode_temporarily as without_function_mode
+
     # Recorded ops run without autocast, which has cast their arguments already
     disable_autocast = torch._C._DisableAutocast  # type: ignore[attr-defined]
     # A tensor without memory, for the result of a recorded op
@@ -113,7 +117,7 @@ with needed_by("PyTorch programs"):
         (GradScaler, (SCALER_STEP,)),
         (torch.UntypedStorage, ("_cdata",)),
         (torch.autograd.profiler, ("_is_profiler_enabled",)),
-        (torch.Tensor, ("_version", "_use_count")),
+        (torch.Tensor, ("_version", "_use_count", "_is_zerotensor")),
         (torch._C._autograd, ("_unsafe_set_version_counter",)),
         (torch._C._FunctionBase, ("_sequence_nr",)),
         (aten.add.Tensor, ("_schema",)),
@@ -157,6 +161,8 @@ def recorded_memory(snapshot: str | None) -> Iterator[None]:
     torch.cuda.memory._dump_snapshot(snapshot)  # type: ignore[no-untyped-call]
 
 
+is_zeros: Callable[[torch.Tensor], bool] = methodcaller("_is_zerotensor")
+"""Whether a tensor is all zeros and has no memory, as a derivative may be."""
 write_count: Callable[[torch.Tensor], int] = attrgetter("_version")
 """How often a tensor was written to, as autograd counts it, so that a rehearsal leaves no trace."""
 sequence_number: Callable[[Any], int] = methodcaller("_sequence_nr")

@@ -136,11 +136,6 @@ class Fit(PrintedTable):
     machine: Machine | None = None  # the devices that were asked about, if they are those of a machine
 
     @property
-    def needs(self) -> str:
-        """The heading of what is needed."""
-        return "predicted" if self.left_out else "needs"
-
-    @property
     def fits(self) -> bool:
         """Whether it fits in some way, or with some batch."""
         return any(way.verdict == "yes" for way in self.ways) or any(row.batch > 0 for row in self.batches)
@@ -155,8 +150,7 @@ class Fit(PrintedTable):
 
     def _predicted(self, measured: int | None) -> str:
         """Return the words for a prediction that leaves something out, if there was no run."""
-        is_whole = measured is not None or not self.left_out
-        return "" if is_whole else f" (predicted, without {listed(self.left_out, 'and')})"
+        return f" (predicted, without {listed(self.left_out, 'and')})" if self.left_out and measured is None else ""
 
     def sentence(self) -> str:
         """Return the answer."""
@@ -236,14 +230,14 @@ def _way_table(fit: Fit) -> Table:
     table = Table("")
     is_measured = any(way.measured is not None for way in fit.ways)
     is_added = any(way.added for way in fit.ways)
-    for column in ("fits", fit.needs, "bound", *(("added",) if is_added else ()), *(("measured",) * is_measured)):
+    needs = "predicted" if fit.left_out else "needs"
+    for column in ("fits", needs, "bound", *(("added",) if is_added else ()), *(("measured",) * is_measured)):
         table.add_column(column, justify="left" if column == "fits" else "right", no_wrap=True)
     sizes = [size for way in fit.ways for size in (way.peak, way.lower_bound, way.measured) if size is not None]
     memory = bytes_alike(sizes)
     for way in fit.ways:
-        how = " (proven)" if way.verdict == "no" and way.is_proven_not else ""
-        if way.verdict == "yes" and fit.left_out and way.measured is None:
-            how = " (predicted)"
+        is_predicted = way.verdict == "yes" and fit.left_out and way.measured is None
+        how = " (predicted)" if is_predicted else " (proven)" * (way.verdict == "no" and way.is_proven_not)
         needs, bound = _optional(way.peak, memory), _optional(way.lower_bound, memory)
         cells = [way.label, f"[bold]{way.verdict}[/]{how}", needs, bound]
         cells += [way.added] * is_added
@@ -254,7 +248,8 @@ def _way_table(fit: Fit) -> Table:
 def _batch_table(fit: Fit) -> Table:
     is_measured = any(row.measured is not None for row in fit.batches)
     measures = ("measured",) if is_measured else ()
-    table = number_table("", f"largest {fit.batch}", fit.needs, *measures, "one more needs")
+    needs = "predicted" if fit.left_out else "needs"
+    table = number_table("", f"largest {fit.batch}", needs, *measures, "one more needs")
     sizes = (size for row in fit.batches for size in (row.peak, row.next_peak, row.measured) if size is not None)
     memory = bytes_alike(sizes)
     for row in fit.batches:

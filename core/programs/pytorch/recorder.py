@@ -419,13 +419,12 @@ _HAS_TORCH_FUNCTION = torch.overrides.has_torch_function
 
 def _is_seen(values: Iterable[Any]) -> bool:
     """Whether tensors or modes see a call, but for the mode of a recorder: PyTorch's modules do something else then."""
-    if torch.compiler.is_compiling() or not isinstance(internals.function_mode(), _Reads):
-        return bool(_HAS_TORCH_FUNCTION(values))
-    with internals.without_function_mode():
+    is_ours = not torch.compiler.is_compiling() and isinstance(internals.function_mode(), _Reads)
+    with internals.without_function_mode() if is_ours else contextlib.nullcontext():
         return bool(_HAS_TORCH_FUNCTION(values))
 
 
-torch.overrides.has_torch_function = _is_seen
+torch.overrides.has_torch_function = _is_seen  # type: ignore[assignment]
 for module in (torch, torch.random, torch.cuda, torch.cuda.random):
     for name in set(_OF_GENERATOR) & set(dir(module)):
         setattr(module, name, _after_draws(getattr(module, name)))

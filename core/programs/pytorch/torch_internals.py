@@ -72,8 +72,8 @@ with needed_by("PyTorch programs"):
     # Recorded ops were seen by modes of functions when they were recorded
     disable_torch_function = torch._C.DisableTorchFunction
     # Whether one sees a call, which modules of PyTorch ask: their results follow from it
-    from torch.overrides import _get_current_function_mode as function_mode
-    from torch.overrides import _pop_mode_temporarily as without_function_mode
+    function_mode: Callable[[], Any] = torch.overrides._get_current_function_mode
+    without_function_mode = torch.overrides._pop_mode_temporarily
 
     # Recorded ops run without autocast, which has cast their arguments already
     disable_autocast = torch._C._DisableAutocast  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ from torch.utils.weak import TensorWeakRef
 
 from ...base.errors import ProgramError, SchedoptError
 from . import torch_internals as internals
-from .calls import WITHOUT_EFFECT, Sort, given, is_random, sort_of, tensors_in, view_of
+from .calls import WITHOUT_EFFECT, Layout, Sort, given, is_random, layout_of, sort_of, tensors_in, view_of
 from .torch_internals import VALUE_DEPENDENT, UnsupportedOperatorException, is_held_by_python_alone, pytree, storage_of
 from .tracing import SourceRecorder, restoring, undo_all, zeros_like
 
@@ -147,24 +147,6 @@ def _value(tensor: Deferred) -> torch.Tensor:
     if tensor.value is None:
         raise RuntimeError("this tensor was made while a step was recorded, not run, so it has no values")
     return tensor.value
-
-
-class Layout(NamedTuple):
-    """How a strided tensor lies in memory."""
-
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-    dtype: torch.dtype
-    device: torch.device
-    conjugate: bool
-    negative: bool
-
-
-def layout_of(tensor: torch.Tensor) -> Layout:
-    """Return how a strided tensor lies in memory."""
-    place = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
-    return Layout(*place, tensor.dtype, tensor.device, tensor.is_conj(), tensor.is_neg())
 
 
 class TensorKey(NamedTuple):
@@ -365,7 +347,7 @@ _READING = tuple(
 )
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 # What these make is no result of a recorded op; the second has no memory, and PyTorch knows it by a key that is lost.
-_FRESH = (torch.ops.aten.lift_fresh.default, torch.ops.aten._efficientzerotensor.default)
+_FRESH = (torch.ops.aten.lift_fresh.default, internals.MAKE_ZEROS)
 _COLLECTIVES = ("c10d", "_c10d_functional")
 _READS = (
     "it reads a value there before its ops have run; return the tensor instead, or give the step to "

@@ -97,6 +97,8 @@ with needed_by("PyTorch programs"):
     MODULE_CALL = nn.Module._call_impl.__code__
     # A check that tracing has made already
     ASSERT_METADATA = aten._assert_tensor_metadata.default
+    # Zeros without memory, as derivatives may be
+    MAKE_ZEROS = aten._efficientzerotensor.default
     # The CPU's attention does the FLOPs of the one that PyTorch counts
     SAME_FLOPS = {
         aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
@@ -162,7 +164,7 @@ def recorded_memory(snapshot: str | None) -> Iterator[None]:
 
 
 is_zeros: Callable[[torch.Tensor], bool] = methodcaller("_is_zerotensor")
-"""Whether a tensor is all zeros and has no memory, as a derivative may be."""
+"""Whether a tensor is what `MAKE_ZEROS` makes."""
 write_count: Callable[[torch.Tensor], int] = attrgetter("_version")
 """How often a tensor was written to, as autograd counts it, so that a rehearsal leaves no trace."""
 sequence_number: Callable[[Any], int] = methodcaller("_sequence_nr")

@@ -396,14 +396,12 @@ def _after_draws(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_HAS_TORCH_FUNCTION = torch.overrides.has_torch_function
-
-
 def _is_seen(values: Iterable[Any]) -> bool:
     """Whether tensors or modes see a call, but for the mode of a recorder: PyTorch's modules do something else then."""
-    is_ours = not torch.compiler.is_compiling() and isinstance(internals.function_mode(), _Reads)
-    with internals.without_function_mode() if is_ours else contextlib.nullcontext():
-        return bool(_HAS_TORCH_FUNCTION(values))
+    if torch.compiler.is_compiling() or not isinstance(internals.function_mode(), _Reads):
+        return bool(torch.overrides.has_torch_function_variadic(*values))  # which TorchDynamo knows
+    with internals.without_function_mode():
+        return bool(torch.overrides.has_torch_function_variadic(*values))
 
 
 torch.overrides.has_torch_function = _is_seen  # type: ignore[assignment]

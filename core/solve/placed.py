@@ -28,7 +28,7 @@ from ..search.method_spec import MethodSpec, check_supported
 from ..search.registry import method_of
 from ..search.search import Watcher
 from ..search.warm_up import tiny_graph, warm_up
-from .reserving import reserve
+from .reserving import BLOCK_PLACES, reserve
 from .solve import solve
 
 SEARCH_SHARE, RESERVING_SHARE = 0.7, 0.4
@@ -49,7 +49,7 @@ def solve_and_place(
     spec: MethodSpec,
     alignment: int | None = None,
     allocator: Allocator | None = None,
-    is_loaded: bool = False,
+    places: tuple[bool, ...] = BLOCK_PLACES,
     **budget: Any,
 ) -> Result:
     """Solve a problem; with an alignment or an allocator, for the least arena, or the least reserved, in its time."""
@@ -80,7 +80,7 @@ def solve_and_place(
     if alignment is None:
         assert allocator is not None
         share = left / (1 + 2 * TIGHTENED) if problem.recompute else left
-        reserved = partial(reserve, allocator=allocator, seconds=share, watcher=watcher, is_loaded=is_loaded)
+        reserved = partial(reserve, allocator=allocator, seconds=share, watcher=watcher, places=places)
         chosen = reserved(result)
         if problem.recompute:
             chosen = _tightened(chosen, reserved, spec, share, watcher=watcher, **budget)

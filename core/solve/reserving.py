@@ -30,6 +30,8 @@ LARGE_SHARE, SMALL_SHARE = 0.3, 0.1
 OTHER_SEARCH, OTHER_EVALUATIONS, OTHER_SEEDS = "order-search", 2000, 8
 """Orders of other seeds, as many as the time is enough for: live bytes are alike, but not what they reserve."""
 NO_BLOCK, LEAST_PAGE = (0, True), 10 * MIB
+BLOCK_PLACES = (True, False)
+"""Where an opening block may come: before the weights, and after them."""
 PARTS = (2, 3, 4)
 """Of segments, into which small blocks fit as a dual feasible function counts them."""
 STRIDES, MOST_BLOCKS = tuple(MIB << power for power in range(30, 0, -1)), 1024
@@ -47,7 +49,7 @@ class Plan:
     live: int = 2**62
     order: IndexArray = field(default_factory=lambda: np.zeros(0, np.int32))
     block: tuple[int, bool] = NO_BLOCK  # bytes, and whether it comes before the weights
-    places: tuple[bool, ...] = (True, False)  # whether an opening block may come before the weights, and after
+    places: tuple[bool, ...] = BLOCK_PLACES
 
     def try_plan(self, order: IndexArray, events: IntArray, block: tuple[int, bool] = NO_BLOCK) -> None:
         """Price an order with an opening block or without; of equal ones without, the least live bytes win."""
@@ -79,9 +81,9 @@ class Plan:
 
 
 def reserve(
-    result: Result, allocator: Allocator, seconds: float, watcher: Watcher, *, is_loaded: bool = False
+    result: Result, allocator: Allocator, seconds: float, watcher: Watcher, *, places: tuple[bool, ...] = BLOCK_PLACES
 ) -> Result:
-    """Return a result with what its schedule reserves, or with one that reserves less; a block after loaded weights."""
+    """Return a result with what its schedule reserves, or with one that reserves less, a block at one of the places."""
     end, problem = time.monotonic() + seconds, result.problem
     late: Callable[[], bool] = lambda: watcher.interrupt.is_set() or time.monotonic() >= end  # noqa: E731
     runs, schedule = of_runs(problem, result.schedule)
@@ -106,8 +108,8 @@ def reserve(
             if not late():
                 least.append(min_cut_bound(part, orders[-1], int(lower_bound(part)), stop=late))
         bound += rounded_to_segments(max(least), allocator, is_large)
-    plan = Plan(requests, late, max(bound, 0 if problem.task == "runtime" else result.in_bytes(result.lower_bound)))
-    plan.places = (False,) if is_loaded else plan.places
+    least_live = 0 if problem.task == "runtime" else result.in_bytes(result.lower_bound)
+    plan = Plan(requests, late, max(bound, least_live), places=places)
     if searches:
         graph, buffers = problem.graph, problem.graph.buffers
         quick = [reverse_postorder(graph), greedy_order(buffers, late)]
@@ -154,7 +156,7 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
     if schedule.items.tolist() != result.schedule.items.tolist():
         notes.append(changed_order("less reserved memory", simulation.peak - result.simulation.peak))
     less = ""
-    if True not in plan.places:  # it is opened with the plan; a block before the weights is for the user to open
+    if plan.places == (False,):  # it is opened with the plan; a block before the weights is for the user to open
         before_weights = replace(plan, places=(True,), block=NO_BLOCK, reserved=requests.reserved(run))
         before_weights.try_orders([plan.order])
         block, is_before = before_weights.block if before_weights.reserved < plan.reserved else NO_BLOCK

@@ -50,6 +50,17 @@ def tensors_in(values: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
+def tensors_of(values: Any) -> list[torch.Tensor]:
+    """Return the tensors among the arguments of an op, which lists hold at most."""
+    found = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, Iterable) and not isinstance(value, str):
+            found += tensors_of(value)
+    return found
+
+
 class Layout(NamedTuple):
     """How a strided tensor lies in memory."""
 

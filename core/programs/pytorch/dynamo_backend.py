@@ -24,7 +24,7 @@ from ...search.registry import DEFAULT_METHOD
 from ...solve.solve import solve
 from ..options import OptimizeOptions
 from . import dynamo_internals as internals
-from .importer import CallersStorage, Import, graph_of
+from .importer import SAVED, Import, graph_of
 from .torch_internals import FakeTensorMode, storage_id
 from .tracing import OrderedGraph, TorchProgram, check_flat, foreign_code, in_order, is_number, order_method, silent
 
@@ -155,7 +155,6 @@ class _Compiler:
         return [True] * len(inputs)
 
 
-SAVED = "inputs"  # name of the op whose outputs are the tensors that the caller gives away
 # What talks to other processes, which must hear it in the same order.
 _COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem")
 
@@ -203,35 +202,12 @@ def _hint(value: Any) -> Any:
 class _AotImport(Import):
     """A walk that lets saved tensors go, computes numbers and keeps collective ops in order; its arguments are fake."""
 
+    is_fake = True
+
     def __init__(self, program: TorchProgram, *costs: Any) -> None:
         super().__init__(program, *costs)
         self.numbers: dict[fx.Node, set[int]] = {}
-        self.given_away: dict[str, Any] = {}  # the op that holds saved tensors, once there are some
         self.last_collective: int | None = None
-
-    def _hold(self, node: fx.Node, argument: Any, name: str, role: str) -> None:
-        self.values[node], self.ports[node] = argument, []
-        if not isinstance(argument, torch.Tensor):
-            return
-        storage, size = self._storage(argument, node), argument.untyped_storage().nbytes()
-        if role != "saved":
-            self.residents.setdefault(storage, CallersStorage(name, role, size))
-        elif storage not in self.residents:
-            self.ports[node] = [self._give_away(storage, size)]
-
-    def _give_away(self, storage: int, size: int) -> tuple[int, int]:
-        """Return the output that holds a storage, of the op that all others wait for."""
-        if known := [port for port, other in self.storage_of.items() if other == storage]:
-            return known[0]
-        if not self.given_away:
-            self.given_away.update(name=SAVED, inputs=[], control=set(), outputs=[], aliases=[], final=[], once=True)
-            self.ops.append(self.given_away)
-        port = (0, len(self.given_away["outputs"]))
-        self.storage_of[port] = storage
-        self.allocated.add(storage)
-        for name, value in (("outputs", size), ("aliases", -1), ("final", False)):
-            self.given_away[name].append(value)
-        return port
 
     def _add(self, node: fx.Node) -> None:
         if node.op == "get_attr":
@@ -258,5 +234,3 @@ class _AotImport(Import):
                 op["control"].add(self.last_collective)
             self.last_collective = number
         op["control"] -= {producer for producer, _ in op["inputs"]}
-        if self.given_away and not op["inputs"] and not op["control"]:
-            op["control"].add(0)

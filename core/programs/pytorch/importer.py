@@ -16,19 +16,21 @@ from ...base.units import format_bytes
 from ...graph.annotations import Annotations, Resident, bytes_held
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
+from ...kernels.caching_allocator import SMALL
 from ..options import Roofline
 from .calls import REDUCED_IN_PLACE, StorageAccesses, aten, can_run_again, given, is_random, read_by, tensors_in
 from .calls import written as written_by
 from .torch_internals import SAME_FLOPS, FakeTensor, OpOverload, pytree, schema_of, storage_of
 from .tracing import TorchProgram, fake_mode, fake_of, node_label, sources_of, zeros_like
 
+SAVED = "inputs"  # name of the op whose outputs are the tensors that the caller gives away
 _KNOWN = ("aten", "prims")  # whose schemas say all that they do; another op may keep something to itself
 
 
 def graph_of(
     program: TorchProgram,
     roofline: Roofline | None = None,
-    measured: Mapping[str, tuple[float, int]] | None = None,
+    measured: Mapping[str, tuple[float, int, int]] | None = None,
     note: Callable[[str], None] = lambda text: None,
     walk: type[Import] | None = None,
 ) -> CostGraph:
@@ -67,8 +69,10 @@ class CallersStorage:
 class Import:
     """One walk over the program, running each node on fake tensors; `getitem` is no op but a port of one."""
 
+    is_fake = False  # whether the arguments are fakes of their own mode
+
     def __init__(
-        self, program: TorchProgram, roofline: Roofline, measured: Mapping[str, tuple[float, int]] | None
+        self, program: TorchProgram, roofline: Roofline, measured: Mapping[str, tuple[float, int, int]] | None
     ) -> None:
         self.program = program
         self.roofline = roofline
@@ -85,6 +89,7 @@ class Import:
         self.start_of: dict[tuple[int, int], int] = {}  # bytes from the start of the storage
         self.maker_of: dict[int, int] = {}
         self.last_random: int | None = None
+        self.given_away: dict[str, Any] = {}  # the op that holds saved tensors, once there are some
         nodes = program.module.graph.nodes
         self.views_wait = any(torch.Tag.inplace_view in getattr(node.target, "tags", ()) for node in nodes)
 
@@ -103,13 +108,30 @@ class Import:
         return self.ops, tuple(held.resident() for held in self.residents.values())
 
     def _hold(self, node: fx.Node, argument: Any, name: str, role: str) -> None:
-        """Take the tensors that the caller gives and keeps."""
+        """Take a tensor that the caller gives, and keeps unless its role is `saved`."""
         self.ports[node] = []
-        self.values[node] = argument
-        if isinstance(argument, torch.Tensor):
-            self.values[node] = fake = fake_of(self.mode, argument)
-            size = fake.untyped_storage().nbytes()
-            self.residents.setdefault(self._storage(fake, node), CallersStorage(name, role, size))
+        self.values[node] = fake = argument if self.is_fake else fake_of(self.mode, argument)
+        if not isinstance(fake, torch.Tensor):
+            return
+        storage, size = self._storage(fake, node), fake.untyped_storage().nbytes()
+        if role != "saved":
+            self.residents.setdefault(storage, CallersStorage(name, role, size))
+        elif storage not in self.residents:
+            self.ports[node] = [self._give_away(storage, size)]
+
+    def _give_away(self, storage: int, size: int) -> tuple[int, int]:
+        """Return the output that holds a storage, of the op that all others wait for."""
+        if known := [port for port, other in self.storage_of.items() if other == storage]:
+            return known[0]
+        if not self.given_away:
+            self.given_away.update(name=SAVED, inputs=[], control=set(), outputs=[], aliases=[], final=[], once=True)
+            self.ops.append(self.given_away)
+        port = (0, len(self.given_away["outputs"]))
+        self.storage_of[port] = storage
+        self.allocated.add(storage)
+        for name, value in (("outputs", size), ("aliases", -1), ("final", False)):
+            self.given_away[name].append(value)
+        return port
 
     def _add(self, node: fx.Node) -> None:
         """Take a node that is neither an argument nor the result."""
@@ -161,10 +183,16 @@ class Import:
         for earlier in spoilt | (control & producers):
             self.ops[earlier]["once"] = True
         control -= producers
+        control |= {0} if self.given_away and not inputs and not control else set()
         if self.measured is not None:
-            runtime, workspace = self.measured[node.name]
+            runtime, workspace, small = self.measured[node.name]
         else:
-            runtime, workspace = 0.0 if is_view else self._roofline(target, args, kwargs, result), 0
+            runtime, workspace, small = 0.0 if is_view else self._roofline(target, args, kwargs, result), 0, 0
+        if workspace > SMALL:  # then what lies in small blocks is in outputs of such sizes, which nothing reads
+            blocks, rest = divmod(min(small, workspace), SMALL)
+            sizes += [SMALL] * blocks + [rest] * (rest > 0)
+            aliases += [-1] * (len(sizes) - len(aliases))
+            workspace -= min(small, workspace)
         once = draws or target.namespace not in _KNOWN or not can_run_again(target, values)
         bases = {(op, port): inputs[alias] for port, alias in enumerate(aliases) if alias >= 0}
         starts = {view: self.start_of[view] - self.start_of.get(base, 0) for view, base in bases.items()}

@@ -18,11 +18,12 @@ from ...base.errors import ProgramError, ScheduleError, UsageError
 from ...base.units import format_bytes, format_microseconds
 from ...model.simulator import input_peak
 from ...search.options import Share
+from .dynamo_internals import BoxedCodeGen
 from .plans import Facts, PlanSettings, as_traced, difference, graph_for, input_facts, ordered, settings_facts
 from .program import as_call
 from .recorder import RECORDING, Deferred, Recorder, Segment, Tree
 from .run import begin_anew, check_module, held_bytes
-from .step_graph import Enough, PythonState, StepNames, arguments_of, rehearse, run_in_order, step_graph
+from .step_graph import Enough, PythonState, StepNames, rehearse, run_in_order, step_graph
 from .torch_internals import current_modes, disable_torch_function, entered, pytree, storage_of, write_count
 
 _MOST_KINDS = 1000
@@ -147,7 +148,7 @@ class PlannedStep(nn.Module):
                 return run_in_order(segment, wanted, outer)
             self._planned_parts += 1
             with as_traced(grad=True), entered(outer):
-                values = RECORDING.call(plan.module, *arguments_of(segment))
+                values = RECORDING.call(plan.module, [*segment.given().values(), *segment.numbers])
             return dict(zip(plan.wanted, values, strict=True))
 
         recorder = Recorder(self._tree(), run, [], may_grow=self._may_plan)  # which `run` asks
@@ -228,9 +229,12 @@ class PlannedStep(nn.Module):
             elsewhere = f"; of {format_bytes(limit)} other parts of the step hold {format_bytes(held)}"
         try:
             with as_traced(grad=True):
-                module = ordered(program, settings)[1]
+                # Segments of other parts are there, so that a block of one part's own may add to them.
+                module = ordered(program, settings, () if segment.is_part else (False,))[1]
                 if settings.verify:
                     check_module(program, module)
+                module.graph.set_codegen(BoxedCodeGen())
+                module.recompile()
                 begin_anew(module)
         except ScheduleError as error:
             raise ScheduleError(f"{error}{elsewhere}") from None

@@ -87,7 +87,9 @@ def allocator_in_use() -> Allocator | None:
         return None
 
 
-def ordered(program: TorchProgram, settings: PlanSettings) -> tuple[CostGraph, fx.GraphModule]:
+def ordered(
+    program: TorchProgram, settings: PlanSettings, places: tuple[bool, ...] = (False,)
+) -> tuple[CostGraph, fx.GraphModule]:
     """Measure, solve and reorder a program; the logger `schedopt.optimize` is told its `OrderedGraph`."""
     start = time.monotonic()
     graph = graph_for(program, settings)
@@ -98,7 +100,7 @@ def ordered(program: TorchProgram, settings: PlanSettings) -> tuple[CostGraph, f
     if allocator == AUTO:
         allocator = allocator_in_use() if device.type == "cuda" else None
     problem, method = options.problem(graph), parse_method(settings.method)
-    result = solve_and_place(problem, method, None, allocator, is_loaded=True, **options.budget)
+    result = solve_and_place(problem, method, None, allocator, places, **options.budget)
     check_limit(program.name, result, remedy="let ops run again with recompute=True")
     module = reorder(program, graph, result.schedule.op_order().tolist())
     module.meta["peak"] = result.limited_peak

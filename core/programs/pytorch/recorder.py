@@ -21,7 +21,7 @@ from torch.utils.weak import TensorWeakRef
 
 from ...base.errors import ProgramError, SchedoptError
 from . import torch_internals as internals
-from .calls import WITHOUT_EFFECT, Layout, Sort, given, is_random, layout_of, sort_of, tensors_in, view_of
+from .calls import WITHOUT_EFFECT, Layout, Sort, given, is_random, layout_of, sort_of, tensors_in, tensors_of, view_of
 from .torch_internals import VALUE_DEPENDENT, UnsupportedOperatorException, is_held_by_python_alone, pytree, storage_of
 from .tracing import SourceRecorder, restoring, undo_all, zeros_like
 
@@ -119,8 +119,9 @@ class Deferred(torch.Tensor):
         made: Deferred = internals.make_wrapper_subclass(
             cls, like.shape, strides=like.stride, storage_offset=like.offset, **kind
         )
-        internals.set_conj(made, like.conjugate)
-        internals.set_neg(made, like.negative)
+        if like.conjugate or like.negative:
+            internals.set_conj(made, like.conjugate)
+            internals.set_neg(made, like.negative)
         made.number, made.value = number, None
         return made
 
@@ -259,12 +260,21 @@ class Segment:
         self.made: list[TensorWeakRef] = []  # tensors that they make, while anyone refers to them
         self.next = 0
         self.draws = False
+        self.is_part = False  # of a step that runs in parts
+        self.saved: set[int] = set()  # numbers of what earlier parts made and nobody else refers to
         self.number_of: dict[int, int] = {}
         self.storages: dict[int, int] = {}
         self.read: set[int] = set()
         self.written: set[int] = set()
         self.fakes: dict[int, torch.Tensor] | None = None
         self.owners: dict[int, int] = {}
+
+    def given(self) -> dict[int, torch.Tensor]:
+        """Return the tensors with values, by number, without autograd; let go of those that nobody else refers to."""
+        found = {number: tensor.data for number, tensor in self.held.items()}
+        for number in self.saved:
+            del self.held[number]
+        return found
 
     def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the tensor that has the values, or None if an op has to run first."""
@@ -346,8 +356,7 @@ _READING = tuple(
     getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "data_ptr")
 )
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
-# What these make is no result of a recorded op; the second has no memory, and PyTorch knows it by a key that is lost.
-_FRESH = (torch.ops.aten.lift_fresh.default, internals.MAKE_ZEROS)
+_FRESH = (torch.ops.aten.lift_fresh.default, internals.MAKE_ZEROS)  # what these make is no result of a recorded op
 _COLLECTIVES = ("c10d", "_c10d_functional")
 _READS = (
     "it reads a value there before its ops have run; return the tensor instead, or give the step to "
@@ -432,6 +441,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.segment = Segment(tree.root)
         self.leaves: dict[int, torch.Tensor] = {}
         self.made: list[TensorWeakRef] = []
+        self.parts: set[int] = set()  # storages that parts of the step have made
         self.fresh: dict[int, torch.Tensor] = {}  # made of Python's values meanwhile
         self.failed = False
         self.recovers = False  # from an error: what still waits is to run as it was recorded
@@ -461,13 +471,20 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             alive = [tensor for reference in segment.made if (tensor := reference()) is not None]
             wanted = sorted({tensor.number for tensor in alive} - segment.held.keys())
             values = segment.held
+            segment.is_part = bool(reason or self.parts)
+            if self.parts:
+                left = self.parts - {storage_of(value) for value in self.values()}
+                left_of = {number for number, tensor in values.items() if storage_of(tensor) in left}
+                segment.saved = left_of - {tensor.number for tensor in alive}  # which may be an alias of one
+            outer = segment.storages.keys() - self.parts
             if wanted or segment.draws or segment.written:
                 with internals.disable_current_modes(), internals.disable_autocast(), torch.enable_grad():
                     self.failed = True
-                    values = {**segment.held, **self.run(segment, wanted, reason)}
+                    values = self.run(segment, wanted, reason) | segment.held
                     self.failed = False
             for tensor in alive:
                 tensor.value = values[tensor.number]
+            self.parts.update({storage_of(values[number]) for number in wanted} - outer)
             segment.made.clear()
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -484,10 +501,6 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def assigned(self, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """Return the tensor whose memory another is to have; what waits has read that which it has now."""
-        if isinstance(tensor, Deferred) and isinstance(value, Deferred):
-            tensor.number, tensor.value = value.number, value.value
-            self.segment.made.append(TensorWeakRef(tensor))
-            return value
         if isinstance(value, Deferred) or self.segment.number(tensor) is not None:
             self.flush("it assigns to .data there; use copy_, or give the step to schedopt.optimize: it runs in parts")
         known = self.segment.value(value)
@@ -507,7 +520,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func.namespace in _COLLECTIVES:
             raise self._refused("a collective", "plan what comes before it, and call it between planned functions")
         sort = sort_of(func)
-        tensors = _tensors((args, kwargs.values()) if kwargs else args)
+        tensors = tensors_of((args, kwargs.values()) if kwargs else args)
         has_values = not self.is_waiting and not any(isinstance(tensor, Deferred) for tensor in tensors)
         if has_values or (sort.without_tensors and not tensors):
             return func(*args, **kwargs)
@@ -630,8 +643,8 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensor, view = args[0], view_of(func)
         if not isinstance(tensor, Deferred) or view is None:
             # If they have values, and no recorded op works on them.
-            if all(not isinstance(one, Deferred) and self.segment.number(one) is None for one in _tensors(args)):
-                return self._run(func, sort_of(func), _tensors(args), args, kwargs)
+            if all(not isinstance(one, Deferred) and self.segment.number(one) is None for one in tensors_of(args)):
+                return self._run(func, sort_of(func), tensors_of(args), args, kwargs)
             raise ProgramError(f"op {func} changes the shape of a tensor in place; use the op that returns a new one")
         made = self._record(view, sort_of(view), args, kwargs)
         tensor.number, tensor.value = made.number, None
@@ -681,6 +694,8 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             segment.made.append(TensorWeakRef(tensor))
             return tensor
 
+        if isinstance(node.returned, Result):  # without PyTorch's walk, a third of what recording took
+            return tensor_of(node.returned)
         return pytree.tree_map_only(Result, tensor_of, node.returned)
 
     def _forget(self, first: int) -> None:
@@ -780,14 +795,3 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return the numbers of the tensors with values in whose memory fakes lie."""
         owners = {self.segment.owners[storage_of(fake)] for fake in tensors_in(fakes)}
         return owners & self.segment.held.keys()
-
-
-def _tensors(values: Any) -> list[torch.Tensor]:
-    """Return the tensors among the arguments of an op, which lists hold at most."""
-    found = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, Iterable) and not isinstance(value, str):
-            found += _tensors(value)
-    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import statistics
 import time
@@ -21,10 +22,12 @@ import torch
 from torch import fx
 
 from ...graph.graph import CostGraph
+from ...kernels.caching_allocator import SMALL
 from .. import fresh_process
 from ..fresh_process import return_freed_memory, time_runs
 from ..runtime import check_equal
 from .calls import given, tensors_in, written
+from .importer import SAVED
 from .program import as_call, call_function, placed, refuse_without_data
 from .torch_internals import (
     OpOverload,
@@ -74,13 +77,13 @@ class AllocatorTrace:
         # first and last nanosecond of each `torch.profiler.record_function`, by its name
         self.spans: dict[str, tuple[int, int]] = {}
 
-    def peak_and_rest(self, span: str | None = None) -> tuple[int, int]:
-        """Return the most bytes held, and those held at the end, of the allocations in a span or of all."""
+    def peak_and_rest(self, span: str | None = None, most: float = math.inf) -> tuple[int, int]:
+        """Return the most bytes held, and those held at the end, of the allocations up to `most` in a span."""
         changes = self.changes
         if span is not None:
             start, end = self.spans[span]
             changes = changes[bisect_left(changes, start, key=_time) : bisect_left(changes, end + 1, key=_time)]
-        held = list(accumulate((size for _, size in changes), initial=0))
+        held = list(accumulate((size for _, size in changes if abs(size) <= most), initial=0))
         return max(held), held[-1]
 
 
@@ -249,7 +252,7 @@ def _moved(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
 
 def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx.GraphModule:
     """Return the program with its ops in a valid order of its graph, some several times perhaps; see `in_order`."""
-    return in_order(program.module, [graph.op_names[op] for op in order])
+    return in_order(program.module, [name for op in order if (name := graph.op_names[op]) != SAVED])
 
 
 def check_module(program: TorchProgram, module: fx.GraphModule) -> None:
@@ -272,15 +275,15 @@ def results_of(program: TorchProgram, module: fx.GraphModule, arguments: Sequenc
 
 def measured_costs(
     program: TorchProgram, device: str = "cpu", *, timed_runs: int = TIMED_RUNS
-) -> dict[str, tuple[float, int]]:
-    """Run the program in its own order, the first time traced; return microseconds and bytes of workspace per op."""
+) -> dict[str, tuple[float, int, int]]:
+    """Run the program, first traced; return microseconds, workspace, and that in blocks up to 1 MiB, by op name."""
     refuse_without_data(program.name, program.arguments)
     traced, timed = (_Measured(program, device, is_traced) for is_traced in (True, False))
     with LOCK:
         for replay in (traced, *[timed] * timed_runs):
             replay.run(program.arguments, program.training != "none")
     times = (timed if timed_runs else traced).microseconds
-    return {name: (statistics.median(each), traced.workspace[name]) for name, each in times.items()}
+    return {name: (statistics.median(each), *traced.workspace[name]) for name, each in times.items()}
 
 
 class _Measured(Replay):
@@ -291,7 +294,7 @@ class _Measured(Replay):
         self.on_cuda, self.is_traced = device == "cuda", is_traced
         self.wait: Callable[[], None] = torch.cuda.synchronize if self.on_cuda else lambda: None
         self.microseconds: defaultdict[str, list[float]] = defaultdict(list)
-        self.workspace: defaultdict[str, int] = defaultdict(int)
+        self.workspace: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
 
     def run(self, arguments: Sequence[Any], grad: bool) -> Any:
         """Run, on the CPU under the profiler; where the caller's own runs, which can be only one, without workspace."""
@@ -300,8 +303,8 @@ class _Measured(Replay):
         with trace_cpu_allocator() as trace:
             results = super().run(arguments, grad)
         for name in self.microseconds:
-            peak, rest = trace.peak_and_rest(name)
-            self.workspace[name] = peak - rest
+            (peak, rest), (small, left) = trace.peak_and_rest(name), trace.peak_and_rest(name, SMALL)
+            self.workspace[name] = peak - rest, small - left
         return results
 
     def call_op(self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -321,7 +324,9 @@ class _Measured(Replay):
             with torch.profiler.record_function(node.name):
                 return run()
         result, peak, rest = cuda_peak_and_rest(run)
-        self.workspace[node.name] = peak - rest
+        stats = torch.cuda.memory_stats()
+        small, left = (stats[f"allocated_bytes.small_pool.{when}"] for when in ("peak", "current"))
+        self.workspace[node.name] = peak - rest, small - left
         return result
 
 

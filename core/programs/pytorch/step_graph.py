@@ -55,7 +55,7 @@ def step_graph(name: str, segment: Segment, wanted: Sequence[int], named: Named)
     nodes: dict[int, fx.Node] = {}
     roles, names = [], []
     for number, tensor in segment.held.items():
-        role, label = named.get(id(tensor), ("constant", f"tensor_{number}"))
+        role, label = named.get(id(tensor), ("saved" if number in segment.saved else "constant", f"tensor_{number}"))
         nodes[number] = node = graph.placeholder(re.sub(r"\W", "_", f"{role}_{label}"))
         node.target = node.name  # which no other has
         roles.append(role)
@@ -69,12 +69,8 @@ def step_graph(name: str, segment: Segment, wanted: Sequence[int], named: Named)
     module = fx.GraphModule(torch.nn.Module(), graph)
     roles += ["constant"] * len(labels)
     results = ("output",) * len(wanted)
-    return TorchProgram(name, module, (*arguments_of(segment),), (*roles,), (*names, *labels), results, training=STEP)
-
-
-def arguments_of(segment: Segment) -> list[Any]:
-    """Return the tensors that the program of a segment runs on, without autograd, sharing memory with those met."""
-    return [*(tensor.data for tensor in segment.held.values()), *segment.numbers]
+    arguments = (*(tensor.data for tensor in segment.held.values()), *segment.numbers)
+    return TorchProgram(name, module, arguments, (*roles,), (*names, *labels), results, training=STEP)
 
 
 def run_in_order(segment: Segment, wanted: Sequence[int], outer: Sequence[Any]) -> dict[int, torch.Tensor]:
@@ -91,7 +87,7 @@ def run_in_order(segment: Segment, wanted: Sequence[int], outer: Sequence[Any]) 
     drops: defaultdict[RecordedOp, list[int]] = defaultdict(list)
     for number in last.keys() - set(wanted):
         drops[last[number]].append(number)
-    values: dict[int, Any] = {number: tensor.data for number, tensor in segment.held.items()}
+    values: dict[int, Any] = segment.given()
     numbers = iter(segment.numbers)
     with entered(outer):
         for op in path:

@@ -262,5 +262,5 @@ def test_a_limit_tightened_below_the_weights_is_no_error(limit, status):
     """Three tensors of a segment of 20 MiB, with 6 MiB of weights in place: less live bytes reserve no less."""
     graph = sketch("a -> 1258291 keep=6291456; b: a -> 1258291; c: b -> 1258291; d: c a -> 64", "weights")
     problem = schedopt.Problem(graph, recompute=True, memory_limit=limit * MIB)
-    result = solve_and_place(problem, parse_method("auto"), None, Allocator(), is_loaded=True, evaluations=50)
+    result = solve_and_place(problem, parse_method("auto"), None, Allocator(), places=(False,), evaluations=50)
     assert (result.status, result.reserved.peak) == (status, 22 * MIB)

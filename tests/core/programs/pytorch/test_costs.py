@@ -9,10 +9,13 @@ import torch
 from models import torch_models
 from models.orders import random_order
 from schedopt import Problem, ProgramError, Schedule
+from schedopt.core.model.allocators import MIB, Allocator
+from schedopt.core.model.reserved import Requests
 from schedopt.core.model.simulator import simulate
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import held_bytes, measured_costs, peak_of, reorder, trace_cpu_allocator
+from torch import nn
 
 
 @pytest.fixture(autouse=True)
@@ -79,8 +82,17 @@ def test_a_trace_holds_the_bytes_at_their_worst_and_at_the_end():
             more = torch.empty(50, dtype=torch.uint8)
         del kept
     assert trace.peak_and_rest("within") == (300, 50)
+    assert trace.peak_and_rest("within", 200) == (200, 50)
     assert trace.peak_and_rest() == (1300, 50)
     assert more.numel() == 50
+
+
+def test_workspace_in_small_blocks_is_not_one_large_one():
+    program = program_of(nn.ReLU(), torch.ones(4))
+    graph = graph_of(program, measured={"relu": (1.0, 7 * MIB // 2, 5 * MIB // 2)})
+    assert (graph.tensor_size[1:].tolist(), graph.workspace.tolist()) == ([MIB, MIB, MIB // 2], [MIB])
+    assert Requests(graph, Allocator()).sizes.max() == MIB
+    assert graph_of(program, measured={"relu": (1.0, MIB, MIB)}).workspace.tolist() == [MIB]
 
 
 def test_shared_memory_is_held_once():

@@ -6,6 +6,8 @@ import random
 import signal
 import threading
 import warnings
+from contextlib import nullcontext
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ import schedopt
 import torch
 from models import torch_models
 from models.seeds import mostly_slow
-from schedopt import ProgramError, UsageError
+from schedopt import ProgramError, ScheduleError, UsageError
+from schedopt.core.programs.pytorch import own_step
 from schedopt.core.programs.pytorch.program import as_call
 from schedopt.core.programs.pytorch.recorder import RECORDING
 from schedopt.core.programs.pytorch.run import peak_of
@@ -572,9 +575,8 @@ def padded(h):
 
 
 def assigned(h):
-    KEPT.data, scaled = h.detach() * 2, h.detach()
-    scaled.data = KEPT.detach() + 1
-    return (h * KEPT * scaled).sum()
+    KEPT.data = h.detach() * 2
+    return (h * KEPT).sum()
 
 
 @pytest.mark.slow
@@ -672,6 +674,27 @@ def test_a_limit_holds_for_all_parts_of_a_step_together(limit):
     refused = [str(one.message) for one in caught if "is not kept" in str(one.message)]
     assert len(refused) == (limit in ("20MiB", "90%")), "searched for once"
     assert all("other parts of the step hold 4." in text for text in refused)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_plan", [True, False])
+def test_a_part_lets_go_of_what_an_earlier_one_made(monkeypatch, has_plan):
+    def step(x):
+        made = [x.exp() for _ in range(3)]
+        made[0].sum().item()
+        total = sum(part.sum() for part in made)
+        del made
+        return total + ((x + 1) * (x + 2)).sum()
+
+    x = torch.ones(2**18)
+    _, own = peak_of(lambda: step(x), "cpu")
+    planned = optimized(step, x)
+    if not has_plan:
+        monkeypatch.setattr(own_step, "ordered", Mock(side_effect=ScheduleError("no order")))
+    with nullcontext() if has_plan else pytest.warns(UserWarning, match="no order; it runs in program order"):
+        planned(x)
+    assert (planned._most_parts, planned._planned_parts) == (2, 1 + has_plan)
+    assert peak_of(lambda: planned(x), "cpu")[1] <= own + 512
 
 
 @pytest.mark.slow

@@ -54,9 +54,7 @@ def fit(
         options = given_options(None, shape, device)
         found, said, difference = hold_peak(model, lock, check, given["allocator"], out.note, **options)
         if json:
-            guessed = {"guessed": found.guessed} if found.guessed else {}
-            more = difference.document() if difference else {}
-            write_json({"model": model, "peak_memory": found.memory, **guessed, **more})
+            write_json({"model": model, "peak_memory": found.memory, **(difference.document() if difference else {})})
         else:
             if difference is not None:
                 show(difference.table(), difference.title())

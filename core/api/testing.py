@@ -34,7 +34,6 @@ class CallPeak(NamedTuple):
     memory: int  # bytes: live ones, or with an allocator those that it reserves
     peak: Peak  # of live bytes
     sentence: str
-    guessed: tuple[str, ...] = ()  # lines that read a value, which was taken as 0; it may decide what runs
 
 
 def assert_peak(
@@ -118,7 +117,7 @@ def count_peak(
     kind = "live" if options is None else f"reserved by {options}"
     line = f", {live.peak.source}" if live.peak.source else ""
     said = f"{name}: peak {format_bytes(memory)} {kind}, at {live.peak.runs}{line}"
-    return CallPeak(memory, live.peak, said + f" (if the value read at {lines} is 0)" * bool(lines), (*live.guessed,))
+    return CallPeak(memory, live.peak, said + f" (if the value read at {lines} is 0)" * bool(lines))
 
 
 def hold_peak(

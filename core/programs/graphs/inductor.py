@@ -13,13 +13,11 @@ fusion), in the order before Inductor reorders them; the peak in this order is t
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ...base.errors import FormatError
 from ...files.reading import parse_json, read_json, read_raw, shown
-from ...graph.annotations import Annotations
 from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ..options import ImportOptions
@@ -67,9 +65,9 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
     else:
         name, where = _chosen([Path(model).stem], model, options.graph), model
         document = read_json(model)
-    left_out = ("weights", "the caller's inputs")
-    note(f"{where}: Inductor writes no runtimes, so every op takes 0 us; {' and '.join(left_out)} are left out")
-    return replace(buffer_graph(document, name, where), annotations=Annotations(left_out=left_out))
+    graph = buffer_graph(document, name, where)
+    note(f"{where}: Inductor writes no runtimes, so every op takes 0 us; weights and the caller's inputs are left out")
+    return graph
 
 
 def _chosen(names: list[str], model: str, wanted: str | None) -> str:

@@ -27,9 +27,8 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
         what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise FormatError(f"{model}: not a workflow of WfCommons: {what}") from error
     graph = cost_graph(written, model, options, note)
-    left_out = ("other memory of its tasks",)
-    note(f"{model}: the workflow's files are its tensors; {left_out[0]} is left out")
-    return replace(graph, annotations=replace(graph.annotations, residents=residents, left_out=left_out))
+    note(f"{model}: the workflow's files are its tensors; other memory of its tasks is left out")
+    return replace(graph, annotations=replace(graph.annotations, residents=residents))
 
 
 class _Workflow:

@@ -30,7 +30,7 @@ ROOMS = [
 MOST_LINES = {
     **{"base": 985, "graph": 846, "problem": 1200, "kernels": 6630, "model": 1515, "bounds": 1210, "addresses": 445},
     **{"files": 1980, "search": 1800, "solvers": 4860, "report": 2525, "solve": 575, "experiments": 1625},
-    **{"programs": 11183, "api": 2172, "__init__.py": 1, "cli": 3585, "datasets": 1240, "policies": 5155},
+    **{"programs": 11181, "api": 2174, "__init__.py": 1, "cli": 3585, "datasets": 1240, "policies": 5155},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

@@ -98,9 +98,10 @@ class FitOption:
             said.insert(0, f"+{100 * self.result.added_share:.2f}% {unit}")
         reserved = None if self.result is None else self.result.reserved
         if reserved is not None and reserved.opening_block and self.verdict == "yes":
-            place = "before" if reserved.is_before_weights else "after"
-            block = f"opening block of {format_bytes(reserved.opening_block)} {place} the weights"
-            said.append(f"{block}, or none" if self.retries else block)  # whichever the least capacity is with
+            place = (
+                f"{'before' if reserved.is_before_weights else 'after'} the weights{', or none' * bool(self.retries)}"
+            )
+            said.append(f"opening block of {format_bytes(reserved.opening_block)} {place}")
         return ", ".join(said)
 
 
@@ -186,8 +187,9 @@ class Fit(PrintedTable):
         text = f"It fits with {self.batch} {best.batch:,} {best.name}"
         if (first := self.batches[0]) is not best:
             text += f"; {first.name} with {first.batch:,}" if first.batch else f"; not {first.name}"
-        text += f"{self._predicted(best.measured)}."
-        return text + (f" No larger one is possible: {best.limit}" if best.limit else "")
+        return f"{text}{self._predicted(best.measured)}." + f" No larger one is possible: {best.limit}" * bool(
+            best.limit
+        )
 
     def table(self) -> Table:
         """Return the table of `schedopt fit`, for Rich to print."""
@@ -493,8 +495,8 @@ class _Question:
             if any(way.verdict == "yes" for way in ways):
                 break
             ways.append(self._solved(f"on {devices} devices", graph, devices))
-        persistent = int(graph.persistent.sum())
-        return Fit(graph.name, self.memory, tuple(ways), persistent=persistent, left_out=self._left_out(graph))
+        held, left_out = int(graph.persistent.sum()), self._left_out(graph)
+        return Fit(graph.name, self.memory, tuple(ways), persistent=held, left_out=left_out)
 
     def fit_on_machine(self, machine: Machine) -> Fit:
         """Try every way on the fastest device that can run all ops, and then all devices together."""

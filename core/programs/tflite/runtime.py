@@ -98,9 +98,7 @@ def graph_of(program: TfliteProgram, costs: Costs = Costs(), roofline: Roofline 
         )
         producers.update((tensor, (op, port)) for port, tensor in enumerate(operator.outputs))
         touched_last.update(dict.fromkeys(touched, op))
-    unknown = () if costs.head is not None else ("scratch buffers",)
-    phases = ("forward",) * (len(main.operators) + first)
-    return builder.build(Annotations(phases=phases, residents=residents, left_out=unknown))
+    return builder.build(Annotations(phases=("forward",) * (len(main.operators) + first), residents=residents))
 
 
 def caller_gives(main: Subgraph) -> list[int]:

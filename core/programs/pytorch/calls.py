@@ -6,7 +6,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -48,6 +48,35 @@ def given(target: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[
 def tensors_in(values: Any) -> list[torch.Tensor]:
     """Return the tensors in any nest of values."""
     return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def tensors_of(values: Any) -> list[torch.Tensor]:
+    """Return the tensors among the arguments of an op, which lists hold at most."""
+    found = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, Iterable) and not isinstance(value, str):
+            found += tensors_of(value)
+    return found
+
+
+class Layout(NamedTuple):
+    """How a strided tensor lies in memory."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    device: torch.device
+    conjugate: bool
+    negative: bool
+
+
+def layout_of(tensor: torch.Tensor) -> Layout:
+    """Return how a strided tensor lies in memory."""
+    place = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+    return Layout(*place, tensor.dtype, tensor.device, tensor.is_conj(), tensor.is_neg())
 
 
 def written(target: Op, values: Mapping[str, Any]) -> list[Any]:

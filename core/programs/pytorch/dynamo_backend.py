@@ -25,7 +25,7 @@ from ...solve.solve import solve
 from ..options import OptimizeOptions
 from . import dynamo_internals as internals
 from .importer import SAVED, Import, graph_of
-from .torch_internals import FakeTensorMode, HigherOrderOperator, storage_id
+from .torch_internals import FakeTensorMode, storage_id
 from .tracing import OrderedGraph, TorchProgram, check_flat, foreign_code, in_order, is_number, order_method, silent
 
 Boxed = Callable[[list[Any]], Any]
@@ -161,11 +161,6 @@ _COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_m
 
 def aot_graph(name: str, module: fx.GraphModule, inputs: Sequence[Any], kept: Sequence[bool]) -> CostGraph:
     """Return a graph of AOTAutograd as a `CostGraph`; its ops are named after the nodes."""
-    for node in module.graph.nodes:
-        if isinstance(node.target, HigherOrderOperator):
-            raise ProgramError(
-                f"{name}: node '{node.name}' ({node.target}) holds a graph of its own; it is not supported"
-            )
     check_flat(module.graph, name)
     with foreign_code(name, "the graph cannot be imported"), silent():
         roles = tuple("input" if keeps else "saved" for keeps in kept)

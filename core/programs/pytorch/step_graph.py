@@ -215,7 +215,8 @@ def program_of_step(
             raise RuntimeError(reason)
         found.append(step_graph(name, segment, wanted, names.of_held()))
 
-    with patch.object(GradScaler, SCALER_STEP, _step_unseen), RECORDING:
+    unseen = lambda scaler, optimizer, state, *args, **kwargs: optimizer.step(*args, **kwargs)  # noqa: E731
+    with patch.object(GradScaler, SCALER_STEP, unseen), RECORDING:  # without a look at what a scaler finds
         rehearse(function, call, where, Tree(), take, "no one graph stands for the step")
     if not found:
         raise ProgramError(f"{where}: the step calls no op of PyTorch")
@@ -223,11 +224,6 @@ def program_of_step(
     if device is not None and others:
         raise ProgramError(f"{where}: its tensors are on {', '.join(sorted(others))}; make the step on {device}")
     return found[-1]
-
-
-def _step_unseen(scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *args: Any, **kwargs: Any) -> Any:
-    """Do an optimizer's step without a look at the findings of its gradient scaler."""
-    return optimizer.step(*args, **kwargs)
 
 
 class _Counter(Recorder):  # type: ignore[no-untyped-call]

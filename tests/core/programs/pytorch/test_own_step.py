@@ -564,11 +564,28 @@ def margins(h):
     return nn.functional.multi_margin_loss(h, torch.tensor([0, 1, 2, 3, 0, 1]))
 
 
+ENCODER = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 4, batch_first=True), 1).eval()
+KEPT = nn.Parameter(torch.ones(6, 4))
+
+
+def padded(h):
+    with torch.no_grad():  # it is a nested tensor in there, unless a mode of functions looks on
+        seen = ENCODER(h[None], src_key_padding_mask=torch.arange(6)[None] > 3)
+    return (h * seen).sum()
+
+
+def assigned(h):
+    KEPT.data = h.detach() * 2
+    return (h * KEPT).sum()
+
+
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:call. its tensors have no data", "ignore:The PyTorch API of nested")
 @pytest.mark.parametrize(
     "loss",
     [
-        *(binomial, gamma, ctc, spectrum, pooled, margins),
+        *(binomial, gamma, ctc, spectrum, pooled, margins, padded, assigned),
+        lambda h: torch.func.jvp(lambda x: x.tanh() @ KEPT.T, (h,), (torch.ones_like(h),))[1].sum(),
         lambda h: h.quantile(torch.tensor([0.1, 0.9]), dim=1).sum() + h.median(),
         lambda h: (h * 2).t_().unsqueeze_(0).squeeze_().sum(),
     ],

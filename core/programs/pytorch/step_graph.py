@@ -215,8 +215,10 @@ def program_of_step(
             raise RuntimeError(reason)
         found.append(step_graph(name, segment, wanted, names.of_held()))
 
-    unseen = lambda scaler, optimizer, state, *args, **kwargs: optimizer.step(*args, **kwargs)  # noqa: E731
-    with patch.object(GradScaler, SCALER_STEP, unseen), RECORDING:  # without a look at what a scaler finds
+    def unseen(scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *given: Any, **named: Any) -> Any:
+        return optimizer.step(*given, **named)  # without a look at what a scaler finds
+
+    with patch.object(GradScaler, SCALER_STEP, unseen), RECORDING:
         rehearse(function, call, where, Tree(), take, "no one graph stands for the step")
     if not found:
         raise ProgramError(f"{where}: the step calls no op of PyTorch")

@@ -16,6 +16,8 @@ Op: TypeAlias = "OpOverload[Any, Any]"
 aten = torch.ops.aten
 # The mean or sum that these return keeps the memory of the losses that it sums up.
 REDUCED_IN_PLACE = (aten.mse_loss, aten.smooth_l1_loss, aten.binary_cross_entropy, aten.soft_margin_loss)
+# Namespaces of what talks to other processes, which must hear it in the same order.
+COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem")
 # Calls that return their argument as it is (no autograd here).
 WITHOUT_EFFECT = (aten.detach.default, aten.detach_.default, aten.alias.default, aten.lift_fresh.default)
 # These write to arguments that their schemas do not mark as written, those with a flag `training` only if it is set.

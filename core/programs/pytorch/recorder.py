@@ -21,7 +21,19 @@ from torch.utils.weak import TensorWeakRef
 
 from ...base.errors import ProgramError, SchedoptError
 from . import torch_internals as internals
-from .calls import WITHOUT_EFFECT, Layout, Sort, given, is_random, layout_of, sort_of, tensors_in, tensors_of, view_of
+from .calls import (
+    COLLECTIVES,
+    WITHOUT_EFFECT,
+    Layout,
+    Sort,
+    given,
+    is_random,
+    layout_of,
+    sort_of,
+    tensors_in,
+    tensors_of,
+    view_of,
+)
 from .torch_internals import VALUE_DEPENDENT, UnsupportedOperatorException, is_held_by_python_alone, pytree, storage_of
 from .tracing import SourceRecorder, restoring, undo_all, zeros_like
 
@@ -357,7 +369,6 @@ _READING = tuple(
 )
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 _FRESH = (torch.ops.aten.lift_fresh.default, internals.MAKE_ZEROS)  # what these make is no result of a recorded op
-_COLLECTIVES = ("c10d", "_c10d_functional")
 _READS = (
     "it reads a value there before its ops have run; return the tensor instead, or give the step to "
     "schedopt.optimize, which runs it in parts"
@@ -484,7 +495,9 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
                     self.failed = False
             for tensor in alive:
                 tensor.value = values[tensor.number]
-            self.parts.update({storage_of(values[number]) for number in wanted} - outer)
+            self.parts |= {storage_of(values[number]) for number in wanted} - outer
+            if self.parts:
+                self.parts &= {storage_of(value) for value in self.values()}  # others may take a freed one's place
             segment.made.clear()
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -506,7 +519,12 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         known = self.segment.value(value)
         if known is None or isinstance(tensor, Deferred):
             raise self._refused("an assignment to .data", "use copy_, or assign to the name of the tensor")
-        self.undo.append(functools.partial(_SET_DATA, tensor, tensor.data))
+        with internals.disable_current_modes():
+            old = tensor.data
+        self.undo.append(functools.partial(_SET_DATA, tensor, old))
+        for made in (reference() for reference in self.made):
+            if made is not None and made.value is tensor:  # `.data` or `detach()` of it, which stays with that memory
+                made.value = old
         return known
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -517,7 +535,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _take(self, func: Any, args: Any, kwargs: Any) -> Any:
         if not isinstance(func, internals.OpOverload):
             raise ProgramError(f"{func} calls functions of its own, which cannot be recorded")
-        if func.namespace in _COLLECTIVES:
+        if func.namespace in COLLECTIVES:
             raise self._refused("a collective", "plan what comes before it, and call it between planned functions")
         sort = sort_of(func)
         tensors = tensors_of((args, kwargs.values()) if kwargs else args)

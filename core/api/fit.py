@@ -221,8 +221,8 @@ class Fit(PrintedTable):
             for row in self.batches
         ]
         head: dict[str, Any] = {"model": self.name, "memory": self.memory, "fits": self.fits}
-        is_measured = any(way.measured is not None for way in (*self.ways, *self.batches))
-        head |= {"predicted": not is_measured, "left_out": list(self.left_out)} if self.left_out else {}
+        measured = [*(way.measured for way in self.ways), *(row.measured for row in self.batches)]
+        head |= {"predicted": not any(measured), "left_out": list(self.left_out)} if self.left_out else {}
         head |= {} if self.machine is None else {"machine": self.machine.document()}
         return {**head, "batch": self.batch, "batches": batches} if self.batch is not None else {**head, "ways": ways}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -79,6 +80,36 @@ def layout_of(tensor: torch.Tensor) -> Layout:
     """Return how a strided tensor lies in memory."""
     place = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
     return Layout(*place, tensor.dtype, tensor.device, tensor.is_conj(), tensor.is_neg())
+
+
+class TensorKey(NamedTuple):
+    """A tensor among the arguments of a recorded op; one met for the first time has its layout, and whose memory."""
+
+    number: int
+    layout: Layout | None = None
+    memory_of: int = -1
+
+
+class Number(NamedTuple):
+    """A number among the arguments of a recorded op, equal to none of another type."""
+
+    kind: type
+    value: Any = None  # None where it may be another in each call
+
+
+@dataclass(frozen=True)
+class Result:
+    """A tensor that an op returns: new, with its layout, or one of its arguments."""
+
+    number: int
+    layout: Layout | None = None
+
+
+def tensor_keys(key: Any) -> list[TensorKey]:
+    """Return the tensors in the key of an op."""
+    if isinstance(key, TensorKey):
+        return [key]
+    return [found for part in key for found in tensor_keys(part)] if isinstance(key, tuple) else []
 
 
 def written(target: Op, values: Mapping[str, Any]) -> list[Any]:

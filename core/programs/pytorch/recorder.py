@@ -11,8 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -25,11 +24,15 @@ from .calls import (
     COLLECTIVES,
     WITHOUT_EFFECT,
     Layout,
+    Number,
+    Result,
     Sort,
+    TensorKey,
     given,
     is_random,
     layout_of,
     sort_of,
+    tensor_keys,
     tensors_in,
     tensors_of,
     view_of,
@@ -160,36 +163,6 @@ def _value(tensor: Deferred) -> torch.Tensor:
     if tensor.value is None:
         raise RuntimeError("this tensor was made while a step was recorded, not run, so it has no values")
     return tensor.value
-
-
-class TensorKey(NamedTuple):
-    """A tensor among the arguments of a recorded op; one met for the first time has its layout, and whose memory."""
-
-    number: int
-    layout: Layout | None = None
-    memory_of: int = -1
-
-
-class Number(NamedTuple):
-    """A number among the arguments of a recorded op, equal to none of another type."""
-
-    kind: type
-    value: Any = None  # None where it may be another in each call
-
-
-@dataclass(frozen=True)
-class Result:
-    """A tensor that an op returns: new, with its layout, or one of its arguments."""
-
-    number: int
-    layout: Layout | None = None
-
-
-def tensor_keys(key: Any) -> list[TensorKey]:
-    """Return the tensors in the key of an op."""
-    if isinstance(key, TensorKey):
-        return [key]
-    return [found for part in key for found in tensor_keys(part)] if isinstance(key, tuple) else []
 
 
 class RecordedOp:
@@ -496,8 +469,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             for tensor in alive:
                 tensor.value = values[tensor.number]
             self.parts |= {storage_of(values[number]) for number in wanted} - outer
-            if self.parts:
-                self.parts &= {storage_of(value) for value in self.values()}  # others may take a freed one's place
+            self.parts &= {storage_of(value) for value in self.values()}  # others may take a freed one's place
             segment.made.clear()
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:

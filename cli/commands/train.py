@@ -81,7 +81,6 @@ def grid_search(
     with (
         opened(ResumeFile, resume) as file,
         shared.workers_of(backend, address, jobs, lambda: shared.kept_in(resume)) as workers,
-        interruptible(out, "the runs done so far") if is_here(workers) else nullcontext() as interrupt,
         progress_bar(out, "", runs_of(rounds) + 2 * len(others)) as bar,
     ):
         best = ""
@@ -95,7 +94,8 @@ def grid_search(
             bar(len(experiment.cells), what=what)
             with compiling(out):
                 experiment.compile()
-            done = experiment.execute(jobs=workers, on_cell=lambda cell: bar(what=what), interrupt=interrupt)
+            with interruptible(out, "the runs done so far") if is_here(workers) else nullcontext() as interrupt:
+                done = experiment.execute(jobs=workers, on_cell=lambda cell: bar(what=what), interrupt=interrupt)
             if not done.is_complete:
                 go_on = "; the same command goes on from there"
                 complain(

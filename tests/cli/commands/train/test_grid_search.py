@@ -1,11 +1,13 @@
 """`schedopt train`: a tiny grid end to end, resumed, interrupted, in parallel, and misused."""
 
 import re
+import signal
 
 import pytest
 import yaml
 from models.signals import interrupted_after
 from schedopt.core.experiments import grid_search
+from schedopt.core.experiments.comparison import Experiment
 from schedopt.core.experiments.grid_search import Grid
 from schedopt.core.search.settings import read_tuned
 from schedopt.core.solvers.placements import brkga
@@ -110,3 +112,15 @@ def test_ctrl_c_keeps_what_is_done(folders, tmp_path, jobs):
     assert re.search(r"interrupted: the runs done so far are kept in .*; the same command goes on", stderr)
     assert 1 <= file.read_bytes().count(b"\n") < 648 * 4
     assert not output.exists()
+
+
+def test_ctrl_c_while_kernels_are_compiled_ends_at_once(run, folders, small_grid, monkeypatch):
+    answered = []
+
+    def compile(experiment):
+        signal.raise_signal(signal.SIGINT)
+        answered.append("late")
+
+    monkeypatch.setattr(Experiment, "compile", compile)
+    result = run(*search(folders))
+    assert (result.exit_code, result.stderr, answered) == (130, "interrupted\n", [])

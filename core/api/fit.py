@@ -17,6 +17,7 @@ from ..base.tables import PrintedTable, number_table, titled
 from ..base.units import Written, bytes_alike, format_bytes, parse_bytes
 from ..bounds.bounds import memory_bound, recomputation_bound
 from ..files.costgraph import SUFFIXES, read_graph
+from ..files.schedule_json import reserved_fields
 from ..graph.graph import CostGraph
 from ..model.reserved import Requests
 from ..model.simulator import input_peak
@@ -90,11 +91,17 @@ class FitOption:
 
     @property
     def added(self) -> str:
-        """The repeated runs, of the time of all ops or, where none has one, of their number; and retries."""
+        """What it takes: repeated runs, of all ops' time or else of their number; retries; an opening block."""
         said = [f"{self.retries} retr{'y' if self.retries == 1 else 'ies'} a run"] if self.retries else []
         if self.result is not None and self.result.problem.recompute and self.verdict == "yes":
             unit = "runs" if self.result.problem.counts_runs else "time"
             said.insert(0, f"+{100 * self.result.added_share:.2f}% {unit}")
+        reserved = None if self.result is None else self.result.reserved
+        if reserved is not None and reserved.opening_block and self.verdict == "yes":
+            place = (
+                f"{'before' if reserved.is_before_weights else 'after'} the weights{', or none' * bool(self.retries)}"
+            )
+            said.append(f"opening block of {format_bytes(reserved.opening_block)} {place}")
         return ", ".join(said)
 
 
@@ -126,7 +133,7 @@ class Fit(PrintedTable):
     batches: tuple[LargestBatch, ...] = ()  # the largest batch of each way, if that was asked for
     # bytes of weights, inputs and all else that stays throughout; 0 if the largest batch was asked for
     persistent: int = 0
-    is_predicted: bool = False  # a program that should run, to tell what it needs, and does not run here
+    left_out: tuple[str, ...] = ()  # what takes memory, too, and is in no number that was not measured
     machine: Machine | None = None  # the devices that were asked about, if they are those of a machine
 
     @property
@@ -142,6 +149,10 @@ class Fit(PrintedTable):
         memory = format_bytes(self.memory)
         return f"{self.name}: " + (f"largest {self.batch} in {memory}" if self.batch else f"does it fit into {memory}?")
 
+    def _predicted(self, measured: int | None) -> str:
+        """Return the words for a prediction that leaves something out, if there was no run."""
+        return f" (predicted, without {listed(self.left_out, 'and')})" if self.left_out and measured is None else ""
+
     def sentence(self) -> str:
         """Return the answer."""
         if self.batch is not None:
@@ -149,9 +160,9 @@ class Fit(PrintedTable):
         for way in self.ways:
             if way.verdict == "yes" and way.peak is not None:
                 added = f", {way.added}" if way.added else ""
-                predicted = " (predicted)" if self.is_predicted else ""
                 of = "" if way.memory == INT64_MAX else f" of {format_bytes(way.memory)}"
-                return f"It fits {way.label}: {format_bytes(way.peak)}{of}{added}{predicted}."
+                needed = format_bytes(max(way.peak, way.measured or 0))
+                return f"It fits {way.label}: {needed}{of}{added}{self._predicted(way.measured)}."
         said = {way.name: way for way in self.ways}
         if self.machine is not None:
             return "No schedule fits (proven)." if said[ON_ALL_DEVICES].is_proven_not else _NOT_PROVEN
@@ -176,7 +187,9 @@ class Fit(PrintedTable):
         text = f"It fits with {self.batch} {best.batch:,} {best.name}"
         if (first := self.batches[0]) is not best:
             text += f"; {first.name} with {first.batch:,}" if first.batch else f"; not {first.name}"
-        return f"{text}." + (f" No larger one is possible: {best.limit}" if best.limit else "")
+        return f"{text}{self._predicted(best.measured)}." + f" No larger one is possible: {best.limit}" * bool(
+            best.limit
+        )
 
     def table(self) -> Table:
         """Return the table of `schedopt fit`, for Rich to print."""
@@ -194,6 +207,7 @@ class Fit(PrintedTable):
                 **({"device": way.device, "memory": way.memory} if way.device else {}),
                 **({} if way.measured is None else {"measured_peak": way.measured}),
                 **({"retries": way.retries} if way.retries else {}),
+                **(reserved_fields(way.result.reserved) if way.result else {}),
                 **({"added_share": way.result.added_share} if way.result and way.added.startswith("+") else {}),
             }
             for way in self.ways
@@ -207,7 +221,8 @@ class Fit(PrintedTable):
             for row in self.batches
         ]
         head: dict[str, Any] = {"model": self.name, "memory": self.memory, "fits": self.fits}
-        head |= {"predicted": True} if self.is_predicted else {}
+        measured = [*(way.measured for way in self.ways), *(row.measured for row in self.batches)]
+        head |= {"predicted": not any(measured), "left_out": list(self.left_out)} if self.left_out else {}
         head |= {} if self.machine is None else {"machine": self.machine.document()}
         return {**head, "batch": self.batch, "batches": batches} if self.batch is not None else {**head, "ways": ways}
 
@@ -218,15 +233,16 @@ def _way_table(fit: Fit) -> Table:
     table = Table("")
     is_measured = any(way.measured is not None for way in fit.ways)
     is_added = any(way.added for way in fit.ways)
-    column_of_needs = "predicted" if fit.is_predicted else "needs"
-    for column in ("fits", column_of_needs, "bound", *(("added",) if is_added else ()), *(("measured",) * is_measured)):
+    needs = "predicted" if fit.left_out else "needs"
+    for column in ("fits", needs, "bound", *(("added",) if is_added else ()), *(("measured",) * is_measured)):
         table.add_column(column, justify="left" if column == "fits" else "right", no_wrap=True)
     sizes = [size for way in fit.ways for size in (way.peak, way.lower_bound, way.measured) if size is not None]
     memory = bytes_alike(sizes)
     for way in fit.ways:
-        proven = " (proven)" if way.verdict == "no" and way.is_proven_not else ""
+        is_predicted = way.verdict == "yes" and fit.left_out and way.measured is None
+        how = " (predicted)" if is_predicted else " (proven)" * (way.verdict == "no" and way.is_proven_not)
         needs, bound = _optional(way.peak, memory), _optional(way.lower_bound, memory)
-        cells = [way.label, f"[bold]{way.verdict}[/]{proven}", needs, bound]
+        cells = [way.label, f"[bold]{way.verdict}[/]{how}", needs, bound]
         cells += [way.added] * is_added
         table.add_row(*cells, *((_optional(way.measured, memory),) if is_measured else ()))
     return table
@@ -235,7 +251,8 @@ def _way_table(fit: Fit) -> Table:
 def _batch_table(fit: Fit) -> Table:
     is_measured = any(row.measured is not None for row in fit.batches)
     measures = ("measured",) if is_measured else ()
-    table = number_table("", f"largest {fit.batch}", "needs", *measures, "one more needs")
+    needs = "predicted" if fit.left_out else "needs"
+    table = number_table("", f"largest {fit.batch}", needs, *measures, "one more needs")
     sizes = (size for row in fit.batches for size in (row.peak, row.next_peak, row.measured) if size is not None)
     memory = bytes_alike(sizes)
     for row in fit.batches:
@@ -479,8 +496,8 @@ class _Question:
             if any(way.verdict == "yes" for way in ways):
                 break
             ways.append(self._solved(f"on {devices} devices", graph, devices))
-        persistent, is_predicted = int(graph.persistent.sum()), self.arenas is not None and least is None
-        return Fit(graph.name, self.memory, tuple(ways), persistent=persistent, is_predicted=is_predicted)
+        held, left_out = int(graph.persistent.sum()), self._left_out(graph)
+        return Fit(graph.name, self.memory, tuple(ways), persistent=held, left_out=left_out)
 
     def fit_on_machine(self, machine: Machine) -> Fit:
         """Try every way on the fastest device that can run all ops, and then all devices together."""
@@ -503,7 +520,8 @@ class _Question:
             full = max(range(len(limits)), key=lambda device: peaks[device] / limits[device])
             name = machine.devices[full].name
             ways.append(FitOption(ON_ALL_DEVICES, limits[full], peaks[full], None, result=result, device=name))
-        return Fit(problem.graph.name, given, tuple(ways), machine=machine)
+        left_out = self._left_out(self._graph())
+        return Fit(problem.graph.name, given, tuple(ways), left_out=left_out, machine=machine)
 
     def fit_of_batches(self, batch: str) -> Fit:
         """Find the largest batch of each way, the later ones from the earlier on."""
@@ -523,7 +541,16 @@ class _Question:
             start = max(start, rows[-1].batch)
         if self.asked.confirm:
             rows[:2] = self._confirmed_batches(batch, rows[0], rows[1])
-        return Fit(next(iter(self.graphs.values())).name, self.memory, (), batch, tuple(rows))
+        graph = next(iter(self.graphs.values()))
+        return Fit(graph.name, self.memory, (), batch, tuple(rows), left_out=self._left_out(graph))
+
+    def _left_out(self, graph: CostGraph) -> tuple[str, ...]:
+        """Return what takes memory, too, and is not in the needs; a TFLite model that runs here needs what it takes."""
+        annotations = graph.annotations
+        if self.arenas is not None:
+            return () if self.arenas.arena(graph) is not None else (*annotations.left_out, "the runtime's own bytes")
+        unread = sum(resident.size for resident in annotations.residents if resident.op < 0)
+        return (*annotations.left_out, *((f"{format_bytes(unread)} that no op reads",) if unread else ()))
 
     def _graph(self, batch: str = "", size: int = 0) -> CostGraph:
         """Return the model's graph, of a size if one is asked for; remarks are made of the first alone."""

@@ -110,13 +110,14 @@ def count_peak(
     if is_model:
         call, arguments = placed(call, arguments, device, name, note)
     live = live_bytes(call, arguments, name, grad=not is_model)
-    if live.guessed:
-        lines = ", ".join(live.guessed)
+    lines = ", ".join(live.guessed)
+    if lines:
         note(f"{name}: it reads a value at {lines}, taken as 0; if the value decides what runs, the peak may differ")
     memory = live.peak.memory if options is None else live.reserved(options)
     kind = "live" if options is None else f"reserved by {options}"
     line = f", {live.peak.source}" if live.peak.source else ""
-    return CallPeak(memory, live.peak, f"{name}: peak {format_bytes(memory)} {kind}, at {live.peak.runs}{line}")
+    said = f"{name}: peak {format_bytes(memory)} {kind}, at {live.peak.runs}{line}"
+    return CallPeak(memory, live.peak, said + f" (if the value read at {lines} is 0)" * bool(lines))
 
 
 def hold_peak(

@@ -23,7 +23,7 @@ REMARKS = "schedopt/graph "
 
 _VERSION = 1
 _PER_OP = ("modules", "lines", "phases")
-_MEMBERS = frozenset(("version", "ops", "runtimes", *_PER_OP, "residents", "imported", "views", "once"))
+_MEMBERS = frozenset(("version", "ops", "runtimes", *_PER_OP, "residents", "imported", "views", "once", "left_out"))
 
 
 def remarks_of(graph: CostGraph) -> str:
@@ -42,6 +42,8 @@ def remarks_of(graph: CostGraph) -> str:
             for r in annotations.residents
         ]
         document["residents"] = {"persistent": _persistent_digest(graph), "tensors": tensors}
+    if annotations.left_out:
+        document["left_out"] = list(annotations.left_out)
     if annotations.imported:
         document["imported"] = dict(annotations.imported)
     if views := sorted(annotations.view_offsets.items()):
@@ -137,7 +139,8 @@ def _annotations(document: dict[str, Any], graph: CostGraph, where: str, note: C
     if not isinstance(imported, dict):
         raise TypeError(imported)
     views = _view_offsets(document.get("views", []), graph)
-    annotations = Annotations(**per_op, residents=residents, imported=imported, view_offsets=views)
+    left_out = tuple(_listed(document.get("left_out", []), None, str))
+    annotations = Annotations(**per_op, residents=residents, imported=imported, view_offsets=views, left_out=left_out)
     annotations.check(graph.persistent.tolist(), where)
     return annotations or NO_ANNOTATIONS
 

@@ -49,6 +49,7 @@ class Annotations:
     devices: tuple[str, ...] = ()
     # by op and output of a view, how many bytes after what it is a view of it starts; 0 for those not named
     view_offsets: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()  # what takes memory, too, and is in no cost, such as `the weights`
 
     def __bool__(self) -> bool:
         return any(getattr(self, known.name) for known in fields(self))

@@ -98,14 +98,11 @@ def _can_run(step: Step, problem: Problem, is_counted: bool) -> bool:
 
 
 def _heuristics(problem: Problem) -> tuple[str, ...]:
-    if problem.devices > 1 and problem.task == "runtime" and problem.graph.num_ops > LARGEST_ORDERED:
-        return (INPUT_METHOD, *_placements(problem))
-    return ORDERS if problem.devices == 1 else (*ORDERS, *_placements(problem))
-
-
-def _placements(problem: Problem) -> tuple[str, ...]:
-    """Return the heuristics of several devices, first the one that is always run; equal devices have a lazy decoder."""
-    return PLACEMENTS if problem.is_symmetric else ("list-scheduling", *PLACEMENTS)
+    if problem.devices == 1:
+        return ORDERS
+    is_large = problem.task == "runtime" and problem.graph.num_ops > LARGEST_ORDERED
+    placements = PLACEMENTS if problem.is_symmetric else (PLACEMENTS[0], "list-scheduling", *PLACEMENTS[1:])
+    return (*((INPUT_METHOD,) if is_large else ORDERS), *placements)
 
 
 def parts(problem: Problem, is_counted: bool, jobs: int = 1) -> list[str]:
@@ -178,7 +175,7 @@ def _search_alone(search: Search) -> None:
     """Run the heuristics, then each step from the best schedule known; stop when the lower bound is met."""
     problem = search.problem
     enough = search.share_of_time(SHARE_OF_HEURISTICS)
-    always = (INPUT_METHOD, *_placements(problem)[: problem.devices > 1 and problem.task == "runtime"])
+    always = (INPUT_METHOD, *PLACEMENTS[: problem.devices > 1 and problem.task == "runtime"])
     for name in _heuristics(problem):
         if name in always or not search.is_past(enough):
             _run(search, Step(name))

@@ -160,7 +160,16 @@ def annotations_of(program: OnnxProgram) -> Annotations:
     users = ([f"{PurePath(file).name}:{at}" for file, at in frames if not _LIBRARY.search(file)] for frames in stacks)
     lines = tuple(found[-1] if found else "" for found in users)  # the innermost that is not PyTorch's
     phases = ("forward",) * len(program.nodes)
-    return Annotations(modules if any(modules) else (), lines if any(lines) else (), phases, residents_of(program))
+    residents, seen = residents_of(program), program.observed or {}
+    unknown = {
+        "ONNX Runtime's casts": seen.get("casts") or seen.get("widened"),
+        "what ONNX Runtime adds, which does not run it here": seen.get("is_refused"),
+        "workspace of opaque nodes": program.opaque and "workspaces" not in seen,
+    }
+    left_out = tuple(what for what, is_unknown in unknown.items() if is_unknown)
+    return Annotations(
+        modules if any(modules) else (), lines if any(lines) else (), phases, residents, left_out=left_out
+    )
 
 
 def lent_by_caller(program: OnnxProgram) -> dict[str, str]:
@@ -297,7 +306,7 @@ def _as_loaded(program: OnnxProgram, note: Note) -> OnnxProgram:
     except ProgramError as error:
         reason = str(error).removeprefix(f"{program.path}: the run failed: ")
         note(f"{program.path}: is planned, but cannot run on this machine: {reason}")
-        return program
+        return replace(program, observed={**(program.observed or {}), "is_refused": True})
     if loaded["casts"] or loaded["widened"]:
         note(
             f"{program.path}: ONNX Runtime lacks CPU kernels: it adds {loaded['casts']} casts and holds results of "

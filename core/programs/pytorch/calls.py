@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -16,6 +17,8 @@ Op: TypeAlias = "OpOverload[Any, Any]"
 aten = torch.ops.aten
 # The mean or sum that these return keeps the memory of the losses that it sums up.
 REDUCED_IN_PLACE = (aten.mse_loss, aten.smooth_l1_loss, aten.binary_cross_entropy, aten.soft_margin_loss)
+# Namespaces of what talks to other processes, which must hear it in the same order.
+COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem")
 # Calls that return their argument as it is (no autograd here).
 WITHOUT_EFFECT = (aten.detach.default, aten.detach_.default, aten.alias.default, aten.lift_fresh.default)
 # These write to arguments that their schemas do not mark as written, those with a flag `training` only if it is set.
@@ -48,6 +51,65 @@ def given(target: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[
 def tensors_in(values: Any) -> list[torch.Tensor]:
     """Return the tensors in any nest of values."""
     return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def tensors_of(values: Any) -> list[torch.Tensor]:
+    """Return the tensors among the arguments of an op, which lists hold at most."""
+    found = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, Iterable) and not isinstance(value, str):
+            found += tensors_of(value)
+    return found
+
+
+class Layout(NamedTuple):
+    """How a strided tensor lies in memory."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    device: torch.device
+    conjugate: bool
+    negative: bool
+
+
+def layout_of(tensor: torch.Tensor) -> Layout:
+    """Return how a strided tensor lies in memory."""
+    place = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+    return Layout(*place, tensor.dtype, tensor.device, tensor.is_conj(), tensor.is_neg())
+
+
+class TensorKey(NamedTuple):
+    """A tensor among the arguments of a recorded op; one met for the first time has its layout, and whose memory."""
+
+    number: int
+    layout: Layout | None = None
+    memory_of: int = -1
+
+
+class Number(NamedTuple):
+    """A number among the arguments of a recorded op, equal to none of another type."""
+
+    kind: type
+    value: Any = None  # None where it may be another in each call
+
+
+@dataclass(frozen=True)
+class Result:
+    """A tensor that an op returns: new, with its layout, or one of its arguments."""
+
+    number: int
+    layout: Layout | None = None
+
+
+def tensor_keys(key: Any) -> list[TensorKey]:
+    """Return the tensors in the key of an op."""
+    if isinstance(key, TensorKey):
+        return [key]
+    return [found for part in key for found in tensor_keys(part)] if isinstance(key, tuple) else []
 
 
 def written(target: Op, values: Mapping[str, Any]) -> list[Any]:

@@ -24,8 +24,9 @@ from ...search.registry import DEFAULT_METHOD
 from ...solve.solve import solve
 from ..options import OptimizeOptions
 from . import dynamo_internals as internals
+from .calls import COLLECTIVES
 from .importer import SAVED, Import, graph_of
-from .torch_internals import FakeTensorMode, HigherOrderOperator, storage_id
+from .torch_internals import FakeTensorMode, storage_id
 from .tracing import OrderedGraph, TorchProgram, check_flat, foreign_code, in_order, is_number, order_method, silent
 
 Boxed = Callable[[list[Any]], Any]
@@ -155,17 +156,8 @@ class _Compiler:
         return [True] * len(inputs)
 
 
-# What talks to other processes, which must hear it in the same order.
-_COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem")
-
-
 def aot_graph(name: str, module: fx.GraphModule, inputs: Sequence[Any], kept: Sequence[bool]) -> CostGraph:
     """Return a graph of AOTAutograd as a `CostGraph`; its ops are named after the nodes."""
-    for node in module.graph.nodes:
-        if isinstance(node.target, HigherOrderOperator):
-            raise ProgramError(
-                f"{name}: node '{node.name}' ({node.target}) holds a graph of its own; it is not supported"
-            )
     check_flat(module.graph, name)
     with foreign_code(name, "the graph cannot be imported"), silent():
         roles = tuple("input" if keeps else "saved" for keeps in kept)
@@ -234,7 +226,7 @@ class _AotImport(Import):
         super()._call(node)
         number, op = len(self.ops) - 1, self.ops[-1]
         op["control"] |= self._awaited(node)
-        if getattr(node.target, "namespace", "") in _COLLECTIVES:
+        if getattr(node.target, "namespace", "") in COLLECTIVES:
             if self.last_collective is not None:
                 op["control"].add(self.last_collective)
             self.last_collective = number

@@ -23,7 +23,7 @@ from .calls import written as written_by
 from .torch_internals import SAME_FLOPS, FakeTensor, OpOverload, pytree, schema_of, storage_of
 from .tracing import TorchProgram, fake_mode, fake_of, node_label, sources_of, zeros_like
 
-SAVED = "inputs"  # name of the op whose outputs are the tensors that the caller gives away
+SAVED = "saved tensors"  # the op, named as no node can be, whose outputs are the tensors that the caller gives away
 _KNOWN = ("aten", "prims")  # whose schemas say all that they do; another op may keep something to itself
 
 

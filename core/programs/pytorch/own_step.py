@@ -35,6 +35,7 @@ class _Plan(NamedTuple):
     wanted: tuple[int, ...]
     module: fx.GraphModule | None  # None: in program order
     peak: int = 0  # bytes
+    saved: frozenset[int] = frozenset()  # numbers of tensors that it lets go of
 
 
 class PlannedStep(nn.Module):
@@ -194,9 +195,11 @@ class PlannedStep(nn.Module):
 
     def _fitting(self, segment: Segment, wanted: Sequence[int], held: int | None) -> _Plan | None:
         """Return a plan for a recording that returns the wanted values, and keeps the limit beside the held bytes."""
-        most = math.inf if held is None else self._bytes() - held
         plans: list[_Plan] = segment.last.plans
-        return next((plan for plan in plans if plan.peak <= most and set(wanted) <= set(plan.wanted)), None)
+        if held is not None:
+            most = self._bytes() - held
+            plans = [plan for plan in plans if plan.peak <= most and plan.saved <= segment.saved]
+        return next((plan for plan in plans if set(wanted) <= set(plan.wanted)), None)
 
     def _planned_or_not(self, segment: Segment, wanted: Sequence[int], names: StepNames, held: int | None) -> _Plan:
         """Return a new plan; of program order if no better one can be made, as the step has begun and must go on."""
@@ -238,7 +241,7 @@ class PlannedStep(nn.Module):
                 begin_anew(module)
         except ScheduleError as error:
             raise ScheduleError(f"{error}{elsewhere}") from None
-        plan = _Plan(tuple(wanted), module, module.meta["peak"])
+        plan = _Plan(tuple(wanted), module, module.meta["peak"], frozenset(segment.saved))
         segment.last.plans.append(plan)
         self._plans += 1
         self._is_scheduled |= module.meta.get("scheduled", False)

@@ -11,8 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -21,7 +20,23 @@ from torch.utils.weak import TensorWeakRef
 
 from ...base.errors import ProgramError, SchedoptError
 from . import torch_internals as internals
-from .calls import WITHOUT_EFFECT, Sort, given, is_random, sort_of, tensors_in, view_of
+from .calls import (
+    COLLECTIVES,
+    WITHOUT_EFFECT,
+    Layout,
+    Number,
+    Result,
+    Sort,
+    TensorKey,
+    given,
+    is_random,
+    layout_of,
+    sort_of,
+    tensor_keys,
+    tensors_in,
+    tensors_of,
+    view_of,
+)
 from .torch_internals import VALUE_DEPENDENT, UnsupportedOperatorException, is_held_by_python_alone, pytree, storage_of
 from .tracing import SourceRecorder, restoring, undo_all, zeros_like
 
@@ -148,54 +163,6 @@ def _value(tensor: Deferred) -> torch.Tensor:
     if tensor.value is None:
         raise RuntimeError("this tensor was made while a step was recorded, not run, so it has no values")
     return tensor.value
-
-
-class Layout(NamedTuple):
-    """How a strided tensor lies in memory."""
-
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-    dtype: torch.dtype
-    device: torch.device
-    conjugate: bool
-    negative: bool
-
-
-def layout_of(tensor: torch.Tensor) -> Layout:
-    """Return how a strided tensor lies in memory."""
-    place = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
-    return Layout(*place, tensor.dtype, tensor.device, tensor.is_conj(), tensor.is_neg())
-
-
-class TensorKey(NamedTuple):
-    """A tensor among the arguments of a recorded op; one met for the first time has its layout, and whose memory."""
-
-    number: int
-    layout: Layout | None = None
-    memory_of: int = -1
-
-
-class Number(NamedTuple):
-    """A number among the arguments of a recorded op, equal to none of another type."""
-
-    kind: type
-    value: Any = None  # None where it may be another in each call
-
-
-@dataclass(frozen=True)
-class Result:
-    """A tensor that an op returns: new, with its layout, or one of its arguments."""
-
-    number: int
-    layout: Layout | None = None
-
-
-def tensor_keys(key: Any) -> list[TensorKey]:
-    """Return the tensors in the key of an op."""
-    if isinstance(key, TensorKey):
-        return [key]
-    return [found for part in key for found in tensor_keys(part)] if isinstance(key, tuple) else []
 
 
 class RecordedOp:
@@ -373,7 +340,8 @@ _OF_GENERATOR = ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng
 _READING = tuple(
     getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "data_ptr")
 )
-_COLLECTIVES = ("c10d", "_c10d_functional")
+_SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+_FRESH = (torch.ops.aten.lift_fresh.default, internals.MAKE_ZEROS)  # what these make is no result of a recorded op
 _READS = (
     "it reads a value there before its ops have run; return the tensor instead, or give the step to "
     "schedopt.optimize, which runs it in parts"
@@ -393,6 +361,8 @@ class _Reads(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function, a method that reads on the values."""
         recorder = RECORDING.recorder
+        if func == _SET_DATA and recorder is not None:
+            args = args[0], recorder.assigned(*args)
         if func in _READING and recorder is not None:
             value = recorder.read(args[0])
             with internals.disable_current_modes():
@@ -419,6 +389,15 @@ def _after_draws(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _is_seen(values: Iterable[Any]) -> bool:
+    """Whether tensors or modes see a call, but for the mode of a recorder: PyTorch's modules do something else then."""
+    if torch.compiler.is_compiling() or not isinstance(internals.function_mode(), _Reads):
+        return bool(torch.overrides.has_torch_function_variadic(*values))  # which TorchDynamo knows
+    with internals.without_function_mode():
+        return bool(torch.overrides.has_torch_function_variadic(*values))
+
+
+torch.overrides.has_torch_function = _is_seen  # type: ignore[assignment]
 for module in (torch, torch.random, torch.cuda, torch.cuda.random):
     for name in set(_OF_GENERATOR) & set(dir(module)):
         setattr(module, name, _after_draws(getattr(module, name)))
@@ -479,7 +458,8 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             segment.is_part = bool(reason or self.parts)
             if self.parts:
                 left = self.parts - {storage_of(value) for value in self.values()}
-                segment.saved = {number for number, tensor in values.items() if storage_of(tensor) in left}
+                left_of = {number for number, tensor in values.items() if storage_of(tensor) in left}
+                segment.saved = left_of - {tensor.number for tensor in alive}  # which may be an alias of one
             outer = segment.storages.keys() - self.parts
             if wanted or segment.draws or segment.written:
                 with internals.disable_current_modes(), internals.disable_autocast(), torch.enable_grad():
@@ -488,7 +468,8 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
                     self.failed = False
             for tensor in alive:
                 tensor.value = values[tensor.number]
-            self.parts.update({storage_of(values[number]) for number in wanted} - outer)
+            self.parts |= {storage_of(values[number]) for number in wanted} - outer
+            self.parts &= {storage_of(value) for value in self.values()}  # others may take a freed one's place
             segment.made.clear()
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -503,6 +484,21 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         assert value is not None
         return value
 
+    def assigned(self, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """Return the tensor whose memory another is to have; what waits has read that which it has now."""
+        if isinstance(value, Deferred) or self.segment.number(tensor) is not None:
+            self.flush("it assigns to .data there; use copy_, or give the step to schedopt.optimize: it runs in parts")
+        known = self.segment.value(value)
+        if known is None or isinstance(tensor, Deferred):
+            raise self._refused("an assignment to .data", "use copy_, or assign to the name of the tensor")
+        with internals.disable_current_modes():
+            old = tensor.data
+        self.undo.append(functools.partial(_SET_DATA, tensor, old))
+        for made in (reference() for reference in self.made):
+            if made is not None and made.value is tensor:  # `.data` or `detach()` of it, which stays with that memory
+                made.value = old
+        return known
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record an op, or run it at once where it cannot wait."""
         with RECORDING, internals.disable_torch_function():  # modes of functions have seen the call that makes it
@@ -511,19 +507,22 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _take(self, func: Any, args: Any, kwargs: Any) -> Any:
         if not isinstance(func, internals.OpOverload):
             raise ProgramError(f"{func} calls functions of its own, which cannot be recorded")
-        if func.namespace in _COLLECTIVES:
+        if func.namespace in COLLECTIVES:
             raise self._refused("a collective", "plan what comes before it, and call it between planned functions")
         sort = sort_of(func)
-        tensors = _tensors((args, kwargs.values()) if kwargs else args)
+        tensors = tensors_of((args, kwargs.values()) if kwargs else args)
         has_values = not self.is_waiting and not any(isinstance(tensor, Deferred) for tensor in tensors)
         if has_values or (sort.without_tensors and not tensors):
             return func(*args, **kwargs)
-        if func is torch.ops.aten.lift_fresh.default and not isinstance(tensors[0], Deferred):
-            made = tensors[0].clone()  # of an array of NumPy perhaps, which the step may fill again
+        if func in _FRESH and not isinstance(next(iter(tensors), None), Deferred):
+            made = func(*args, **kwargs)
+            made = made.clone() if tensors else made  # of an array of NumPy perhaps, which the step may fill again
             self.fresh[id(made)] = made
             return made
         if not self.is_waiting or self._can_run(sort, tensors, args, kwargs):
             return self._run(func, sort, tensors, args, kwargs)
+        if any(tensor.is_nested or internals.is_zeros(tensor) for tensor in tensors):
+            return self._run_alone(func, sort, tensors, args, kwargs, _ALONE.format(func, "a tensor is no dense one"))
         if sort.gives_values:
             return self._run_alone(func, sort, tensors, args, kwargs, _READS)
         try:
@@ -634,8 +633,8 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensor, view = args[0], view_of(func)
         if not isinstance(tensor, Deferred) or view is None:
             # If they have values, and no recorded op works on them.
-            if all(not isinstance(one, Deferred) and self.segment.number(one) is None for one in _tensors(args)):
-                return self._run(func, sort_of(func), _tensors(args), args, kwargs)
+            if all(not isinstance(one, Deferred) and self.segment.number(one) is None for one in tensors_of(args)):
+                return self._run(func, sort_of(func), tensors_of(args), args, kwargs)
             raise ProgramError(f"op {func} changes the shape of a tensor in place; use the op that returns a new one")
         made = self._record(view, sort_of(view), args, kwargs)
         tensor.number, tensor.value = made.number, None
@@ -727,6 +726,8 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _check(self, tensor: torch.Tensor) -> None:
         """Refuse a tensor that cannot be recorded."""
+        if tensor.is_nested:
+            raise NotImplementedError("it makes a nested tensor")
         if tensor.layout is not torch.strided or tensor.is_quantized or internals.is_traceable_wrapper_subclass(tensor):
             raise self._refused(
                 f"a tensor of layout {tensor.layout} and dtype {tensor.dtype}",
@@ -784,14 +785,3 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return the numbers of the tensors with values in whose memory fakes lie."""
         owners = {self.segment.owners[storage_of(fake)] for fake in tensors_in(fakes)}
         return owners & self.segment.held.keys()
-
-
-def _tensors(values: Any) -> list[torch.Tensor]:
-    """Return the tensors among the arguments of an op, which lists hold at most."""
-    found = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, Iterable) and not isinstance(value, str):
-            found += _tensors(value)
-    return found

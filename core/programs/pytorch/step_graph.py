@@ -30,8 +30,8 @@ from ...base.errors import ProgramError
 from ...base.speed import without_gc
 from ...model.allocators import Allocator
 from ...report.memory_by_role import RESIDENT_ROLES, TENSOR_ROLES, Holder, Peak
-from .calls import REDUCED_IN_PLACE, WITHOUT_EFFECT, Sort, argument_names, aten, given, tensors_in
-from .recorder import RECORDING, Deferred, RecordedOp, Recorder, Result, Segment, Tree, tensor_keys
+from .calls import REDUCED_IN_PLACE, WITHOUT_EFFECT, Result, Sort, argument_names, aten, given, tensor_keys, tensors_in
+from .recorder import RECORDING, Deferred, RecordedOp, Recorder, Segment, Tree
 from .torch_internals import SCALER_STEP, entered, pytree, set_write_count, storage_of, write_count
 from .tracing import (
     STEP,
@@ -215,7 +215,10 @@ def program_of_step(
             raise RuntimeError(reason)
         found.append(step_graph(name, segment, wanted, names.of_held()))
 
-    with patch.object(GradScaler, SCALER_STEP, _step_unseen), RECORDING:
+    def unseen(scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *given: Any, **named: Any) -> Any:
+        return optimizer.step(*given, **named)  # without a look at what a scaler finds
+
+    with patch.object(GradScaler, SCALER_STEP, unseen), RECORDING:
         rehearse(function, call, where, Tree(), take, "no one graph stands for the step")
     if not found:
         raise ProgramError(f"{where}: the step calls no op of PyTorch")
@@ -223,11 +226,6 @@ def program_of_step(
     if device is not None and others:
         raise ProgramError(f"{where}: its tensors are on {', '.join(sorted(others))}; make the step on {device}")
     return found[-1]
-
-
-def _step_unseen(scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *args: Any, **kwargs: Any) -> Any:
-    """Do an optimizer's step without a look at the findings of its gradient scaler."""
-    return optimizer.step(*args, **kwargs)
 
 
 class _Counter(Recorder):  # type: ignore[no-untyped-call]

@@ -71,6 +71,10 @@ with needed_by("PyTorch programs"):
 
     # Recorded ops were seen by modes of functions when they were recorded
     disable_torch_function = torch._C.DisableTorchFunction
+    # Whether one sees a call, which modules of PyTorch ask: their results follow from it
+    function_mode: Callable[[], Any] = torch.overrides._get_current_function_mode
+    without_function_mode = torch.overrides._pop_mode_temporarily
+
     # Recorded ops run without autocast, which has cast their arguments already
     disable_autocast = torch._C._DisableAutocast  # type: ignore[attr-defined]
     # A tensor without memory, for the result of a recorded op
@@ -93,6 +97,8 @@ with needed_by("PyTorch programs"):
     MODULE_CALL = nn.Module._call_impl.__code__
     # A check that tracing has made already
     ASSERT_METADATA = aten._assert_tensor_metadata.default
+    # Zeros without memory, as derivatives may be
+    MAKE_ZEROS = aten._efficientzerotensor.default
     # The CPU's attention does the FLOPs of the one that PyTorch counts
     SAME_FLOPS = {
         aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
@@ -113,7 +119,7 @@ with needed_by("PyTorch programs"):
         (GradScaler, (SCALER_STEP,)),
         (torch.UntypedStorage, ("_cdata",)),
         (torch.autograd.profiler, ("_is_profiler_enabled",)),
-        (torch.Tensor, ("_version", "_use_count")),
+        (torch.Tensor, ("_version", "_use_count", "_is_zerotensor")),
         (torch._C._autograd, ("_unsafe_set_version_counter",)),
         (torch._C._FunctionBase, ("_sequence_nr",)),
         (aten.add.Tensor, ("_schema",)),
@@ -157,6 +163,8 @@ def recorded_memory(snapshot: str | None) -> Iterator[None]:
     torch.cuda.memory._dump_snapshot(snapshot)  # type: ignore[no-untyped-call]
 
 
+is_zeros: Callable[[torch.Tensor], bool] = methodcaller("_is_zerotensor")
+"""Whether a tensor is what `MAKE_ZEROS` makes."""
 write_count: Callable[[torch.Tensor], int] = attrgetter("_version")
 """How often a tensor was written to, as autograd counts it, so that a rehearsal leaves no trace."""
 sequence_number: Callable[[Any], int] = methodcaller("_sequence_nr")

@@ -384,8 +384,7 @@ class SourceRecorder:
         self.outermost = outermost
         self.made: list[int] = []
         self.makers: list[Source] = []
-        self.exported: dict[tuple[CodeType, int], fx.Node | None] = {}  # nodes, by where their generated code runs
-        self.named: dict[Any, dict[str, fx.Node]] = {}
+        self.named: dict[Any, dict[str, fx.Node]] = {}  # nodes of exported graphs
 
     def note(self, meta: dict[str, Any], frame: FrameType) -> Source:
         """Note the origin of a call in a frame, and return it."""
@@ -415,10 +414,7 @@ class SourceRecorder:
             if frame.f_code is internals.MODULE_CALL:
                 module = module or self.paths.get(id(frame.f_locals["self"]), "")
             elif file.startswith(_GENERATED):
-                place = frame.f_code, frame.f_lineno
-                if place not in self.exported:
-                    self.exported[place] = _exported_node(frame, self.named)
-                node = self.exported[place]
+                node = _exported_node(frame, self.named)
                 noted = Source() if node is None else _exported_source(node)
                 if noted.module or noted.line:  # Dynamo's own graphs say nothing
                     return Source(module or noted.module, line or noted.line, phase), node

@@ -211,24 +211,28 @@ def starting_order(problem: Problem, priority: FloatArray, heed: Heed = iter) ->
     b, own = model_of(problem.graph).buffers, first_home(problem.graph)
     times, waiting = possible_times(problem)[:own], np.diff(b.predecessor_ptr)
     kinds, kind = np.unique(np.isfinite(times), axis=0, return_inverse=True)  # ops that the same devices can run
-    ready: list[list[tuple[float, int]]] = [[] for _ in kinds]
+    urgent = np.argsort(-priority[:own], kind="stable")
+    rank, first = np.argsort(urgent), np.full(len(kinds), own)  # per kind the rank of the ready op that comes first
+    ready: list[list[int]] = [[] for _ in kinds]
     running: list[tuple[float, int, int]] = []
     order: list[int] = []
-    idle, released, now = set(range(problem.devices)), np.flatnonzero(waiting == 0), 0.0
+    idle, can_start = np.ones(problem.devices, bool), kinds.sum(axis=1)  # per kind how many idle devices can run it
+    released, now = np.flatnonzero(waiting == 0), 0.0
     for _ in heed(range(2 * own)):  # an op starts, or ends
         for op in released.tolist():
-            heappush(ready[kind.flat[op]], (-priority[op], op))
-        heads = [(*ready[k][0], device) for device in idle for k in np.flatnonzero(kinds[:, device]) if ready[k]]
-        released = released[:0]
-        if heads and not (running and running[0][0] <= now):  # all that end now do so first
-            _, op, device = min(heads, key=lambda head: (head[0], head[1], times[head[1:]], head[2]))
-            heappop(ready[kind.flat[op]])
-            idle.remove(device)
+            heappush(ready[kind.flat[op]], int(rank[op]))
+            first[kind.flat[op]] = ready[kind.flat[op]][0]
+        released, starting = released[:0], np.where(can_start > 0, first, own)
+        if (k := int(starting.argmin())) >= 0 and starting[k] < own and not (running and running[0][0] <= now):
+            op = int(urgent[heappop(ready[k])])
+            first[k] = ready[k][0] if ready[k] else own
+            device = int(np.where(idle & kinds[k], times[op], np.inf).argmin())
+            idle[device], can_start = False, can_start - kinds[:, device]
             order.append(op)
             heappush(running, (now + times[op, device], op, device))
-        elif running:
+        elif running:  # all that end now do so before any starts
             now, op, device = heappop(running)
-            idle.add(device)
+            idle[device], can_start = True, can_start + kinds[:, device]
             followers = b.successors[b.successor_ptr[op] : b.successor_ptr[op + 1]]
             waiting[followers] -= 1
             released = followers[waiting[followers] == 0]

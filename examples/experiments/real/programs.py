@@ -125,7 +125,7 @@ def main():
     if unknown := set(options.models) - {name for name, _ in MODELS}:
         parser.error(f"{', '.join(sorted(unknown))}: not among {', '.join(name for name, _ in MODELS)}")
     print(HEADER)
-    is_new = not options.output.exists()
+    is_new = not options.output.exists() or not options.output.stat().st_size
     done = {} if is_new else {(row["model"], row["training"]): row for row in csv.DictReader(options.output.open())}
     with options.output.open("a", newline="") as file:
         writer = csv.DictWriter(file, FIELDS)

@@ -3,6 +3,9 @@
 import json
 
 import pytest
+from models.small_graphs import sketch
+from schedopt.core.files.costgraph import write_graph
+from schedopt.core.graph.annotations import Annotations
 
 MODEL = "models.torch_models:batched"
 
@@ -77,6 +80,21 @@ def test_a_peak_is_locked_and_a_larger_one_fails(run, tmp_path, monkeypatch):
     assert (tmp_path / "peaks.json").read_text() != peaks, "nothing is written"
     missing = run("fit", "peaked:model", "--check", "peaks.json")
     assert (missing.exit_code, "it has no peak of 'peaked:model'; --lock writes it" in missing.stderr) == (2, True)
+
+
+def test_the_answer_itself_says_what_it_leaves_out(run, tmp_path, monkeypatch):
+    """So it does with `--quiet`, of a graph's file as of a model, and of a call whose values are guessed."""
+    write_graph(sketch("op -> 8", "half", Annotations(left_out=("the casts", "weights"))), tmp_path / "half.pb")
+    asked = ("fit", tmp_path / "half.pb", "--memory", 9, "--quiet")
+    shown = run(*asked).stdout
+    assert "│ as it is         │ yes (predicted) │       8 B │" in shown
+    assert shown.endswith("It fits as it is: 8 B of 9 B (predicted, without the casts and weights).\n")
+    assert json.loads(run(*asked, "--json").stdout)["left_out"] == ["the casts", "weights"]
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "import torch\nw = torch.ones(1)\n\ndef model():\n    return lambda x: x + 1 if w > 0 else x, w.clone()\n"
+    (tmp_path / "guessed.py").write_text(text)
+    asked = ("fit", "guessed:model", "--lock", tmp_path / "peaks.json", "--quiet")
+    assert "(if the value read at guessed.py:5 is 0)" in run(*asked).stdout
 
 
 def test_it_takes_the_memory_once(run, diamond_file):

@@ -34,6 +34,15 @@ def test_each_way_is_tried(memory, verdicts, sentence):
     assert document["fits"] == fit.fits
 
 
+def test_a_block_that_the_answer_needs_is_said():
+    """Live bytes are 50 MiB in the only order, and PyTorch reserves so few only in a block that was there before."""
+    mib = 2**20
+    text = f"a -> {3 * mib}; b: a -> {21 * mib}; c: b -> {2 * mib}; d: c -> {23 * mib}; e: d c -> {25 * mib}f"
+    fit = schedopt.fit(sketch(text, "steps"), 60 * mib, allocator="cuda")
+    assert fit.sentence().endswith("52.0 MiB of 60.0 MiB, opening block of 52.0 MiB before the weights.")
+    assert json.loads(fit.json())["ways"][1]["reserved"]["opening_block_before_weights"]
+
+
 @pytest.mark.parametrize(("runtime", "words"), [(2.0, "time"), (0.0, "runs")])
 def test_it_fits_with_recomputation(runtime, words):
     """Four layers and a loss keep 410 bytes in any order; one layer less while the loss is made is one run more."""

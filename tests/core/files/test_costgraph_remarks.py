@@ -41,7 +41,8 @@ def annotated(seed):
     )
     imported = {"model": "my:net", "shapes": {"n": 3}, "flops": 1e12} if rng.random() < 0.5 else {}
     runtime = rng.random(ops) * 10.0 ** rng.integers(-6, 7, ops) if rng.random() < 0.8 else graph.runtime
-    annotations = Annotations(per_op(NAMES), per_op(NAMES[:3]), per_op(PHASES), residents, imported)
+    texts = per_op(NAMES), per_op(NAMES[:3]), per_op(PHASES)
+    annotations = Annotations(*texts, residents, imported, left_out=NAMES[: seed % 3])
     annotations.check(graph.persistent.tolist(), "g")
     return replace(graph, runtime=runtime, annotations=annotations)
 

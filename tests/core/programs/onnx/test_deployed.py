@@ -212,13 +212,13 @@ def test_damaged_files_are_one_sentence(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("element", "note"),
+    ("element", "note", "left_out"),
     [
-        (TensorProto.FLOAT16, "it adds 5 casts and holds results of 3 nodes in float32"),
-        (TensorProto.BFLOAT16, "cannot run on this machine: ONNX Runtime cannot load .*bfloat16"),
+        (TensorProto.FLOAT16, "it adds 5 casts and holds results of 3 nodes in float32", "casts"),
+        (TensorProto.BFLOAT16, "cannot run on this machine: ONNX Runtime cannot load .*bfloat16", "does not run"),
     ],
 )
-def test_what_the_session_casts_or_cannot_load_is_said(tmp_path, element, note, monkeypatch):
+def test_what_the_session_casts_or_cannot_load_is_said(tmp_path, element, note, left_out, monkeypatch):
     """Of a chain of convolutions: the weights, the input and the output are cast."""
     monkeypatch.setattr(session, "as_loaded", lambda program: session.load_file(**program.question))
     weights = [helper.make_tensor(f"w{step}", element, [8, 8, 3, 3], [1.0] * 576) for step in range(3)]
@@ -229,6 +229,7 @@ def test_what_the_session_casts_or_cannot_load_is_said(tmp_path, element, note, 
     graph = read_model(save(tmp_path / "m.onnx", model), ImportOptions(), notes.append)
     assert graph.tensor_size.tolist() == [2 * 8 * 16 * 16] * 3
     assert [bool(re.search(note, found)) for found in notes] == [True]
+    assert left_out in graph.annotations.left_out[0]
 
 
 def test_casts_in_a_saved_file_are_its_own(tmp_path, monkeypatch):

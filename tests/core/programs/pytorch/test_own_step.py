@@ -564,11 +564,46 @@ def margins(h):
     return nn.functional.multi_margin_loss(h, torch.tensor([0, 1, 2, 3, 0, 1]))
 
 
+ENCODER = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 4, batch_first=True), 1).eval()
+KEPT = nn.Parameter(torch.ones(6, 4))
+
+
+def padded(h):
+    with torch.no_grad():  # it is a nested tensor in there, unless a mode of functions looks on
+        seen = ENCODER(h[None], src_key_padding_mask=torch.arange(6)[None] > 3)
+    return (h * seen).sum()
+
+
+def assigned(h):
+    KEPT.data = h.detach() * 2
+    return (h * KEPT).sum()
+
+
+def swapped(h):
+    old = KEPT.detach()
+    KEPT.data = KEPT * 2
+    value = (h @ KEPT.T).sum()
+    KEPT.data = old
+    return value + (h @ KEPT.T).sum()
+
+
+@torch.library.custom_op("tests::inputs", mutates_args=())
+def inputs(h: torch.Tensor) -> torch.Tensor:
+    """An op with the name of the graph's own."""
+    return h * 2
+
+
+inputs.register_fake(torch.empty_like)
+
+
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:call. its tensors have no data", "ignore:The PyTorch API of nested")
 @pytest.mark.parametrize(
     "loss",
     [
-        *(binomial, gamma, ctc, spectrum, pooled, margins),
+        *(binomial, gamma, ctc, spectrum, pooled, margins, padded, assigned, swapped),
+        lambda h: (h * inputs(h.detach())).sum(),
+        lambda h: torch.func.jvp(lambda x: x.tanh() @ KEPT.T, (h,), (torch.ones_like(h),))[1].sum(),
         lambda h: h.quantile(torch.tensor([0.1, 0.9]), dim=1).sum() + h.median(),
         lambda h: (h * 2).t_().unsqueeze_(0).squeeze_().sum(),
     ],
@@ -678,6 +713,30 @@ def test_a_part_lets_go_of_what_an_earlier_one_made(monkeypatch, has_plan):
         planned(x)
     assert (planned._most_parts, planned._planned_parts) == (2, 1 + has_plan)
     assert peak_of(lambda: planned(x), "cpu")[1] <= own + 512
+
+
+@pytest.mark.slow
+def test_a_plan_that_lets_go_of_a_value_is_not_used_where_it_is_kept():
+    kept, keeps = [], False
+
+    def step(x):
+        made = x @ weight
+        made.sum().item()
+        if keeps:
+            kept.append(made)
+        first = made.relu()
+        del made
+        second = first @ weight
+        del first
+        third = second.relu()
+        return ((third @ weight).exp() * 2 + third).sum()
+
+    weight, x = torch.ones(512, 512) / 512, torch.ones(512, 512)
+    planned = optimized(step, x, memory_limit="6MiB")
+    planned(x)
+    keeps = True
+    with pytest.warns(UserWarning, match="the memory limit of .* is not kept"):
+        planned(x)
 
 
 @pytest.mark.slow

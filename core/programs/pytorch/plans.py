@@ -66,7 +66,8 @@ def graph_for(program: TorchProgram, settings: PlanSettings) -> CostGraph:
     """Return the graph of a program, with the workspaces that its ops were seen to take if they may be run."""
     if settings.costs == "roofline":
         return graph_of(program)
-    return graph_of(program, measured=measured_costs(program, device_of(program).type, timed_runs=0))
+    is_apart = settings.schedule is None
+    return graph_of(program, measured=measured_costs(program, device_of(program).type, timed_runs=0, apart=is_apart))
 
 
 def allocator_in_use() -> Allocator | None:

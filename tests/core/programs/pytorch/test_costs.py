@@ -9,6 +9,7 @@ import torch
 from models import torch_models
 from models.orders import random_order
 from schedopt import Problem, ProgramError, Schedule
+from schedopt.core.files.costgraph import structure_hash
 from schedopt.core.model.allocators import MIB, Allocator
 from schedopt.core.model.reserved import Requests
 from schedopt.core.model.simulator import simulate
@@ -93,6 +94,14 @@ def test_workspace_in_small_blocks_is_not_one_large_one():
     assert (graph.tensor_size[1:].tolist(), graph.workspace.tolist()) == ([MIB, MIB, MIB // 2], [MIB])
     assert Requests(graph, Allocator()).sizes.max() == MIB
     assert graph_of(program, measured={"relu": (1.0, MIB, MIB)}).workspace.tolist() == [MIB]
+
+
+@pytest.mark.slow
+def test_a_graph_has_the_same_tensors_whatever_was_measured():
+    program = program_of(nn.Sequential(nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3)), torch.ones(4, 8, 96, 96))
+    small = [small for _, _, small in measured_costs(program, apart=True).values()]
+    assert max(small) > 0
+    assert structure_hash(graph_of(program, measured=measured_costs(program))) == structure_hash(graph_of(program))
 
 
 def test_shared_memory_is_held_once():

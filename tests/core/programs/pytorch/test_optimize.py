@@ -188,7 +188,7 @@ def test_a_plan_on_cuda_is_for_its_allocator_and_its_block_is_opened_once_it_is_
     monkeypatch.setattr(reserving, "OTHER_EVALUATIONS", 1)
     monkeypatch.setattr(plans, "device_of", lambda program: torch.device("cuda"))
     monkeypatch.setattr(plans, "allocator_in_use", lambda: Allocator())
-    monkeypatch.setattr(plans, "measured_costs", lambda program, device, timed_runs: measured_costs(program, "cpu"))
+    monkeypatch.setattr(plans, "measured_costs", lambda program, device, **how: measured_costs(program, "cpu"))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: opened.append([]))
     empty = torch.empty
     monkeypatch.setattr(

@@ -39,15 +39,12 @@ def _raise(number: int, frame: Any) -> None:
 
 def _would_abort(frame: Any) -> bool:
     """Whether C++ of PyTorch that no exception may leave has called Python, or PyTorch enters or leaves a mode."""
-    package = "torch"  # of this code, or before contextlib's, which enters and leaves for PyTorch too; our ops can wait
+    package = "torch"  # of this code, or before contextlib's, which enters and leaves for PyTorch too
     while frame is not None:
         name, module = frame.f_code.co_name, str(frame.f_globals.get("__name__"))
         package = package if module == "contextlib" else module.partition(".")[0]
-        if (
-            (name in _CALLED and package != "schedopt")
-            or module == "torch.utils._stats"
-            or (package == "torch" and name in _OF_WITH)
-        ):
+        is_called = name in _CALLED and package != "schedopt"  # our recorder's can wait
+        if is_called or module == "torch.utils._stats" or (package == "torch" and name in _OF_WITH):
             return True
         frame = frame.f_back
     return False

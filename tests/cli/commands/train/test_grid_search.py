@@ -114,6 +114,9 @@ def test_ctrl_c_keeps_what_is_done(folders, tmp_path, jobs):
 
 
 def test_ctrl_c_while_kernels_are_compiled_ends_at_once(run, folders, small_grid, monkeypatch):
-    interrupted = lambda experiment: signal.raise_signal(signal.SIGINT) or pytest.fail("late")  # noqa: E731
-    monkeypatch.setattr("schedopt.core.experiments.comparison.Experiment.compile", interrupted)
+    def compile(experiment):
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("late")
+
+    monkeypatch.setattr("schedopt.core.experiments.comparison.Experiment.compile", compile)
     assert run(*search(folders)).exit_code == 130

@@ -25,11 +25,12 @@ CustomSchedulerPass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", obj
 HOOK = "_post_fusion_custom_pass"
 """The setting that holds a pass after fusion."""
 _NEEDED = ("reorder_for_peak_memory", "get_freeable_input_buf", "estimate_peak_memory")
+_SET = (HOOK, "reorder_for_peak_memory_debug")  # the latter is not in 2.9
 
 
 def check_hook() -> None:
     """Raise a `UsageError` where Inductor has no pass after fusion, or no heuristics to compare with."""
-    if not hasattr(config, HOOK) or not all(hasattr(memory, name) for name in _NEEDED):
+    if not all(hasattr(config, name) for name in _SET) or not all(hasattr(memory, name) for name in _NEEDED):
         raise UsageError(
             f"PyTorch {torch.__version__} cannot reorder Inductor's kernels after fusion; use a later version"
         )

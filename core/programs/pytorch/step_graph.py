@@ -368,7 +368,10 @@ _BUILTINS: tuple[Any, ...] = (OrderedDict, dict, list, set, deque)  # the first 
 
 def copy_of(container: Any) -> Any:
     """Return the content of a dict, list, set or deque, in one of no class of its own."""
-    return next(builtin for builtin in _BUILTINS if isinstance(container, builtin))(container)
+    builtin: Any = next(builtin for builtin in _BUILTINS if isinstance(container, builtin))
+    if isinstance(container, dict):  # a class of its own may make what it is asked for, as registries do
+        return builtin((key, dict.__getitem__(container, key)) for key in container)
+    return builtin(container)
 
 
 def is_unchanged(container: Any, kept: Any) -> bool:

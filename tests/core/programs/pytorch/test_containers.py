@@ -76,6 +76,21 @@ def test_what_was_held_is_put_back(make):
     assert list(container) == list(make()) or isinstance(container, set)
 
 
+class Registry(OrderedDict):
+    """As a library's, which makes what it is asked for."""
+
+    def __getitem__(self, name):
+        return super().__getitem__(name)()
+
+
+def test_a_registry_keeps_what_makes_its_parts():
+    registry = Registry(relu=nn.ReLU)
+    kept = copy_of(registry)
+    assert is_unchanged(registry, kept)
+    put_back(registry, kept)
+    assert isinstance(registry["relu"], nn.ReLU)
+
+
 class Configured(nn.Module):
     def __init__(self, writes):
         super().__init__()

@@ -98,10 +98,9 @@ class FitOption:
             said.insert(0, f"+{100 * self.result.added_share:.2f}% {unit}")
         reserved = None if self.result is None else self.result.reserved
         if reserved is not None and reserved.opening_block and self.verdict == "yes":
-            place = (
-                f"{'before' if reserved.is_before_weights else 'after'} the weights{', or none' * bool(self.retries)}"
-            )
+            place = "before the weights" if reserved.is_before_weights else "after the weights"
             said.append(f"opening block of {format_bytes(reserved.opening_block)} {place}")
+            said += ["or none"] if self.retries else []
         return ", ".join(said)
 
 
@@ -135,6 +134,11 @@ class Fit(PrintedTable):
     persistent: int = 0
     left_out: tuple[str, ...] = ()  # what takes memory, too, and is in no number that was not measured
     machine: Machine | None = None  # the devices that were asked about, if they are those of a machine
+
+    @property
+    def needs(self) -> str:
+        """The heading of what is needed."""
+        return "predicted" if self.left_out else "needs"
 
     @property
     def fits(self) -> bool:
@@ -187,9 +191,8 @@ class Fit(PrintedTable):
         text = f"It fits with {self.batch} {best.batch:,} {best.name}"
         if (first := self.batches[0]) is not best:
             text += f"; {first.name} with {first.batch:,}" if first.batch else f"; not {first.name}"
-        return f"{text}{self._predicted(best.measured)}." + f" No larger one is possible: {best.limit}" * bool(
-            best.limit
-        )
+        limit = f" No larger one is possible: {best.limit}" if best.limit else ""
+        return f"{text}{self._predicted(best.measured)}.{limit}"
 
     def table(self) -> Table:
         """Return the table of `schedopt fit`, for Rich to print."""
@@ -233,8 +236,7 @@ def _way_table(fit: Fit) -> Table:
     table = Table("")
     is_measured = any(way.measured is not None for way in fit.ways)
     is_added = any(way.added for way in fit.ways)
-    needs = "predicted" if fit.left_out else "needs"
-    for column in ("fits", needs, "bound", *(("added",) if is_added else ()), *(("measured",) * is_measured)):
+    for column in ("fits", fit.needs, "bound", *(("added",) if is_added else ()), *(("measured",) * is_measured)):
         table.add_column(column, justify="left" if column == "fits" else "right", no_wrap=True)
     sizes = [size for way in fit.ways for size in (way.peak, way.lower_bound, way.measured) if size is not None]
     memory = bytes_alike(sizes)
@@ -251,8 +253,7 @@ def _way_table(fit: Fit) -> Table:
 def _batch_table(fit: Fit) -> Table:
     is_measured = any(row.measured is not None for row in fit.batches)
     measures = ("measured",) if is_measured else ()
-    needs = "predicted" if fit.left_out else "needs"
-    table = number_table("", f"largest {fit.batch}", needs, *measures, "one more needs")
+    table = number_table("", f"largest {fit.batch}", fit.needs, *measures, "one more needs")
     sizes = (size for row in fit.batches for size in (row.peak, row.next_peak, row.measured) if size is not None)
     memory = bytes_alike(sizes)
     for row in fit.batches:

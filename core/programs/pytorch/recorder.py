@@ -468,8 +468,9 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
                     self.failed = False
             for tensor in alive:
                 tensor.value = values[tensor.number]
-            self.parts |= {storage_of(values[number]) for number in wanted} - outer
-            self.parts &= {storage_of(value) for value in self.values()}  # others may take a freed one's place
+            if reason:  # the step goes on; others may take a freed storage's place
+                made = {storage_of(values[number]) for number in wanted} - outer
+                self.parts = (self.parts | made) & {storage_of(value) for value in self.values()}
             segment.made.clear()
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -727,7 +728,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _check(self, tensor: torch.Tensor) -> None:
         """Refuse a tensor that cannot be recorded."""
         if tensor.is_nested:
-            raise NotImplementedError("it makes a nested tensor")
+            raise TypeError("it makes a nested tensor")  # as a fake's errors: the op runs by itself
         if tensor.layout is not torch.strided or tensor.is_quantized or internals.is_traceable_wrapper_subclass(tensor):
             raise self._refused(
                 f"a tensor of layout {tensor.layout} and dtype {tensor.dtype}",

@@ -147,12 +147,14 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
     verify_reserved(problem, schedule, reserved)
     limit, status = problem.memory_limits[0], result.status
     is_proven = limit is not None and (result.is_proven_infeasible or plan.bound > limit)
+    notes, simulation = list(result.notes), simulate(problem, schedule)
+    why = [f"no schedule reserves less than {format_bytes(plan.bound)}"] * is_proven
+    why = [notes.pop()] if result.is_proven_infeasible else why
     if limit is not None and plan.reserved > limit:
         status = "infeasible" if is_proven else "limit-not-met"
     elif status in ("optimal", "feasible"):
         is_optimal = is_met(result.value, result.lower_bound) if problem.recompute else reserved.is_optimal
         status = "optimal" if is_optimal else "feasible"
-    notes, simulation = list(result.notes), simulate(problem, schedule)
     if schedule.items.tolist() != result.schedule.items.tolist():
         notes.append(changed_order("less reserved memory", simulation.peak - result.simulation.peak))
     less = ""
@@ -164,4 +166,4 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
     if block:
         notes.append(f"{OPENING}{opening_line(block, is_before)}{less}")
     found = replace(result, schedule=schedule, simulation=simulation, status=status, is_proven_infeasible=is_proven)
-    return replace(found, reserved=reserved, reserved_otherwise=otherwise, notes=tuple(notes))
+    return replace(found, reserved=reserved, reserved_otherwise=otherwise, notes=(*notes, *why))

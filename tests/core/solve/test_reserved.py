@@ -14,6 +14,7 @@ from schedopt import FormatError, ScheduleError, UsageError
 from schedopt.core.base.arrays import frozen
 from schedopt.core.model.allocators import MIB, Allocator
 from schedopt.core.model.reserved import Requests
+from schedopt.core.programs.pipeline import check_limit
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.solve.placed import solve_and_place
 
@@ -125,8 +126,12 @@ def test_what_is_claimed_of_an_allocator_is_checked(tmp_path, changed, message):
 def test_a_limit_is_one_of_what_is_reserved(tmp_path):
     kept = schedopt.solve(fragmented(), allocator="cuda", memory_limit="38MiB", evaluations=50)
     assert kept.is_feasible and kept.status == "optimal"
-    above = schedopt.solve(fragmented(), allocator="cuda", memory_limit="37MiB", evaluations=50)
+    given = {"allocator": "cuda", "memory_limit": "37MiB", "evaluations": 50}
+    above = schedopt.solve(fragmented(), **given)
     assert not above.is_feasible and above.status == "infeasible"
+    for result in (above, schedopt.solve(fragmented(), recompute=True, **given)):
+        with pytest.raises(ScheduleError, match="is not kept: no schedule reserves less than 38"):
+            check_limit("fragmented", result)
     above.save(tmp_path / "above.json")
     schedopt.read_schedule(tmp_path / "above.json", fragmented()).verify()
 

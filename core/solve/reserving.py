@@ -29,7 +29,7 @@ LARGE_SHARE, SMALL_SHARE = 0.3, 0.1
 """Of the time left, to bound what the blocks above 1 MiB take, and the others."""
 OTHER_SEARCH, OTHER_EVALUATIONS, OTHER_SEEDS = "order-search", 2000, 8
 """Orders of other seeds, as many as the time is enough for: live bytes are alike, but not what they reserve."""
-NO_BLOCK, LEAST_PAGE = (0, True), 10 * MIB
+NO_BLOCK, LEAST_PAGE = (0, True), 12 * MIB  # PyTorch takes more than 10 MiB, CUDA whole pages of 2
 BLOCK_PLACES = (True, False)
 """Where an opening block may come: before the weights, and after them."""
 PARTS = (2, 3, 4)

@@ -252,6 +252,9 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
 def read_snapshot(path: str, note: Callable[[str], None] = lambda text: None) -> Snapshot:
     """Read a snapshot of the device that has most events."""
     document = read_pickle(path)
+    if not isinstance(document, dict):  # as `torch.cuda.memory_snapshot()` returns, without a recording
+        kind = type(document).__name__
+        raise FormatError(f"{path}: a {kind}, not the dict that torch.cuda.memory._dump_snapshot writes")
     try:
         segments, traces = document["segments"], document["device_traces"]
         settings = document.get("allocator_settings") or {}
@@ -278,7 +281,8 @@ class _Reading:
 
     def __init__(self, path: str, device: int, segments: list[Any], trace: list[Any], settings: dict[str, Any]) -> None:
         self.path, self.device, self.segments = path, device, segments
-        self.allocator = Allocator.of_options(str(settings.get("PYTORCH_CUDA_ALLOC_CONF") or ""))
+        words = settings.get("PYTORCH_CUDA_ALLOC_CONF") or settings.get("PYTORCH_ALLOC_CONF")
+        self.allocator = Allocator.of_options(str(words or ""))
         self.made: list[tuple[int, int, int, Any]] = []  # address, bytes, stream and frames of each allocation
         self.events: list[int] = []
         self.reserved: list[int] = []  # after each event, beyond what was reserved before the first

@@ -158,7 +158,8 @@ class Allocator:
             raise UsageError(f"an allocator gives at most {_LARGEST:,} bytes at once, and 2^60 in all")
         most_streams = 1 + int(max(streams.max(initial=0), *(segment.pool // 2 for segment in start), 0))
         placed = sum(len(segment.blocks) for segment in start)
-        memory = self.memory(count, placed, most_streams, capacity=capacity, given=given, is_downwards=is_downwards)
+        asked = max(count, int((np.asarray(events) >= 0).sum()))
+        memory = self.memory(asked, placed, most_streams, capacity=capacity, given=given, is_downwards=is_downwards)
         held, places = np.full(count, -1, np.int64), np.full((count, 2), -1, np.int64)
         for segment in start:
             _lay_out(segment, memory, held, places)

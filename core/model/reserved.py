@@ -23,6 +23,7 @@ from .verifier import Replay
 RUNS = 4
 """Before the run whose retries are counted, on a device of a given capacity."""
 MOST_BYTES = 1 << 41
+NO_END = "each run reserves more than the one before, without end"
 
 
 def weights_of(graph: CostGraph, allocator: Allocator) -> IntArray:
@@ -69,7 +70,10 @@ class Requests:
         """Return the bytes reserved by runs of these events; from `most` on, some number that is at least that."""
         before, reserved = self.before(opening_block, is_before_weights), 0
         for memory in self._memories:
-            reserved = max(reserved, kernel.reserved_by(before, run, self.sizes, self._held, most, memory))
+            found = kernel.reserved_by(before, run, self.sizes, self._held, most, memory)
+            if found < 0 and most == math.inf:
+                raise UsageError(f"{self.graph.name}: with {self.allocator} {NO_END}")
+            reserved = max(reserved, int(most) if found < 0 else found)
             if reserved >= most:
                 break
         return reserved
@@ -185,10 +189,12 @@ def _settled(allocator: Allocator, sizes: IntArray, before: IntArray, run: IntAr
     most = 0
     for is_downwards in (False, True):
         reserved, events = -1, np.concatenate([before, run])
-        while True:
+        for _ in range(kernel.MOST_RUNS):
             found = allocator.replay(events, sizes, is_downwards=is_downwards).peak
             if found == reserved:
                 break
             reserved, events = found, np.concatenate([events, run])
+        else:
+            raise ScheduleError(f"with {allocator} {NO_END}")
         most = max(most, reserved)
     return most

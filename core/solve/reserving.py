@@ -38,6 +38,10 @@ STRIDES, MOST_BLOCKS = tuple(MIB << power for power in range(30, 0, -1)), 1024
 """Opening blocks are tried in steps, from wide to narrow ones, until so many would be tried."""
 
 
+NO_END = 2**62
+"""Above all bytes that runs of a program reserve."""
+
+
 @dataclass
 class Plan:
     """The best order and opening block so far."""
@@ -45,7 +49,7 @@ class Plan:
     requests: Requests
     late: Callable[[], bool]
     bound: int = 0
-    reserved: int = 2**62
+    reserved: int = NO_END
     live: int = 2**62
     order: IndexArray = field(default_factory=lambda: np.zeros(0, np.int32))
     block: tuple[int, bool] = NO_BLOCK  # bytes, and whether it comes before the weights
@@ -53,7 +57,7 @@ class Plan:
 
     def try_plan(self, order: IndexArray, events: IntArray, block: tuple[int, bool] = NO_BLOCK) -> None:
         """Price an order with an opening block or without; of equal ones without, the least live bytes win."""
-        most = self.reserved + (block == NO_BLOCK)
+        most = self.reserved + (block == NO_BLOCK) if self.order.size else math.inf
         reserved = self.requests.reserved(events, *block, most)
         if reserved < most:
             live = int(memory_of_steps(self.requests.buffers, order).max())
@@ -137,7 +141,8 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
         otherwise["without the opening block"] = requests.reserved(run)
     for page in () if allocator.expandable_segments else (allocator.large_segment, LEAST_PAGE):
         other = Requests(requests.graph, replace(allocator, expandable_segments=True, large_segment=page))
-        otherwise[f"with {other.allocator}"] = other.reserved(other.events(plan.order))
+        found = other.reserved(other.events(plan.order), most=NO_END)
+        otherwise |= {f"with {other.allocator}": found} if found < NO_END else {}
     blocks = {plan.block, NO_BLOCK}
     least, retries = requests.least_capacity(run, plan.live + int(requests.graph.persistent.sum()), blocks, plan.late)
     if least >= plan.reserved:

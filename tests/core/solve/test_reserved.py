@@ -123,6 +123,21 @@ def test_what_is_claimed_of_an_allocator_is_checked(tmp_path, changed, message):
         schedopt.read_schedule(path, graph).verify()
 
 
+def test_options_by_which_each_run_reserves_more_are_refused(tmp_path):
+    """A free segment of 20 MiB is too large to be cut, so that each run asks for a new one, as in the twin."""
+    graph, options = sketch("a -> 4194304; b: a -> 8", "growing"), "cuda:max_split_size_mb:20"
+    plain, allocator = plain_of(graph), Allocator.parse(options)
+    ways = [reserved_by(plain, [0, 1], allocator, 0, True, runs=runs, is_downwards=False) for runs in (9, 10)]
+    assert ways[1] - ways[0] == 20 * MIB
+    with pytest.raises(UsageError, match="growing: with cuda:max_split_size_mb:20 each run reserves more than"):
+        schedopt.solve(graph, allocator=options, evaluations=5)
+    document = schedopt.solve(graph, allocator="cuda", evaluations=5).document()
+    document["reserved"] |= {"allocator": options}
+    (tmp_path / "plan.json").write_text(json.dumps(document))
+    with pytest.raises(ScheduleError, match="each run reserves more than the one before"):
+        schedopt.read_schedule(tmp_path / "plan.json", graph).verify()
+
+
 def test_a_limit_is_one_of_what_is_reserved(tmp_path):
     kept = schedopt.solve(fragmented(), allocator="cuda", memory_limit="38MiB", evaluations=50)
     assert kept.is_feasible and kept.status == "optimal"

@@ -132,7 +132,7 @@ def test_options_by_which_each_run_reserves_more_are_refused(tmp_path):
     with pytest.raises(UsageError, match="growing: with cuda:max_split_size_mb:20 each run reserves more than"):
         schedopt.solve(graph, allocator=options, evaluations=5)
     document = schedopt.solve(graph, allocator="cuda", evaluations=5).document()
-    document["reserved"] |= {"allocator": options}
+    document["reserved"] |= {"allocator": options, "opening_block": 0}
     (tmp_path / "plan.json").write_text(json.dumps(document))
     with pytest.raises(ScheduleError, match="each run reserves more than the one before"):
         schedopt.read_schedule(tmp_path / "plan.json", graph).verify()

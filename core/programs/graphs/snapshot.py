@@ -283,6 +283,8 @@ class _Reading:
         self.path, self.device, self.segments = path, device, segments
         words = settings.get("PYTORCH_CUDA_ALLOC_CONF") or settings.get("PYTORCH_ALLOC_CONF")
         self.allocator = Allocator.of_options(str(words or ""))
+        if any(segment.get("is_expandable") for segment in segments):  # also where no settings are told
+            self.allocator = replace(self.allocator, expandable_segments=True)
         self.made: list[tuple[int, int, int, Any]] = []  # address, bytes, stream and frames of each allocation
         self.events: list[int] = []
         self.reserved: list[int] = []  # after each event, beyond what was reserved before the first

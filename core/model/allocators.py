@@ -88,12 +88,11 @@ class Allocator:
                 values[attribute] = read(value)
             except ValueError as error:
                 raise UsageError(f"allocator option {name} {error}, not '{value}'") from None
-        allocator = cls(**values)
+        least = values.get("large_segment", DEFAULT_SEGMENT)
         for name in ("max_split_size_mb", "max_non_split_rounding_mb"):
-            if values.get(_READERS[name][0], allocator.large_segment) < allocator.large_segment:
-                least = allocator.large_segment // MIB
-                raise UsageError(f"allocator option {name} is at least {least}, the MiB of a large segment")
-        return allocator
+            if values.get(_READERS[name][0], least) < least:
+                raise UsageError(f"allocator option {name} is at least {least // MIB}, the MiB of a large segment")
+        return cls(**values)
 
     def __str__(self) -> str:
         values = ((name, getattr(self, own), getattr(Allocator, own)) for name, (own, _) in _READERS.items())

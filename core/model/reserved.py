@@ -70,12 +70,11 @@ class Requests:
         """Return the bytes reserved by runs of these events; from `most` on, some number that is at least that."""
         before, reserved = self.before(opening_block, is_before_weights), 0
         for memory in self._memories:
-            found = kernel.reserved_by(before, run, self.sizes, self._held, most, memory)
-            if found < 0 and most == math.inf:
-                raise UsageError(f"{self.graph.name}: with {self.allocator} {NO_END}")
-            reserved = max(reserved, int(most) if found < 0 else found)
+            reserved = max(reserved, kernel.reserved_by(before, run, self.sizes, self._held, most, memory))
             if reserved >= most:
                 break
+        if reserved == kernel.NO_END and most == math.inf:
+            raise UsageError(f"{self.graph.name}: with {self.allocator} {NO_END}")
         return reserved
 
     def least_capacity(

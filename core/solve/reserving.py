@@ -13,7 +13,7 @@ from ..base.units import format_bytes
 from ..bounds.bounds import is_met, lower_bound, min_cut_bound, recomputation_bound
 from ..kernels.orders.order_memory import memory_of_steps
 from ..model.allocators import MIB, Allocator
-from ..model.reserved import Requests, pool_graph, rounded_to_segments, verify_reserved
+from ..model.reserved import MOST_BYTES, Requests, pool_graph, rounded_to_segments, verify_reserved
 from ..model.simulator import simulate
 from ..model.unrolled import of_runs
 from ..problem.problem import Problem
@@ -38,10 +38,6 @@ STRIDES, MOST_BLOCKS = tuple(MIB << power for power in range(30, 0, -1)), 1024
 """Opening blocks are tried in steps, from wide to narrow ones, until so many would be tried."""
 
 
-NO_END = 2**62
-"""Above all bytes that runs of a program reserve."""
-
-
 @dataclass
 class Plan:
     """The best order and opening block so far."""
@@ -49,7 +45,7 @@ class Plan:
     requests: Requests
     late: Callable[[], bool]
     bound: int = 0
-    reserved: int = NO_END
+    reserved: int = 2**62
     live: int = 2**62
     order: IndexArray = field(default_factory=lambda: np.zeros(0, np.int32))
     block: tuple[int, bool] = NO_BLOCK  # bytes, and whether it comes before the weights
@@ -141,20 +137,19 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
         otherwise["without the opening block"] = requests.reserved(run)
     for page in () if allocator.expandable_segments else (allocator.large_segment, LEAST_PAGE):
         other = Requests(requests.graph, replace(allocator, expandable_segments=True, large_segment=page))
-        found = other.reserved(other.events(plan.order), most=NO_END)
-        otherwise |= {f"with {other.allocator}": found} if found < NO_END else {}
+        found = other.reserved(other.events(plan.order), most=MOST_BYTES)
+        otherwise |= {f"with {other.allocator}": found} if found < MOST_BYTES else {}
     blocks = {plan.block, NO_BLOCK}
-    least, retries = requests.least_capacity(run, plan.live + int(requests.graph.persistent.sum()), blocks, plan.late)
-    if least >= plan.reserved:
-        least, retries = plan.reserved, 0
+    above = plan.live + int(requests.graph.persistent.sum())
+    least, retries = min(requests.least_capacity(run, above, blocks, plan.late), (plan.reserved, 0))
     reserved = Reserved(str(allocator), plan.reserved, plan.bound, *plan.block, least, retries)
     schedule = result.schedule if problem.recompute else Schedule.single_device(plan.order)
     verify_reserved(problem, schedule, reserved)
     limit, status = problem.memory_limits[0], result.status
     is_proven = limit is not None and (result.is_proven_infeasible or plan.bound > limit)
     notes, simulation = list(result.notes), simulate(problem, schedule)
-    why = [f"no schedule reserves less than {format_bytes(plan.bound)}"] * is_proven
-    why = [notes.pop()] if result.is_proven_infeasible else why
+    own = f"no schedule reserves less than {format_bytes(plan.bound)}"
+    why = [notes.pop() if result.is_proven_infeasible else own] * is_proven
     if limit is not None and plan.reserved > limit:
         status = "infeasible" if is_proven else "limit-not-met"
     elif status in ("optimal", "feasible"):

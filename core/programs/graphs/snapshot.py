@@ -253,8 +253,7 @@ def read_snapshot(path: str, note: Callable[[str], None] = lambda text: None) ->
     """Read a snapshot of the device that has most events."""
     document = read_pickle(path)
     if not isinstance(document, dict):  # as `torch.cuda.memory_snapshot()` returns, without a recording
-        kind = type(document).__name__
-        raise FormatError(f"{path}: a {kind}, not the dict that torch.cuda.memory._dump_snapshot writes")
+        raise FormatError(f"{path}: a {type(document).__name__}, not what torch.cuda.memory._dump_snapshot writes")
     try:
         segments, traces = document["segments"], document["device_traces"]
         settings = document.get("allocator_settings") or {}
@@ -281,8 +280,8 @@ class _Reading:
 
     def __init__(self, path: str, device: int, segments: list[Any], trace: list[Any], settings: dict[str, Any]) -> None:
         self.path, self.device, self.segments = path, device, segments
-        words = settings.get("PYTORCH_CUDA_ALLOC_CONF") or settings.get("PYTORCH_ALLOC_CONF")
-        self.allocator = Allocator.of_options(str(words or ""))
+        words = settings.get("PYTORCH_CUDA_ALLOC_CONF") or settings.get("PYTORCH_ALLOC_CONF") or ""
+        self.allocator = Allocator.of_options(str(words))
         if any(segment.get("is_expandable") for segment in segments):  # also where no settings are told
             self.allocator = replace(self.allocator, expandable_segments=True)
         self.made: list[tuple[int, int, int, Any]] = []  # address, bytes, stream and frames of each allocation

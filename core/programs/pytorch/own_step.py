@@ -217,8 +217,7 @@ class PlannedStep(nn.Module):
 
     def _planned(self, segment: Segment, wanted: Sequence[int], names: StepNames, held: int | None) -> _Plan:
         """Make a plan for a recording; a limit holds for the whole step, with the bytes that its other parts hold."""
-        name = f"a part of {self._name}" if segment.is_part else self._name
-        program = step_graph(name, segment, wanted, names.of_held())
+        program = step_graph("a part of " * segment.is_part + self._name, segment, wanted, names.of_held())
         settings = self._settings
         if settings.note is not None:
             settings = replace(settings, note=self._notes.append)
@@ -243,11 +242,8 @@ class PlannedStep(nn.Module):
         except ScheduleError as error:
             raise ScheduleError(f"{error}{elsewhere}") from None
         if elsewhere and module.meta["is_reserved"]:
-            warnings.warn(
-                f"{self._name}: it runs in parts, and each keeps the memory limit beside the live bytes of the others; "
-                "the whole step may reserve more than the limit",
-                stacklevel=2,
-            )
+            text = "each part keeps the memory limit beside the others' live bytes; the whole step may reserve more"
+            warnings.warn(f"{self._name}: {text}", stacklevel=2)
         plan = _Plan(tuple(wanted), module, module.meta["peak"], frozenset(segment.saved))
         segment.last.plans.append(plan)
         self._plans += 1

@@ -69,7 +69,7 @@ class Harmful:
 
 def test_segments_alone_are_refused_and_the_options_of_a_snapshot_are_read(tmp_path):
     document = small_snapshot()
-    with pytest.raises(FormatError, match=r"a list, not the dict that torch\.cuda\.memory\._dump_snapshot writes$"):
+    with pytest.raises(FormatError, match=r"a list, not what torch\.cuda\.memory\._dump_snapshot writes$"):
         read_snapshot(written(tmp_path, document["segments"]))
     document["allocator_settings"] = {"PYTORCH_ALLOC_CONF": "max_split_size_mb:20"}
     assert str(read_snapshot(written(tmp_path, document)).allocator) == "cuda:max_split_size_mb:20"

@@ -463,8 +463,7 @@ def order_events(b: Buffers, order: IndexArray, uses: IndexArray, events: IntArr
 @kernel
 def reserved_by(before: IntArray, run: IntArray, sizes: IntArray, held: IntArray, most: float, m: Memory) -> int:
     """Return the bytes reserved by some events, then runs of others, until one reserves no more; or from `most` on."""
-    # All is on one stream, and memory is made empty first. Without end: after many runs, or when rows may run out, of
-    # which a run takes up to three for each request.
+    # All is on one stream, and memory is made empty first. A run takes up to three rows for each request.
     m.totals[:] = 0
     m.totals[FRONTIER] = 1 << 46
     m.pools[:] = 0

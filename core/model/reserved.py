@@ -23,7 +23,7 @@ from .verifier import Replay
 RUNS = 4
 """Before the run whose retries are counted, on a device of a given capacity."""
 MOST_BYTES = 1 << 41
-NO_END = "each run reserves more than the one before, without end"
+ENDLESS = "each run reserves more than the one before, without end"
 
 
 def weights_of(graph: CostGraph, allocator: Allocator) -> IntArray:
@@ -74,7 +74,7 @@ class Requests:
             if reserved >= most:
                 break
         if reserved == kernel.NO_END and most == math.inf:
-            raise UsageError(f"{self.graph.name}: with {self.allocator} {NO_END}")
+            raise UsageError(f"{self.graph.name}: with {self.allocator} {ENDLESS}")
         return reserved
 
     def least_capacity(
@@ -194,6 +194,6 @@ def _settled(allocator: Allocator, sizes: IntArray, before: IntArray, run: IntAr
                 break
             reserved, events = found, np.concatenate([events, run])
         else:
-            raise ScheduleError(f"with {allocator} {NO_END}")
+            raise ScheduleError(f"with {allocator} {ENDLESS}")
         most = max(most, reserved)
     return most

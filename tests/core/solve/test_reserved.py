@@ -124,7 +124,6 @@ def test_what_is_claimed_of_an_allocator_is_checked(tmp_path, changed, message):
 
 
 def test_options_by_which_each_run_reserves_more_are_refused():
-    """A free segment of 20 MiB is too large to be cut, so that each run asks for a new one, as in the twin."""
     graph, options = sketch("a -> 4194304; b: a -> 8", "growing"), "cuda:max_split_size_mb:20"
     plain, allocator = plain_of(graph), Allocator.parse(options)
     ways = [reserved_by(plain, [0, 1], allocator, 0, True, runs=runs, is_downwards=False) for runs in (9, 10)]
@@ -139,10 +138,10 @@ def test_options_by_which_each_run_reserves_more_are_refused():
 def test_a_limit_is_one_of_what_is_reserved(tmp_path):
     kept = schedopt.solve(fragmented(), allocator="cuda", memory_limit="38MiB", evaluations=50)
     assert kept.is_feasible and kept.status == "optimal"
-    given = {"allocator": "cuda", "memory_limit": "37MiB", "evaluations": 50}
-    above = schedopt.solve(fragmented(), **given)
+    above = schedopt.solve(fragmented(), allocator="cuda", memory_limit="37MiB", evaluations=50)
+    again = schedopt.solve(fragmented(), allocator="cuda", memory_limit="37MiB", evaluations=50, recompute=True)
     assert not above.is_feasible and above.status == "infeasible"
-    for result in (above, schedopt.solve(fragmented(), recompute=True, **given)):
+    for result in (above, again):
         with pytest.raises(ScheduleError, match="is not kept: no schedule reserves less than 38"):
             check_limit("fragmented", result)
     above.save(tmp_path / "above.json")

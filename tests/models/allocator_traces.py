@@ -17,8 +17,7 @@ CHOICES = {
 def drawn(rng):
     """Return an allocator's options, and a trace: events, sizes, streams, capacity and where segments go."""
     words = [f"{name}:{rng.choice(values)}" for name, values in CHOICES.items() if rng.random() < 0.25]
-    if "large_segment_size_mb:64" in words:
-        words = [word for word in words if not word.startswith("max_")]
+    words = [word for word in words if "large_segment_size_mb:64" not in words or not word.startswith("max_")]
     count, streams = int(rng.integers(1, 60)), int(rng.integers(1, 3))
     scale = rng.choice([1e3, 2e5, 2e6, 2e7, 6e7], size=count)
     sizes = np.maximum((scale * rng.exponential(size=count)).astype(np.int64), 0)

@@ -137,8 +137,8 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
         otherwise["without the opening block"] = requests.reserved(run)
     for page in () if allocator.expandable_segments else (allocator.large_segment, LEAST_PAGE):
         other = Requests(requests.graph, replace(allocator, expandable_segments=True, large_segment=page))
-        found = other.reserved(other.events(plan.order), most=MOST_BYTES)
-        otherwise |= {f"with {other.allocator}": found} if found < MOST_BYTES else {}
+        with_pages = other.reserved(other.events(plan.order), most=MOST_BYTES)
+        otherwise |= {f"with {other.allocator}": with_pages} if with_pages < MOST_BYTES else {}
     blocks = {plan.block, NO_BLOCK}
     above = plan.live + int(requests.graph.persistent.sum())
     least, retries = min(requests.least_capacity(run, above, blocks, plan.late), (plan.reserved, 0))

@@ -114,7 +114,7 @@ def _on_values(name: str) -> Any:
     """Return a method of tensors, which reads their memory, for tensors whose values may be still to come."""
 
     def method(tensor: Deferred, *args: Any, **kwargs: Any) -> Any:
-        values = tensor.values()
+        values = tensor.values(shares=name == "numpy")
         with internals.disable_current_modes():
             return getattr(values, name)(*args, **kwargs)
 
@@ -153,16 +153,23 @@ class Deferred(torch.Tensor):
     __repr__, __format__, __reduce_ex__ = map(_on_values, ("__repr__", "__format__", "__reduce_ex__"))
     numpy, tolist = map(_on_values, ("numpy", "tolist"))
 
-    def values(self) -> torch.Tensor:  # type: ignore[override]
-        """Return the values; a recording runs the ops before them."""
-        with internals.disable_current_modes():
-            return (_value(self) if RECORDING.recorder is None else RECORDING.recorder.read(self)).data
+    def __deepcopy__(self, memo: Any) -> torch.Tensor:
+        return self.detach().clone()
+
+    def values(self, shares: bool = False) -> torch.Tensor:  # type: ignore[override]
+        """Return the values, of which no copy may do; a recording runs the ops before them."""
+        with internals.disable_current_modes(), internals.disable_torch_function():
+            return (_value(self) if RECORDING.recorder is None else RECORDING.recorder.read(self, shares)).data
 
 
 def _value(tensor: Deferred) -> torch.Tensor:
     if tensor.value is None:
         raise RuntimeError("this tensor was made while a step was recorded, not run, so it has no values")
     return tensor.value
+
+
+def _empty(like: Layout) -> torch.Tensor:
+    return torch.empty_strided(like.shape, like.stride, dtype=like.dtype, device=like.device)
 
 
 class RecordedOp:
@@ -336,9 +343,11 @@ class Segment:
 
 # Reads and writes of the generator's state, before which recorded ops have to draw their numbers.
 _OF_GENERATOR = ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed", "seed")
-# Methods of tensors that read their memory without a call of an op.
-_READING = tuple(
-    getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "data_ptr")
+# Methods of tensors that read their memory without a call of an op; what the first ones return has the same memory.
+_SHARING = ("numpy", "__array__", "untyped_storage", "storage", "__dlpack__")
+_SHARING, _READING = (
+    tuple(getattr(torch.Tensor, name) for name in names)
+    for names in (_SHARING, (*_SHARING, "tolist", "__reduce_ex__", "data_ptr", "share_memory_", "is_shared"))
 )
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 _FRESH = (torch.ops.aten.lift_fresh.default, internals.MAKE_ZEROS)  # what these make is no result of a recorded op
@@ -355,6 +364,10 @@ class _NotInTree(Exception):
     """An op is new in a tree that may not grow."""
 
 
+class _Shared(Exception):
+    """An op works on memory that the step's Python reads or writes, too."""
+
+
 class _Reads(TorchFunctionMode):
     """Gives values to the methods that read the memory of tensors, in the thread that records."""
 
@@ -364,9 +377,16 @@ class _Reads(TorchFunctionMode):
         if func == _SET_DATA and recorder is not None:
             args = args[0], recorder.assigned(*args)
         if func in _READING and recorder is not None:
-            value = recorder.read(args[0])
+            value = recorder.read(args[0], func in _SHARING)
             with internals.disable_current_modes():
-                return func(value, *args[1:], **(kwargs or {}))
+                value = value if args[0].requires_grad else value.detach()
+                result = func(value, *args[1:], **(kwargs or {}))
+            if func in _SHARING:
+                is_capsule = func is torch.Tensor.__dlpack__
+                recorder.shared[storage_of(value)] = TensorWeakRef(value) if is_capsule else weakref.ref(result)
+            return args[0] if result is value else result
+        if func in (torch.tensor, torch.as_tensor) and recorder is not None and isinstance(args[0], (list, tuple)):
+            args = pytree.tree_map_only(Deferred, recorder.read, args)
         if func is internals.PAD_PACKED and recorder is not None:
             recorder.makes_lengths = True  # a tensor, to which it writes without a call
             try:
@@ -397,14 +417,25 @@ def _is_seen(values: Iterable[Any]) -> bool:
         return bool(torch.overrides.has_torch_function_variadic(*values))
 
 
+def _lifted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that makes tensors in the memory of others so that a recorder sees them."""
+    return functools.wraps(function)(lambda *args, **kwargs: _FRESH[0](function(*args, **kwargs)))
+
+
 torch.overrides.has_torch_function = _is_seen  # type: ignore[assignment]
 for module in (torch, torch.random, torch.cuda, torch.cuda.random):
     for name in set(_OF_GENERATOR) & set(dir(module)):
         setattr(module, name, _after_draws(getattr(module, name)))
+torch.frombuffer = _lifted(torch.frombuffer)
+_IN_BOTH = {"from_dlpack": _lifted(torch.from_dlpack), "to_dlpack": lambda tensor: tensor.detach().__dlpack__()}
+for module in (torch, torch.utils.dlpack):  # to_dlpack itself reads without a check for data
+    vars(module).update(_IN_BOTH)
 
 
 class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the ops of one call of a step; those that were recorded before are found again in a tree."""
+
+    supports_higher_order_operators = True  # so that it is asked, and refuses them
 
     def __init__(
         self,
@@ -427,6 +458,8 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.made: list[TensorWeakRef] = []
         self.parts: set[int] = set()  # storages that parts of the step have made
         self.fresh: dict[int, torch.Tensor] = {}  # made of Python's values meanwhile
+        self.shared: dict[int, Callable[[], Any]] = {}  # who else has a storage in his hands, while he is alive
+        self.arrays: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by storage of a copy: an array, and the copy
         self.failed = False
         self.recovers = False  # from an error: what still waits is to run as it was recorded
         self.makes_lengths = False  # of packed sequences, at once
@@ -473,12 +506,12 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.parts = (self.parts | made) & {storage_of(value) for value in self.values()}
             segment.made.clear()
 
-    def read(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor with its values, to which all ops that wait have written."""
+    def read(self, tensor: torch.Tensor, shares: bool = False) -> torch.Tensor:
+        """Return a tensor with its values, to which all ops that wait have written; not a copy where it is shared."""
         value = self.segment.value(tensor)
         if value is not None and storage_of(value) not in self.segment.read | self.segment.written:
             return value
-        found = self._constants([tensor])
+        found = None if shares and not self.rehearses else self._constants([tensor])
         if found is None:
             self.flush(_READS)
         value = self.segment.value(tensor) if found is None else found[id(tensor)]
@@ -507,17 +540,20 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _take(self, func: Any, args: Any, kwargs: Any) -> Any:
         if not isinstance(func, internals.OpOverload):
-            raise ProgramError(f"{func} calls functions of its own, which cannot be recorded")
+            raise self._refused(f"{func}, which calls functions of its own,", "branch and loop in Python there")
         if func.namespace in COLLECTIVES:
             raise self._refused("a collective", "plan what comes before it, and call it between planned functions")
         sort = sort_of(func)
         tensors = tensors_of((args, kwargs.values()) if kwargs else args)
         has_values = not self.is_waiting and not any(isinstance(tensor, Deferred) for tensor in tensors)
+        has_values |= bool(tensors) and all(tensor.is_meta for tensor in tensors)  # of derivatives forward, for shapes
         if has_values or (sort.without_tensors and not tensors):
             return func(*args, **kwargs)
         if func in _FRESH and not isinstance(next(iter(tensors), None), Deferred):
             made = func(*args, **kwargs)
-            made = made.clone() if tensors else made  # of an array of NumPy perhaps, which the step may fill again
+            if tensors and not made.untyped_storage().resizable():  # of an array, which the step may fill again
+                array, made = made, made.clone()
+                self.arrays[storage_of(made)] = array, made
             self.fresh[id(made)] = made
             return made
         if not self.is_waiting or self._can_run(sort, tensors, args, kwargs):
@@ -530,6 +566,9 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._reshape(func, args, kwargs) if sort.changes_shape else self._record(func, sort, args, kwargs)
         except SchedoptError:
             raise
+        except _Shared:
+            self.flush("it works on memory that Python's code has in its hands")
+            return self._run(func, sort, tensors, args, kwargs)
         except _NotInTree:
             self.is_waiting = False
             reason = ""
@@ -610,7 +649,13 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         if sort.writes and self.is_waiting:
             self.undo += [restoring(value) for value in values.values() if value is not None]
         real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, lambda leaf: values[id(leaf)], (args, kwargs))
+        storages = {storage_of(value) for value in values.values() if value is not None}
+        of_arrays = [self.arrays[at] for at in storages & self.arrays.keys()]
+        for array, copy in of_arrays:
+            copy.copy_(array)
         result = func(*real_args, **real_kwargs)
+        for array, copy in of_arrays if sort.writes else ():
+            array.copy_(copy)
         if sort.changes_shape and isinstance(args[0], Deferred):
             with internals.without_dispatch():
                 func(*args, **kwargs)
@@ -675,12 +720,17 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
                 raise
             segment.last.after[func, key] = node
             self.seconds_of_new_ops += time.perf_counter() - start
+        if (self.shared or self.arrays) and not self.rehearses and self._is_shared(node):
+            self._forget(before)
+            raise _Shared
         segment.go_on(node, numbers, sort.is_random and is_random(func, given(func, args, kwargs)))
 
         def tensor_of(result: Result) -> torch.Tensor:
             if result.layout is None:
                 tensors = tensors_in((args, kwargs))
                 return next(tensor for tensor in tensors if segment.number(tensor) == result.number)
+            if result.layout.device.type == "meta":
+                return _empty(result.layout)
             tensor = Deferred(result.layout, result.number)
             segment.made.append(TensorWeakRef(tensor))
             return tensor
@@ -688,6 +738,17 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(node.returned, Result):  # without PyTorch's walk, a third of what recording took
             return tensor_of(node.returned)
         return pytree.tree_map_only(Result, tensor_of, node.returned)
+
+    def _is_shared(self, node: RecordedOp) -> bool:
+        """Whether the step's Python may read or write memory of an op before it would run."""
+        for number in node.reads:
+            storage = storage_of(self.segment.held[number])
+            if self.shared.get(storage, lambda: None)() is not None:
+                return True
+            bits = [one.reshape(-1).view(torch.uint8) for one in self.arrays.get(storage, ())]
+            if bits and (number in node.writes or not torch.equal(*bits)):
+                return True
+        return False
 
     def _forget(self, first: int) -> None:
         """Forget the tensors that an op met which cannot be recorded."""
@@ -780,7 +841,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _fake(self, like: Layout) -> torch.Tensor:
         with self.fake_mode:
-            return torch.empty_strided(like.shape, like.stride, dtype=like.dtype, device=like.device)
+            return _empty(like)
 
     def _held_owners(self, fakes: Any) -> set[int]:
         """Return the numbers of the tensors with values in whose memory fakes lie."""

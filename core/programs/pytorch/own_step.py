@@ -153,6 +153,7 @@ class PlannedStep(nn.Module):
             return dict(zip(plan.wanted, values, strict=True))
 
         recorder = Recorder(self._tree(), run, [], may_grow=self._may_plan)  # which `run` asks
+        recorder.runs_meta = True
         return recorder
 
     def _tree(self) -> Tree:

@@ -344,11 +344,9 @@ class Segment:
 # Reads and writes of the generator's state, before which recorded ops have to draw their numbers.
 _OF_GENERATOR = ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed", "seed")
 # Methods of tensors that read their memory without a call of an op; what the first ones return has the same memory.
-_SHARING = ("numpy", "__array__", "untyped_storage", "storage", "__dlpack__")
-_SHARING, _READING = (
-    tuple(getattr(torch.Tensor, name) for name in names)
-    for names in (_SHARING, (*_SHARING, "tolist", "__reduce_ex__", "data_ptr", "share_memory_", "is_shared"))
-)
+_ALIKE = ("numpy", "__array__", "untyped_storage", "storage", "__dlpack__")
+_READ = (*_ALIKE, "tolist", "__reduce_ex__", "data_ptr", "share_memory_", "is_shared")
+_SHARING, _READING = ({getattr(torch.Tensor, name) for name in names} for names in (_ALIKE, _READ))
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 _FRESH = (torch.ops.aten.lift_fresh.default, internals.MAKE_ZEROS)  # what these make is no result of a recorded op
 _READS = (
@@ -382,8 +380,8 @@ class _Reads(TorchFunctionMode):
                 value = value if args[0].requires_grad else value.detach()
                 result = func(value, *args[1:], **(kwargs or {}))
             if func in _SHARING:
-                is_capsule = func is torch.Tensor.__dlpack__
-                recorder.shared[storage_of(value)] = TensorWeakRef(value) if is_capsule else weakref.ref(result)
+                of_tensor = func is torch.Tensor.__dlpack__  # whose result is a capsule
+                recorder.shared[storage_of(value)] = TensorWeakRef(value) if of_tensor else weakref.ref(result)
             return args[0] if result is value else result
         if func in (torch.tensor, torch.as_tensor) and recorder is not None and isinstance(args[0], (list, tuple)):
             args = pytree.tree_map_only(Deferred, recorder.read, args)
@@ -462,6 +460,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.arrays: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by storage of a copy: an array, and the copy
         self.failed = False
         self.recovers = False  # from an error: what still waits is to run as it was recorded
+        self.runs_meta = False  # as derivatives forward make tensors without data for shapes, and the step has none
         self.makes_lengths = False  # of packed sequences, at once
         self.is_waiting = True  # whether ops are recorded, or run at once
         self.sources = SourceRecorder(modules or {})
@@ -546,7 +545,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         sort = sort_of(func)
         tensors = tensors_of((args, kwargs.values()) if kwargs else args)
         has_values = not self.is_waiting and not any(isinstance(tensor, Deferred) for tensor in tensors)
-        has_values |= bool(tensors) and all(tensor.is_meta for tensor in tensors)  # of derivatives forward, for shapes
+        has_values |= self.runs_meta and bool(tensors) and all(tensor.is_meta for tensor in tensors)
         if has_values or (sort.without_tensors and not tensors):
             return func(*args, **kwargs)
         if func in _FRESH and not isinstance(next(iter(tensors), None), Deferred):
@@ -729,7 +728,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             if result.layout is None:
                 tensors = tensors_in((args, kwargs))
                 return next(tensor for tensor in tensors if segment.number(tensor) == result.number)
-            if result.layout.device.type == "meta":
+            if self.runs_meta and result.layout.device.type == "meta":
                 return _empty(result.layout)
             tensor = Deferred(result.layout, result.number)
             segment.made.append(TensorWeakRef(tensor))

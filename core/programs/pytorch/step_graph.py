@@ -191,6 +191,7 @@ def rehearse(
         for _ in range(2):
             names = StepNames(function, call, state.parameters().values())
             recorder = Recorder(tree, run, changes, state.paths(), rehearses=True)
+            recorder.runs_meta = not any(tensor.is_meta for tensor in names.tensors())
             start = time.perf_counter()
             with foreign_code(where, what), silent(), torch.enable_grad():
                 returned = recorder.call(function, *call)  # what the caller will hold has to be there

@@ -313,6 +313,9 @@ def test_import_takes_a_step_from_the_second_on():
     roles = {resident.role for resident in graph.annotations.residents}
     assert roles == {"parameter", "input", "state"}
     assert set(graph.annotations.phases) == {"forward", "backward", "update"}
+    with torch.device("meta"):
+        empty = torch.ones(4, requires_grad=True)
+        assert schedopt.import_model(lambda x: (empty * x).sum().backward(), torch.ones(4)).num_ops
     with pytest.raises(ProgramError, match=r"no one graph stands for the step at test_own_step.py:\d+: it reads a"):
         schedopt.import_model(reading(trained), trained.args)
 

@@ -425,7 +425,10 @@ for module in (torch, torch.random, torch.cuda, torch.cuda.random):
     for name in set(_OF_GENERATOR) & set(dir(module)):
         setattr(module, name, _after_draws(getattr(module, name)))
 torch.frombuffer = _lifted(torch.frombuffer)
-_IN_BOTH = {"from_dlpack": _lifted(torch.from_dlpack), "to_dlpack": lambda tensor: tensor.detach().__dlpack__()}
+_IN_BOTH = {
+    "from_dlpack": _lifted(torch.utils.dlpack.from_dlpack),
+    "to_dlpack": lambda tensor: tensor.detach().__dlpack__(),
+}
 for module in (torch, torch.utils.dlpack):  # to_dlpack itself reads without a check for data
     vars(module).update(_IN_BOTH)
 

@@ -424,13 +424,10 @@ torch.overrides.has_torch_function = _is_seen  # type: ignore[assignment]
 for module in (torch, torch.random, torch.cuda, torch.cuda.random):
     for name in set(_OF_GENERATOR) & set(dir(module)):
         setattr(module, name, _after_draws(getattr(module, name)))
-torch.frombuffer = _lifted(torch.frombuffer)
-_IN_BOTH = {
-    "from_dlpack": _lifted(torch.utils.dlpack.from_dlpack),
-    "to_dlpack": lambda tensor: tensor.detach().__dlpack__(),
-}
-for module in (torch, torch.utils.dlpack):  # to_dlpack itself reads without a check for data
-    vars(module).update(_IN_BOTH)
+for module in (torch, torch.utils.dlpack):
+    for name in {"frombuffer", "from_dlpack"} & set(dir(module)):
+        setattr(module, name, _lifted(getattr(module, name)))
+    vars(module)["to_dlpack"] = lambda tensor: tensor.detach().__dlpack__()  # itself it reads without a check for data
 
 
 class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -375,8 +375,8 @@ class _Reads(TorchFunctionMode):
         if func == _SET_DATA and recorder is not None:
             args = args[0], recorder.assigned(*args)
         if func in _READING and recorder is not None:
-            value = recorder.read(args[0], func in _SHARING)
             with internals.disable_current_modes():
+                value = recorder.read(args[0], func in _SHARING)
                 value = value if args[0].requires_grad else value.detach()
                 result = func(value, *args[1:], **(kwargs or {}))
             if func in _SHARING:
@@ -508,13 +508,15 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
     def read(self, tensor: torch.Tensor, shares: bool = False) -> torch.Tensor:
         """Return a tensor with its values, to which all ops that wait have written; not a copy where it is shared."""
         value = self.segment.value(tensor)
-        if value is not None and storage_of(value) not in self.segment.read | self.segment.written:
-            return value
-        found = None if shares and not self.rehearses else self._constants([tensor])
-        if found is None:
-            self.flush(_READS)
-        value = self.segment.value(tensor) if found is None else found[id(tensor)]
-        assert value is not None
+        if value is None or storage_of(value) in self.segment.read | self.segment.written:
+            found = None if shares and not self.rehearses else self._constants([tensor])
+            if found is None:
+                self.flush(_READS)
+            value = self.segment.value(tensor) if found is None else found[id(tensor)]
+            assert value is not None
+        if storage_of(value) in self.arrays:
+            array, copy = self.arrays[storage_of(value)]
+            copy.copy_(array)
         return value
 
     def assigned(self, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -553,6 +555,8 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             if tensors and not made.untyped_storage().resizable():  # of an array, which the step may fill again
                 array, made = made, made.clone()
                 self.arrays[storage_of(made)] = array, made
+                if not self.rehearses:
+                    return made
             self.fresh[id(made)] = made
             return made
         if not self.is_waiting or self._can_run(sort, tensors, args, kwargs):
@@ -622,7 +626,8 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             if value is None or not (sort.gives_values or (value.dim() == 0 and value.device.type == "cpu")):
                 return False
             storage = storage_of(value)
-            if storage in self.segment.written or (sort.writes and storage in self.segment.read):
+            changes = sort.writes or storage in self.arrays
+            if storage in self.segment.written or (changes and storage in self.segment.read):
                 return False
         return True
 

@@ -614,6 +614,7 @@ def refilled(h, make=torch.from_numpy):
     given = make(array)
     loss = (h * given.clone()).sum()
     array[:] = 2
+    loss = loss * (2 if torch.equal(given, torch.full((6, 4), 2.0)) else 1) + given.tolist()[0][0]
     given.view(-1).mul_(h.detach().view(-1))
     return loss + (h * given).sum() + float(array.sum())
 

@@ -31,9 +31,10 @@ from ...base.speed import without_gc
 from ...model.allocators import Allocator
 from ...report.memory_by_role import RESIDENT_ROLES, TENSOR_ROLES, Holder, Peak
 from .calls import REDUCED_IN_PLACE, WITHOUT_EFFECT, Result, Sort, argument_names, aten, given, tensor_keys, tensors_in
-from .recorder import RECORDING, Deferred, RecordedOp, Recorder, Segment, Tree
+from .recorder import Deferred, RecordedOp, Recorder, Segment, Tree
 from .torch_internals import SCALER_STEP, entered, pytree, set_write_count, storage_of, write_count
 from .tracing import (
+    RECORDING,
     STEP,
     TorchProgram,
     foreign_code,

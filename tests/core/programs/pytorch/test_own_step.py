@@ -18,8 +18,8 @@ from models.seeds import mostly_slow
 from schedopt import ProgramError, ScheduleError, UsageError
 from schedopt.core.programs.pytorch import own_step
 from schedopt.core.programs.pytorch.program import as_call
-from schedopt.core.programs.pytorch.recorder import RECORDING
 from schedopt.core.programs.pytorch.run import peak_of
+from schedopt.core.programs.pytorch.tracing import RECORDING
 from torch import nn, optim
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint

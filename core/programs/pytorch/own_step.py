@@ -21,10 +21,11 @@ from ...search.options import Share
 from .dynamo_internals import BoxedCodeGen
 from .plans import Facts, PlanSettings, as_traced, difference, graph_for, input_facts, ordered, settings_facts
 from .program import as_call
-from .recorder import RECORDING, Deferred, Recorder, Segment, Tree
+from .recorder import Deferred, Recorder, Segment, Tree
 from .run import begin_anew, check_module, held_bytes
 from .step_graph import Enough, PythonState, StepNames, rehearse, run_in_order, step_graph
 from .torch_internals import current_modes, disable_torch_function, entered, pytree, storage_of, write_count
+from .tracing import RECORDING
 
 _MOST_KINDS = 1000
 
@@ -153,6 +154,7 @@ class PlannedStep(nn.Module):
             return dict(zip(plan.wanted, values, strict=True))
 
         recorder = Recorder(self._tree(), run, [], may_grow=self._may_plan)  # which `run` asks
+        recorder.runs_meta = True
         return recorder
 
     def _tree(self) -> Tree:

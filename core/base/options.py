@@ -14,7 +14,7 @@ from .units import whole_number
 
 # Makes an option's value from a text or a number, and what an error calls the option
 Reader = Callable[[Any, str], Any]
-_hints: Callable[[type[Any]], dict[str, Any]] = cache(get_type_hints)
+_hints: Callable[..., dict[str, Any]] = cache(get_type_hints)
 _UNITS = {"latency": "us", "runtime_limit": "us", "time_limit": "s"}
 _in_shell: ContextVar[bool] = ContextVar("in_shell", default=False)
 

@@ -344,8 +344,21 @@ def _is_seen(values: Iterable[Any]) -> bool:
 
 
 def _lifted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that makes tensors in the memory of others so that a recorder sees them."""
-    return functools.wraps(function)(lambda *args, **kwargs: _FRESH[0](function(*args, **kwargs)))
+    """Return a function that makes tensors in the memory of others so that a recorder of this thread sees them."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        made = function(*args, **kwargs)
+        return made if RECORDING.recorder is None else _FRESH[0](made)
+
+    return call
+
+
+def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `to_dlpack`, which reads memory without a check for data, so that a recorder of this thread sees it."""
+    return functools.wraps(function)(
+        lambda tensor: function(tensor) if RECORDING.recorder is None else tensor.detach().__dlpack__()
+    )
 
 
 torch.overrides.has_torch_function = _is_seen  # type: ignore[assignment]
@@ -355,7 +368,7 @@ for module in (torch, torch.random, torch.cuda, torch.cuda.random):
 for module in (torch, torch.utils.dlpack):
     for name in {"frombuffer", "from_dlpack"} & set(dir(module)):
         setattr(module, name, _lifted(getattr(module, name)))
-    vars(module)["to_dlpack"] = lambda tensor: tensor.detach().__dlpack__()  # itself it reads without a check for data
+    vars(module)["to_dlpack"] = _checked(vars(module)["to_dlpack"])
 
 
 class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]

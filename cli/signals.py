@@ -29,6 +29,13 @@ def check_received() -> None:
         raise KeyboardInterrupt
 
 
+def is_interrupt(error: BaseException | None) -> bool:
+    """Whether a signal is behind an error: Python and libraries may raise another in its place."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def _raise(number: int, frame: Any) -> None:
     global _received
     _received = number

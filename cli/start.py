@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from .signals import CTRL_C, interrupted_code, listen
+from .signals import CTRL_C, interrupted_code, is_interrupt, listen
 
 UNFORESEEN, UNWRITTEN = 70, 74  # exit codes: a bug in schedopt; standard output cannot be written
 
@@ -28,6 +28,8 @@ def main() -> None:
     except SystemExit as leaving:
         _leave("", _flushed(leaving.code))
     except Exception as error:
+        if is_interrupt(error):
+            _leave("interrupted", CTRL_C)
         _leave(*(_full(error) if _is_full(error) else (_bug(error), UNFORESEEN)))
     _leave("", _flushed(0))
 

@@ -42,6 +42,20 @@ def test_a_signal_that_a_callback_drops_is_raised_again(name, code):
     assert (done.stdout, done.stderr) == (f"{code}\n", "")
 
 
+@pytest.mark.parametrize("error", ["RuntimeError", "schedopt.ProgramError"])
+def test_an_error_in_place_of_an_interrupt_is_one(error):
+    """Python 3.11 raises RuntimeError in its place where a class is made, as in an import."""
+    script = f"""import signal, typer, schedopt; from schedopt.cli import main, start
+def work():
+    try: signal.raise_signal(signal.SIGTERM)
+    finally: raise {error}("in its place")
+main.app = typer.Typer(cls=main.ErrorBoundary, pretty_exceptions_enable=False)
+main.app.command()(work); main.app.callback()(lambda: None)
+import sys; sys.argv[1:] = ["work"]; start.main()"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (143, "interrupted\n")
+
+
 def test_a_signal_waits_where_pytorch_would_abort():
     script = """import signal, time, torch; from schedopt.cli import signals
 class Placed(torch.Tensor):

@@ -7,6 +7,7 @@ from typing import Any
 CTRL_C = 130
 _CALLED, _OF_WITH = ("__torch_dispatch__", "find_torch_dispatch_rule"), ("__enter__", "__exit__")
 _received = 0  # the signal that asked the command to end, 0 for none
+_call: Any = None  # our call of other code in which it was raised, None while it waits
 
 
 def listen() -> None:
@@ -37,11 +38,19 @@ def is_interrupt(error: BaseException | None) -> bool:
 
 
 def _raise(number: int, frame: Any) -> None:
-    global _received
-    _received = number
-    if not _would_abort(frame):
+    global _received, _call
+    waits = _would_abort(frame)
+    _received, _call = number, None if waits else _our_call(frame)
+    signal.setitimer(signal.ITIMER_REAL, 0.005 if waits else 0.3, 0.3)  # seconds: a traced op takes about a millisecond
+    if not waits:
         raise KeyboardInterrupt
-    signal.setitimer(signal.ITIMER_REAL, 0.005)  # seconds: an op of a trace takes about a millisecond
+
+
+def _our_call(frame: Any) -> Any:
+    """Return where the innermost code of ours is; no frame is kept, nor what it holds."""
+    while frame is not None and not str(frame.f_globals.get("__name__")).startswith("schedopt."):
+        frame = frame.f_back
+    return (frame and (id(frame), frame.f_lasti)) or ()
 
 
 def _would_abort(frame: Any) -> bool:
@@ -67,14 +76,18 @@ def _interrupt(number: int, frame: Any) -> None:
 
 def _tell_unraisable(unraisable: Any) -> None:
     """Tell of an exception that was dropped; a dropped Ctrl-C is raised again a moment later."""
+    global _call
     if unraisable.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(unraisable)
     elif _received:
+        _call = None
         signal.setitimer(signal.ITIMER_REAL, 0.02)  # seconds: here it would be dropped once more
 
 
 def _raise_again(number: int, frame: Any) -> None:
-    """Answer the signal that was dropped or had to wait."""
+    """Answer the signal that had to wait, or that other code has dropped; none that ours has seen."""
     handler = signal.getsignal(_received)
-    if callable(handler):
+    if _call is not None and _call != _our_call(frame):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    elif callable(handler) and not is_interrupt(sys.exc_info()[1]):
         handler(_received, frame)

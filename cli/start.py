@@ -117,6 +117,7 @@ def _owner(error: Exception) -> str:
 def _leave(said: str, code: int) -> None:
     code = interrupted_code() if code == CTRL_C else code
     signal.signal(signal.SIGINT, lambda number, frame: os._exit(code))  # Ctrl-C while Python ends, which takes a while
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
     if said:
         print(said, file=sys.stderr)
     # What could not be written once would be tried again, and complained of, when Python ends.

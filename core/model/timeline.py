@@ -64,7 +64,8 @@ def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
     while not np.array_equal(of, of[of]):
         of = of[of]
     read, reader = of_steps(*graph.inputs)
-    pairs = np.unique(of[made_before(read, schedule.sources[reader], reader)] * count + reader)
+    pairs = np.sort(of[made_before(read, schedule.sources[reader], reader)] * count + reader)
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
     (read_ptr, readers), (member_ptr, members) = (
         [column.tolist() for column in csr(rows, columns, len(of))]
         for rows, columns in ((pairs // count, pairs % count), (of[:-1], made))

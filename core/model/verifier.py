@@ -282,12 +282,11 @@ class Replay:
         start, there = self.clock[device], self.there[device]
         if op in self.done:
             self._check_nothing_waited(op)
-        for tensor in self.reads[op]:
-            arrived = there.get(tensor)
-            if arrived is None:
-                raise ScheduleError(f"{self.graph.name}: {self._missing_input(op, tensor, device)}")
-            if arrived > start:
-                start = arrived
+        try:
+            start = max(start, max(map(there.__getitem__, self.reads[op]), default=start))
+        except KeyError as missing:
+            name = self.graph.name
+            raise ScheduleError(f"{name}: {self._missing_input(op, missing.args[0], device)}") from None
         self.done.add(op)
         self.clock[device] = end = start + self.duration(op, device)
         for tensor in self.outputs[op]:

@@ -2,10 +2,12 @@
 
 import signal
 import sys
+from opcode import opmap
 from typing import Any
 
 CTRL_C = 130
-_CALLED, _OF_WITH = ("__torch_dispatch__", "find_torch_dispatch_rule"), ("__enter__", "__exit__")
+_CALLED = ("__torch_dispatch__", "find_torch_dispatch_rule", "create_module")  # the last loads compiled modules
+_OF_WITH = ("__enter__", "__exit__")
 _received = 0  # the signal that asked the command to end, 0 for none
 _call: Any = None  # our call of other code in which it was raised, None while it waits
 
@@ -54,13 +56,14 @@ def _our_call(frame: Any) -> Any:
 
 
 def _would_abort(frame: Any) -> bool:
-    """Whether C++ of PyTorch that no exception may leave has called Python, or PyTorch enters or leaves a mode."""
+    """Whether C++ of PyTorch that no exception may leave has called Python, is loaded, or enters or leaves a mode."""
     package = "torch"  # of this code, or before contextlib's, which enters and leaves for PyTorch too
     while frame is not None:
         name, module = frame.f_code.co_name, str(frame.f_globals.get("__name__"))
         package = package if module == "contextlib" else module.partition(".")[0]
         is_called = name in _CALLED and package != "schedopt"  # our recorder's can wait
-        if is_called or module == "torch.utils._stats" or (package == "torch" and name in _OF_WITH):
+        is_loading = name == "<module>" and frame.f_code.co_code[frame.f_lasti] != opmap["IMPORT_NAME"]
+        if is_called or module == "torch.utils._stats" or (package == "torch" and (name in _OF_WITH or is_loading)):
             return True
         frame = frame.f_back
     return False

@@ -58,6 +58,21 @@ import sys; sys.argv[1:] = ["work"]; start.main()"""
     assert (done.returncode, done.stderr) == (143, "interrupted\n")
 
 
+def test_a_signal_waits_while_pytorch_is_loaded():
+    """Its C++ asks Python whether a module of it is loaded, and ends the process if that raises."""
+    script = """import opcode, signal, sys, time; from schedopt.cli import signals
+def raised(frame, event, arg):
+    of, importing = frame.f_back, opcode.opmap["IMPORT_NAME"]
+    is_called = frame.f_code.co_name == "_lock_unlock_module" and of.f_code.co_code[of.f_lasti] != importing
+    if is_called and of.f_globals["__name__"] == "torch.distributed":
+        sys.setprofile(None)
+        signal.raise_signal(signal.SIGINT)
+signals.listen(); sys.setprofile(raised)
+try: import torch; time.sleep(20)
+except KeyboardInterrupt: print("whole"); signal.setitimer(signal.ITIMER_REAL, 0)"""
+    assert subprocess.run([sys.executable, "-c", script], stdout=-1, check=True).stdout == b"whole\n"
+
+
 def test_a_signal_waits_where_pytorch_would_abort():
     script = """import signal, time, torch; from schedopt.cli import signals
 class Placed(torch.Tensor):

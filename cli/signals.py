@@ -83,8 +83,7 @@ def _tell_unraisable(unraisable: Any) -> None:
     if unraisable.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(unraisable)
     elif _received:
-        _call = None
-        signal.setitimer(signal.ITIMER_REAL, 0.02)  # seconds: here it would be dropped once more
+        _call = None  # raised again a moment later: here it would be dropped once more
 
 
 def _raise_again(number: int, frame: Any) -> None:

@@ -21,13 +21,11 @@ def main() -> None:
         from .main import app
 
         app(prog_name="schedopt")
-    except KeyboardInterrupt:
-        _leave("interrupted", CTRL_C)
     except MemoryError:
         _leave("error: memory ran out; give the machine more, or the command a smaller graph or fewer --jobs", 2)
     except SystemExit as leaving:
         _leave("", _flushed(leaving.code))
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         if is_interrupt(error):
             _leave("interrupted", CTRL_C)
         _leave(*(_full(error) if _is_full(error) else (_bug(error), UNFORESEEN)))
@@ -56,7 +54,7 @@ def _flushed(code: str | int | None) -> int:
     return number
 
 
-def _is_full(error: Exception) -> bool:
+def _is_full(error: BaseException) -> bool:
     """Whether a disk has no room; a library says that of a temporary file in words of its own."""
     from shutil import disk_usage
     from tempfile import gettempdir
@@ -67,7 +65,7 @@ def _is_full(error: Exception) -> bool:
         return False
 
 
-def _full(error: Exception) -> tuple[str, int]:
+def _full(error: BaseException) -> tuple[str, int]:
     from tempfile import gettempdir
 
     where = getattr(error, "filename", None) or f"standard output or a temporary file in {gettempdir()}"
@@ -75,7 +73,7 @@ def _full(error: Exception) -> tuple[str, int]:
     return f"error: {where}: cannot be written: {why}", UNWRITTEN
 
 
-def _bug(error: Exception) -> str:
+def _bug(error: BaseException) -> str:
     """Write the traceback to a file, and return the message."""
     import platform
     import tempfile
@@ -100,7 +98,7 @@ def _bug(error: Exception) -> str:
     return f"error: {what}; this is a bug in {whose} {where}"
 
 
-def _owner(error: Exception) -> str:
+def _owner(error: BaseException) -> str:
     """Return the methods and generators of another package whose code was running; empty if there was none."""
     from importlib.metadata import entry_points
     from traceback import walk_tb

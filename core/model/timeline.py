@@ -50,13 +50,12 @@ def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
     made, at = made[has_bytes], at[has_bytes]
     keys = np.append((made * problem.devices + schedule.targets[at]) * count + at, INT64_MAX)
     in_turn = np.argsort(keys)
-    keys = keys[in_turn]
 
     def made_before(tensors: IntArray, devices: IndexArray, step: IntArray) -> IntArray:
         """Return the places in `made` of tensors on devices as they are before a step; the last, if resident there."""
         wanted = tensors * problem.devices + devices
-        found = np.searchsorted(keys, wanted * count + step) - 1
-        return np.where(keys[found] // count == wanted, in_turn[found], len(made))
+        found = in_turn[np.searchsorted(keys, wanted * count + step, sorter=in_turn) - 1]
+        return np.where(keys[found] // count == wanted, found, len(made))
 
     base = np.where(is_sent[at], -1, graph.alias_of[made]).astype(np.int64)
     of = np.where(base < 0, np.arange(len(made)), made_before(base, schedule.targets[at], at))

@@ -8,7 +8,7 @@ from typing import Any
 CTRL_C = 130
 _CALLED = ("__torch_dispatch__", "find_torch_dispatch_rule", "create_module")  # the last loads compiled modules
 _OF_WITH = ("__enter__", "__exit__")
-_received = 0  # the signal that asked the command to end, 0 for none
+received = 0  # the signal that asked the command to end, 0 for none
 _call: Any = None  # our call of other code in which it was raised, None while it waits
 
 
@@ -23,12 +23,12 @@ def listen() -> None:
 
 def interrupted_code() -> int:
     """Return the exit code of an interrupted command: 130, or 143 after SIGTERM."""
-    return 128 + (_received or signal.SIGINT)
+    return 128 + (received or signal.SIGINT)
 
 
 def check_received() -> None:
     """Raise KeyboardInterrupt if a signal came, where a library may have dropped it."""
-    if _received:
+    if received:
         raise KeyboardInterrupt
 
 
@@ -40,9 +40,9 @@ def is_interrupt(error: BaseException | None) -> bool:
 
 
 def _raise(number: int, frame: Any) -> None:
-    global _received, _call
+    global received, _call
     waits = _would_abort(frame)
-    _received, _call = number, None if waits else _our_call(frame)
+    received, _call = number, None if waits else _our_call(frame)
     signal.setitimer(signal.ITIMER_REAL, 0.005 if waits else 0.3, 0.3)  # seconds: a traced op takes about a millisecond
     if not waits:
         raise KeyboardInterrupt
@@ -71,9 +71,9 @@ def _would_abort(frame: Any) -> bool:
 
 def _interrupt(number: int, frame: Any) -> None:
     """Answer SIGTERM as Ctrl-C is answered now."""
-    global _received
+    global received
     handler = signal.getsignal(signal.SIGINT)
-    _received = number
+    received = number
     (handler if callable(handler) else _raise)(number, frame)
 
 
@@ -82,14 +82,14 @@ def _tell_unraisable(unraisable: Any) -> None:
     global _call
     if unraisable.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(unraisable)
-    elif _received:
+    elif received:
         _call = None  # raised again a moment later: here it would be dropped once more
 
 
 def _raise_again(number: int, frame: Any) -> None:
     """Answer the signal that had to wait, or that other code has dropped; none that ours has seen."""
-    handler = signal.getsignal(_received)
+    handler = signal.getsignal(received)
     if _call is not None and _call != _our_call(frame):
         signal.setitimer(signal.ITIMER_REAL, 0)
     elif callable(handler) and not is_interrupt(sys.exc_info()[1]):
-        handler(_received, frame)
+        handler(received, frame)

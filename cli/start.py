@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 
+from . import signals
 from .signals import CTRL_C, interrupted_code, is_interrupt, listen
 
 UNFORESEEN, UNWRITTEN = 70, 74  # exit codes: a bug in schedopt; standard output cannot be written
@@ -26,7 +27,7 @@ def main() -> None:
     except SystemExit as leaving:
         _leave("", _flushed(leaving.code))
     except (Exception, KeyboardInterrupt) as error:
-        if is_interrupt(error):
+        if signals.received or is_interrupt(error):
             _leave("interrupted", CTRL_C)
         _leave(*(_full(error) if _is_full(error) else (_bug(error), UNFORESEEN)))
     _leave("", _flushed(0))

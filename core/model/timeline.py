@@ -45,7 +45,7 @@ def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
         first, last = np.where(is_sent, sent, pointers[ops]), np.where(is_sent, sent + 1, pointers[ops + 1])
         return gathered(np.concatenate([tensors, ~schedule.items], dtype=np.int64), first, last)
 
-    made, at = of_steps(graph.output_ptr, np.arange(graph.num_tensors))
+    made, at = of_steps(graph.output_ptr, np.arange(graph.num_tensors, dtype=np.int32))
     has_bytes = ~graph.is_control[made] & (is_sent[at] | (made < model_of(graph).num_tensors))
     made, at = made[has_bytes], at[has_bytes]
     keys = np.append((made * problem.devices + schedule.targets[at]) * count + at, INT64_MAX)
@@ -65,7 +65,7 @@ def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
     read, reader = of_steps(*graph.inputs)
     pairs = np.sort(of[made_before(read, schedule.sources[reader], reader)] * count + reader)
     pairs = pairs[np.diff(pairs, prepend=-1) > 0]
-    (read_ptr, readers), (member_ptr, members) = (
+    (read_at, readers), (made_at, members) = (
         [column.tolist() for column in csr(rows, columns, len(of))]
         for rows, columns in ((pairs // count, pairs % count), (of[:-1], made))
     )
@@ -75,10 +75,10 @@ def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
     is_final[of[:-1][graph.is_final[made] & ~is_sent[at]]] = True
     used[is_final] = count - 1
     is_own = (of[:-1] == np.arange(len(made))).tolist()
-    columns = (made, schedule.targets[at], graph.tensor_size[made], at, used, is_final)
+    columns = (made, schedule.targets[at], graph.tensor_size[made], at, used[:-1], is_final[:-1])
     return tuple(
-        Holding(*own, tuple(readers[read_ptr[b] : read_ptr[b + 1]]), tuple(members[member_ptr[b] : member_ptr[b + 1]]))
-        for b, own in enumerate(zip(*(column[: len(made)].tolist() for column in columns), strict=True))
+        Holding._make((*own, tuple(readers[slice(*read_at[b : b + 2])]), tuple(members[slice(*made_at[b : b + 2])])))
+        for b, own in enumerate(zip(*(column.tolist() for column in columns), strict=True))
         if is_own[b]
     )
 

@@ -44,13 +44,20 @@ def test_a_signal_that_other_code_drops_is_raised_again(name, code, by):
     assert (done.stdout, done.stderr) == (f"{code}\n", "")
 
 
-@pytest.mark.parametrize("error", ["RuntimeError", "schedopt.ProgramError"])
-def test_an_error_in_place_of_an_interrupt_is_one(error):
+@pytest.mark.parametrize(
+    ("error", "after"),
+    [
+        ("RuntimeError", "finally"),
+        ("schedopt.ProgramError", "finally"),
+        ("KeyError", "except BaseException: pass\n    if 1"),
+    ],
+)
+def test_an_error_in_place_of_an_interrupt_is_one(error, after):
     """Python 3.11 raises RuntimeError in its place where a class is made, as in an import."""
     script = f"""import signal, typer, schedopt; from schedopt.cli import main, start
 def work():
     try: signal.raise_signal(signal.SIGTERM)
-    finally: raise {error}("in its place")
+    {after}: raise {error}("in its place")
 main.app = typer.Typer(cls=main.ErrorBoundary, pretty_exceptions_enable=False)
 main.app.command()(work); main.app.callback()(lambda: None)
 import sys; sys.argv[1:] = ["work"]; start.main()"""

@@ -217,7 +217,7 @@ class PlannedStep(nn.Module):
 
     def _planned(self, segment: Segment, wanted: Sequence[int], names: StepNames, held: int | None) -> _Plan:
         """Make a plan for a recording; a limit holds for the whole step, with the bytes that its other parts hold."""
-        program = step_graph(self._name, segment, wanted, names.of_held())
+        program = step_graph("a part of " * segment.is_part + self._name, segment, wanted, names.of_held())
         settings = self._settings
         if settings.note is not None:
             settings = replace(settings, note=self._notes.append)
@@ -241,6 +241,9 @@ class PlannedStep(nn.Module):
                 begin_anew(module)
         except ScheduleError as error:
             raise ScheduleError(f"{error}{elsewhere}") from None
+        if elsewhere and module.meta["is_reserved"]:
+            text = "each part keeps the memory limit beside the others' live bytes; the whole step may reserve more"
+            warnings.warn(f"{self._name}: {text}", stacklevel=2)
         plan = _Plan(tuple(wanted), module, module.meta["peak"], frozenset(segment.saved))
         segment.last.plans.append(plan)
         self._plans += 1

@@ -671,7 +671,7 @@ def test_tensors_of_lists_have_names_of_their_own():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", ["20MiB", "23MiB", "90%", "103%"])
-@pytest.mark.filterwarnings("ignore:step. the memory limit")
+@pytest.mark.filterwarnings("ignore:a part of step. the memory limit")
 def test_a_limit_holds_for_all_parts_of_a_step_together(limit):
     layers = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.Tanh())))
     wide = nn.Sequential(nn.Linear(64, 512), nn.Tanh())
@@ -758,6 +758,17 @@ def test_a_plan_is_not_used_again_where_other_parts_hold_more_than_the_limit_lea
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         planned(torch.ones(128, 32))
+
+
+@pytest.mark.slow
+def test_parts_are_said_to_be_parts_and_what_they_reserve_not_to_be_the_whole(capsys):
+    def step(x):
+        (made := x.exp()).sum().item()
+        return (made.cos() * x).sum()
+
+    with pytest.warns(UserWarning, match="step: each part keeps the memory limit .*; the whole step may reserve more"):
+        optimized(step, torch.ones(9), allocator="cuda", memory_limit="40MiB", verbose=True)(torch.ones(9))
+    assert capsys.readouterr().out.startswith("a part of step: peak memory ")
 
 
 def test_an_array_is_copied_before_the_step_fills_it_again():

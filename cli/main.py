@@ -32,6 +32,7 @@ from .commands.solve import solve
 from .commands.warm_up import warm_up
 from .console import complain
 from .lazy_group import FlowingGroup, gen, train
+from .signals import CTRL_C, is_interrupt
 
 
 class ErrorBoundary(FlowingGroup):
@@ -53,7 +54,10 @@ def _boundary() -> Iterator[None]:
     try:
         with spelled_for_shells():
             yield
-    except SchedoptError as error:
+    except (SchedoptError, KeyboardInterrupt) as error:
+        if not isinstance(error, SchedoptError) or is_interrupt(error):
+            complain("interrupted")
+            raise typer.Exit(CTRL_C) from None
         kept = f"; a copy is in {copy}" if (copy := _copy_of(error)) else ""
         complain(f"error: {error}{kept}")
         raise typer.Exit(error.exit_code) from error
@@ -63,9 +67,6 @@ def _boundary() -> Iterator[None]:
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - the reader of our pipe has left
         raise typer.Exit(0) from None
-    except KeyboardInterrupt:
-        complain("interrupted")
-        raise typer.Exit(130) from None
 
 
 def _copy_of(error: SchedoptError) -> str:

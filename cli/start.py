@@ -5,7 +5,8 @@ import os
 import signal
 import sys
 
-from .signals import CTRL_C, interrupted_code, listen
+from . import signals
+from .signals import CTRL_C, interrupted_code, is_interrupt, listen
 
 UNFORESEEN, UNWRITTEN = 70, 74  # exit codes: a bug in schedopt; standard output cannot be written
 
@@ -21,13 +22,13 @@ def main() -> None:
         from .main import app
 
         app(prog_name="schedopt")
-    except KeyboardInterrupt:
-        _leave("interrupted", CTRL_C)
     except MemoryError:
         _leave("error: memory ran out; give the machine more, or the command a smaller graph or fewer --jobs", 2)
     except SystemExit as leaving:
         _leave("", _flushed(leaving.code))
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
+        if signals.received or is_interrupt(error):
+            _leave("interrupted", CTRL_C)
         _leave(*(_full(error) if _is_full(error) else (_bug(error), UNFORESEEN)))
     _leave("", _flushed(0))
 
@@ -54,7 +55,7 @@ def _flushed(code: str | int | None) -> int:
     return number
 
 
-def _is_full(error: Exception) -> bool:
+def _is_full(error: BaseException) -> bool:
     """Whether a disk has no room; a library says that of a temporary file in words of its own."""
     from shutil import disk_usage
     from tempfile import gettempdir
@@ -65,7 +66,7 @@ def _is_full(error: Exception) -> bool:
         return False
 
 
-def _full(error: Exception) -> tuple[str, int]:
+def _full(error: BaseException) -> tuple[str, int]:
     from tempfile import gettempdir
 
     where = getattr(error, "filename", None) or f"standard output or a temporary file in {gettempdir()}"
@@ -73,7 +74,7 @@ def _full(error: Exception) -> tuple[str, int]:
     return f"error: {where}: cannot be written: {why}", UNWRITTEN
 
 
-def _bug(error: Exception) -> str:
+def _bug(error: BaseException) -> str:
     """Write the traceback to a file, and return the message."""
     import platform
     import tempfile
@@ -98,7 +99,7 @@ def _bug(error: Exception) -> str:
     return f"error: {what}; this is a bug in {whose} {where}"
 
 
-def _owner(error: Exception) -> str:
+def _owner(error: BaseException) -> str:
     """Return the methods and generators of another package whose code was running; empty if there was none."""
     from importlib.metadata import entry_points
     from traceback import walk_tb
@@ -115,6 +116,7 @@ def _owner(error: Exception) -> str:
 def _leave(said: str, code: int) -> None:
     code = interrupted_code() if code == CTRL_C else code
     signal.signal(signal.SIGINT, lambda number, frame: os._exit(code))  # Ctrl-C while Python ends, which takes a while
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
     if said:
         print(said, file=sys.stderr)
     # What could not be written once would be tried again, and complained of, when Python ends.

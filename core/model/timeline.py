@@ -1,12 +1,12 @@
 """A schedule step by step: the times of each step, the bytes of each device, their holders and lifetimes."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from ..base.arrays import BoolArray, FloatArray, IndexArray, IntArray
+from ..base.arrays import INT64_MAX, BoolArray, FloatArray, IndexArray, IntArray, csr, gathered
 from ..base.errors import UsageError
 from ..base.names import one_line
 from ..graph.graph import CostGraph
@@ -34,50 +34,52 @@ class Holding(NamedTuple):
     members: tuple[int, ...]  # the tensors that share the bytes: itself, then its views, as they are produced
 
 
-@dataclass
-class _Buffer:
-    """A holding while the steps are gone through; `used` is the last step that makes a view of it or reads it."""
-
-    tensor: int
-    device: int
-    first: int
-    used: int
-    is_final: bool = False
-    readers: list[int] = field(default_factory=list)
-    members: list[int] = field(default_factory=list)
-
-
 def holdings_of(problem: Problem, schedule: Schedule) -> tuple[Holding, ...]:
     """Return the bytes on devices besides persistent ones, by first step; control tensors are left out."""
-    graph, own = problem.graph, model_of(problem.graph).num_tensors
-    pointers, inputs = (column.tolist() for column in graph.inputs)
-    outputs, aliases = graph.output_ptr.tolist(), graph.alias_of.tolist()
-    is_control, is_final = graph.is_control.tolist(), graph.is_final.tolist()
-    at: list[dict[int, _Buffer]] = [{} for _ in range(problem.devices)]
-    buffers: list[_Buffer] = []
-    columns = zip(schedule.items.tolist(), schedule.sources.tolist(), schedule.targets.tolist(), strict=True)
-    for step, (item, source, target) in enumerate(columns):
-        there, here = at[source], at[target]
-        for tensor in inputs[pointers[item] : pointers[item + 1]] if item >= 0 else (~item,):
-            buffer = there.get(tensor)  # None if it is resident here
-            if buffer is not None and buffer.used != step:
-                buffer.readers.append(step)
-                buffer.used = step
-        for tensor in range(outputs[item], outputs[item + 1]) if item >= 0 else (~item,):
-            base = aliases[tensor] if item >= 0 else -1
-            if is_control[tensor] or (item >= 0 and tensor >= own) or (base >= 0 and base not in here):
-                continue  # without bytes, or resident here
-            if base < 0:
-                buffers.append(_Buffer(tensor, target, step, step))
-            here[tensor] = buffer = here[base] if base >= 0 else buffers[-1]
-            buffer.members.append(tensor)
-            buffer.is_final |= item >= 0 and is_final[tensor]
-            buffer.used = step
-    last, sizes = len(schedule) - 1, graph.tensor_size.tolist()
+    graph, count = problem.graph, len(schedule)
+    steps, ops, is_sent = np.arange(count), np.maximum(schedule.items, 0), schedule.items < 0
+
+    def of_steps(pointers: IndexArray, tensors: IndexArray) -> tuple[IntArray, IntArray]:
+        """Return the tensors that each step reads or makes, those of its op or the one it sends, and the step."""
+        sent = len(tensors) + steps
+        first, last = np.where(is_sent, sent, pointers[ops]), np.where(is_sent, sent + 1, pointers[ops + 1])
+        return gathered(np.concatenate([tensors, ~schedule.items], dtype=np.int64), first, last)
+
+    made, at = of_steps(graph.output_ptr, np.arange(graph.num_tensors, dtype=np.int32))
+    has_bytes = ~graph.is_control[made] & (is_sent[at] | (made < model_of(graph).num_tensors))
+    made, at = made[has_bytes], at[has_bytes]
+    keys = np.append((made * problem.devices + schedule.targets[at]) * count + at, INT64_MAX)
+    in_turn = np.argsort(keys)
+
+    def made_before(tensors: IntArray, devices: IndexArray, step: IntArray) -> IntArray:
+        """Return the places in `made` of tensors on devices as they are before a step; the last, if resident there."""
+        wanted = tensors * problem.devices + devices
+        found = in_turn[np.searchsorted(keys, wanted * count + step, sorter=in_turn) - 1]
+        return np.where(keys[found] // count == wanted, found, len(made))
+
+    base = np.where(is_sent[at], -1, graph.alias_of[made]).astype(np.int64)
+    of = np.where(base < 0, np.arange(len(made)), made_before(base, schedule.targets[at], at))
+    of = np.append(of, len(made))  # what is resident has no bytes here, nor have its views
+    while not np.array_equal(of, of[of]):
+        of = of[of]
+    read, reader = of_steps(*graph.inputs)
+    pairs = np.sort(of[made_before(read, schedule.sources[reader], reader)] * count + reader)
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
+    (read_at, readers), (made_at, members) = (
+        [column.tolist() for column in csr(rows, columns, len(of))]
+        for rows, columns in ((pairs // count, pairs % count), (of[:-1], made))
+    )
+    used, is_final = np.zeros(len(of), np.int64), np.zeros(len(of), bool)
+    np.maximum.at(used, of[:-1], at)
+    np.maximum.at(used, pairs // count, pairs % count)
+    is_final[of[:-1][graph.is_final[made] & ~is_sent[at]]] = True
+    used[is_final] = count - 1
+    is_own = (of[:-1] == np.arange(len(made))).tolist()
+    columns = (made, schedule.targets[at], graph.tensor_size[made], at, used[:-1], is_final[:-1])
     return tuple(
-        Holding(b.tensor, b.device, sizes[b.tensor], b.first, end, b.is_final, tuple(b.readers), tuple(b.members))
-        for b in buffers
-        for end in [last if b.is_final else b.used]
+        Holding._make((*own, tuple(readers[slice(*read_at[b : b + 2])]), tuple(members[slice(*made_at[b : b + 2])])))
+        for b, own in enumerate(zip(*(column.tolist() for column in columns), strict=True))
+        if is_own[b]
     )
 
 

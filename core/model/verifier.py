@@ -282,12 +282,10 @@ class Replay:
         start, there = self.clock[device], self.there[device]
         if op in self.done:
             self._check_nothing_waited(op)
-        for tensor in self.reads[op]:
-            arrived = there.get(tensor)
-            if arrived is None:
-                raise ScheduleError(f"{self.graph.name}: {self._missing_input(op, tensor, device)}")
-            if arrived > start:
-                start = arrived
+        try:
+            start = max(start, max(map(there.__getitem__, self.reads[op]), default=start))
+        except KeyError as missing:
+            raise ScheduleError(self._missing_input(op, missing.args[0], device)) from None
         self.done.add(op)
         self.clock[device] = end = start + self.duration(op, device)
         for tensor in self.outputs[op]:
@@ -297,9 +295,9 @@ class Replay:
     def _missing_input(self, op: int, tensor: int, device: int) -> str:
         name = self.graph.tensor_name(tensor)
         if tensor >= self.own_tensors:
-            return f"'{name}' is read on {self._name(device)}, but not sent there"
+            return f"{self.graph.name}: '{name}' is read on {self._name(device)}, but not sent there"
         how = "before" if self.problem.recompute else f"on {self._name(device)} without"
-        return f"op {self.graph.op_label(op)} runs {how} its input '{name}'"
+        return f"{self.graph.name}: op {self.graph.op_label(op)} runs {how} its input '{name}'"
 
     def _check_nothing_waited(self, op: int) -> None:
         """Check that an op does not run again after one that waits for it by a control edge."""

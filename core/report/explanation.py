@@ -209,7 +209,8 @@ def _listed(text: str, pieces: Sequence[str]) -> str:
 def _shares(text: str, parts: Iterable[tuple[str, float]], whole: float, written: Written) -> str:
     """Return a sentence that lists the parts of a whole, largest first, with their shares."""
     largest = sorted(parts, key=lambda part: -part[1])
-    return _listed(text, [f"{words} {written(size)} ({100 * size / whole:.0f}%)" for words, size in largest])
+    pieces = [f"{words} {written(size)} ({100 * size / whole:.0f}%)" for words, size in largest[:WIDTH]]
+    return _listed(text, pieces + [""] * (len(largest) - len(pieces)))  # a line has no room for more
 
 
 def held_at(graph: CostGraph, peak: Peak) -> list[tuple[str, int]]:

@@ -86,7 +86,8 @@ def interrupted(folder, words, way, moment):
     wrong = [f"exit {process.returncode}"] * (process.returncode not in right)
     wrong += [word for word in ("Traceback", "is a bug", "terminate called", "Fatal") if word in said + out]
     wrong += [f"still there: {text}" for text in _left_of(process.pid)]
-    wrong += [f"left in TMPDIR: {path.name}" for path in (folder / "tmp").iterdir()]
+    left = (path.name for path in (folder / "tmp").iterdir() if not path.name.startswith("torchinductor_"))
+    wrong += [f"left in TMPDIR: {name}" for name in left]  # that is PyTorch's cache, which stays after a whole run too
     new = [folder / name for name in sorted({path.name for path in folder.iterdir()} - before - {"tmp"})]
     wrong += [what for path in new if (what := _half_written(path, folder))]
     if "stopping with the best" in said and "-o out." in words and not list(folder.glob("out.*")):

@@ -1,7 +1,7 @@
 """The instances of One-Shot Priority Sampling (Jeon et al., ICLR 2023): what its rule, draws around it and `auto` give.
 
 usage: python examples/experiments/direct/one_shot.py [--graphs 50] [--ops 500] [--draws 256] [--seed 0]
-           [--methods METHOD...] [--time-limit 1]
+           [--methods METHOD...] [--time-limit 1] [--write FOLDER]
 
 Layered, Erdos-Renyi (p = 0.05) and stochastic block graphs (4 blocks, 0.3 within, 0.001 across) on six machines: one
 of type A, one of B, four of C. An op runs on one type, drawn by the machines' shares; data costs nothing. How long
@@ -9,13 +9,15 @@ ops run is our choice: a draw from the mixture of costs of Topoformer's layered 
 (sum of durations / makespan) with its 95% interval, how much that is above the critical-path rule, and the processor
 time. List scheduling: of the ready ops of a type whose machine is idle, the most urgent starts. The draws add Gumbel
 noise to the rule's priorities (bottom level over the longest); its scale is the best of SCALES on a fifth as many other
-graphs. --methods are schedopt's; `auto` has --time-limit.
+graphs. --methods are schedopt's; `auto` has --time-limit, 0 for none.
+--write writes the graphs of each kind, to train on, and no table.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,31 +38,37 @@ PAPER = {
 METHODS = ("heft", "direct:decode=rule", "direct:decode=greedy", "direct:width=256")
 
 
-def instance(kind: str, ops: int, rng: np.random.Generator) -> tuple[schedopt.Problem, Any]:
-    """Return a problem, and the type of each op, shape `(ops,)`."""
+def drawn(kind: str, ops: int, rng: np.random.Generator) -> schedopt.CostGraph:
+    """Return a graph of a kind, in which data is of no size."""
     if kind == "layered":
-        drawn = layered_graph(LayeredParameters(nodes=ops), rng)
-        edges, first = np.stack(drawn.edges), 0
+        plain = layered_graph(LayeredParameters(nodes=ops), rng)
+        edges, first = np.stack(plain.edges), 0
     else:
-        drawn = synthetic_graph(SyntheticParameters(nodes_low=ops, nodes_high=ops, block_across=0.001), kind, rng)  # type: ignore[arg-type]
-        edges, first = np.stack(drawn.edges), 1  # without source and sink
+        plain = synthetic_graph(SyntheticParameters(nodes_low=ops, nodes_high=ops, block_across=0.001), kind, rng)  # type: ignore[arg-type]
+        edges, first = np.stack(plain.edges), 1  # without source and sink
     edges = edges[:, ((edges >= first) & (edges < first + ops)).all(0)] - first
     durations = draw_costs(LayeredParameters(), ops, rng) / LayeredParameters().unit
-    types = rng.choice(len(TYPES), ops, p=np.array(MACHINES) / sum(MACHINES))
     builder, before = schedopt.GraphBuilder(kind), [edges[0, edges[1] == op].tolist() for op in range(ops)]
     for op in range(ops):
         builder.add_op(
             f"op{op}", inputs=[(b, 0) for b in sorted(before[op])], outputs=[0], runtime=float(durations[op])
         )
+    return builder.build()
+
+
+def instance(kind: str, ops: int, rng: np.random.Generator) -> tuple[schedopt.Problem, Any]:
+    """Return a problem, and the type of each op, shape `(ops,)`."""
+    graph = drawn(kind, ops, rng)
+    types = rng.choice(len(TYPES), ops, p=np.array(MACHINES) / sum(MACHINES))
     devices = [
         schedopt.Device(f"{name}{at}", name) for name, many in zip(TYPES, MACHINES, strict=True) for at in range(many)
     ]
     times = {
-        f"op{op}": {t: float(durations[op]) if at == types[op] else None for at, t in enumerate(TYPES)}
+        f"op{op}": {t: float(graph.runtime[op]) if at == types[op] else None for at, t in enumerate(TYPES)}
         for op in range(ops)
     }
     machine = schedopt.Machine(tuple(devices), transfers="beside", contention=False, op_times=times)
-    return schedopt.Problem(builder.build(), "runtime", machine=machine), types
+    return schedopt.Problem(graph, "runtime", machine=machine), types
 
 
 @njit
@@ -126,8 +134,15 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--methods", nargs="*", default=METHODS)
     parser.add_argument("--time-limit", type=float, default=1.0, help="seconds of auto")
+    parser.add_argument("--write", type=Path, help="a folder for the graphs, to train on")
     given = parser.parse_args()
     for number, kind in enumerate(KINDS):
+        if given.write:
+            given.write.mkdir(parents=True, exist_ok=True)
+            for at in range(given.graphs):
+                graph = drawn(kind, given.ops, np.random.default_rng([given.seed, number, at]))
+                schedopt.write_graph(graph, given.write / f"{kind}-{at}.pb.gz")
+            continue
         rngs = [np.random.default_rng([given.seed, number, at]) for at in range(given.graphs + given.graphs // 5)]
         cases = [instance(kind, given.ops, rng) for rng in rngs]
         others = list(zip(cases[given.graphs :], rngs[given.graphs :], strict=True))
@@ -145,7 +160,7 @@ def main() -> None:
             values = [list_scheduled(*case, draws, scale, rng) for case, rng in zip(cases, rngs, strict=False)]
             rows[name] = np.array(values), time.process_time() - start
         bounds = np.zeros(len(cases))
-        for method in (*given.methods, f"auto, {given.time_limit:g} s"):
+        for method in (*given.methods, *[f"auto, {given.time_limit:g} s"] * (given.time_limit > 0)):
             is_auto = method.startswith("auto")
             start, values = time.process_time(), []
             for at, (problem, _) in enumerate(cases):

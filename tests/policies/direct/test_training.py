@@ -81,19 +81,25 @@ def test_samples_are_weighed_against_the_others_of_their_graph():
     assert np.mean(found[0] ** 2) == pytest.approx(1)
 
 
-def test_ops_run_on_one_type_of_device_where_types_are_set(tmp_path):
-    """Costs are those of list scheduling, and REINFORCE makes its draws shorter."""
-    phase = Phase(epochs=2, steps=12, graphs=4, imitation=0.0, reinforce=1.0, samples=32, learning_rate=0.01)
-    network = DirectNetworkParameters(width=8, rounds=1, links=True, noise="gumbel")
-    parameters = dataclasses.replace(TINY, types=(1, 2), network=network, phases=(phase,), validation_graphs=1)
-    cases = make_cases(parameters, 0, 4, (), 1)
-    for case in cases:
+def test_ops_run_on_one_type_of_device_where_types_are_set():
+    for case in typed_cases(TINY):
         able = possible_times(case.problem)
         assert {tuple(row) for row in np.isfinite(able).tolist()} == {(True, False, False), (False, True, True)}
         assert len(np.unique(case.seen.nodes[:, NODE_FEATURES])) == 2
         value = values_of(case.problem, case.seen.rule[None])[0]
         assert value == pytest.approx(solve(case.problem, "direct:decode=rule").value)
-    assert Trainer(tmp_path, parameters, cases).run()
+
+
+def typed_cases(parameters):
+    return make_cases(dataclasses.replace(parameters, types=(1, 2)), 0, 4, (), 1)
+
+
+@pytest.mark.slow
+def test_reinforce_makes_draws_better(tmp_path):
+    phase = Phase(epochs=2, steps=12, graphs=4, imitation=0.0, reinforce=1.0, samples=32, learning_rate=0.01)
+    network = DirectNetworkParameters(width=8, rounds=1, links=True, noise="gumbel")
+    parameters = dataclasses.replace(TINY, network=network, phases=(phase,), validation_graphs=1)
+    assert Trainer(tmp_path, parameters, typed_cases(parameters)).run()
     gaps = [line["sampled_gap_percent"] for line in curve_of(tmp_path)[1:]]
     assert gaps[1] < gaps[0]
 

@@ -15,7 +15,7 @@ from ..networks.message_passing import MessageGraph
 from ..networks.network import PolicyNetwork, joined
 from .keys import LINK_FEATURES, NODE_FEATURES, ONE_DEVICE, Seen
 
-SPREAD, GUMBEL = 0.05, 0.025  # of normal draws, half of an op on a path of ten, and scale of Gumbel noise
+SPREAD, GUMBEL = math.exp(-3), 0.025  # of normal draws, half of an op on a path of ten, and scale of Gumbel noise
 Noise = Literal["normal", "gumbel"]
 
 

@@ -106,6 +106,11 @@ def _devices(problem: Problem, longest: float) -> FloatArray:
     return shares[:, kind.ravel()]
 
 
+def has_types(problem: Problem) -> bool:
+    """Whether transfers are free and some op cannot run on some device."""
+    return not problem.transfers_take_time and not np.isfinite(possible_times(problem)).all()
+
+
 def _least_peak_first(problem: Problem, stop: Callable[[], bool] = lambda: False) -> IndexArray:
     order = greedy_order(problem.graph.buffers, stop)
     if order is None or stop():

@@ -10,6 +10,7 @@ from schedopt.core.bounds.bounds import possible_times
 from schedopt.datasets.synthetic import SyntheticParameters
 from schedopt.policies.direct.keys import NODE_FEATURES, values_of
 from schedopt.policies.direct.network import DirectNetwork, DirectNetworkParameters, batch_of
+from schedopt.policies.direct.solve import Parameters
 from schedopt.policies.direct.training import (
     HELD_OUT,
     Phase,
@@ -82,12 +83,15 @@ def test_samples_are_weighed_against_the_others_of_their_graph():
 
 
 def test_ops_run_on_one_type_of_device_where_types_are_set():
+    equal = make_cases(dataclasses.replace(TINY, paid=0.0), 0, 1, (), 1)[0].problem
     for case in typed_cases(TINY):
         able = possible_times(case.problem)
         assert {tuple(row) for row in np.isfinite(able).tolist()} == {(True, False, False), (False, True, True)}
         assert len(np.unique(case.seen.nodes[:, NODE_FEATURES])) == 2
         value = values_of(case.problem, case.seen.rule[None])[0]
         assert value == pytest.approx(solve(case.problem, "direct:decode=rule").value)
+        files = [Parameters(weights=name).file(problem).stem for name, problem in (("", case.problem), ("", equal))]
+        assert files == ["direct-runtime-types", "direct-runtime"]
 
 
 def typed_cases(parameters):

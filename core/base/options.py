@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -116,6 +117,7 @@ def option_named(kind: type[Any], name: str) -> dataclasses.Field[Any]:
     return next(field for field in options_in(kind) if field.name == name)
 
 
+@cache
 def value_type(kind: type[Any], name: str) -> Any:
     """Return the type of an option's values, without None; `str` where there are several."""
     hint = get_type_hints(kind)[name]

@@ -72,9 +72,7 @@ class TrainingParameters(TrainingSettings):
     bandwidth: float = parameter(
         0.0, "bytes per second where transfers take time; 0: each graph draws what a transfer takes", low=0.0
     )
-    types: tuple[int, ...] = parameter(
-        (), "devices of each type, if each op runs on one type, drawn by these, and data costs nothing"
-    )
+    types: tuple[int, ...] = parameter((), "devices of each type, if an op runs on one type, and data costs nothing")
     latency: float = parameter(0.0, "microseconds that each transfer adds to what bandwidth says", low=0.0)
     training_graphs: int = parameter(256, "synthetic graphs to train on, again and again", low=1)
     validation_graphs: int = parameter(32, "synthetic graphs that no phase trains on", low=1)

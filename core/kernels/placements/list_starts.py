@@ -29,9 +29,8 @@ def start_rows(
 ) -> None:
     """Put each row of ops, the most urgent first, into the order in which they start."""
     kind, can, first = kinds
-    urgent, score, waiting, heap = of_ops[0], of_ops[1], of_ops[2], of_ops[3]  # a heap of scores per kind
-    size, can_start = of_kinds[0], of_kinds[1]  # of the heaps; idle devices that can run ops of a kind
-    until, running = of_devices[0], of_devices[1]
+    urgent, score, waiting, heap = of_ops[0], of_ops[1], of_ops[2], of_ops[3]  # a heap of scores per kind, of `size`
+    size, can_start, until, running = of_kinds[0], of_kinds[1], of_devices[0], of_devices[1]
     for row in range(len(rows)):
         size[:], can_start[:], until[:] = 0, 0, np.inf
         for device in range(len(until)):
